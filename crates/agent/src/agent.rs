@@ -1,0 +1,313 @@
+//! The agent's life after the network is up: identity, registration, and streams for ever.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rackwright_api::v1::{Hello, Inventory, RegisterRequest, RegisterResponse};
+use secrecy::ExposeSecret as _;
+use thiserror::Error;
+use tokio::task::{JoinError, spawn_blocking};
+use tonic::Code;
+
+use crate::clock;
+use crate::cmdline::Settings;
+use crate::console;
+use crate::disk::marker::{self, Marker};
+use crate::identity::{self, Authority, Identity, IdentityError, Request};
+use crate::inventory;
+use crate::jobs::desk::Desk;
+use crate::ledger::{Ledger, LedgerError};
+use crate::machine::Machine;
+use crate::net::interfaces;
+use crate::session::{self, Session, SessionError};
+
+/// The agent's version, as it tells the control plane.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+const LEDGER_FILE: &str = "ledger";
+/// How long the control plane may be unreachable before the first registration; afterwards there is no limit.
+const REGISTER_TIME: Duration = Duration::from_secs(300);
+const REGISTER_CALL_TIME: Duration = Duration::from_secs(20);
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// A stream that lived this long was a good one: the next pause is the shortest.
+const GOOD_STREAM: Duration = Duration::from_secs(30);
+const DEFAULT_HEARTBEAT_S: u32 = 5;
+const MAX_HEARTBEAT_S: u32 = 60;
+
+/// Why the agent ended. It never ends well: it ends with the machine.
+#[derive(Debug, Error)]
+pub enum AgentError {
+    /// No identity.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The ledger cannot be used.
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    /// The control plane refused the token.
+    #[error("registration refused, {code:?}: {message}; boot the machine anew for a new token")]
+    Refused {
+        /// The control plane's code.
+        code: Code,
+        /// Its words.
+        message: String,
+    },
+    /// The control plane was not reached in time.
+    #[error("not registered within {waited:?}: {last}")]
+    Unreachable {
+        /// How long it was tried.
+        waited: Duration,
+        /// What went wrong the last time.
+        last: String,
+    },
+    /// A part of the agent panicked.
+    #[error("a part of the agent panicked: {0}")]
+    Panicked(#[from] JoinError),
+}
+
+/// Runs the agent. `settled` ends when the kernel's drivers have found their devices: only then are drives read.
+///
+/// # Errors
+/// [`AgentError`]; it does not return otherwise.
+pub async fn run(
+    settings: Settings,
+    machine: Machine,
+    settled: impl Future<Output = ()> + Send,
+) -> Result<Infallible, AgentError> {
+    let machine = Arc::new(machine);
+    let state = machine.root.state.clone();
+    identity::make_state_folder(&state)?;
+    let ledger = Ledger::open(&state.join(LEDGER_FILE))?;
+    let read_machine = async {
+        settled.await;
+        let machine = Arc::clone(&machine);
+        Ok::<_, AgentError>(spawn_blocking(move || (markers(&machine), inventory::read(&machine))).await?)
+    };
+    let (registered, found) = tokio::join!(registration(&settings, &machine), read_machine);
+    let ((authority, identity), (markers, inventory)) = (registered?, found?);
+    let Settings { server, mac, token, .. } = settings;
+    // The token is spent; nothing holds it any longer.
+    drop(token);
+    let desk = Desk::new(Arc::clone(&machine), ledger);
+    raise_generation(&desk, &identity.registration, &markers);
+    let hello = hello(&machine, &server, mac);
+    let agent = Connected {
+        server,
+        authority,
+        identity: Mutex::new(identity),
+        desk,
+        hello,
+        inventory,
+        machine,
+    };
+    agent.stream_for_ever().await
+}
+
+/// The generation in force is the highest of what the control plane says, the ledger holds and the drives carry.
+fn raise_generation(desk: &Desk, registration: &RegisterResponse, markers: &[Marker]) {
+    desk.raise_generation(registration.claim_generation);
+    for marker in markers {
+        if marker.counts(&registration.node, registration.claim_generation) {
+            desk.raise_generation(marker.generation);
+        } else {
+            tracing::warn!(
+                drive = marker.drive,
+                generation = marker.generation,
+                "claim generation on the drive left out: implausible, or another node's"
+            );
+        }
+    }
+}
+
+fn markers(machine: &Machine) -> Vec<Marker> {
+    let read = |facts: &crate::drives::DriveFacts| {
+        marker::read(
+            &facts.drive.name,
+            &facts.node,
+            u64::from(facts.drive.logical_block_bytes.max(512)),
+        )
+    };
+    machine.drives.list().iter().filter_map(read).collect()
+}
+
+fn hello(machine: &Machine, server: &str, mac: Option<crate::cmdline::Mac>) -> Hello {
+    let peer = server.trim_start_matches("https://").trim_end_matches('/').parse().ok();
+    let address = peer.and_then(interfaces::address_towards);
+    let mac = mac.or_else(|| address.and_then(interfaces::mac_with));
+    Hello {
+        boot_id: machine.root.boot_id(),
+        address: address.map(|address| address.to_string()).unwrap_or_default(),
+        mac: mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        agent_version: VERSION.to_owned(),
+        ready_uptime_s: machine.root.uptime_s(),
+        ..Hello::default()
+    }
+}
+
+/// The CA and an identity: the one kept from an earlier agent of this boot, or a new one for the token.
+async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<(Authority, Identity), AgentError> {
+    let begun = Instant::now();
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let last = match try_registration(settings, machine).await {
+            Ok(registered) => return Ok(registered),
+            Err(Attempt::Final(error)) => return Err(error),
+            Err(Attempt::Again(why)) => why,
+        };
+        tracing::warn!("not registered yet: {last}");
+        if begun.elapsed() > REGISTER_TIME {
+            return Err(AgentError::Unreachable {
+                waited: begun.elapsed(),
+                last,
+            });
+        }
+        tokio::time::sleep(clock::jittered(pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+enum Attempt {
+    Again(String),
+    Final(AgentError),
+}
+
+async fn try_registration(settings: &Settings, machine: &Arc<Machine>) -> Result<(Authority, Identity), Attempt> {
+    let (url, sha256) = (settings.ca_url.clone(), settings.ca_sha256);
+    let fetched = spawn_blocking(move || identity::fetch_authority(&url, &sha256)).await;
+    let authority = match fetched.map_err(|error| Attempt::Final(error.into()))? {
+        Ok(authority) => authority,
+        Err(error @ IdentityError::Fetch { .. }) => return Err(Attempt::Again(error.to_string())),
+        Err(error) => return Err(Attempt::Final(error.into())),
+    };
+    set_clock(&authority);
+    let state = &machine.root.state;
+    if let Some(identity) = Identity::load(state) {
+        return Ok((authority, identity));
+    }
+    let request = Request::new().map_err(|error| Attempt::Final(error.into()))?;
+    let mut client = session::connect(&settings.server, &authority.pem, None)
+        .await
+        .map_err(|error| Attempt::Again(error.to_string()))?;
+    let mut call = tonic::Request::new(RegisterRequest {
+        token: settings.token.expose_secret().to_owned(),
+        csr_pem: request.csr_pem,
+        mac: settings.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        system_uuid: inventory::system_uuid(&machine.root),
+        boot_id: machine.root.boot_id(),
+        agent_version: VERSION.to_owned(),
+    });
+    call.set_timeout(REGISTER_CALL_TIME);
+    let answer = client.register(call).await.map_err(|status| match status.code() {
+        Code::Unavailable
+        | Code::DeadlineExceeded
+        | Code::Unknown
+        | Code::Internal
+        | Code::Cancelled
+        | Code::Aborted
+        | Code::ResourceExhausted => Attempt::Again(format!("{:?}: {}", status.code(), status.message())),
+        code => Attempt::Final(AgentError::Refused {
+            code,
+            message: status.message().to_owned(),
+        }),
+    })?;
+    let identity = Identity::new(request.key_pem, answer.into_inner());
+    // Without the file, only an agent that starts again suffers.
+    if let Err(error) = identity.save(state) {
+        tracing::warn!("identity not kept: {error}");
+    }
+    tracing::info!(
+        node = identity.registration.node,
+        generation = identity.registration.claim_generation,
+        "registered"
+    );
+    Ok((authority, identity))
+}
+
+/// Corrects a clock that is certainly wrong; see [`clock`].
+fn set_clock(authority: &Authority) {
+    let Some(valid) = authority.validity else { return };
+    let Some(time) = clock::correction(clock::unix_s(), valid, authority.date.as_deref()) else {
+        return;
+    };
+    let set = nix::time::clock_settime(
+        nix::time::ClockId::CLOCK_REALTIME,
+        nix::sys::time::TimeSpec::new(time, 0),
+    );
+    match set {
+        Ok(()) => {
+            tracing::warn!("the clock was outside the CA certificate's validity and was set by the boot server's")
+        }
+        Err(error) => tracing::warn!("the clock is outside the CA certificate's validity and cannot be set: {error}"),
+    }
+}
+
+struct Connected {
+    server: String,
+    authority: Authority,
+    identity: Mutex<Identity>,
+    desk: Arc<Desk>,
+    hello: Hello,
+    inventory: Inventory,
+    machine: Arc<Machine>,
+}
+
+impl Connected {
+    async fn stream_for_ever(&self) -> Result<Infallible, AgentError> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let begun = Instant::now();
+            let Err(error) = self.stream().await;
+            tracing::warn!("disconnected: {error}");
+            pause = if begun.elapsed() > GOOD_STREAM {
+                FIRST_PAUSE
+            } else {
+                pause
+            };
+            tokio::time::sleep(clock::jittered(pause)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn stream(&self) -> Result<Infallible, SessionError> {
+        let (credentials, heartbeat_s) = {
+            let identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+            (identity.credentials(&self.authority), identity.registration.heartbeat_s)
+        };
+        self.desk.set_credentials(credentials.clone());
+        let client = session::connect(&self.server, &self.authority.pem, Some(&credentials)).await?;
+        let heartbeat_s = if heartbeat_s == 0 {
+            DEFAULT_HEARTBEAT_S
+        } else {
+            heartbeat_s.min(MAX_HEARTBEAT_S)
+        };
+        let session = Session {
+            desk: &self.desk,
+            root: &self.machine.root,
+            hello: &self.hello,
+            inventory: &self.inventory,
+            heartbeat: Duration::from_secs(heartbeat_s.into()),
+        };
+        session
+            .run(
+                client,
+                || console::mark(&self.machine.root, "ready"),
+                |renewed| self.renew(renewed),
+            )
+            .await
+    }
+
+    /// The stream at hand goes on; new connections use the new certificate.
+    fn renew(&self, renewed: RegisterResponse) {
+        let mut identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
+        self.desk.raise_generation(renewed.claim_generation);
+        if !identity.renew(renewed) {
+            tracing::warn!("the renewed certificate is none and was left out");
+            return;
+        }
+        self.desk.set_credentials(identity.credentials(&self.authority));
+        if let Err(error) = identity.save(&self.machine.root.state) {
+            tracing::warn!("renewed identity not kept: {error}");
+        }
+    }
+}

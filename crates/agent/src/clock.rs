@@ -1,0 +1,122 @@
+//! The agent's clock, and the one correction it makes to it.
+//!
+//! A machine whose battery is flat starts in the past, and then no certificate of the control plane is valid yet.
+//! The certificate of the control plane's CA is pinned by its hash, so its own validity may be trusted: a clock
+//! outside of it is certainly wrong, and is set to the time that the boot server's HTTP answer names, if that lies inside.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use prost_types::Timestamp;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// The present time as protobuf carries it.
+pub fn timestamp() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp {
+        seconds: since.as_secs().try_into().unwrap_or(i64::MAX),
+        nanos: since.subsec_nanos().cast_signed(),
+    }
+}
+
+/// A certificate's validity in Unix seconds; `None` when the DER is no certificate.
+pub fn validity(der: &[u8]) -> Option<(i64, i64)> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let validity = certificate.validity();
+    Some((validity.not_before.timestamp(), validity.not_after.timestamp()))
+}
+
+/// The Unix time to set the clock to, if `now` is outside `valid` and the server's `Date` header lies inside.
+pub fn correction(now: i64, valid: (i64, i64), date_header: Option<&str>) -> Option<i64> {
+    let inside = |time: i64| valid.0 <= time && time <= valid.1;
+    if inside(now) {
+        return None;
+    }
+    date_header.and_then(parse_http_date).filter(|time| inside(*time))
+}
+
+/// Unix seconds now.
+pub fn unix_s() -> i64 {
+    timestamp().seconds
+}
+
+/// An IMF-fixdate of RFC 9110, 5.6.7, such as `Sun, 06 Nov 1994 08:49:37 GMT`, as Unix seconds.
+fn parse_http_date(text: &str) -> Option<i64> {
+    const MONTHS: [&str; 12] = [
+        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+    ];
+    let (_, rest) = text.trim().split_once(", ")?;
+    let mut parts = rest.split(' ');
+    let day: i64 = parts.next()?.parse().ok()?;
+    let month = parts.next()?;
+    let month = MONTHS.iter().position(|m| *m == month)? as i64 + 1;
+    let year: i64 = parts.next()?.parse().ok()?;
+    let mut time = parts.next()?.split(':').map(|part| part.parse::<i64>().ok());
+    let (hour, minute, second) = (time.next()??, time.next()??, time.next()??);
+    let sane = (1970..10_000).contains(&year)
+        && (1..=31).contains(&day)
+        && (0..24).contains(&hour)
+        && (0..60).contains(&minute)
+        && (0..=60).contains(&second);
+    if !sane || parts.next() != Some("GMT") {
+        return None;
+    }
+    Some(days_from_civil(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second)
+}
+
+/// Days from 1970-01-01 to the date of the proleptic Gregorian calendar.
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
+}
+
+/// A duration that differs a little from machine to machine and from try to try: between half of `longest` and all of it.
+pub fn jittered(longest: Duration) -> Duration {
+    let mut byte = [0_u8; 1];
+    let drawn = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut byte);
+    let share = if drawn.is_ok() { f64::from(byte[0]) / 255.0 } else { 0.5 };
+    longest.mul_f64(0.5 + share / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn http_dates() {
+        assert_eq!(parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
+        assert_eq!(parse_http_date("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
+        assert_eq!(parse_http_date("Thu, 29 Feb 2024 12:00:00 GMT"), Some(1_709_208_000));
+        for wrong in [
+            "",
+            "yesterday",
+            "Sun, 06 Nov 1994 08:49:37",
+            "Sun, 99 Nov 1994 08:49:37 GMT",
+            "Sun, 06 Nov 1994 8 GMT",
+        ] {
+            assert_eq!(parse_http_date(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_clock_is_only_moved_into_the_validity_of_the_pinned_certificate() {
+        let valid = (784_000_000, 785_000_000);
+        let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(correction(0, valid, date), Some(784_111_777));
+        assert_eq!(correction(784_500_000, valid, date), None, "a plausible clock stays");
+        assert_eq!(correction(0, (0, 1), date), None, "0 is inside");
+        assert_eq!(correction(5, (0, 1), date), None, "the header is outside");
+        assert_eq!(correction(0, valid, None), None);
+    }
+
+    #[test]
+    fn jitter_stays_in_its_bounds() {
+        for _ in 0..200 {
+            let drawn = jittered(Duration::from_secs(2));
+            assert!(drawn >= Duration::from_secs(1) && drawn <= Duration::from_secs(2));
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! ATA secure erase (ACS-4, 7.37 and following) by ATA PASS-THROUGH (16) of SAT-4.
+//!
+//! The drive is given a password, erased with it, and comes out unlocked. A run that was cut off leaves the password set:
+//! it is a constant, so that the next run (or a person, with `hdparm --security-disable rackwright`) can go on.
+
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+use rackwright_api::v1::EraseMethod;
+
+use super::MethodError;
+use crate::disk::le16;
+use crate::ioctl::{self, ScsiData};
+use crate::jobs::control::JobControl;
+
+const PASSWORD: &[u8] = b"rackwright";
+const SECTOR: usize = 512;
+const IDENTIFY_DEVICE: u8 = 0xEC;
+const SECURITY_SET_PASSWORD: u8 = 0xF1;
+const SECURITY_ERASE_PREPARE: u8 = 0xF3;
+const SECURITY_ERASE_UNIT: u8 = 0xF4;
+const SECURITY_DISABLE_PASSWORD: u8 = 0xF6;
+const PASS_THROUGH_16: u8 = 0x85;
+const PROTOCOL_NON_DATA: u8 = 3;
+const PROTOCOL_PIO_IN: u8 = 4;
+const PROTOCOL_PIO_OUT: u8 = 5;
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(15);
+/// Added to, and at least, what the drive says the erase takes.
+const ERASE_MARGIN: Duration = Duration::from_secs(1800);
+/// For drives that do not say.
+const ERASE_UNKNOWN: Duration = Duration::from_secs(12 * 3600);
+
+/// Sends one ATA command; a fake in tests.
+pub trait Pass {
+    /// # Errors
+    /// When the drive or the kernel refuses.
+    fn pass(&self, command: &[u8; 16], data: ScsiData<'_>, timeout: Duration) -> io::Result<()>;
+}
+
+impl Pass for File {
+    fn pass(&self, command: &[u8; 16], data: ScsiData<'_>, timeout: Duration) -> io::Result<()> {
+        ioctl::scsi(self, command, data, timeout)
+    }
+}
+
+/// What a drive can do, as its identify data say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ata {
+    supported: bool,
+    enhanced: bool,
+    normal_time: Duration,
+    enhanced_time: Duration,
+}
+
+/// The security state now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Security {
+    enabled: bool,
+    frozen: bool,
+    expired: bool,
+}
+
+impl Ata {
+    /// Asks an open drive; `None` when it does not answer as ATA.
+    pub fn probe(file: &File) -> Option<Self> {
+        identify(file).ok().map(|(ata, _)| ata)
+    }
+
+    /// The supported methods, strongest first.
+    pub fn methods(&self) -> Vec<EraseMethod> {
+        let offered = [
+            (self.enhanced, EraseMethod::AtaSecureEraseEnhanced),
+            (true, EraseMethod::AtaSecureErase),
+        ];
+        offered
+            .into_iter()
+            .filter_map(|(offered, method)| (self.supported && offered).then_some(method))
+            .collect()
+    }
+
+    /// Erases. The command runs to its end once begun; a stopped job does not begin it.
+    ///
+    /// # Errors
+    /// [`MethodError`]
+    pub fn execute(&self, drive: &dyn Pass, method: EraseMethod, control: &JobControl) -> Result<(), MethodError> {
+        let enhanced = method == EraseMethod::AtaSecureEraseEnhanced;
+        if !self.methods().contains(&method) {
+            return Err(MethodError::Unsupported("the drive does not offer it".into()));
+        }
+        let (_, security) = identify(drive)?;
+        if security.frozen {
+            return Err(MethodError::Unsupported(
+                "the firmware froze the drive's security state".into(),
+            ));
+        }
+        if security.expired {
+            return Err(MethodError::Unsupported(
+                "too many wrong passwords; the drive needs a power cycle".into(),
+            ));
+        }
+        control.check()?;
+        if !security.enabled {
+            drive.pass(
+                &command(SECURITY_SET_PASSWORD, PROTOCOL_PIO_OUT),
+                ScsiData::Out(&password_block(false)),
+                COMMAND_TIMEOUT,
+            )?;
+        }
+        let time = if enhanced { self.enhanced_time } else { self.normal_time };
+        let erased = drive
+            .pass(
+                &command(SECURITY_ERASE_PREPARE, PROTOCOL_NON_DATA),
+                ScsiData::None,
+                COMMAND_TIMEOUT,
+            )
+            .and_then(|()| {
+                drive.pass(
+                    &command(SECURITY_ERASE_UNIT, PROTOCOL_PIO_OUT),
+                    ScsiData::Out(&password_block(enhanced)),
+                    time,
+                )
+            });
+        let (_, after) = identify(drive)?;
+        if after.enabled {
+            let disable = command(SECURITY_DISABLE_PASSWORD, PROTOCOL_PIO_OUT);
+            let disabled = drive.pass(&disable, ScsiData::Out(&password_block(false)), COMMAND_TIMEOUT);
+            let state = if disabled.is_ok() {
+                "password removed again"
+            } else {
+                "password still set"
+            };
+            let why = erased.err().map_or_else(
+                || "the drive is still locked after it".to_owned(),
+                |error| error.to_string(),
+            );
+            return Err(MethodError::Failed(format!("{why} ({state})")));
+        }
+        Ok(erased?)
+    }
+}
+
+fn identify(drive: &dyn Pass) -> Result<(Ata, Security), MethodError> {
+    let mut data = [0; SECTOR];
+    drive.pass(
+        &command(IDENTIFY_DEVICE, PROTOCOL_PIO_IN),
+        ScsiData::In(&mut data),
+        COMMAND_TIMEOUT,
+    )?;
+    let word = |index: usize| le16(&data, index * 2);
+    let status = word(128);
+    // Words 89 and 90: units of two minutes; bit 15: 15 bits follow instead of 8; 0: not said.
+    let time = |word: u16| {
+        let units = if word & 0x8000 != 0 { word & 0x7FFF } else { word & 0xFF };
+        if units == 0 {
+            ERASE_UNKNOWN
+        } else {
+            Duration::from_secs(u64::from(units) * 120) + ERASE_MARGIN
+        }
+    };
+    let supported = word(82) & 2 != 0 && status & 1 != 0;
+    let ata = Ata {
+        supported,
+        enhanced: status & 0x20 != 0,
+        normal_time: time(word(89)),
+        enhanced_time: time(word(90)),
+    };
+    let security = Security {
+        enabled: status & 2 != 0,
+        frozen: status & 8 != 0,
+        expired: status & 0x10 != 0,
+    };
+    Ok((ata, security))
+}
+
+/// ATA PASS-THROUGH (16), of one sector where there are data.
+fn command(ata_command: u8, protocol: u8) -> [u8; 16] {
+    let mut command = [0; 16];
+    command[0] = PASS_THROUGH_16;
+    command[1] = protocol << 1;
+    // T_DIR (from the drive), BYT_BLOK (blocks), T_LENGTH 2 (in the count field).
+    command[2] = match protocol {
+        PROTOCOL_PIO_IN => 0x0E,
+        PROTOCOL_PIO_OUT => 0x06,
+        _ => 0,
+    };
+    command[6] = u8::from(protocol != PROTOCOL_NON_DATA);
+    command[14] = ata_command;
+    command
+}
+
+/// The data of the security commands: user password, and in word 0 bit 1 whether the erase is enhanced.
+fn password_block(enhanced: bool) -> [u8; SECTOR] {
+    let mut block = [0; SECTOR];
+    block[0] = if enhanced { 2 } else { 0 };
+    block[2..2 + PASSWORD.len()].copy_from_slice(PASSWORD);
+    block
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use super::*;
+
+    /// A drive with the security feature set: state word 128, and a count of erases.
+    struct Fake {
+        status: Cell<u16>,
+        refuse_erase: bool,
+        log: RefCell<Vec<u8>>,
+    }
+
+    impl Fake {
+        fn new(status: u16) -> Self {
+            Self {
+                status: status.into(),
+                refuse_erase: false,
+                log: RefCell::default(),
+            }
+        }
+    }
+
+    impl Pass for Fake {
+        fn pass(&self, command: &[u8; 16], data: ScsiData<'_>, _: Duration) -> io::Result<()> {
+            self.log.borrow_mut().push(command[14]);
+            match (command[14], data) {
+                (IDENTIFY_DEVICE, ScsiData::In(data)) => {
+                    assert_eq!((command[0], command[1], command[2], command[6]), (0x85, 8, 0x0E, 1));
+                    data[164] = 2;
+                    data[178] = 3;
+                    data[256..258].copy_from_slice(&self.status.get().to_le_bytes());
+                }
+                (SECURITY_SET_PASSWORD, ScsiData::Out(block)) => {
+                    assert_eq!(&block[2..12], PASSWORD);
+                    self.status.set(self.status.get() | 2);
+                }
+                (SECURITY_ERASE_PREPARE, ScsiData::None) => assert_eq!((command[1], command[2], command[6]), (6, 0, 0)),
+                (SECURITY_ERASE_UNIT, ScsiData::Out(_)) if self.refuse_erase => {
+                    return Err(io::Error::other("aborted"));
+                }
+                (SECURITY_ERASE_UNIT | SECURITY_DISABLE_PASSWORD, ScsiData::Out(_)) => {
+                    self.status.set(self.status.get() & !2)
+                }
+                other => panic!("{other:?}"),
+            }
+            Ok(())
+        }
+    }
+
+    fn run(fake: &Fake, method: EraseMethod) -> Result<(), MethodError> {
+        let (ata, _) = identify(fake).unwrap();
+        ata.execute(fake, method, &JobControl::unheard())
+    }
+
+    #[test]
+    fn erases_and_comes_out_unlocked() {
+        let fake = Fake::new(0x21);
+        run(&fake, EraseMethod::AtaSecureEraseEnhanced).unwrap();
+        let log = fake.log.borrow();
+        assert_eq!(
+            log[2..],
+            [
+                SECURITY_SET_PASSWORD,
+                SECURITY_ERASE_PREPARE,
+                SECURITY_ERASE_UNIT,
+                IDENTIFY_DEVICE
+            ]
+        );
+        let (ata, security) = identify(&fake).unwrap();
+        assert!(!security.enabled);
+        assert_eq!(ata.normal_time, Duration::from_secs(360) + ERASE_MARGIN);
+        assert_eq!(ata.enhanced_time, ERASE_UNKNOWN);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_an_error() {
+        assert!(
+            matches!(
+                run(&Fake::new(0x29), EraseMethod::AtaSecureErase),
+                Err(MethodError::Unsupported(_))
+            ),
+            "frozen"
+        );
+        assert!(
+            matches!(
+                run(&Fake::new(0x31), EraseMethod::AtaSecureErase),
+                Err(MethodError::Unsupported(_))
+            ),
+            "expired"
+        );
+        assert!(matches!(
+            run(&Fake::new(0x01), EraseMethod::AtaSecureEraseEnhanced),
+            Err(MethodError::Unsupported(_))
+        ));
+        assert!(identify(&Fake::new(0)).unwrap().0.methods().is_empty());
+        let refusing = Fake {
+            refuse_erase: true,
+            ..Fake::new(0x01)
+        };
+        let error = run(&refusing, EraseMethod::AtaSecureErase).unwrap_err();
+        assert!(error.to_string().contains("password removed again"), "{error}");
+        assert_eq!(refusing.status.get() & 2, 0);
+    }
+
+    #[test]
+    fn a_run_that_was_cut_off_goes_on() {
+        let fake = Fake::new(0x03);
+        run(&fake, EraseMethod::AtaSecureErase).unwrap();
+        assert!(!fake.log.borrow().contains(&SECURITY_SET_PASSWORD));
+    }
+}

@@ -1,0 +1,314 @@
+//! Drives: what there are, which one is meant, and how one is read, written and erased.
+
+pub mod aligned;
+pub mod ata;
+pub mod block;
+pub mod file;
+pub mod nvme;
+pub mod sysfs;
+
+use std::io;
+use std::path::PathBuf;
+
+use rackwright_api::v1::{Drive, EraseMethod};
+use thiserror::Error;
+
+use crate::jobs::control::{JobControl, Stop};
+
+/// A drive as listed.
+#[derive(Clone, Debug)]
+pub struct DriveFacts {
+    /// As the inventory shows it, without its erase methods.
+    pub drive: Drive,
+    /// The device node, or the file that stands for the drive.
+    pub node: PathBuf,
+    /// Drives with the same controller have the same text; some erase commands reach all of them.
+    pub controller: String,
+}
+
+/// Why a drive cannot be used.
+#[derive(Debug, Error)]
+pub enum DriveError {
+    /// No drive, or more than one, is meant.
+    #[error("{why}; drives: {present}")]
+    Missing {
+        /// What was looked for.
+        why: String,
+        /// Every drive with its size and serial number.
+        present: String,
+    },
+    /// The drives that are meant are too small.
+    #[error("{why}; drives: {present}")]
+    TooSmall {
+        /// What was needed.
+        why: String,
+        /// Every drive with its size and serial number.
+        present: String,
+    },
+    /// Opening failed.
+    #[error("drive {drive}: {source}")]
+    Io {
+        /// Name of the drive.
+        drive: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+/// Why an erase method did not erase.
+#[derive(Debug, Error)]
+pub enum MethodError {
+    /// The drive does not offer it, or it would reach data that must stay.
+    #[error("not supported: {0}")]
+    Unsupported(String),
+    /// The drive refused or failed.
+    #[error("{0}")]
+    Failed(String),
+    /// The kernel's error.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The job must end.
+    #[error("stopped")]
+    Stopped(Stop),
+}
+
+impl From<Stop> for MethodError {
+    fn from(stop: Stop) -> Self {
+        Self::Stopped(stop)
+    }
+}
+
+/// The drives of a machine.
+pub trait Drives: Send + Sync {
+    /// Every drive, by name. An unreadable attribute is empty, never a reason to leave the drive out.
+    fn list(&self) -> Vec<DriveFacts>;
+
+    /// Opens a drive for exclusive direct reading and writing.
+    ///
+    /// # Errors
+    /// [`DriveError::Io`]
+    fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError>;
+}
+
+/// An open drive. Buffers must be [`aligned`] and offsets and lengths multiples of the block size.
+pub trait RawDrive: Send + Sync {
+    /// Size in bytes.
+    fn size_bytes(&self) -> u64;
+    /// Logical block size in bytes.
+    fn block_bytes(&self) -> u32;
+    /// Fills the buffer from the medium, not from a cache of the kernel.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+    /// Writes the whole buffer.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<()>;
+    /// Returns when all that was written is on the medium.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn flush(&self) -> io::Result<()>;
+    /// Discards a range.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` when the drive cannot.
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// Zeroes a range by the drive's own means where it has them.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn zero_out(&self, offset: u64, length: u64) -> io::Result<()>;
+    /// Erase methods the drive says it supports, strongest first; overwriting is always the last.
+    fn methods(&self) -> Vec<EraseMethod>;
+    /// Runs one of the drive's own erase commands to its end (not discard and overwrite).
+    ///
+    /// # Errors
+    /// [`MethodError`]
+    fn execute(&self, method: EraseMethod, control: &JobControl) -> Result<(), MethodError>;
+    /// Has the kernel forget what it read of the partition table.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn reread_partitions(&self) -> io::Result<()>;
+}
+
+/// Short name of a method, for messages.
+pub fn method_name(method: EraseMethod) -> &'static str {
+    match method {
+        EraseMethod::Unspecified => "unspecified",
+        EraseMethod::NvmeSanitizeCrypto => "nvme sanitize crypto",
+        EraseMethod::NvmeSanitizeBlock => "nvme sanitize block",
+        EraseMethod::NvmeFormatCrypto => "nvme format crypto",
+        EraseMethod::NvmeFormatUserData => "nvme format user-data",
+        EraseMethod::AtaSecureEraseEnhanced => "ata secure erase enhanced",
+        EraseMethod::AtaSecureErase => "ata secure erase",
+        EraseMethod::DiscardZeroed => "discard, zeroed",
+        EraseMethod::Overwrite => "overwrite",
+    }
+}
+
+/// The drives in one line, for error messages.
+pub fn describe(drives: &[DriveFacts]) -> String {
+    if drives.is_empty() {
+        return "none".to_owned();
+    }
+    let one = |facts: &DriveFacts| {
+        let Drive {
+            name,
+            serial_number,
+            size_bytes,
+            removable,
+            read_only,
+            ..
+        } = &facts.drive;
+        let serial = if serial_number.is_empty() {
+            "no serial"
+        } else {
+            serial_number
+        };
+        let removable = if *removable { ", removable" } else { "" };
+        let read_only = if *read_only { ", read-only" } else { "" };
+        format!("{name} ({serial}, {size_bytes} bytes{removable}{read_only})")
+    };
+    drives.iter().take(64).map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether a text given by the control plane means this drive.
+fn is_meant(facts: &DriveFacts, wanted: &str) -> bool {
+    let drive = &facts.drive;
+    let bare = |text: &str| text.strip_prefix("/dev/").unwrap_or(text).to_owned();
+    let matches = |have: &str| !have.is_empty() && bare(have) == bare(wanted);
+    [&drive.name, &drive.serial_number, &drive.stable_id, &drive.wwn]
+        .into_iter()
+        .any(|have| matches(have))
+}
+
+/// The one drive that the text means.
+///
+/// # Errors
+/// [`DriveError::Missing`] when none or several match.
+pub fn find<'a>(drives: &'a [DriveFacts], wanted: &str) -> Result<&'a DriveFacts, DriveError> {
+    let mut meant = drives.iter().filter(|facts| is_meant(facts, wanted));
+    let missing = |why: String| DriveError::Missing {
+        why,
+        present: describe(drives),
+    };
+    let first = meant
+        .next()
+        .ok_or_else(|| missing(format!("no drive has the name, serial number or id {wanted:?}")))?;
+    let others = meant.count();
+    if others > 0 {
+        return Err(missing(format!(
+            "{} drives have the name, serial number or id {wanted:?}",
+            others + 1
+        )));
+    }
+    Ok(first)
+}
+
+/// The drive to write an image to: the named one, or else the smallest of at least `needed_bytes` that is neither removable
+/// nor read-only (of equal ones the first by name).
+///
+/// # Errors
+/// [`DriveError::Missing`], [`DriveError::TooSmall`].
+pub fn choose<'a>(drives: &'a [DriveFacts], wanted: &str, needed_bytes: u64) -> Result<&'a DriveFacts, DriveError> {
+    let too_small = |why| DriveError::TooSmall {
+        why,
+        present: describe(drives),
+    };
+    if !wanted.is_empty() {
+        let drive = find(drives, wanted)?;
+        if drive.drive.size_bytes < needed_bytes {
+            return Err(too_small(format!(
+                "drive {} is smaller than the {needed_bytes} bytes the image and its seed need",
+                drive.drive.name
+            )));
+        }
+        return Ok(drive);
+    }
+    let fixed: Vec<&DriveFacts> = drives
+        .iter()
+        .filter(|facts| !facts.drive.removable && !facts.drive.read_only)
+        .collect();
+    if fixed.is_empty() {
+        let why = "no drive that is neither removable nor read-only".to_owned();
+        return Err(DriveError::Missing {
+            why,
+            present: describe(drives),
+        });
+    }
+    let fitting = fixed.into_iter().filter(|facts| facts.drive.size_bytes >= needed_bytes);
+    let smallest = fitting.min_by_key(|facts| (facts.drive.size_bytes, facts.drive.name.clone()));
+    smallest.ok_or_else(|| {
+        too_small(format!(
+            "no drive has the {needed_bytes} bytes the image and its seed need"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drive(name: &str, serial: &str, size_bytes: u64, removable: bool) -> DriveFacts {
+        let stable_id = format!("/dev/disk/by-id/nvme-{serial}");
+        let drive = Drive {
+            name: name.into(),
+            serial_number: serial.into(),
+            size_bytes,
+            removable,
+            stable_id,
+            ..Drive::default()
+        };
+        DriveFacts {
+            drive,
+            node: format!("/dev/{name}").into(),
+            controller: name.into(),
+        }
+    }
+
+    #[test]
+    fn choosing() {
+        let drives = [
+            drive("nvme0n1", "S1", 4000, false),
+            drive("nvme1n1", "S2", 1000, false),
+            drive("nvme2n1", "S3", 1000, false),
+            drive("sda", "USB", 500, true),
+            drive("sdb", "S1", 9000, false),
+        ];
+        let name = |wanted: &str, needed| {
+            choose(&drives, wanted, needed)
+                .map(|d| d.drive.name.clone())
+                .map_err(|e| e.to_string())
+        };
+        assert_eq!(name("", 400).unwrap(), "nvme1n1", "smallest fixed one, first by name");
+        assert_eq!(name("", 1001).unwrap(), "nvme0n1");
+        assert_eq!(name("nvme2n1", 10).unwrap(), "nvme2n1");
+        assert_eq!(name("/dev/nvme2n1", 10).unwrap(), "nvme2n1");
+        assert_eq!(name("S2", 10).unwrap(), "nvme1n1");
+        assert_eq!(name("/dev/disk/by-id/nvme-S3", 10).unwrap(), "nvme2n1");
+        assert_eq!(name("sda", 10).unwrap(), "sda", "removable when named");
+        for (wanted, needed, what) in [
+            ("S1", 10, "2 drives have"),
+            ("vda", 10, "no drive has the name"),
+            ("nvme1n1", 2000, "smaller than the 2000 bytes"),
+            ("", 10_000, "no drive has the 10000 bytes"),
+        ] {
+            let error = name(wanted, needed).unwrap_err();
+            assert!(
+                error.contains(what) && error.contains("nvme0n1 (S1, 4000 bytes)"),
+                "{error}"
+            );
+        }
+        assert!(matches!(choose(&drives, "S1", 1), Err(DriveError::Missing { .. })));
+        assert!(matches!(choose(&drives, "", 10_000), Err(DriveError::TooSmall { .. })));
+        assert!(
+            matches!(choose(&drives[3..4], "", 1), Err(DriveError::Missing { .. })),
+            "only a removable one"
+        );
+        assert!(matches!(choose(&[], "", 1), Err(DriveError::Missing { .. })));
+    }
+}

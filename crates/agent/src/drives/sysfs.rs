@@ -1,0 +1,242 @@
+//! The drives below `/sys/block`: those with a device behind them, not the kernel's own (loop, device mapper, RAM).
+
+use std::fs;
+use std::path::Path;
+
+use rackwright_api::v1::Drive;
+
+use super::DriveFacts;
+use crate::root::SysRoot;
+use crate::text;
+
+/// `/sys/block/*/size` counts in these, whatever the drive's own block size.
+const SIZE_UNIT_BYTES: u64 = 512;
+const NOT_DRIVES: [&str; 10] = ["loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "zd"];
+
+/// Every drive, by name.
+pub fn list(root: &SysRoot) -> Vec<DriveFacts> {
+    let names = text::names(&root.sys.join("block"));
+    names.into_iter().filter_map(|name| facts(root, name)).collect()
+}
+
+fn facts(root: &SysRoot, name: String) -> Option<DriveFacts> {
+    let folder = root.sys.join("block").join(&name);
+    let is_boot_area = name.starts_with("mmcblk") && (name.contains("boot") || name.contains("rpmb"));
+    let is_hidden = text::number::<u8>(&folder.join("hidden")) == Some(1);
+    let device = folder.join("device");
+    if NOT_DRIVES.iter().any(|kind| name.starts_with(kind)) || is_boot_area || is_hidden || !device.exists() {
+        return None;
+    }
+    let size_bytes = text::number::<u64>(&folder.join("size"))?
+        .checked_mul(SIZE_UNIT_BYTES)
+        .filter(|size| *size > 0)?;
+    let resolved = fs::canonicalize(&folder).unwrap_or_else(|_| folder.clone());
+    let transport = transport(&name, &resolved, &device);
+    let first = |paths: &[&str]| {
+        paths
+            .iter()
+            .find_map(|path| text::trimmed(&folder.join(path)))
+            .unwrap_or_default()
+    };
+    let is_set = |path: &str| text::number::<u8>(&folder.join(path)) == Some(1);
+    let block = |path: &str| text::number(&folder.join(path)).unwrap_or(512);
+    let serial_number = text::trimmed(&folder.join("serial"))
+        .or_else(|| text::trimmed(&device.join("serial")))
+        .or_else(|| vpd_serial(&device.join("vpd_pg80")))
+        .unwrap_or_default();
+    let wwn = first(&["wwid", "device/wwid"]);
+    let pci_address = text::pci_address(&resolved).unwrap_or_default();
+    let stable_id = stable_id(&transport, &serial_number, &wwn, &pci_address);
+    let drive = Drive {
+        model: model(&device, &transport),
+        serial_number,
+        firmware_version: first(&["device/firmware_rev", "device/rev"]),
+        wwn,
+        size_bytes,
+        logical_block_bytes: block("queue/logical_block_size"),
+        physical_block_bytes: block("queue/physical_block_size"),
+        rotational: is_set("queue/rotational"),
+        removable: is_set("removable"),
+        read_only: is_set("ro"),
+        transport,
+        pci_address,
+        stable_id,
+        erase_methods: Vec::new(),
+        name,
+    };
+    let controller = fs::canonicalize(&device)
+        .unwrap_or_else(|_| device.clone())
+        .to_string_lossy()
+        .into_owned();
+    Some(DriveFacts {
+        node: root.dev.join(&drive.name),
+        drive,
+        controller,
+    })
+}
+
+fn model(device: &Path, transport: &str) -> String {
+    let model = text::or_empty(&device.join("model"));
+    let vendor = text::or_empty(&device.join("vendor"));
+    match transport {
+        // The vendor of a virtio device is a PCI id, of a SATA drive the word "ATA".
+        "virtio" if model.is_empty() => "virtio".to_owned(),
+        "sata" | "nvme" | "virtio" => model,
+        _ => format!("{vendor} {model}").trim().to_owned(),
+    }
+}
+
+fn transport(name: &str, resolved: &Path, device: &Path) -> String {
+    let path = resolved.to_string_lossy();
+    let vendor = text::or_empty(&device.join("vendor"));
+    let transport = if name.starts_with("nvme") {
+        "nvme"
+    } else if name.starts_with("vd") {
+        "virtio"
+    } else if path.contains("/usb") {
+        "usb"
+    } else if vendor == "ATA" || path.contains("/ata") {
+        "sata"
+    } else if path.contains("/end_device-") || path.contains("/sas_") {
+        "sas"
+    } else {
+        "other"
+    };
+    transport.to_owned()
+}
+
+/// The unit serial number of a SCSI drive: vital product data page 0x80, a header of four bytes and text.
+fn vpd_serial(path: &Path) -> Option<String> {
+    let page = text::bytes(path)?;
+    let length = usize::from(*page.get(3)?);
+    let serial = page.get(4..).map(|rest| &rest[..rest.len().min(length)])?;
+    let serial = String::from_utf8_lossy(serial)
+        .trim_matches(|c: char| c.is_whitespace() || c == '\0')
+        .to_owned();
+    (!serial.is_empty()).then_some(serial)
+}
+
+/// The link that udev would make for the drive.
+fn stable_id(transport: &str, serial: &str, wwn: &str, pci_address: &str) -> String {
+    /// udev takes this much of a virtio serial, which is all the device has.
+    const VIRTIO_SERIAL: usize = 20;
+    match transport {
+        "nvme" if !wwn.is_empty() => format!("/dev/disk/by-id/nvme-{wwn}"),
+        "virtio" if !serial.is_empty() => {
+            format!(
+                "/dev/disk/by-id/virtio-{}",
+                serial.chars().take(VIRTIO_SERIAL).collect::<String>()
+            )
+        }
+        "virtio" if !pci_address.is_empty() => format!("/dev/disk/by-path/pci-{pci_address}"),
+        _ => wwn
+            .strip_prefix("naa.")
+            .map(|naa| format!("/dev/disk/by-id/wwn-0x{naa}"))
+            .unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// `/sys/block/NAME` as a link to a folder below `/sys/devices`, as the kernel has it.
+    fn block(root: &SysRoot, devices: &str, name: &str, files: &[(&str, &str)]) {
+        let folder = root.sys.join("devices").join(devices).join("block").join(name);
+        fs::create_dir_all(folder.join("queue")).unwrap();
+        fs::create_dir_all(root.sys.join("block")).unwrap();
+        symlink(&folder, root.sys.join("block").join(name)).unwrap();
+        symlink("../..", folder.join("device")).unwrap();
+        for (path, content) in files {
+            fs::write(folder.join(path), content).unwrap();
+        }
+    }
+
+    #[test]
+    fn fixture() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = SysRoot::below(dir.path());
+        let common = [
+            ("size", "2048\n"),
+            ("removable", "0\n"),
+            ("ro", "0\n"),
+            ("queue/rotational", "0\n"),
+        ];
+        let with = |more: &[(&'static str, &'static str)]| [&common[..], more].concat();
+        block(
+            &root,
+            "pci0000:00/0000:00:04.0/virtio1",
+            "vda",
+            &with(&[("serial", "disk-0"), ("device/vendor", "0x1af4\n")]),
+        );
+        let nvme = [
+            ("wwid", "eui.0025388b01\n"),
+            ("device/model", "SAMSUNG MZQL2    "),
+            ("device/serial", "S64G  \n"),
+            ("device/firmware_rev", "GDC5"),
+            ("queue/logical_block_size", "4096\n"),
+        ];
+        block(&root, "pci0000:3a/0000:3b:00.0/nvme/nvme0", "nvme0n1", &with(&nvme));
+        let sata = [
+            ("device/vendor", "ATA     "),
+            ("device/model", "ST4000"),
+            ("device/vpd_pg80", "\0\u{0}\0\u{8}  ZDH1AB"),
+            ("device/wwid", "naa.5000c500a1b2c3d4"),
+        ];
+        block(
+            &root,
+            "pci0000:00/0000:00:17.0/ata1/host0/target0:0:0/0:0:0:0",
+            "sda",
+            &with(&sata),
+        );
+        block(
+            &root,
+            "pci0000:00/0000:00:14.0/usb1/1-1/host1",
+            "sdb",
+            &[("size", "64"), ("removable", "1"), ("ro", "1")],
+        );
+        block(&root, "pci0000:00/0000:00:05.0/empty", "sdc", &[("size", "0")]);
+        block(&root, "virtual", "loop0", &common);
+        let drives = list(&root);
+        let names: Vec<&str> = drives.iter().map(|d| d.drive.name.as_str()).collect();
+        assert_eq!(names, ["nvme0n1", "sda", "sdb", "vda"]);
+        let [nvme, sata, usb, virtio] = &drives[..] else {
+            panic!()
+        };
+        assert_eq!(
+            (nvme.drive.serial_number.as_str(), nvme.drive.model.as_str()),
+            ("S64G", "SAMSUNG MZQL2")
+        );
+        assert_eq!(
+            (nvme.drive.pci_address.as_str(), nvme.drive.logical_block_bytes),
+            ("0000:3b:00.0", 4096)
+        );
+        assert_eq!(nvme.drive.stable_id, "/dev/disk/by-id/nvme-eui.0025388b01");
+        assert_eq!(
+            (sata.drive.transport.as_str(), sata.drive.serial_number.as_str()),
+            ("sata", "ZDH1AB")
+        );
+        assert_eq!(sata.drive.stable_id, "/dev/disk/by-id/wwn-0x5000c500a1b2c3d4");
+        assert_eq!(
+            (usb.drive.transport.as_str(), usb.drive.removable, usb.drive.read_only),
+            ("usb", true, true)
+        );
+        assert_eq!(
+            (virtio.drive.serial_number.as_str(), virtio.drive.transport.as_str()),
+            ("disk-0", "virtio")
+        );
+        assert_eq!(
+            (virtio.drive.size_bytes, virtio.drive.stable_id.as_str()),
+            (1 << 20, "/dev/disk/by-id/virtio-disk-0")
+        );
+        assert_eq!(virtio.node, root.dev.join("vda"));
+    }
+
+    #[test]
+    fn a_tree_without_drives() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(list(&SysRoot::below(dir.path())).is_empty());
+    }
+}

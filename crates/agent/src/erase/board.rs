@@ -1,0 +1,96 @@
+//! One job's progress, put together from drives that are erased at the same time.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::drives::DriveFacts;
+use crate::jobs::control::{JobControl, Stop};
+
+#[derive(Clone, Debug, Default)]
+struct Row {
+    step: String,
+    done: u64,
+    total: u64,
+}
+
+/// A row per drive.
+#[derive(Debug)]
+pub struct Board<'a> {
+    control: &'a JobControl,
+    rows: Mutex<BTreeMap<String, Row>>,
+}
+
+impl<'a> Board<'a> {
+    /// A board of the drives with these names.
+    pub fn new<'n>(control: &'a JobControl, names: impl Iterator<Item = &'n str>) -> Self {
+        let rows = names.map(|name| (name.to_owned(), Row::default())).collect();
+        Self {
+            control,
+            rows: Mutex::new(rows),
+        }
+    }
+
+    /// The row of one drive.
+    pub fn line(&'a self, facts: &DriveFacts, control: &'a JobControl) -> Line<'a> {
+        Line {
+            board: self,
+            name: facts.drive.name.clone(),
+            control,
+        }
+    }
+
+    fn set(&self, name: &str, change: impl FnOnce(&mut Row)) {
+        let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
+        change(rows.entry(name.to_owned()).or_default());
+        let text =
+            |(name, row): (&String, &Row)| format!("{name}: {}", if row.step.is_empty() { "waits" } else { &row.step });
+        let step = format!(
+            "erase {}",
+            rows.iter().take(16).map(text).collect::<Vec<_>>().join(", ")
+        );
+        let sum = |value: fn(&Row) -> u64| rows.values().map(value).fold(0, u64::saturating_add);
+        let (done, total) = (sum(|row| row.done), sum(|row| row.total));
+        drop(rows);
+        self.control.overall(step, done, total);
+    }
+}
+
+/// One drive's row.
+#[derive(Debug)]
+pub struct Line<'a> {
+    board: &'a Board<'a>,
+    name: String,
+    control: &'a JobControl,
+}
+
+impl Line<'_> {
+    /// Begins a step of `total` bytes; 0 where it is not measured.
+    pub fn step(&self, step: impl Into<String>, total: u64) {
+        self.board.set(&self.name, |row| {
+            *row = Row {
+                step: step.into(),
+                done: 0,
+                total,
+            }
+        });
+    }
+
+    /// Bytes of the step done since the last call.
+    pub fn advanced(&self, bytes: u64) {
+        self.board
+            .set(&self.name, |row| row.done = row.done.saturating_add(bytes));
+    }
+
+    /// The job's control.
+    pub fn control(&self) -> &JobControl {
+        self.control
+    }
+
+    /// To be called between two pieces of work.
+    ///
+    /// # Errors
+    /// When the job must end.
+    pub fn check(&self) -> Result<(), Stop> {
+        self.control.check()
+    }
+}

@@ -1,0 +1,263 @@
+//! Erasing drives, failing closed.
+//!
+//! For each drive, the methods it says it supports are tried from the strongest on. Before the first, samples are read from
+//! all over the drive and canaries (blocks of random bytes) are written to some of them, so that a drive that does nothing
+//! and reports success is found out even if it was blank. After each method the samples are read back and compared with
+//! what the method must leave ([`proof`]); only then is the drive erased. What fails is written down in `rejected_methods`
+//! and the next method is tried. With none left the drive is not erased: `erase-not-proven` if a method claimed success,
+//! else `erase-unsupported`.
+
+pub mod board;
+pub mod passes;
+pub mod proof;
+
+use std::collections::BTreeMap;
+
+use rackwright_api::v1::{DriveErase, EraseDrives, EraseDrivesResult, EraseMethod, JobError};
+
+use crate::clock;
+use crate::drives::{self, DriveFacts, Drives, MethodError, RawDrive, method_name};
+use crate::jobs::control::{JobControl, Stop};
+use crate::jobs::job_error;
+use board::{Board, Line};
+use proof::Samples;
+
+/// Samples read back on each drive when the job names no number.
+pub const DEFAULT_SAMPLES: u32 = 4096;
+/// Most samples a job may ask for: their digests stay in memory.
+const MAX_SAMPLES: u32 = 1 << 20;
+/// Zeroed at both ends of a drive whose method leaves arbitrary bytes, so that nothing there looks like a partition table.
+const ENDS_BYTES: u64 = 1 << 20;
+
+/// An erase that did not succeed on every drive, with the certificates' data of those on which it did.
+#[derive(Debug)]
+pub struct EraseFailure {
+    /// The report's error.
+    pub error: JobError,
+    /// The drives that were erased all the same.
+    pub erased: EraseDrivesResult,
+}
+
+/// Why one drive was not erased.
+#[derive(Debug)]
+enum DriveFailure {
+    Stopped(Stop),
+    Failed {
+        code: &'static str,
+        message: String,
+        retryable: bool,
+    },
+}
+
+/// Erases the drives of a job, those of different controllers at the same time.
+///
+/// # Errors
+/// [`EraseFailure`] unless every drive is erased and proven so.
+pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Result<EraseDrivesResult, EraseFailure> {
+    let early = |error| EraseFailure {
+        error,
+        erased: EraseDrivesResult::default(),
+    };
+    let targets = targets(drives, job).map_err(early)?;
+    let samples = if job.samples == 0 {
+        DEFAULT_SAMPLES
+    } else {
+        job.samples.min(MAX_SAMPLES)
+    };
+    let mut groups: BTreeMap<&str, Vec<&DriveFacts>> = BTreeMap::new();
+    for facts in &targets {
+        groups.entry(&facts.controller).or_default().push(facts);
+    }
+    let board = Board::new(control, targets.iter().map(|facts| facts.drive.name.as_str()));
+    let outcomes: Vec<(&DriveFacts, Result<DriveErase, DriveFailure>)> = std::thread::scope(|scope| {
+        let one = |facts| (facts, erase_one(drives, facts, samples, &board.line(facts, control)));
+        let threads: Vec<_> = groups
+            .into_values()
+            .map(|group| scope.spawn(move || group.into_iter().map(one).collect::<Vec<_>>()))
+            .collect();
+        // A thread that panicked took its drives' outcomes along; their number is checked below.
+        threads
+            .into_iter()
+            .flat_map(|thread| thread.join().unwrap_or_default())
+            .collect()
+    });
+    conclude(outcomes, targets.len())
+}
+
+fn targets(drives: &dyn Drives, job: &EraseDrives) -> Result<Vec<DriveFacts>, JobError> {
+    let present = drives.list();
+    let missing = |error: drives::DriveError| job_error("disk-missing", error.to_string(), true);
+    if job.drives.is_empty() {
+        let fixed: Vec<DriveFacts> = present
+            .iter()
+            .filter(|f| !f.drive.removable && !f.drive.read_only)
+            .cloned()
+            .collect();
+        let message = || {
+            format!(
+                "no drive that is neither removable nor read-only; drives: {}",
+                drives::describe(&present)
+            )
+        };
+        return if fixed.is_empty() {
+            Err(job_error("disk-missing", message(), true))
+        } else {
+            Ok(fixed)
+        };
+    }
+    let mut targets: Vec<DriveFacts> = Vec::new();
+    for wanted in &job.drives {
+        let facts = drives::find(&present, wanted).map_err(missing)?;
+        if !targets.iter().any(|other| other.drive.name == facts.drive.name) {
+            targets.push(facts.clone());
+        }
+    }
+    Ok(targets)
+}
+
+fn conclude(
+    outcomes: Vec<(&DriveFacts, Result<DriveErase, DriveFailure>)>,
+    expected: usize,
+) -> Result<EraseDrivesResult, EraseFailure> {
+    let mut erased = EraseDrivesResult::default();
+    let mut worst: Option<(u8, &'static str)> = None;
+    let (mut messages, mut retryable, mut stop) = (Vec::new(), true, None);
+    let lost = expected - outcomes.len();
+    for (facts, outcome) in outcomes {
+        match outcome {
+            Ok(drive) => erased.drives.push(drive),
+            Err(DriveFailure::Stopped(why)) => stop = Some(why),
+            Err(DriveFailure::Failed {
+                code,
+                message,
+                retryable: may_retry,
+            }) => {
+                let rank = if code == "erase-not-proven" { 2 } else { 1 };
+                worst = worst.max(Some((rank, code)));
+                retryable &= may_retry;
+                messages.push(format!(
+                    "drive {} ({}): {message}",
+                    facts.drive.name, facts.drive.serial_number
+                ));
+            }
+        }
+    }
+    erased.drives.sort_by(|a, b| a.drive_name.cmp(&b.drive_name));
+    let error = match (worst, stop) {
+        (Some((_, code)), _) => job_error(code, messages.join("; "), retryable),
+        (None, Some(stop)) => stop.error("erasing drives"),
+        (None, None) if lost > 0 => job_error(
+            "erase-not-proven",
+            format!("the erase of {lost} drives ended without an outcome"),
+            true,
+        ),
+        (None, None) => return Ok(erased),
+    };
+    Err(EraseFailure { error, erased })
+}
+
+fn erase_one(
+    drives: &dyn Drives,
+    facts: &DriveFacts,
+    samples: u32,
+    line: &Line<'_>,
+) -> Result<DriveErase, DriveFailure> {
+    let start_time = Some(clock::timestamp());
+    let failed = |code, message: String| DriveFailure::Failed {
+        code,
+        message,
+        retryable: true,
+    };
+    let raw = drives
+        .open(facts)
+        .map_err(|error| failed("erase-unsupported", error.to_string()))?;
+    line.step("samples before", 0);
+    let mut before = Samples::take(&*raw, samples, line).map_err(|error| match error {
+        MethodError::Stopped(stop) => DriveFailure::Stopped(stop),
+        other => failed("erase-not-proven", format!("reading samples before the erase: {other}")),
+    })?;
+    before.plant_canaries(&*raw);
+    let mut rejected = Vec::new();
+    let mut claimed = false;
+    for method in raw.methods() {
+        line.step(method_name(method), raw.size_bytes());
+        let performed = passes::perform(&*raw, method, line);
+        if let Err(error) = performed {
+            let MethodError::Stopped(stop) = error else {
+                rejected.push(format!("{}: {error}", method_name(method)));
+                continue;
+            };
+            return Err(DriveFailure::Stopped(stop));
+        }
+        line.step(format!("samples after {}", method_name(method)), 0);
+        match before.prove(&*raw, method, line).and_then(|()| finish(&*raw, method)) {
+            Ok(()) => {
+                let (samples, sample_bytes) = before.counts();
+                return Ok(certificate(
+                    facts,
+                    &*raw,
+                    method,
+                    (samples, sample_bytes),
+                    start_time,
+                    rejected,
+                ));
+            }
+            Err(MethodError::Stopped(stop)) => return Err(DriveFailure::Stopped(stop)),
+            Err(error) => {
+                claimed = true;
+                rejected.push(format!("{}: claimed success, but {error}", method_name(method)));
+            }
+        }
+    }
+    let code = if claimed {
+        "erase-not-proven"
+    } else {
+        "erase-unsupported"
+    };
+    Err(DriveFailure::Failed {
+        code,
+        message: rejected.join("; "),
+        retryable: false,
+    })
+}
+
+/// After the proof: where arbitrary bytes are left, both ends are zeroed; then the kernel forgets the partitions.
+fn finish(raw: &dyn RawDrive, method: EraseMethod) -> Result<(), MethodError> {
+    if proof::leaves(method) == proof::Left::Changed {
+        let size = raw.size_bytes();
+        let ends = ENDS_BYTES.min(size);
+        for offset in [0, size - ends] {
+            passes::write_zeros(raw, offset, ends)?;
+        }
+        raw.flush()?;
+    }
+    proof::no_partition_table(raw)?;
+    // Nothing of the drive is in use; where the kernel refuses all the same, the next boot reads the blank drive anyway.
+    let _ = raw.reread_partitions();
+    Ok(())
+}
+
+fn certificate(
+    facts: &DriveFacts,
+    raw: &dyn RawDrive,
+    method: EraseMethod,
+    (samples, sample_bytes): (u64, u64),
+    start_time: Option<prost_types::Timestamp>,
+    rejected_methods: Vec<String>,
+) -> DriveErase {
+    DriveErase {
+        drive_name: facts.drive.name.clone(),
+        model: facts.drive.model.clone(),
+        serial_number: facts.drive.serial_number.clone(),
+        size_bytes: raw.size_bytes(),
+        method: method.into(),
+        samples,
+        sample_bytes,
+        start_time,
+        end_time: Some(clock::timestamp()),
+        rejected_methods,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! The methods that work on every block: discard with a check of all of it, and overwriting.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rackwright_api::v1::EraseMethod;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+
+use super::board::Line;
+use crate::drives::aligned::Aligned;
+use crate::drives::{MethodError, RawDrive};
+
+/// Bytes of one read or write.
+const CHUNK_BYTES: u64 = 4 << 20;
+/// Bytes of one discard; drives take long ones without saying how far they are.
+const DISCARD_BYTES: u64 = 1 << 30;
+/// Requests in flight on one drive: enough to keep it busy while the other chunk is looked at.
+const THREADS: usize = 3;
+/// Of how many chunks one is read back after the pattern pass.
+const PATTERN_READ_BACK: u64 = 16;
+
+/// Runs a method to its end, whichever kind it is. That it worked is for the caller to prove.
+///
+/// # Errors
+/// [`MethodError`]
+pub fn perform(raw: &dyn RawDrive, method: EraseMethod, line: &Line<'_>) -> Result<(), MethodError> {
+    match method {
+        EraseMethod::DiscardZeroed => discard(raw, line),
+        EraseMethod::Overwrite => overwrite(raw, line),
+        _ => raw.execute(method, line.control()),
+    }
+}
+
+/// Discards everything; if then not every block reads zero (a drive need not promise that), zeroes everything and looks again.
+fn discard(raw: &dyn RawDrive, line: &Line<'_>) -> Result<(), MethodError> {
+    in_pieces(raw.size_bytes(), DISCARD_BYTES, line, |offset, length| {
+        raw.discard(offset, length)
+    })?;
+    raw.flush()?;
+    line.step("zero check", raw.size_bytes());
+    let Some(first) = first_nonzero(raw, line)? else {
+        return Ok(());
+    };
+    line.step("zero-out", raw.size_bytes());
+    in_pieces(raw.size_bytes(), DISCARD_BYTES, line, |offset, length| {
+        raw.zero_out(offset, length)
+    })?;
+    raw.flush()?;
+    line.step("zero check", raw.size_bytes());
+    match first_nonzero(raw, line)? {
+        None => Ok(()),
+        Some(again) => Err(MethodError::Failed(format!(
+            "after discard byte {first} was not zero, and after zeroing byte {again} is not"
+        ))),
+    }
+}
+
+fn in_pieces(
+    size: u64,
+    piece: u64,
+    line: &Line<'_>,
+    call: impl Fn(u64, u64) -> std::io::Result<()>,
+) -> Result<(), MethodError> {
+    let mut offset = 0;
+    while offset < size {
+        line.check()?;
+        let length = piece.min(size - offset);
+        call(offset, length)?;
+        line.advanced(length);
+        offset += length;
+    }
+    Ok(())
+}
+
+/// A pass of pseudo-random bytes under a key that exists only here, some of it read back, and a pass of zeros, all of it
+/// read back.
+fn overwrite(raw: &dyn RawDrive, line: &Line<'_>) -> Result<(), MethodError> {
+    let pattern = Pattern::new()?;
+    line.step("overwrite, pattern", raw.size_bytes());
+    each_chunk(raw, line, |index, offset, buffer| {
+        pattern.fill(index, buffer);
+        raw.write_at(buffer, offset)?;
+        Ok(())
+    })?;
+    raw.flush()?;
+    line.step("overwrite, pattern read back", raw.size_bytes());
+    each_chunk(raw, line, |index, offset, buffer| {
+        if !index.is_multiple_of(PATTERN_READ_BACK) {
+            return Ok(());
+        }
+        raw.read_at(buffer, offset)?;
+        let mut expected = vec![0; buffer.len()];
+        pattern.fill(index, &mut expected);
+        let same = *buffer == expected[..];
+        same.then_some(())
+            .ok_or_else(|| MethodError::Failed(format!("the pattern written at byte {offset} reads back differently")))
+    })?;
+    line.step("overwrite, zeros", raw.size_bytes());
+    each_chunk(raw, line, |_, offset, buffer| {
+        buffer.fill(0);
+        raw.write_at(buffer, offset)?;
+        Ok(())
+    })?;
+    raw.flush()?;
+    line.step("zero check", raw.size_bytes());
+    match first_nonzero(raw, line)? {
+        None => Ok(()),
+        Some(byte) => Err(MethodError::Failed(format!(
+            "byte {byte} is not zero after zeros were written"
+        ))),
+    }
+}
+
+/// Zeroes a range by plain writes.
+///
+/// # Errors
+/// What the drive says.
+pub fn write_zeros(raw: &dyn RawDrive, offset: u64, length: u64) -> std::io::Result<()> {
+    raw.write_at(&Aligned::new(usize::try_from(length).unwrap_or(usize::MAX)), offset)
+}
+
+/// Offset of the first chunk's first byte that is not zero, among those found; `None` when all of the drive reads zero.
+///
+/// # Errors
+/// [`MethodError`] when a block cannot be read: what cannot be read is not known to be zero.
+pub fn first_nonzero(raw: &dyn RawDrive, line: &Line<'_>) -> Result<Option<u64>, MethodError> {
+    let found = AtomicU64::new(u64::MAX);
+    each_chunk(raw, line, |_, offset, buffer| {
+        if found.load(Ordering::Relaxed) < offset {
+            return Ok(());
+        }
+        raw.read_at(buffer, offset)?;
+        if !is_zero(buffer) {
+            let at = buffer.iter().position(|byte| *byte != 0).unwrap_or(0);
+            found.fetch_min(offset + at as u64, Ordering::Relaxed);
+        }
+        Ok(())
+    })?;
+    let found = found.into_inner();
+    Ok((found != u64::MAX).then_some(found))
+}
+
+/// Whether all bytes are zero, eight at a time so that the compiler uses wide registers.
+pub fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(4096).all(|block| {
+        let (words, rest) = block.as_chunks::<8>();
+        words.iter().fold(0, |all, word| all | u64::from_ne_bytes(*word)) == 0 && rest.iter().all(|byte| *byte == 0)
+    })
+}
+
+/// Calls `work(index, offset, buffer)` for every chunk of the drive, on several threads. The first error ends it.
+fn each_chunk(
+    raw: &dyn RawDrive,
+    line: &Line<'_>,
+    work: impl Fn(u64, u64, &mut [u8]) -> Result<(), MethodError> + Sync,
+) -> Result<(), MethodError> {
+    let size = raw.size_bytes();
+    let next = AtomicU64::new(0);
+    let failure: Mutex<Option<MethodError>> = Mutex::new(None);
+    let worker = || {
+        let mut buffer = Aligned::new(CHUNK_BYTES as usize);
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let offset = index * CHUNK_BYTES;
+            if offset >= size {
+                return Ok(());
+            }
+            line.check()?;
+            let length = CHUNK_BYTES.min(size - offset);
+            work(index, offset, &mut buffer[..length as usize])?;
+            line.advanced(length);
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                if let Err(error) = worker() {
+                    // The others find nothing left to do.
+                    next.store(size.div_ceil(CHUNK_BYTES), Ordering::Relaxed);
+                    failure
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .get_or_insert(error);
+                }
+            });
+        }
+    });
+    failure
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner)
+        .map_or(Ok(()), Err)
+}
+
+/// Pseudo-random chunks: the key stream of AES-256 in counter mode under a random key, a nonce per chunk.
+struct Pattern(LessSafeKey);
+
+impl Pattern {
+    fn new() -> Result<Self, MethodError> {
+        let mut key = [0; 32];
+        let drawn = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut key);
+        let key = drawn.and_then(|()| UnboundKey::new(&AES_256_GCM, &key));
+        key.map(|key| Self(LessSafeKey::new(key)))
+            .map_err(|_| MethodError::Failed("the kernel gives no random bytes".into()))
+    }
+
+    fn fill(&self, index: u64, buffer: &mut [u8]) {
+        let mut nonce = [0; 12];
+        nonce[..8].copy_from_slice(&index.to_le_bytes());
+        buffer.fill(0);
+        // It can only fail for more than 64 GiB in one piece; such a buffer would stay zero and fail the read-back.
+        let _ = self
+            .0
+            .seal_in_place_separate_tag(Nonce::assume_unique_for_key(nonce), Aad::empty(), buffer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_is_told_from_nearly_zero() {
+        let mut bytes = vec![0; 9001];
+        assert!(is_zero(&bytes));
+        for at in [0, 7, 8, 4095, 4096, 9000] {
+            bytes[at] = 1;
+            assert!(!is_zero(&bytes), "{at}");
+            bytes[at] = 0;
+        }
+        assert!(is_zero(&[]));
+    }
+
+    #[test]
+    fn patterns_repeat_for_the_same_chunk_only() {
+        let pattern = Pattern::new().unwrap();
+        let (mut a, mut b, mut c) = (vec![0; 5000], vec![1; 5000], vec![0; 5000]);
+        pattern.fill(3, &mut a);
+        pattern.fill(3, &mut b);
+        pattern.fill(4, &mut c);
+        assert_eq!(a, b);
+        assert_ne!(a, c);
+        assert!(!is_zero(&a[..16]));
+    }
+}

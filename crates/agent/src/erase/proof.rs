@@ -1,0 +1,252 @@
+//! The proof of an erase: samples over the whole drive, before and after.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use rackwright_api::v1::EraseMethod;
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use super::board::Line;
+use crate::drives::aligned::Aligned;
+use crate::drives::{MethodError, RawDrive};
+
+/// Bytes of one sample.
+pub const SAMPLE_BYTES: u64 = 4096;
+/// Blocks of random bytes written before the erase.
+const CANARIES: usize = 64;
+/// Read at each end in search of partition tables: more than a GPT with 128 entries needs, at either block size.
+const TABLE_BYTES: u64 = 256 << 10;
+
+/// What a method leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Zeros.
+    Zeros,
+    /// Zeros or ones, as the medium is after erasing its cells.
+    Blank,
+    /// Bytes that have nothing to do with those before.
+    Changed,
+}
+
+/// What must be read after a method.
+pub fn leaves(method: EraseMethod) -> Left {
+    match method {
+        EraseMethod::DiscardZeroed | EraseMethod::Overwrite => Left::Zeros,
+        EraseMethod::NvmeSanitizeBlock | EraseMethod::NvmeFormatUserData | EraseMethod::AtaSecureErase => Left::Blank,
+        EraseMethod::NvmeSanitizeCrypto
+        | EraseMethod::NvmeFormatCrypto
+        | EraseMethod::AtaSecureEraseEnhanced
+        | EraseMethod::Unspecified => Left::Changed,
+    }
+}
+
+/// What was read at one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Seen {
+    Zeros,
+    Ones,
+    Data([u8; 16]),
+}
+
+impl Seen {
+    fn of(bytes: &[u8]) -> Self {
+        match bytes.first() {
+            Some(0) if bytes.iter().all(|byte| *byte == 0) => Self::Zeros,
+            Some(0xFF) if bytes.iter().all(|byte| *byte == 0xFF) => Self::Ones,
+            _ => {
+                let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+                let mut short = [0; 16];
+                short.copy_from_slice(&digest.as_ref()[..16]);
+                Self::Data(short)
+            }
+        }
+    }
+}
+
+/// The samples of one drive, as they were before the erase.
+#[derive(Debug)]
+pub struct Samples {
+    seen: BTreeMap<u64, Seen>,
+    sample_bytes: u64,
+}
+
+impl Samples {
+    /// Reads samples: one at a random place in each of `count` equal parts of the drive, and both ends.
+    ///
+    /// # Errors
+    /// When a sample cannot be read, or the job must end.
+    pub fn take(raw: &dyn RawDrive, count: u32, line: &Line<'_>) -> Result<Self, MethodError> {
+        let sample_bytes = SAMPLE_BYTES.max(u64::from(raw.block_bytes()));
+        let places = places(raw.size_bytes(), sample_bytes, u64::from(count))?;
+        let mut buffer = Aligned::new(sample_bytes as usize);
+        let mut seen = BTreeMap::new();
+        for place in places {
+            line.check()?;
+            raw.read_at(&mut buffer, place)?;
+            seen.insert(place, Seen::of(&buffer));
+        }
+        Ok(Self { seen, sample_bytes })
+    }
+
+    /// Number of samples and bytes of each.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.seen.len() as u64, self.sample_bytes)
+    }
+
+    /// Writes random bytes to some of the samples' places. Where a drive does not take them, what it held counts on.
+    pub fn plant_canaries(&mut self, raw: &dyn RawDrive) {
+        let stride = (self.seen.len() / CANARIES).max(1);
+        let places: Vec<u64> = self.seen.keys().copied().step_by(stride).collect();
+        let mut buffer = Aligned::new(self.sample_bytes as usize);
+        for place in &places {
+            if SystemRandom::new().fill(&mut buffer).is_err() || raw.write_at(&buffer, *place).is_err() {
+                break;
+            }
+        }
+        let _ = raw.flush();
+        // What counts is what reads back, whether or not the writes succeeded.
+        for place in places {
+            if raw.read_at(&mut buffer, place).is_ok() {
+                self.seen.insert(place, Seen::of(&buffer));
+            }
+        }
+    }
+
+    /// Reads every sample again and compares it with what the method must leave.
+    ///
+    /// # Errors
+    /// [`MethodError::Failed`] names the first place that disproves the erase, or says that nothing can be proven.
+    pub fn prove(&self, raw: &dyn RawDrive, method: EraseMethod, line: &Line<'_>) -> Result<(), MethodError> {
+        let left = leaves(method);
+        let known = self.seen.values().filter(|seen| matches!(seen, Seen::Data(_))).count();
+        if left == Left::Changed && known == 0 {
+            return Err(MethodError::Failed(
+                "no known data were on the drive before, so that nothing shows a change".into(),
+            ));
+        }
+        let mut buffer = Aligned::new(self.sample_bytes as usize);
+        for (place, before) in &self.seen {
+            line.check()?;
+            let read = raw.read_at(&mut buffer, *place);
+            read.map_err(|error| MethodError::Failed(format!("the sample at byte {place} cannot be read: {error}")))?;
+            let after = Seen::of(&buffer);
+            if let Some(why) = disproved(left, *before, after) {
+                return Err(MethodError::Failed(format!("the sample at byte {place} {why}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn disproved(left: Left, before: Seen, after: Seen) -> Option<&'static str> {
+    match (left, before, after) {
+        (_, Seen::Data(before), Seen::Data(after)) if before == after => {
+            Some("still has the bytes from before the erase")
+        }
+        (_, _, Seen::Zeros) | (Left::Blank | Left::Changed, _, Seen::Ones) | (Left::Changed, _, Seen::Data(_)) => None,
+        (Left::Zeros, _, _) => Some("is not zero"),
+        (Left::Blank, _, Seen::Data(_)) => Some("is neither all zeros nor all ones"),
+    }
+}
+
+/// Places of the samples, ascending. The last one is the drive's end; places are multiples of the sample's size but for it.
+fn places(size: u64, sample_bytes: u64, count: u64) -> io::Result<Vec<u64>> {
+    let blocks = size / sample_bytes;
+    if blocks == 0 {
+        return Err(io::Error::other(format!(
+            "the drive of {size} bytes is smaller than a sample"
+        )));
+    }
+    let count = count.clamp(1, blocks);
+    let mut places = vec![0, size - sample_bytes];
+    for part in 0..count {
+        let (from, to) = (blocks * part / count, blocks * (part + 1) / count);
+        places.push((from + random_below(to - from)?) * sample_bytes);
+    }
+    places.sort_unstable();
+    places.dedup();
+    Ok(places)
+}
+
+fn random_below(bound: u64) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| io::Error::other("the kernel gives no random bytes"))?;
+    // The bias of the remainder is below 2^-30 for any drive.
+    Ok(u64::from_le_bytes(bytes) % bound.max(1))
+}
+
+/// Checks that neither end looks like a partition table.
+///
+/// # Errors
+/// Names what was found.
+pub fn no_partition_table(raw: &dyn RawDrive) -> Result<(), MethodError> {
+    let size = raw.size_bytes();
+    let length = TABLE_BYTES.min(size);
+    let mut buffer = Aligned::new(length as usize);
+    for offset in [0, size - length] {
+        raw.read_at(&mut buffer, offset)?;
+        let has_gpt = buffer.chunks_exact(512).any(|block| block.starts_with(b"EFI PART"));
+        let has_mbr = offset == 0 && buffer[510..512] == [0x55, 0xAA];
+        if has_gpt || has_mbr {
+            return Err(MethodError::Failed(format!(
+                "a partition table is still found near byte {offset}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_spread_over_all_of_the_drive() {
+        let size = 100 << 20;
+        let places = places(size, 4096, 64).unwrap();
+        assert!(places.len() >= 64 && places.len() <= 66);
+        let part = size / 64;
+        for index in 0..64 {
+            let in_part = places
+                .iter()
+                .filter(|place| **place >= index * part && **place < (index + 1) * part)
+                .count();
+            assert!(in_part >= 1, "part {index}");
+        }
+        assert_eq!((places[0], *places.last().unwrap()), (0, size - 4096));
+        assert_eq!(
+            super::places(8192 + 512, 4096, 4096).unwrap(),
+            [0, 4096, 4608],
+            "a small drive is read whole"
+        );
+        assert!(super::places(100, 4096, 5).is_err());
+    }
+
+    #[test]
+    fn what_disproves_an_erase() {
+        use Left::{Blank, Changed, Zeros};
+        let (a, b) = (Seen::Data([1; 16]), Seen::Data([2; 16]));
+        let table = [
+            (Zeros, a, Seen::Zeros, true),
+            (Zeros, a, Seen::Ones, false),
+            (Zeros, a, b, false),
+            (Zeros, Seen::Zeros, b, false),
+            (Blank, a, Seen::Ones, true),
+            (Blank, a, b, false),
+            (Changed, a, b, true),
+            (Changed, a, a, false),
+            (Changed, Seen::Zeros, b, true),
+            (Changed, Seen::Zeros, Seen::Zeros, true),
+            (Changed, a, Seen::Ones, true),
+        ];
+        for (left, before, after, fine) in table {
+            assert_eq!(
+                disproved(left, before, after).is_none(),
+                fine,
+                "{left:?} {before:?} {after:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The agent as PID 1 of the ramdisk.
+//!
+//! PID 1 stays small: it mounts, loads modules, brings the network up, then starts the agent proper as a child and does
+//! nothing but reap. An agent that crashes is started again and reports its job as interrupted; one that cannot go on, or
+//! crashes again and again, has the machine switched off. Nothing here waits for ever: whatever fails ends in
+//! [`give_up`], and should PID 1 itself die, the kernel panics and resets.
+//!
+//! Modules load in a thread, because the NIC's driver is often among the first and its link takes seconds. The agent
+//! learns through a pipe, its standard input, which modules failed and, by its end, that all are loaded.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{PipeReader, PipeWriter, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::cmdline::{self, OnFatal, Settings};
+use crate::console::{line, mark};
+use crate::jobs::power::{KernelPower, Power as _, PowerAction};
+use crate::modules;
+use crate::net::dhcp;
+use crate::net::nic::{self, Up};
+use crate::root::SysRoot;
+
+/// Exit status of an agent that must not be started again.
+pub const EXIT_FATAL: u8 = 3;
+/// How often a crashed agent is started again.
+const RESTARTS: u32 = 5;
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// How long the last words stay on the console.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+/// Seconds until the kernel resets after a panic (also that of a dead PID 1).
+const PANIC_RESET_S: &str = "30";
+
+/// Source, target, type and flags of what is mounted first.
+const MOUNTS: [(&str, &str, &str, MsFlags); 5] = [
+    ("proc", "/proc", "proc", QUIET),
+    ("sysfs", "/sys", "sysfs", QUIET),
+    ("devtmpfs", "/dev", "devtmpfs", MsFlags::MS_NOSUID),
+    ("tmpfs", "/run", "tmpfs", QUIET),
+    ("tmpfs", "/tmp", "tmpfs", QUIET),
+];
+const QUIET: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV).union(MsFlags::MS_NOEXEC);
+const EFIVARS: &str = "/sys/firmware/efi/efivars";
+
+/// Runs until the machine goes down.
+pub fn run() -> ! {
+    let root = SysRoot::real();
+    let mounted: Vec<String> = MOUNTS
+        .iter()
+        .filter_map(|(source, target, kind, flags)| mount_one(source, target, kind, *flags).err())
+        .collect();
+    open_console();
+    mark(&root, "userspace");
+    for fault in mounted {
+        line(&fault);
+    }
+    // Without it a dead PID 1 would leave a dead machine.
+    let _ = fs::write("/proc/sys/kernel/panic", PANIC_RESET_S);
+    let cmdline = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let settings = match cmdline::parse(&cmdline) {
+        Ok(settings) => settings,
+        Err(error) => give_up(&root, OnFatal::PowerOff, &error.to_string()),
+    };
+    let on_fatal = settings.on_fatal;
+    std::panic::set_hook(Box::new(move |panic| {
+        give_up(&SysRoot::real(), on_fatal, &format!("PID 1: {panic}"))
+    }));
+    let why = boot(&root, settings);
+    give_up(&root, on_fatal, &why)
+}
+
+/// Brings the machine up and looks after the agent; returns why it cannot go on.
+fn boot(root: &SysRoot, settings: Settings) -> String {
+    let (reader, writer) = match std::io::pipe() {
+        Ok(pipe) => pipe,
+        Err(error) => return format!("pipe: {error}"),
+    };
+    let modules_root = root.clone();
+    thread::spawn(move || load_modules(&modules_root, writer));
+    let up = match nic::bring_up(root, settings.mac, settings.addressing) {
+        Ok(up) => up,
+        Err(error) => return error.to_string(),
+    };
+    mark(root, "network");
+    line(&format!(
+        "{} ({}) has {}/{}",
+        up.nic, up.mac, up.addressing.address, up.addressing.prefix
+    ));
+    keep_lease(up);
+    supervise(reader)
+}
+
+fn mount_one(source: &str, target: &str, kind: &str, flags: MsFlags) -> Result<(), String> {
+    let _ = fs::create_dir_all(target);
+    match mount(Some(source), target, Some(kind), flags, None::<&str>) {
+        Ok(()) | Err(Errno::EBUSY) => Ok(()),
+        Err(error) => Err(format!("mounting {target}: {}", error.desc())),
+    }
+}
+
+/// The kernel opened the console for PID 1 only if the ramdisk had the node; now devtmpfs has it.
+fn open_console() {
+    let Ok(console) = OpenOptions::new().read(true).write(true).open("/dev/console") else {
+        return;
+    };
+    let _ = nix::unistd::dup2_stdin(&console);
+    let _ = nix::unistd::dup2_stdout(&console);
+    let _ = nix::unistd::dup2_stderr(&console);
+}
+
+fn load_modules(root: &SysRoot, mut agent: PipeWriter) {
+    modules::load(Path::new(modules::LIST), |fault| {
+        line(&format!("module not loaded: {fault}"));
+        // The agent may not run yet, or no longer: the console has it all the same.
+        let _ = writeln!(agent, "{fault}");
+    });
+    if root.is_uefi()
+        && let Err(fault) = mount_one("efivarfs", EFIVARS, "efivarfs", QUIET)
+    {
+        line(&format!("{fault}; boot entries cannot be set"));
+    }
+    mark(root, "modules");
+}
+
+/// Asks for the address again at half of the lease's time. Should another one be given, the machine must boot anew.
+fn keep_lease(up: Up) {
+    let (Some(mut lease), std::net::IpAddr::V4(address)) = (up.lease, up.addressing.address) else {
+        return;
+    };
+    thread::spawn(move || {
+        loop {
+            thread::sleep(lease.time / 2);
+            match dhcp::obtain(&up.nic, up.mac, Some(address), Instant::now() + lease.time / 2) {
+                Ok(again) if again.addressing.address == up.addressing.address => lease = again,
+                Ok(again) => {
+                    return line(&format!(
+                        "DHCP now gives {}, this machine keeps {address}",
+                        again.addressing.address
+                    ));
+                }
+                Err(error) => return line(&format!("lease not renewed: {error}")),
+            }
+        }
+    });
+}
+
+/// Starts the agent, reaps, and starts it again when it crashed. Returns why it is not started any more.
+fn supervise(modules: PipeReader) -> String {
+    let mut input = Stdio::from(modules);
+    for attempt in 0..=RESTARTS {
+        let child = Command::new("/proc/self/exe")
+            .arg("run")
+            .arg("--modules-on-stdin")
+            .stdin(input)
+            .spawn();
+        let status = match child {
+            Ok(child) => reap_until(Pid::from_raw(child.id().cast_signed())),
+            Err(error) => return format!("starting the agent: {error}"),
+        };
+        if status.code() == Some(i32::from(EXIT_FATAL)) {
+            return "the agent cannot go on".to_owned();
+        }
+        line(&format!(
+            "the agent ended, {status}; start {} of {RESTARTS}",
+            attempt + 1
+        ));
+        thread::sleep(RESTART_PAUSE);
+        // By now the modules are loaded, or will not be.
+        input = Stdio::null();
+    }
+    format!("the agent crashed {RESTARTS} times")
+}
+
+/// Reaps whatever ends, until it is the agent.
+fn reap_until(agent: Pid) -> ExitStatus {
+    loop {
+        match waitpid(None, None) {
+            Ok(WaitStatus::Exited(pid, code)) if pid == agent => return ExitStatus::from_raw(code << 8),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == agent => return ExitStatus::from_raw(signal as i32),
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(_) => return ExitStatus::from_raw(0),
+        }
+    }
+}
+
+/// Last words, then down, whatever it takes.
+fn give_up(root: &SysRoot, on_fatal: OnFatal, why: &str) -> ! {
+    let action = match on_fatal {
+        OnFatal::PowerOff => PowerAction::PowerOff,
+        OnFatal::Reset => PowerAction::Reset,
+    };
+    mark(root, "fatal");
+    line(&format!(
+        "rackwright-agent: {why}\nrackwright-agent: {action:?} in {} seconds",
+        LAST_WORDS.as_secs()
+    ));
+    if let Ok(mut log) = File::options().write(true).open("/dev/kmsg") {
+        let _ = writeln!(log, "rackwright-agent: {why}");
+    }
+    thread::sleep(LAST_WORDS);
+    let failed = KernelPower::new(&root.proc).perform(action);
+    line(&format!("rackwright-agent: {failed:?}"));
+    // PID 1 ends, the kernel panics, and resets.
+    std::process::exit(1)
+}

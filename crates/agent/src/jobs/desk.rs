@@ -1,0 +1,368 @@
+//! The desk takes jobs, looks them up in the ledger, runs one at a time and keeps reports until they are sent.
+//!
+//! A job runs in a thread of its own; a second one waits for it, enforces the deadline and writes the outcome down. A job
+//! that does not end in time (a drive that hangs in the kernel) is reported failed, `deadline`, and the desk stays busy
+//! until its thread is gone: nothing else may touch the drives meanwhile.
+
+use std::collections::BTreeSet;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rackwright_api::v1::job::Work;
+use rackwright_api::v1::job_report::Result as JobResult;
+use rackwright_api::v1::{CancelJob, Job, JobError, JobReport};
+use tokio::sync::Notify;
+
+use super::control::{JobControl, Stop};
+use super::job_error;
+use super::power::PowerAction;
+use super::write::{self, Tools};
+use super::writer::Credentials;
+use crate::ledger::{self, Ledger, Verdict};
+use crate::machine::Machine;
+
+/// For jobs that name no deadline.
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(24 * 3600);
+/// Between the deadline and the moment when a job that does not end is given up.
+const GRACE: Duration = Duration::from_secs(60);
+/// How long a power action waits for its own report to be sent.
+const REPORT_WAIT: Duration = Duration::from_secs(5);
+/// What a sent report gets to leave the machine; nothing acknowledges it.
+const WIRE_TIME: Duration = Duration::from_millis(300);
+
+/// A job's end.
+struct Done {
+    result: Option<JobResult>,
+    then: Option<PowerAction>,
+}
+
+/// A failed job's end.
+struct Failed {
+    error: JobError,
+    partial: Option<JobResult>,
+}
+
+impl From<JobError> for Box<Failed> {
+    fn from(error: JobError) -> Self {
+        Self::new(Failed { error, partial: None })
+    }
+}
+
+/// Whether another job may begin once one was reported ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    Free,
+    Busy,
+}
+
+struct Running {
+    operation: String,
+    control: Arc<JobControl>,
+}
+
+struct Inner {
+    ledger: Ledger,
+    running: Option<Running>,
+    outbox: BTreeSet<String>,
+    credentials: Option<Credentials>,
+}
+
+/// The agent's jobs.
+pub struct Desk {
+    machine: Arc<Machine>,
+    inner: Mutex<Inner>,
+    changed: Notify,
+    sent: Condvar,
+}
+
+impl Desk {
+    /// A desk over an open ledger.
+    pub fn new(machine: Arc<Machine>, ledger: Ledger) -> Arc<Self> {
+        let inner = Inner {
+            ledger,
+            running: None,
+            outbox: BTreeSet::new(),
+            credentials: None,
+        };
+        Arc::new(Self {
+            machine,
+            inner: Mutex::new(inner),
+            changed: Notify::new(),
+            sent: Condvar::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What jobs prove themselves with from now on.
+    pub fn set_credentials(&self, credentials: Credentials) {
+        self.lock().credentials = Some(credentials);
+    }
+
+    /// Takes note of a claim generation.
+    pub fn raise_generation(&self, generation: u64) {
+        self.lock().ledger.raise_generation(generation);
+    }
+
+    /// Every report there is and the highest generation, for the first message of a stream. What was waiting to be sent is
+    /// among them.
+    pub fn all(&self) -> (Vec<JobReport>, u64) {
+        let mut inner = self.lock();
+        inner.outbox.clear();
+        let reports = inner
+            .ledger
+            .reports()
+            .map(|report| inner.with_progress(report))
+            .collect();
+        (reports, inner.ledger.generation())
+    }
+
+    /// Waits until there is something to send.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// The reports that changed since they were last taken.
+    pub fn take(&self) -> Vec<JobReport> {
+        let mut inner = self.lock();
+        let waiting = std::mem::take(&mut inner.outbox);
+        waiting
+            .iter()
+            .filter_map(|id| inner.ledger.report(id).map(|report| inner.with_progress(report)))
+            .collect()
+    }
+
+    /// Notes that what was taken is on its way.
+    pub fn sent(&self) {
+        self.sent.notify_all();
+    }
+
+    /// Takes a job: begins it, answers it or refuses it. The outcome is among the reports.
+    pub fn submit(self: &Arc<Self>, job: Job) {
+        let mut inner = self.lock();
+        let running = inner.running.as_ref().map(|running| running.operation.clone());
+        let operation = job.operation.clone();
+        match inner.ledger.consider(&job, running.as_deref()) {
+            Verdict::Answer(_) => {}
+            Verdict::Refuse(error) => {
+                tracing::warn!(operation, code = error.code, "job refused: {}", error.message);
+                inner.note(ledger::refused(&job, error));
+            }
+            Verdict::Begin => match inner.ledger.record(ledger::begun(&job)) {
+                Ok(()) => self.begin(&mut inner, job),
+                Err(error) => inner.note(ledger::refused(
+                    &job,
+                    job_error("ledger-failed", error.to_string(), false),
+                )),
+            },
+        }
+        inner.outbox.insert(operation);
+        drop(inner);
+        self.changed.notify_one();
+    }
+
+    /// Asks a running job to end.
+    pub fn cancel(&self, cancel: &CancelJob) {
+        let inner = self.lock();
+        if let Some(running) = inner
+            .running
+            .as_ref()
+            .filter(|running| running.operation == cancel.operation)
+        {
+            tracing::info!(operation = cancel.operation, "job cancelled");
+            running.control.stop(Stop::Cancelled);
+        }
+    }
+
+    fn begin(self: &Arc<Self>, inner: &mut Inner, job: Job) {
+        let operation = job.operation.clone();
+        tracing::info!(operation, generation = job.claim_generation, "job begins");
+        let (desk, id) = (Arc::downgrade(self), operation.clone());
+        let control = Arc::new(JobControl::new(move || {
+            let Some(desk) = desk.upgrade() else { return };
+            desk.lock().outbox.insert(id.clone());
+            desk.changed.notify_one();
+        }));
+        inner.running = Some(Running {
+            operation: operation.clone(),
+            control: Arc::clone(&control),
+        });
+        let credentials = inner.credentials.clone();
+        let desk = Arc::clone(self);
+        // A machine without memory for a thread cannot go on; the caller's panic ends the agent, and the next one
+        // reports the job interrupted.
+        thread::spawn(move || desk.attend(job, credentials, &control));
+    }
+
+    /// Runs the job in a thread and sees it to its end.
+    fn attend(self: Arc<Self>, job: Job, credentials: Option<Credentials>, control: &Arc<JobControl>) {
+        let operation = job.operation.clone();
+        let deadline = if job.deadline_s == 0 {
+            DEFAULT_DEADLINE
+        } else {
+            Duration::from_secs(job.deadline_s.into())
+        };
+        let (outcome, ended) = mpsc::channel();
+        let (machine, steered) = (Arc::clone(&self.machine), Arc::clone(control));
+        thread::spawn(move || {
+            let _ = outcome.send(perform(&machine, &job, credentials, &steered));
+        });
+        let mut ending = ended.recv_timeout(deadline);
+        if ending.as_ref().is_err_and(|why| *why == RecvTimeoutError::Timeout) {
+            control.stop(Stop::Deadline);
+            ending = ended.recv_timeout(GRACE);
+        }
+        match ending {
+            Ok(outcome) => self.finish(&operation, control, outcome),
+            Err(RecvTimeoutError::Disconnected) => {
+                let error = job_error("internal", "the job's thread panicked; the console has the place", true);
+                self.finish(&operation, control, Err(error.into()));
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let mut error = Stop::Deadline.error(&control.progress().step);
+                error
+                    .message
+                    .push_str("; it does not end, a drive may hang: power the machine off");
+                self.conclude(&operation, control, Err(error.into()), After::Busy);
+                let _ = ended.recv();
+                self.lock().running = None;
+            }
+        }
+    }
+
+    fn finish(&self, operation: &str, control: &JobControl, outcome: Result<Done, Box<Failed>>) {
+        let then = outcome.as_ref().ok().and_then(|done| done.then);
+        let Some(action) = then else {
+            return self.conclude(operation, control, outcome, After::Free);
+        };
+        // The machine is about to go; nothing else begins.
+        self.conclude(operation, control, outcome, After::Busy);
+        let inner = self.lock();
+        let waiting = self
+            .sent
+            .wait_timeout_while(inner, REPORT_WAIT, |inner| inner.outbox.contains(operation));
+        drop(waiting);
+        thread::sleep(WIRE_TIME);
+        tracing::info!(?action, "the machine goes down");
+        if let Err(error) = self.machine.power.perform(action) {
+            tracing::error!("power action failed: {error}");
+            self.lock().running = None;
+        }
+    }
+
+    /// Writes the outcome down and has it sent. The desk is free in the moment in which the report can be seen.
+    fn conclude(&self, operation: &str, control: &JobControl, outcome: Result<Done, Box<Failed>>, after: After) {
+        let mut inner = self.lock();
+        let begun = inner.ledger.report(operation).cloned().unwrap_or_default();
+        let begun = JobReport {
+            operation: operation.to_owned(),
+            progress: Some(control.progress()),
+            ..begun
+        };
+        let report = match outcome {
+            Ok(done) => ledger::ended(begun, Ok(done.result)),
+            Err(failed) => JobReport {
+                result: failed.partial,
+                ..ledger::ended(begun, Err(failed.error))
+            },
+        };
+        let (state, error) = (report.state(), report.error.clone().unwrap_or_default());
+        tracing::info!(
+            operation,
+            state = state.as_str_name(),
+            code = error.code,
+            "job ended: {}",
+            error.message
+        );
+        inner.note(report);
+        if after == After::Free {
+            inner.running = None;
+        }
+        inner.outbox.insert(operation.to_owned());
+        drop(inner);
+        self.changed.notify_one();
+    }
+}
+
+impl Inner {
+    /// Records, and where the file fails keeps the entry in memory at least: the job has ended, whatever the file says.
+    fn note(&mut self, report: JobReport) {
+        if let Err(error) = self.ledger.record(report.clone()) {
+            tracing::error!("{error}");
+            self.ledger.keep(report);
+        }
+    }
+
+    fn with_progress(&self, report: &JobReport) -> JobReport {
+        let mut report = report.clone();
+        let is_running = report.state() == rackwright_api::v1::JobState::Running;
+        if let Some(running) = self
+            .running
+            .as_ref()
+            .filter(|running| is_running && running.operation == report.operation)
+        {
+            report.progress = Some(running.control.progress());
+        }
+        report
+    }
+}
+
+fn perform(
+    machine: &Machine,
+    job: &Job,
+    credentials: Option<Credentials>,
+    control: &JobControl,
+) -> Result<Done, Box<Failed>> {
+    let done = |result| {
+        Ok(Done {
+            result: Some(result),
+            then: None,
+        })
+    };
+    match &job.work {
+        Some(Work::WriteImage(work)) => {
+            let credentials =
+                credentials.ok_or_else(|| job_error("internal", "the agent has no certificate yet", true))?;
+            let tools = Tools {
+                drives: &*machine.drives,
+                writer: &*machine.writer,
+                efivars: machine.efivars(),
+            };
+            let written = write::write(&tools, work, job.claim_generation, credentials, control)?;
+            done(JobResult::WriteImage(written))
+        }
+        Some(Work::EraseDrives(work)) => {
+            let erased = crate::erase::erase(&*machine.drives, work, control).map_err(|failure| {
+                Box::new(Failed {
+                    error: failure.error,
+                    partial: Some(JobResult::EraseDrives(failure.erased)),
+                })
+            })?;
+            control.step("erased", 0);
+            if let Some(efivars) = machine.efivars().filter(|_| work.clear_boot_entries) {
+                let removed = efivars.remove_entries();
+                let text = removed.map_or_else(
+                    |error| format!("boot entries not removed: {error}"),
+                    |r| format!("{} boot entries removed", r.len()),
+                );
+                control.remark(&text);
+            }
+            done(JobResult::EraseDrives(erased))
+        }
+        Some(Work::Reboot(work)) => match PowerAction::of(work.way()) {
+            Some(action) => Ok(Done {
+                result: None,
+                then: Some(action),
+            }),
+            None => {
+                let message = format!("{} is not offered by this agent; use a reset", work.way().as_str_name());
+                Err(job_error("unsupported", message, false).into())
+            }
+        },
+        None => Err(job_error("invalid-job", "the job names no work", false).into()),
+    }
+}

@@ -1,0 +1,18 @@
+//! Jobs: taking them, running them one at a time, and reporting them.
+
+pub mod control;
+pub mod desk;
+pub mod power;
+pub mod write;
+pub mod writer;
+
+use rackwright_api::v1::JobError;
+
+/// A [`JobError`] in one line.
+pub fn job_error(code: &str, message: impl Into<String>, retryable: bool) -> JobError {
+    JobError {
+        code: code.to_owned(),
+        message: message.into(),
+        retryable,
+    }
+}

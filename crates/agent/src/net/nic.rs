@@ -1,0 +1,140 @@
+//! Bringing up the NIC that the machine booted from.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::time::{Duration, Instant};
+
+use super::NetError;
+use super::dhcp::{self, Lease};
+use super::netlink::Netlink;
+use crate::cmdline::{Addressing, Mac};
+use crate::root::SysRoot;
+use crate::text;
+
+/// How long the NIC's driver may take.
+const APPEAR_TIME: Duration = Duration::from_secs(60);
+/// How long its link may take; some switches and drivers need half a minute.
+const LINK_TIME: Duration = Duration::from_secs(60);
+/// How long DHCP servers may be silent.
+const LEASE_TIME: Duration = Duration::from_secs(120);
+/// `ARPHRD_ETHER`
+const ETHERNET: u32 = 1;
+
+/// The network as it came up.
+#[derive(Debug)]
+pub struct Up {
+    /// Name of the interface.
+    pub nic: String,
+    /// Its Ethernet address.
+    pub mac: Mac,
+    /// Its address.
+    pub addressing: Addressing,
+    /// The lease, when the address came by DHCP.
+    pub lease: Option<Lease>,
+}
+
+/// Waits for the NIC and its link, and gives it its address. Without a MAC, the first NIC with a link is taken.
+///
+/// # Errors
+/// [`NetError`]
+pub fn bring_up(root: &SysRoot, mac: Option<Mac>, addressing: Option<Addressing>) -> Result<Up, NetError> {
+    let listener = Netlink::listen().map_err(NetError::io("netlink"))?;
+    let mut netlink = Netlink::open().map_err(NetError::io("netlink"))?;
+    let (nic, mac) = wait_for_nic(root, &listener, &mut netlink, mac)?;
+    let index = index(root, &nic);
+    let (addressing, lease) = match addressing {
+        Some(addressing) => (addressing, None),
+        None => {
+            let lease = dhcp::obtain(&nic, mac, None, Instant::now() + LEASE_TIME)?;
+            (lease.addressing, Some(lease))
+        }
+    };
+    let Addressing {
+        address,
+        prefix,
+        gateway,
+    } = addressing;
+    netlink
+        .add_address(index, address, prefix)
+        .map_err(NetError::io(format!("address {address}/{prefix} on {nic}")))?;
+    if let Some(gateway) = gateway {
+        netlink
+            .set_default_route(index, gateway)
+            .map_err(NetError::io(format!("default route by {gateway}")))?;
+    }
+    Ok(Up {
+        nic,
+        mac,
+        addressing,
+        lease,
+    })
+}
+
+/// Sets the wanted NIC (or all) up as they appear, and returns the first one that has a link.
+fn wait_for_nic(
+    root: &SysRoot,
+    listener: &Netlink,
+    netlink: &mut Netlink,
+    wanted: Option<Mac>,
+) -> Result<(String, Mac), NetError> {
+    let begun = Instant::now();
+    let mut is_up: BTreeMap<String, Mac> = BTreeMap::new();
+    let mut deadline = begun + APPEAR_TIME;
+    loop {
+        for (name, mac) in ethernet(root)
+            .into_iter()
+            .filter(|(_, mac)| wanted.is_none_or(|wanted| wanted == *mac))
+        {
+            if let Entry::Vacant(entry) = is_up.entry(name) {
+                netlink
+                    .set_up(index(root, entry.key()))
+                    .map_err(NetError::io(format!("setting {} up", entry.key())))?;
+                entry.insert(mac);
+                deadline = Instant::now() + LINK_TIME;
+            }
+        }
+        let has_link =
+            |name: &String| text::number::<u8>(&root.sys.join("class/net").join(name).join("carrier")) == Some(1);
+        if let Some((name, mac)) = is_up.iter().find(|(name, _)| has_link(name)) {
+            return Ok((name.clone(), *mac));
+        }
+        let heard = listener.wait(deadline).map_err(NetError::io("netlink"))?;
+        if !heard && Instant::now() >= deadline {
+            break;
+        }
+    }
+    // A NIC whose link is not reported may work all the same.
+    is_up.into_iter().next().ok_or_else(|| {
+        let present: Vec<String> = ethernet(root)
+            .into_iter()
+            .map(|(name, mac)| format!("{name} ({mac})"))
+            .collect();
+        let present = if present.is_empty() {
+            "none".to_owned()
+        } else {
+            present.join(", ")
+        };
+        let wanted = wanted.map_or_else(|| "of Ethernet".to_owned(), |mac| format!("with address {mac}"));
+        NetError::NoNic {
+            wanted,
+            waited: begun.elapsed(),
+            present,
+        }
+    })
+}
+
+/// Ethernet interfaces with a device behind them.
+fn ethernet(root: &SysRoot) -> Vec<(String, Mac)> {
+    let folder = root.sys.join("class/net");
+    let nic = |name: String| {
+        let nic = folder.join(&name);
+        let is_ethernet = text::number(&nic.join("type")) == Some(ETHERNET) && nic.join("device").exists();
+        let mac = text::trimmed(&nic.join("address"))?.parse().ok()?;
+        is_ethernet.then_some((name, mac))
+    };
+    text::names(&folder).into_iter().filter_map(nic).collect()
+}
+
+fn index(root: &SysRoot, name: &str) -> u32 {
+    text::number(&root.sys.join("class/net").join(name).join("ifindex")).unwrap_or(0)
+}

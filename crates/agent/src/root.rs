@@ -1,0 +1,63 @@
+//! Where the kernel's file systems are: the real ones, or a fixture tree in tests and in the simulator.
+
+use std::path::{Path, PathBuf};
+
+/// The roots below which the agent reads and writes what belongs to the machine.
+#[derive(Clone, Debug)]
+pub struct SysRoot {
+    /// `/proc`
+    pub proc: PathBuf,
+    /// `/sys`
+    pub sys: PathBuf,
+    /// `/dev`
+    pub dev: PathBuf,
+    /// `/run/rackwright`: the ledger and the agent's identity, readable by the agent alone, gone with the next boot.
+    pub state: PathBuf,
+}
+
+impl SysRoot {
+    /// The kernel's own.
+    pub fn real() -> Self {
+        Self {
+            proc: "/proc".into(),
+            sys: "/sys".into(),
+            dev: "/dev".into(),
+            state: "/run/rackwright".into(),
+        }
+    }
+
+    /// The same tree below another folder.
+    pub fn below(folder: &Path) -> Self {
+        let join = |part: &str| folder.join(part);
+        Self {
+            proc: join("proc"),
+            sys: join("sys"),
+            dev: join("dev"),
+            state: join("run/rackwright"),
+        }
+    }
+
+    /// Where efivarfs is mounted on machines that booted by UEFI.
+    pub fn efivars(&self) -> PathBuf {
+        self.sys.join("firmware/efi/efivars")
+    }
+
+    /// Whether the kernel was started by UEFI firmware.
+    pub fn is_uefi(&self) -> bool {
+        self.sys.join("firmware/efi").is_dir()
+    }
+
+    /// `/proc/sys/kernel/random/boot_id`, or empty.
+    pub fn boot_id(&self) -> String {
+        crate::text::or_empty(&self.proc.join("sys/kernel/random/boot_id"))
+    }
+
+    /// Seconds since the kernel started; 0 when `/proc/uptime` cannot be read.
+    pub fn uptime_s(&self) -> f64 {
+        let text = crate::text::or_empty(&self.proc.join("uptime"));
+        text.split(' ')
+            .next()
+            .and_then(|first| first.parse().ok())
+            .unwrap_or(0.0)
+    }
+}

@@ -1,0 +1,379 @@
+//! The agent against a control plane in this process: registration, streams, jobs, reconnection and restart.
+
+mod support;
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rackwright_agent::agent::{self, AgentError};
+use rackwright_agent::jobs::power::PowerAction;
+use rackwright_agent::machine::Machine;
+use rackwright_api::v1::agent_message::Message as Up;
+use rackwright_api::v1::control_message::Message as Down;
+use rackwright_api::v1::job::Work;
+use rackwright_api::v1::job_report::Result as JobResult;
+use rackwright_api::v1::{
+    CancelJob, EraseDrives, EraseMethod, Hello, Job, JobState, RebootMachine, RebootWay, Seed, WriteImage,
+};
+use secrecy::ExposeSecret as _;
+use support::{Bench, Control, PATIENCE, Stream, TOKEN, bench};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+fn start(control: &Control, machine: &Machine) -> JoinHandle<AgentError> {
+    let (settings, machine) = (control.settings(), machine.clone());
+    tokio::spawn(async move {
+        let Err(error) = agent::run(settings, machine, async {}).await;
+        error
+    })
+}
+
+async fn hello(stream: &mut Stream) -> Hello {
+    match stream.next().await {
+        Up::Hello(hello) => hello,
+        other => panic!("hello is not first: {other:?}"),
+    }
+}
+
+fn write_job(operation: &str, claim_generation: u64) -> Job {
+    let seed = Some(Seed {
+        files: HashMap::from([("meta-data".to_owned(), b"instance-id: i\n".to_vec())]),
+    });
+    let work = WriteImage {
+        image_digest: "b3-00".into(),
+        store_urls: vec!["https://127.0.0.1:1/store/v1".into()],
+        seed,
+        ..WriteImage::default()
+    };
+    Job {
+        operation: operation.into(),
+        claim_generation,
+        deadline_s: 60,
+        work: Some(Work::WriteImage(work)),
+    }
+}
+
+fn erase_job(operation: &str, claim_generation: u64) -> Job {
+    let work = Some(Work::EraseDrives(EraseDrives {
+        samples: 64,
+        clear_boot_entries: true,
+        ..EraseDrives::default()
+    }));
+    Job {
+        operation: operation.into(),
+        claim_generation,
+        deadline_s: 60,
+        work,
+    }
+}
+
+/// A control plane at generation 5 with a connected agent whose hello and inventory were read.
+async fn connected() -> (Control, Bench, JoinHandle<AgentError>, Stream) {
+    let mut control = Control::start(5).await;
+    let bench = bench();
+    let agent = start(&control, &bench.machine);
+    let mut stream = control.stream().await;
+    let first = hello(&mut stream).await;
+    assert_eq!(
+        (first.claim_generation, first.jobs.len(), first.mac.as_str()),
+        (5, 0, "52:54:00:00:00:01")
+    );
+    assert_eq!(first.address, "127.0.0.1");
+    let Up::Inventory(inventory) = stream.next().await else {
+        panic!("the inventory is not second")
+    };
+    assert_eq!(
+        inventory.drives[0].erase_methods().next(),
+        Some(EraseMethod::DiscardZeroed)
+    );
+    (control, bench, agent, stream)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_runs_once_however_often_it_is_asked_for() {
+    let (mut control, bench, _agent, mut stream) = connected().await;
+    for _ in 0..3 {
+        stream.send(Down::Job(write_job("op-1", 5))).await;
+    }
+    let progress = stream
+        .find(|m| matches!(m, Up::Job(report) if report.state() == JobState::Running).then_some(()))
+        .await;
+    assert_eq!(progress, ());
+    bench.gate.release().await;
+    let report = stream.ended("op-1").await;
+    assert_eq!(report.state(), JobState::Succeeded, "{:?}", report.error);
+    let Some(JobResult::WriteImage(result)) = &report.result else {
+        panic!("{report:?}")
+    };
+    assert_eq!(
+        (
+            result.drive_name.as_str(),
+            result.drive_serial.as_str(),
+            result.logical_bytes
+        ),
+        ("vda", "S1", 64 << 20)
+    );
+    stream.send(Down::Job(write_job("op-1", 5))).await;
+    assert_eq!(stream.ended("op-1").await, report, "the same report again");
+    assert_eq!(bench.gate.begun.load(Ordering::SeqCst), 1);
+    let order = bench.gate.orders.lock().unwrap()[0].clone();
+    assert!(
+        order.credentials.certificate_pem.contains("BEGIN CERTIFICATE")
+            && order.credentials.ca_pem.contains("BEGIN CERTIFICATE")
+    );
+    drop(stream);
+    let again = hello(&mut control.stream().await).await;
+    assert_eq!(again.jobs, [report], "the ledger is in every hello");
+    assert_eq!(control.registrations.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stale_and_second_jobs_are_refused_and_heartbeats_go_on() {
+    let (_control, bench, _agent, mut stream) = connected().await;
+    stream.send(Down::Job(write_job("old", 4))).await;
+    let old = stream.ended("old").await;
+    assert_eq!(
+        (old.state(), old.error.unwrap().code.as_str()),
+        (JobState::Refused, "stale-generation")
+    );
+    stream.send(Down::Job(write_job("first", 6))).await;
+    stream.send(Down::Job(erase_job("second", 6))).await;
+    let second = stream.ended("second").await;
+    assert_eq!(
+        (second.state(), second.error.unwrap().code.as_str()),
+        (JobState::Refused, "busy")
+    );
+    stream
+        .find(|message| matches!(message, Up::Heartbeat(_)).then_some(()))
+        .await;
+    stream
+        .send(Down::Cancel(CancelJob {
+            operation: "first".into(),
+        }))
+        .await;
+    let first = stream.ended("first").await;
+    assert_eq!(
+        (first.state(), first.error.unwrap().code.as_str()),
+        (JobState::Failed, "cancelled")
+    );
+    stream.send(Down::Job(write_job("outdated", 5))).await;
+    assert_eq!(
+        stream.ended("outdated").await.error.unwrap().code,
+        "stale-generation",
+        "6 was seen"
+    );
+    stream.send(Down::Job(erase_job("third", 6))).await;
+    let third = stream.ended("third").await;
+    assert_eq!(
+        third.state(),
+        JobState::Succeeded,
+        "free in the moment of the report: {:?}",
+        third.error
+    );
+    assert_eq!(bench.gate.begun.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_is_late_ends_with_its_deadline() {
+    let (_control, _bench, _agent, mut stream) = connected().await;
+    stream
+        .send(Down::Job(Job {
+            deadline_s: 1,
+            ..write_job("slow", 5)
+        }))
+        .await;
+    let slow = stream.ended("slow").await;
+    assert_eq!(slow.error.unwrap().code, "deadline");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_ended_while_the_stream_was_down_is_reported_by_the_next() {
+    let (mut control, bench, _agent, mut stream) = connected().await;
+    stream.send(Down::Job(write_job("op-1", 5))).await;
+    stream.find(|m| matches!(m, Up::Job(_)).then_some(())).await;
+    drop(stream);
+    bench.gate.release().await;
+    let mut stream = control.stream().await;
+    let hello = hello(&mut stream).await;
+    let job = hello.jobs.iter().find(|job| job.operation == "op-1").unwrap();
+    // It may have connected before the job was through; then the report follows.
+    let state = if job.state() == JobState::Running {
+        stream.ended("op-1").await.state()
+    } else {
+        job.state()
+    };
+    assert_eq!(state, JobState::Succeeded);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_starts_again_needs_no_token_and_reports_its_job_interrupted() {
+    let (mut control, bench, agent, mut stream) = connected().await;
+    stream.send(Down::Job(write_job("op-1", 7))).await;
+    stream.find(|m| matches!(m, Up::Job(_)).then_some(())).await;
+    agent.abort();
+    drop(stream);
+    let _agent = start(&control, &bench.machine);
+    let mut stream = control.stream().await;
+    let hello = hello(&mut stream).await;
+    assert_eq!(
+        (hello.claim_generation, hello.jobs.len()),
+        (7, 1),
+        "the ledger's generation is kept"
+    );
+    let error = hello.jobs[0].error.clone().unwrap();
+    assert_eq!(
+        (error.code.as_str(), error.retryable, hello.jobs[0].state()),
+        ("interrupted", true, JobState::Failed)
+    );
+    stream.send(Down::Job(write_job("op-1", 7))).await;
+    assert_eq!(
+        stream.ended("op-1").await.error.unwrap().code,
+        "interrupted",
+        "not begun again"
+    );
+    assert_eq!(bench.gate.begun.load(Ordering::SeqCst), 1);
+    assert_eq!(control.registrations.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_drives_generation_outlives_the_agents_memory() {
+    let (control, bench, agent, mut stream) = connected().await;
+    stream.send(Down::Job(write_job("op-1", 9))).await;
+    bench.gate.release().await;
+    assert_eq!(stream.ended("op-1").await.state(), JobState::Succeeded);
+    agent.abort();
+    drop((control, stream));
+    // Another boot: nothing is left but the drive, and the control plane was set back to generation 5.
+    std::fs::remove_dir_all(&bench.machine.root.state).unwrap();
+    let mut control = Control::start(5).await;
+    let _agent = start(&control, &bench.machine);
+    let mut stream = control.stream().await;
+    assert_eq!(hello(&mut stream).await.claim_generation, 9);
+    stream.send(Down::Job(erase_job("op-2", 8))).await;
+    assert_eq!(stream.ended("op-2").await.error.unwrap().code, "stale-generation");
+    stream.send(Down::Job(erase_job("op-3", 9))).await;
+    let erased = stream.ended("op-3").await;
+    let Some(JobResult::EraseDrives(result)) = &erased.result else {
+        panic!("{erased:?}")
+    };
+    assert_eq!(
+        (result.drives.len(), result.drives[0].method()),
+        (1, EraseMethod::DiscardZeroed)
+    );
+    assert!(std::fs::read(&bench.drive).unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_power_action_is_reported_before_it_happens() {
+    let (_control, bench, _agent, mut stream) = connected().await;
+    let reboot = |operation: &str, way: RebootWay| {
+        let work = Some(Work::Reboot(RebootMachine { way: way.into() }));
+        Down::Job(Job {
+            operation: operation.into(),
+            claim_generation: 5,
+            deadline_s: 60,
+            work,
+        })
+    };
+    stream.send(reboot("kexec", RebootWay::Kexec)).await;
+    assert_eq!(stream.ended("kexec").await.error.unwrap().code, "unsupported");
+    stream.send(reboot("off", RebootWay::PowerOff)).await;
+    assert_eq!(stream.ended("off").await.state(), JobState::Succeeded);
+    assert!(bench.switch.0.lock().unwrap().is_empty(), "not before the report");
+    let acted = async {
+        while bench.switch.0.lock().unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, acted).await.unwrap();
+    assert_eq!(*bench.switch.0.lock().unwrap(), [PowerAction::PowerOff]);
+    stream.send(Down::Job(erase_job("late", 5))).await;
+    assert_eq!(
+        stream.ended("late").await.error.unwrap().code,
+        "busy",
+        "the machine is about to go"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewed_certificate_is_used_for_the_next_stream() {
+    let (mut control, bench, _agent, mut stream) = connected().await;
+    let key = std::fs::read_to_string(bench.machine.root.state.join("identity.key")).unwrap();
+    let renewed = control.renew(&key);
+    let before = stream.certificate.clone();
+    stream.send(Down::Renewed(renewed)).await;
+    // A job behind it tells that it was taken.
+    stream.send(Down::Job(write_job("old", 1))).await;
+    stream.ended("old").await;
+    drop(stream);
+    let next = control.stream().await;
+    assert_ne!(next.certificate, before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_ca_and_a_spent_token_end_the_agent() {
+    let control = Control::start(5).await;
+    let bench = bench();
+    let wrong = control.settings_with(&format!("rackwright.ca=sha256:{}", "0".repeat(64)));
+    let Err(error) = timeout(PATIENCE, agent::run(wrong, bench.machine.clone(), async {}))
+        .await
+        .unwrap();
+    assert!(error.to_string().contains("SHA-256"), "{error}");
+    let spent = control.settings_with("rackwright.token=another-s3cret");
+    assert_eq!(spent.token.expose_secret(), "another-s3cret");
+    let Err(error) = timeout(PATIENCE, agent::run(spent, bench.machine.clone(), async {}))
+        .await
+        .unwrap();
+    assert!(
+        matches!(error, AgentError::Refused { .. }) && !error.to_string().contains("s3cret"),
+        "{error}"
+    );
+    assert_eq!(control.registrations.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_another_ca_is_never_given_the_token() {
+    let (control, stranger) = (Control::start(5).await, Control::start(5).await);
+    let bench = bench();
+    let settings = control.settings_with(&format!("rackwright.server=https://{}", stranger.server));
+    let running = tokio::spawn(async move { agent::run(settings, bench.machine.clone(), async {}).await });
+    // It keeps trying: the connection fails in TLS, before the token is sent.
+    let asked = timeout(Duration::from_secs(2), async {
+        while stranger.registrations.load(Ordering::SeqCst) == 0 && !running.is_finished() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    assert!(asked.await.is_err(), "the stranger was asked");
+    running.abort();
+    assert!(!TOKEN.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agent_waits_for_a_control_plane_that_comes_late() {
+    let mut control = Control::start(5).await;
+    let bench = bench();
+    // The CA file comes from an address where nobody listens yet.
+    let reserved = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = reserved.local_addr().unwrap();
+    drop(reserved);
+    let settings = control.settings_with(&format!("rackwright.caurl=http://{address}/ca.pem"));
+    let machine = bench.machine.clone();
+    let agent = tokio::spawn(async move { agent::run(settings, machine, async {}).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!agent.is_finished());
+    let listener = std::net::TcpListener::bind(address).unwrap();
+    let pem = control.ca_pem.clone();
+    std::thread::spawn(move || {
+        use std::io::{Read as _, Write as _};
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = write!(
+                stream,
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{pem}",
+                pem.len()
+            );
+        }
+    });
+    hello(&mut control.stream().await).await;
+}

@@ -1,0 +1,350 @@
+//! From YAML to checked node documents, collecting every fault on the way.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::yaml::{self, Key, Spot, Tree, Value};
+use super::yaml_files;
+use crate::error::{CliError, Fault};
+use crate::node::enroll::read_password;
+use crate::tls;
+
+/// Largest file taken, in bytes: some ten thousand nodes.
+const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// A node as a file describes it. What is `None` is left as it is.
+#[derive(Debug)]
+pub struct Document {
+    pub id: String,
+    pub bmc: BmcDocument,
+    pub sku: Option<String>,
+    pub labels: Option<HashMap<String, String>>,
+}
+
+/// Its BMC.
+#[derive(Debug)]
+pub struct BmcDocument {
+    pub address: String,
+    pub username: String,
+    pub password: SecretString,
+    pub certificate_sha256: Option<String>,
+    pub system: Option<String>,
+}
+
+/// Reads all files.
+///
+/// # Errors
+/// `Manifest` with every fault of every file.
+pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Document>, CliError> {
+    let mut documents = Vec::new();
+    let mut faults = Vec::new();
+    let mut places: BTreeMap<String, String> = BTreeMap::new();
+    for path in paths {
+        for file in yaml_files(path)? {
+            let text = read_file(&file)?;
+            let before = faults.len();
+            let mut reader = Reader { file: &file, faults: &mut faults };
+            for (at, document) in reader.documents(&text) {
+                let place = format!("{}:{}", file.display(), at.line);
+                match places.get(&document.id) {
+                    Some(first) => {
+                        reader.fault(at, format!("node {} is described twice, first at {first}", document.id))
+                    }
+                    None => {
+                        places.insert(document.id.clone(), place);
+                        documents.push(document);
+                    }
+                }
+            }
+            faults[before..].sort_by_key(|fault| (fault.line, fault.column));
+        }
+    }
+    if !faults.is_empty() {
+        return Err(CliError::Manifest(faults));
+    }
+    if documents.is_empty() {
+        return Err(CliError::usage("no document was found in the input", "a document begins with `kind: Node`"));
+    }
+    Ok(documents)
+}
+
+fn read_file(path: &Path) -> Result<String, CliError> {
+    let mut text = String::new();
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
+    };
+    read.map_err(|e| CliError::file("read", path, e))?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(CliError::usage(format!("{} is larger than 16 MiB", path.display()), "split it"));
+    }
+    Ok(text)
+}
+
+/// Reads one file's documents, noting faults.
+struct Reader<'a> {
+    file: &'a Path,
+    faults: &'a mut Vec<Fault>,
+}
+
+/// The fields of one mapping, taken one by one; what is left over is unknown.
+struct Fields {
+    at: Spot,
+    what: &'static str,
+    known: Vec<&'static str>,
+    pairs: Vec<(Key, Tree)>,
+}
+
+impl Fields {
+    fn take(&mut self, name: &'static str) -> Option<Tree> {
+        self.known.push(name);
+        let index = self.pairs.iter().position(|(key, _)| key.name == name)?;
+        let (_, tree) = self.pairs.remove(index);
+        (tree.value != Value::Null).then_some(tree)
+    }
+}
+
+impl Reader<'_> {
+    fn fault(&mut self, at: Spot, message: impl Into<String>) {
+        let file = self.file.display().to_string();
+        self.faults.push(Fault { file, line: at.line, column: at.column, message: message.into() });
+    }
+
+    fn documents(&mut self, text: &str) -> Vec<(Spot, Document)> {
+        let (trees, error) = yaml::documents(text);
+        let documents = trees.into_iter().filter_map(|tree| Some((tree.at, self.document(tree)?))).collect();
+        if let Some(error) = error {
+            self.fault(error.at, error.message);
+        }
+        documents
+    }
+
+    /// One document; `None` when it has a fault that leaves nothing to go on with.
+    fn document(&mut self, tree: Tree) -> Option<Document> {
+        let mut fields = self.fields(tree, "a document")?;
+        let kind = self.required(&mut fields, "kind");
+        if let Some((at, kind)) = kind
+            && kind != "Node"
+        {
+            self.fault(at, format!("`{kind}` is no kind of document; the only one is Node"));
+            return None;
+        }
+        let id = self.required(&mut fields, "id");
+        if let Some((at, id)) = &id
+            && !is_node_id(id)
+        {
+            self.fault(*at, format!("`{id}` is no node id: 1 to 63 of a-z 0-9 and '-', a letter or digit first and last"));
+        }
+        let bmc = match fields.take("bmc") {
+            Some(tree) => self.bmc(tree),
+            None => {
+                self.fault(fields.at, "`bmc` is missing");
+                None
+            }
+        };
+        let sku = fields.take("sku").and_then(|tree| self.text(tree, "sku")).map(|(_, sku)| sku);
+        let labels = fields.take("labels").and_then(|tree| self.labels(tree));
+        self.finish(fields);
+        Some(Document { id: id?.1, bmc: bmc?, sku, labels })
+    }
+
+    fn bmc(&mut self, tree: Tree) -> Option<BmcDocument> {
+        let mut fields = self.fields(tree, "bmc")?;
+        let address = self.required(&mut fields, "address");
+        if let Some((at, address)) = &address
+            && address.strip_prefix("https://").is_none_or(str::is_empty)
+        {
+            self.fault(*at, format!("`{address}` is no BMC address: write it like https://HOST[:PORT][/BASE]"));
+        }
+        let username = self.required(&mut fields, "username");
+        let password = self.password(&mut fields);
+        let pin = fields.take("certificate_sha256").and_then(|tree| self.text(tree, "certificate_sha256"));
+        if let Some((at, pin)) = &pin
+            && let Err(why) = tls::parse_pin(pin)
+        {
+            self.fault(*at, why);
+        }
+        let system = fields.take("system").and_then(|tree| self.text(tree, "system")).map(|(_, system)| system);
+        self.finish(fields);
+        Some(BmcDocument {
+            address: address?.1,
+            username: username?.1,
+            password: password?,
+            certificate_sha256: pin.map(|(_, pin)| pin.to_ascii_lowercase()),
+            system,
+        })
+    }
+
+    /// The password from the one place it is in.
+    fn password(&mut self, fields: &mut Fields) -> Option<SecretString> {
+        let inline = fields.take("password").and_then(|tree| self.text(tree, "password"));
+        let file = fields.take("password_file").and_then(|tree| self.text(tree, "password_file"));
+        let env = fields.take("password_env").and_then(|tree| self.text(tree, "password_env"));
+        let (at, password) = match (inline, file, env) {
+            (Some((at, text)), None, None) => (at, Ok(SecretString::from(text))),
+            (None, Some((at, path)), None) => {
+                // Relative to the document, not to where the command is given.
+                let base = self.file.parent().unwrap_or(Path::new(""));
+                (at, read_password(Some(&base.join(path))).map_err(|e| e.to_string()))
+            }
+            (None, None, Some((at, name))) => {
+                let value = std::env::var(&name).map(SecretString::from);
+                (at, value.map_err(|_| format!("the environment variable {name} is not set")))
+            }
+            (None, None, None) => {
+                self.fault(fields.at, "the password is missing: give password, password_file or password_env");
+                return None;
+            }
+            _ => {
+                self.fault(fields.at, "give only one of password, password_file and password_env");
+                return None;
+            }
+        };
+        match password {
+            Ok(password) if password.expose_secret().is_empty() => {
+                self.fault(at, "the password is empty");
+                None
+            }
+            Ok(password) => Some(password),
+            Err(why) => {
+                self.fault(at, why);
+                None
+            }
+        }
+    }
+
+    fn labels(&mut self, tree: Tree) -> Option<HashMap<String, String>> {
+        let fields = self.fields(tree, "labels")?;
+        let mut labels = HashMap::new();
+        for (key, tree) in fields.pairs {
+            if let Some((_, text)) = self.text(tree, &key.name) {
+                labels.insert(key.name, text);
+            }
+        }
+        Some(labels)
+    }
+
+    fn fields(&mut self, tree: Tree, what: &'static str) -> Option<Fields> {
+        match tree.value {
+            Value::Map(pairs) => Some(Fields { at: tree.at, what, known: Vec::new(), pairs }),
+            _ => {
+                self.fault(tree.at, format!("{what} must be a mapping (`name: value` lines)"));
+                None
+            }
+        }
+    }
+
+    fn text(&mut self, tree: Tree, name: &str) -> Option<(Spot, String)> {
+        match tree.value {
+            Value::Text(text) => Some((tree.at, text)),
+            Value::Null => Some((tree.at, String::new())),
+            Value::List(_) | Value::Map(_) => {
+                self.fault(tree.at, format!("`{name}` must be a single value"));
+                None
+            }
+        }
+    }
+
+    fn required(&mut self, fields: &mut Fields, name: &'static str) -> Option<(Spot, String)> {
+        match fields.take(name) {
+            Some(tree) => self.text(tree, name),
+            None => {
+                self.fault(fields.at, format!("`{name}` is missing"));
+                None
+            }
+        }
+    }
+
+    /// Whatever was not taken is unknown.
+    fn finish(&mut self, fields: Fields) {
+        for (key, _) in &fields.pairs {
+            let known = fields.known.join(", ");
+            self.fault(key.at, format!("`{}` is unknown in {} (known: {known})", key.name, fields.what));
+        }
+    }
+}
+
+/// 1 to 63 of a-z 0-9 and '-', a letter or digit first and last.
+fn is_node_id(id: &str) -> bool {
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let bytes = id.as_bytes();
+    let ends = [bytes.first(), bytes.last()].iter().all(|b| b.is_some_and(|b| good(*b)));
+    ends && bytes.len() <= 63 && bytes.iter().all(|b| good(*b) || *b == b'-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Vec<Document>, Vec<String>) {
+        let mut faults = Vec::new();
+        let documents = Reader { file: Path::new("f.yaml"), faults: &mut faults }.documents(text);
+        let documents = documents.into_iter().map(|(_, document)| document).collect();
+        faults.sort_by_key(|fault| (fault.line, fault.column));
+        (documents, faults.iter().map(Fault::to_string).collect())
+    }
+
+    #[test]
+    fn a_whole_document() {
+        let text = "kind: Node\nid: gpu-001\nbmc:\n  address: https://h/base\n  username: admin\n  password: 0123\n  \
+                    system: /redfish/v1/Systems/1\nsku: h100\nlabels: {rack: 12, row: \"\"}\n";
+        let (documents, faults) = read(text);
+        assert_eq!(faults, [""; 0]);
+        let document = &documents[0];
+        assert_eq!((document.id.as_str(), document.sku.as_deref()), ("gpu-001", Some("h100")));
+        assert_eq!(document.bmc.password.expose_secret(), "0123", "scalars stay as they are written");
+        assert_eq!(document.labels.as_ref().unwrap()["rack"], "12");
+        assert_eq!(document.bmc.certificate_sha256, None);
+    }
+
+    #[test]
+    fn every_fault_is_told_with_its_place() {
+        let text = "kind: Node\nid: GPU\nbmc:\n  adress: https://h\n  username: admin\nspeed: 3\n---\nkind: Rack\n---\n- x\n";
+        let (_, faults) = read(text);
+        assert_eq!(
+            faults,
+            [
+                "f.yaml:2:5: `GPU` is no node id: 1 to 63 of a-z 0-9 and '-', a letter or digit first and last",
+                "f.yaml:4:3: `address` is missing",
+                "f.yaml:4:3: the password is missing: give password, password_file or password_env",
+                "f.yaml:4:3: `adress` is unknown in bmc (known: address, username, password, password_file, \
+                 password_env, certificate_sha256, system)",
+                "f.yaml:6:1: `speed` is unknown in a document (known: kind, id, bmc, sku, labels)",
+                "f.yaml:8:7: `Rack` is no kind of document; the only one is Node",
+                "f.yaml:10:1: a document must be a mapping (`name: value` lines)",
+            ]
+        );
+    }
+
+    #[test]
+    fn passwords_come_from_one_place() {
+        let document = |password: &str| {
+            format!("kind: Node\nid: a\nbmc:\n  address: https://h\n  username: u\n{password}")
+        };
+        let faults = |password: &str| read(&document(password)).1.join("|");
+        assert!(faults("  password: a\n  password_env: B\n").contains("only one of"));
+        assert!(faults("  password_env: RACKWRIGHT_TEST_NOT_SET\n").contains("is not set"));
+        assert!(faults("  password_file: /nowhere/x\n").contains("/nowhere/x"));
+        assert!(faults("  password: ''\n").contains("empty"));
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::write(temp.path().join("secret"), "hunter2\n").unwrap();
+        let manifest = temp.path().join("nodes.yaml");
+        std::fs::write(&manifest, document("  password_file: secret\n")).unwrap();
+        let documents = read_all(&[manifest]).unwrap();
+        assert_eq!(documents[0].bmc.password.expose_secret(), "hunter2");
+    }
+
+    #[test]
+    fn node_ids() {
+        for id in ["a", "gpu-001", "0"] {
+            assert!(is_node_id(id), "{id}");
+        }
+        for id in ["", "-a", "a-", "A", "a.b", &"a".repeat(64)] {
+            assert!(!is_node_id(id), "{id}");
+        }
+    }
+}

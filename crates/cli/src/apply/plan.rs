@@ -1,0 +1,229 @@
+//! What has to be done so that the nodes are as the documents say. No I/O.
+
+use std::collections::HashMap;
+
+use rackwright_api::v1::{Bmc, EnrollNodeRequest, Metadata, Mutation, Node, NodeSpec, Operation, UpdateNodeRequest};
+use secrecy::ExposeSecret as _;
+
+use super::document::Document;
+use crate::names;
+use crate::node::labels_text;
+
+/// One node and what is done to it.
+#[derive(Debug)]
+pub struct Step {
+    pub id: String,
+    pub action: Action,
+    /// In words, for people.
+    pub changes: Vec<String>,
+    /// What the server started for it.
+    pub operation: Option<Operation>,
+    /// True once it was done.
+    pub done: bool,
+}
+
+/// What is done.
+#[derive(Debug)]
+pub enum Action {
+    Enroll(Box<EnrollNodeRequest>),
+    Change(Box<UpdateNodeRequest>),
+    Nothing,
+}
+
+impl Action {
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Enroll(_) => "enrolled",
+            Self::Change(_) => "changed",
+            Self::Nothing => "unchanged",
+        }
+    }
+}
+
+/// Compares documents with what is there. With `passwords`, all BMC passwords are sent again.
+pub fn plan(documents: Vec<Document>, present: &[Node], passwords: bool) -> Vec<Step> {
+    let present: HashMap<&str, &Node> = present.iter().map(|node| (names::short("nodes", &node.name), node)).collect();
+    documents
+        .into_iter()
+        .map(|document| match present.get(document.id.as_str()) {
+            None => enroll(document),
+            Some(node) => compare(document, node, passwords),
+        })
+        .collect()
+}
+
+fn step(id: String, action: Action, changes: Vec<String>) -> Step {
+    Step { id, action, changes, operation: None, done: false }
+}
+
+fn enroll(document: Document) -> Step {
+    let bmc = Bmc {
+        address: document.bmc.address,
+        username: document.bmc.username,
+        password: document.bmc.password.expose_secret().to_owned(),
+        certificate_sha256: document.bmc.certificate_sha256.unwrap_or_default(),
+        system: document.bmc.system.unwrap_or_default(),
+    };
+    let request = EnrollNodeRequest {
+        node_id: document.id.clone(),
+        spec: Some(NodeSpec { bmc: Some(bmc), sku: document.sku.unwrap_or_default() }),
+        labels: document.labels.unwrap_or_default(),
+        mutation: None,
+    };
+    step(document.id, Action::Enroll(Box::new(request)), Vec::new())
+}
+
+/// Collects the paths and words of what differs.
+#[derive(Default)]
+struct Differences {
+    paths: Vec<String>,
+    words: Vec<String>,
+}
+
+impl Differences {
+    fn compare(&mut self, path: &str, is: &str, wanted: Option<&str>) -> String {
+        let Some(wanted) = wanted else { return String::new() };
+        if is != wanted {
+            let shown = |text: &str| if text.is_empty() { "nothing".to_owned() } else { text.to_owned() };
+            let field = path.rsplit_once("spec.").map_or(path, |(_, field)| field);
+            self.words.push(format!("{field} {} -> {}", shown(is), shown(wanted)));
+            self.paths.push(path.to_owned());
+        }
+        wanted.to_owned()
+    }
+}
+
+fn compare(document: Document, node: &Node, passwords: bool) -> Step {
+    let spec = node.spec.clone().unwrap_or_default();
+    let is = spec.bmc.unwrap_or_default();
+    let metadata = node.metadata.clone().unwrap_or_default();
+    let wanted = &document.bmc;
+    let mut found = Differences::default();
+    let mut bmc = Bmc {
+        address: found.compare("spec.bmc.address", &is.address, Some(&wanted.address)),
+        username: found.compare("spec.bmc.username", &is.username, Some(&wanted.username)),
+        password: String::new(),
+        certificate_sha256: found.compare(
+            "spec.bmc.certificate_sha256",
+            &is.certificate_sha256,
+            wanted.certificate_sha256.as_deref(),
+        ),
+        system: found.compare("spec.bmc.system", &is.system, wanted.system.as_deref()),
+    };
+    if passwords || !found.paths.is_empty() {
+        // It cannot be read back, so whether it differs is not known; it belongs to the rest of the BMC.
+        bmc.password = wanted.password.expose_secret().to_owned();
+        found.paths.push("spec.bmc.password".to_owned());
+        found.words.push("bmc.password sent again".to_owned());
+    }
+    let sku = found.compare("spec.sku", &spec.sku, document.sku.as_deref());
+    let labels = document.labels.unwrap_or_else(|| metadata.labels.clone());
+    if labels != metadata.labels {
+        found.paths.push("metadata.labels".to_owned());
+        found.words.push(label_changes(&metadata.labels, &labels));
+    }
+    if found.paths.is_empty() {
+        return step(document.id, Action::Nothing, Vec::new());
+    }
+    let request = UpdateNodeRequest {
+        node: Some(Node {
+            name: node.name.clone(),
+            spec: Some(NodeSpec { bmc: Some(bmc), sku }),
+            metadata: Some(Metadata { labels, ..Metadata::default() }),
+            ..Node::default()
+        }),
+        update_mask: Some(prost_types::FieldMask { paths: found.paths }),
+        mutation: Some(Mutation { idempotency_key: String::new(), resource_version: metadata.resource_version }),
+    };
+    step(document.id, Action::Change(Box::new(request)), found.words)
+}
+
+fn label_changes(before: &HashMap<String, String>, after: &HashMap<String, String>) -> String {
+    let set: HashMap<_, _> =
+        after.iter().filter(|(k, v)| before.get(*k) != Some(v)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let mut removed: Vec<_> = before.keys().filter(|k| !after.contains_key(*k)).map(|k| format!("{k}-")).collect();
+    removed.sort();
+    let set = labels_text(&set);
+    let parts: Vec<&str> = [set.as_str()].into_iter().chain(removed.iter().map(String::as_str)).collect();
+    format!("labels {}", parts.join(" ").trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::document::BmcDocument;
+    use secrecy::SecretString;
+
+    fn document() -> Document {
+        let bmc = BmcDocument {
+            address: "https://h".into(),
+            username: "u".into(),
+            password: SecretString::from("p".to_owned()),
+            certificate_sha256: None,
+            system: None,
+        };
+        Document { id: "a".into(), bmc, sku: None, labels: None }
+    }
+
+    fn present() -> Node {
+        let bmc = Bmc {
+            address: "https://h".into(),
+            username: "u".into(),
+            certificate_sha256: "sha256:00".into(),
+            ..Bmc::default()
+        };
+        Node {
+            name: "nodes/a".into(),
+            spec: Some(NodeSpec { bmc: Some(bmc), sku: "h100".into() }),
+            metadata: Some(Metadata {
+                labels: HashMap::from([("rack".to_owned(), "r1".to_owned()), ("row".to_owned(), "1".to_owned())]),
+                resource_version: "7".into(),
+                ..Metadata::default()
+            }),
+            ..Node::default()
+        }
+    }
+
+    fn paths(step: &Step) -> Vec<String> {
+        match &step.action {
+            Action::Change(request) => request.update_mask.clone().unwrap().paths,
+            _ => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_a_document_does_not_name_stays() {
+        let steps = plan(vec![document()], &[present()], false);
+        assert_eq!(steps[0].action.name(), "unchanged");
+    }
+
+    #[test]
+    fn a_new_node_is_enrolled() {
+        let steps = plan(vec![document()], &[], false);
+        let Action::Enroll(request) = &steps[0].action else { panic!("{steps:?}") };
+        assert_eq!(request.spec.as_ref().unwrap().bmc.as_ref().unwrap().password, "p");
+    }
+
+    #[test]
+    fn differences_are_sent_and_told() {
+        let mut wanted = document();
+        wanted.sku = Some("b200".into());
+        wanted.labels = Some(HashMap::from([("rack".to_owned(), "r2".to_owned())]));
+        let steps = plan(vec![wanted], &[present()], false);
+        assert_eq!(paths(&steps[0]), ["spec.sku", "metadata.labels"]);
+        assert_eq!(steps[0].changes, ["sku h100 -> b200", "labels rack=r2 row-"]);
+        let Action::Change(request) = &steps[0].action else { panic!("{steps:?}") };
+        assert_eq!(request.mutation.as_ref().unwrap().resource_version, "7", "only as it was read");
+        assert_eq!(request.node.as_ref().unwrap().spec.as_ref().unwrap().bmc.as_ref().unwrap().password, "");
+    }
+
+    #[test]
+    fn the_password_goes_with_the_rest_of_the_bmc() {
+        let mut wanted = document();
+        wanted.bmc.address = "https://other".into();
+        let steps = plan(vec![wanted], &[present()], false);
+        assert_eq!(paths(&steps[0]), ["spec.bmc.address", "spec.bmc.password"]);
+        let steps = plan(vec![document()], &[present()], true);
+        assert_eq!(paths(&steps[0]), ["spec.bmc.password"]);
+    }
+}

@@ -1,0 +1,119 @@
+//! The command tree, and what every command gets to work with.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::client::Client;
+use crate::error::CliError;
+use crate::output::{Format, Ui};
+use crate::{apply, auth, boot, events, image, node, operation, units};
+
+/// Operator's command line of Rackwright.
+///
+/// Exit codes: 0 done, 1 other failure, 2 wrong usage or input, 3 not found, 4 conflict or wrong state, 5 not allowed or
+/// not trusted, 6 server not reachable or time spent, 7 the operation that was waited for failed.
+#[derive(Debug, Parser)]
+#[command(name = "rackwright", version, max_term_width = 110)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options every command takes.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
+pub struct Global {
+    /// Context to use (see `rackwright context list`)
+    #[arg(long, global = true, env = "RACKWRIGHT_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+    /// Endpoint to use instead of the context's; repeat it for several, tried in order
+    #[arg(long, global = true, env = "RACKWRIGHT_SERVER", value_name = "URL", value_delimiter = ',')]
+    pub server: Vec<String>,
+    /// Form of results
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
+    pub output: Format,
+    /// Say nothing but results and errors
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+    /// Longest time for one call (not for waiting)
+    #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_duration, default_value = "30s")]
+    pub call_timeout: Duration,
+}
+
+/// The nouns and the few verbs beside them.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Get a credential for a one-time token
+    Login(auth::login::LoginArgs),
+    /// Show who the server takes you for
+    Whoami,
+    /// Tokens for new members
+    #[command(subcommand)]
+    Token(auth::TokenCommand),
+    /// Servers you are logged in to
+    #[command(subcommand)]
+    Context(auth::ContextCommand),
+    /// Enrol and change nodes as YAML files say
+    Apply(apply::ApplyArgs),
+    /// Servers: enrol, deploy, reimage, release and all you may ask about one
+    #[command(subcommand)]
+    Node(node::NodeCommand),
+    /// Operating-system images
+    #[command(subcommand)]
+    Image(image::ImageCommand),
+    /// Long-running work
+    #[command(subcommand)]
+    Operation(operation::OperationCommand),
+    /// Everything that happened, in order
+    Events(events::EventsArgs),
+    /// What was seen of machines while they booted
+    #[command(subcommand)]
+    Boot(boot::BootCommand),
+    /// Print a completion script for your shell
+    Completion {
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Print the version
+    Version,
+}
+
+/// What a command works with.
+#[derive(Debug)]
+pub struct Cx {
+    pub ui: Ui,
+    pub global: Global,
+}
+
+impl Cx {
+    pub fn new(global: Global) -> Self {
+        Self { ui: Ui::new(global.output, global.quiet), global }
+    }
+
+    /// A client for the chosen context.
+    pub async fn client(&self) -> Result<Arc<Client>, CliError> {
+        Client::of_context(&self.ui, &self.global).await
+    }
+}
+
+/// Writes the completion script.
+pub fn completion(cx: &Cx, shell: Shell) -> Result<(), CliError> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "rackwright", &mut script);
+    cx.ui.line(String::from_utf8_lossy(&script).trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_tree_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

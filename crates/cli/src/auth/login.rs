@@ -1,0 +1,128 @@
+//! The first contact: trust by a pinned authority, then a certificate for a one-time token.
+
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use rackwright_api::v1::auth_service_client::AuthServiceClient;
+use rackwright_api::v1::{Credential as Issued, RedeemTokenRequest};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::role_name;
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::config::{ConfigDir, Context, Credential, context_name};
+use crate::error::CliError;
+use crate::tls::{self, Server, Validity};
+use crate::units;
+
+/// Longest token taken, in bytes.
+const MAX_TOKEN_BYTES: u64 = 4096;
+
+/// `rackwright login`
+#[derive(Debug, Args)]
+#[command(after_help = "Give the server with --server. The token and the SHA-256 of the authority are printed by \
+                        rackwrightd at its first start and by `rackwright token create`.")]
+#[group(id = "token_source", required = true)]
+pub struct LoginArgs {
+    /// One-time token (others on this machine may see it in the process list: prefer --token-file)
+    #[arg(long, env = "RACKWRIGHT_TOKEN", hide_env_values = true, group = "token_source")]
+    token: Option<String>,
+    /// File with the one-time token, `-` for standard input
+    #[arg(long, value_name = "FILE", group = "token_source", conflicts_with = "token")]
+    token_file: Option<PathBuf>,
+    /// SHA-256 of the certificate of the server's authority
+    #[arg(long, value_name = "sha256:HEX", value_parser = parse_pin)]
+    ca_sha256: Pin,
+    /// Name of the context to store this under
+    #[arg(long, default_value = "default", value_parser = context_name)]
+    name: String,
+    /// Name the server's certificate is for, when that is not the host of its address
+    #[arg(long, value_name = "NAME")]
+    tls_name: Option<String>,
+}
+
+/// A SHA-256. A type of its own because clap takes `[u8; 32]` for a list.
+#[derive(Debug, Clone, Copy)]
+struct Pin([u8; 32]);
+
+fn parse_pin(text: &str) -> Result<Pin, String> {
+    tls::parse_pin(text).map(Pin)
+}
+
+/// Logs in and makes the new context the current one.
+pub async fn run(cx: &Cx, args: LoginArgs) -> Result<(), CliError> {
+    if cx.global.server.is_empty() {
+        return Err(CliError::usage("no server is named", "give one with --server https://HOST:7070"));
+    }
+    let token = read_token(&args)?;
+    let (ca_pem, first) = find_authority(cx, &args).await?;
+    let client = Client::without_identity(&[first], args.tls_name.as_deref(), ca_pem.clone(), cx.global.call_timeout)?;
+    let (key, csr_pem) = tls::new_key()?;
+    let request = RedeemTokenRequest { token: token.expose_secret().to_owned(), csr_pem };
+    let issued = rpc!(client, AuthServiceClient.redeem_token, "log in", request).await?;
+    if Validity::of_pem(&issued.certificate_pem).is_none() {
+        return Err(CliError::BadAnswer("the certificate it issued cannot be read".to_owned()));
+    }
+    let identity_pem = tls::identity_pem(&issued.certificate_pem, &key);
+    store(cx, &args, &issued, &Credential { ca_pem, identity_pem })?;
+    let ends = issued.expire_time.as_ref().map(units::stamp).unwrap_or_default();
+    cx.ui.say(&format!(
+        "logged in as {} ({}), context {}, credential until {ends} (renewed by use)",
+        issued.member,
+        role_name(issued.role),
+        args.name
+    ))
+}
+
+fn read_token(args: &LoginArgs) -> Result<SecretString, CliError> {
+    let text = match (&args.token, &args.token_file) {
+        (Some(token), _) => token.clone(),
+        (None, Some(path)) => {
+            let mut text = String::new();
+            let read = if path.as_os_str() == "-" {
+                std::io::stdin().lock().take(MAX_TOKEN_BYTES).read_to_string(&mut text)
+            } else {
+                std::fs::File::open(path).and_then(|file| file.take(MAX_TOKEN_BYTES).read_to_string(&mut text))
+            };
+            read.map_err(|e| CliError::file("read the token from", path, e))?;
+            text
+        }
+        (None, None) => String::new(),
+    };
+    let token = text.trim();
+    if token.is_empty() {
+        return Err(CliError::usage("the token is empty", ""));
+    }
+    Ok(SecretString::from(token.to_owned()))
+}
+
+/// The authority's certificate from the first endpoint that answers, and that endpoint.
+async fn find_authority(cx: &Cx, args: &LoginArgs) -> Result<(String, String), CliError> {
+    let mut tried = Vec::new();
+    for text in &cx.global.server {
+        let server = Server::parse(text)?;
+        let tls_name = args.tls_name.as_deref().unwrap_or(&server.host);
+        match tls::fetch_authority(&server, tls_name, &args.ca_sha256.0).await {
+            Ok(pem) => return Ok((pem, text.clone())),
+            Err(CliError::Unreachable { tried: why, .. }) => tried.extend(why),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(CliError::Unreachable { doing: "log in".to_owned(), tried })
+}
+
+fn store(cx: &Cx, args: &LoginArgs, issued: &Issued, credential: &Credential) -> Result<(), CliError> {
+    let dir = ConfigDir::locate()?;
+    let mut config = dir.load()?;
+    dir.store_credential(&args.name, credential)?;
+    let context = Context {
+        servers: cx.global.server.clone(),
+        tls_name: args.tls_name.clone(),
+        member: issued.member.clone(),
+        role: role_name(issued.role).to_owned(),
+    };
+    config.contexts.insert(args.name.clone(), context);
+    config.current_context.clone_from(&args.name);
+    dir.save(&config)
+}

@@ -1,0 +1,176 @@
+//! Who we are: login, whoami, tokens and contexts.
+
+pub mod login;
+
+use std::time::Duration;
+
+use clap::{Subcommand, ValueEnum};
+use rackwright_api::v1::auth_service_client::AuthServiceClient;
+use rackwright_api::v1::{CreateTokenRequest, Role, WhoAmIRequest};
+use serde_json::json;
+
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::config::{ConfigDir, context_name};
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::output::{Format, Table};
+use crate::units;
+
+/// `rackwright token`
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Make a one-time token with which somebody can log in
+    Create {
+        /// Name of the new member
+        member: String,
+        /// What the member may do
+        #[arg(long, value_enum)]
+        role: RoleArg,
+        /// How long the token can be used (at most 7d)
+        #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1h")]
+        lifetime: Duration,
+        #[command(flatten)]
+        mutation: MutationArgs,
+    },
+}
+
+/// `rackwright context`
+#[derive(Debug, Subcommand)]
+pub enum ContextCommand {
+    /// Show all contexts, the current one marked
+    List,
+    /// Use this context from now on
+    Use {
+        #[arg(value_parser = context_name)]
+        name: String,
+    },
+    /// Forget a context and its key
+    Delete {
+        #[arg(value_parser = context_name)]
+        name: String,
+    },
+}
+
+/// Roles as arguments.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum RoleArg {
+    /// Reads everything but secrets
+    Viewer,
+    /// Reads and changes everything
+    Operator,
+}
+
+/// `operator`, `viewer`.
+pub fn role_name(role: i32) -> &'static str {
+    match Role::try_from(role) {
+        Ok(Role::Viewer) => "viewer",
+        Ok(Role::Operator) => "operator",
+        _ => "unknown",
+    }
+}
+
+/// `rackwright whoami`
+pub async fn whoami(cx: &Cx) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let me = rpc!(client, AuthServiceClient.who_am_i, "ask who we are", WhoAmIRequest {}).await?;
+    cx.ui.item(&me, |paint| {
+        let mut table = Table::pairs();
+        table.row(["member".into(), me.member.as_str().into()]);
+        table.row(["role".into(), role_name(me.role).into()]);
+        if let Some(end) = &me.expire_time {
+            let left = units::duration(-units::since(end, units::now()));
+            table.row(["credential ends".into(), format!("{} (in {left}, renewed by use)", units::stamp(end)).into()]);
+        }
+        table.render(paint, None)
+    })
+}
+
+/// `rackwright token ...`
+pub async fn token(cx: &Cx, command: TokenCommand) -> Result<(), CliError> {
+    let TokenCommand::Create { member, role, lifetime, mutation } = command;
+    let client = cx.client().await?;
+    let role = match role {
+        RoleArg::Viewer => Role::Viewer,
+        RoleArg::Operator => Role::Operator,
+    };
+    let request = CreateTokenRequest {
+        member: member.clone(),
+        role: role as i32,
+        lifetime: Some(units::proto_duration(lifetime)),
+        mutation: Some(mutation.once()),
+    };
+    let doing = format!("make a token for {member}");
+    let token = rpc!(client, AuthServiceClient.create_token, doing, request).await?;
+    let ends = token.expire_time.as_ref().map(units::stamp).unwrap_or_default();
+    let server = client.first_server();
+    cx.ui.item(&token, |_| {
+        format!(
+            "{member} can log in once until {ends} with:\n\n  \
+             rackwright login --server {server} --ca-sha256 {} --token {}\n",
+            token.ca_sha256, token.token
+        )
+    })
+}
+
+/// `rackwright context ...`
+pub fn context(cx: &Cx, command: ContextCommand) -> Result<(), CliError> {
+    let dir = ConfigDir::locate()?;
+    let mut config = dir.load()?;
+    match command {
+        ContextCommand::List => list_contexts(cx, &config),
+        ContextCommand::Use { name } => {
+            let (name, _) = dir.pick(&config, Some(&name))?;
+            config.current_context.clone_from(&name);
+            dir.save(&config)?;
+            cx.ui.say(&format!("context {name} is now the current one"))
+        }
+        ContextCommand::Delete { name } => {
+            let (name, _) = dir.pick(&config, Some(&name))?;
+            config.contexts.remove(&name);
+            if config.current_context == name {
+                config.current_context.clear();
+            }
+            dir.save(&config)?;
+            dir.remove_credential(&name)?;
+            cx.ui.say(&format!("context {name} and its key are gone from this machine"))
+        }
+    }
+}
+
+fn list_contexts(cx: &Cx, config: &crate::config::Config) -> Result<(), CliError> {
+    match cx.ui.format() {
+        Format::Table => {
+            let mut table = Table::new(&["CURRENT", "CONTEXT", "MEMBER", "ROLE", "SERVERS"]);
+            for (name, context) in &config.contexts {
+                let mark = if *name == config.current_context { "*" } else { "" };
+                table.row([
+                    mark.into(),
+                    name.into(),
+                    (&context.member).into(),
+                    (&context.role).into(),
+                    context.servers.join(" ").into(),
+                ]);
+            }
+            cx.ui.line(table.render(cx.ui.paint(), cx.ui.width()).trim_end())
+        }
+        Format::Name => config.contexts.keys().try_for_each(|name| cx.ui.line(name)),
+        Format::Json | Format::Yaml => {
+            let contexts: Vec<_> = config
+                .contexts
+                .iter()
+                .map(|(name, context)| {
+                    json!({
+                        "name": name,
+                        "current": *name == config.current_context,
+                        "member": context.member,
+                        "role": context.role,
+                        "servers": context.servers,
+                        "tls_name": context.tls_name,
+                    })
+                })
+                .collect();
+            cx.ui.value(&contexts.into())
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! `rackwright boot ...`: what was seen of machines while they booted over the network.
+
+use clap::Subcommand;
+use rackwright_api::v1::boot_service_client::BootServiceClient;
+use rackwright_api::v1::{GetCountersRequest, ListUnknownMachinesRequest, TraceBootRequest, TraceBootResponse};
+
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::CliError;
+use crate::output::table::Cell;
+use crate::output::{Format, Paint, Table, Tone, clean};
+use crate::{names, node, units};
+
+/// `rackwright boot`
+#[derive(Debug, Subcommand)]
+pub enum BootCommand {
+    /// Show the boot stages seen of a machine, oldest first
+    Trace {
+        /// MAC address, or a node (then all its addresses)
+        #[arg(value_name = "MAC|NODE")]
+        machine: String,
+    },
+    /// Show machines that asked to boot and belong to no node
+    Unknown,
+    /// Show the counters of the boot servers
+    Counters,
+}
+
+/// Runs one of them.
+pub async fn run(cx: &Cx, command: BootCommand) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    match command {
+        BootCommand::Trace { machine } => trace(cx, &client, &machine).await,
+        BootCommand::Unknown => unknown(cx, &client).await,
+        BootCommand::Counters => counters(cx, &client).await,
+    }
+}
+
+async fn trace(cx: &Cx, client: &Client, machine: &str) -> Result<(), CliError> {
+    let macs = match names::mac(machine) {
+        Some(mac) => vec![mac],
+        None => node_macs(client, machine).await?,
+    };
+    let mut traces = Vec::new();
+    for mac in macs {
+        let request = TraceBootRequest { mac: mac.clone() };
+        traces.push(rpc!(client, BootServiceClient.trace_boot, format!("trace the boot of {mac}"), request).await?);
+    }
+    let width = cx.ui.width();
+    cx.ui.items(&traces, |paint| traces.iter().map(|trace| trace_text(trace, paint, width)).collect())
+}
+
+async fn node_macs(client: &Client, id: &str) -> Result<Vec<String>, CliError> {
+    let macs = node::get(client, id).await?.status.unwrap_or_default().macs;
+    if macs.is_empty() {
+        return Err(CliError::usage(
+            format!("no MAC address of node {id} is known yet"),
+            "give the MAC address itself, or wait until the node was inspected",
+        ));
+    }
+    Ok(macs)
+}
+
+fn trace_text(trace: &TraceBootResponse, paint: Paint, width: Option<usize>) -> String {
+    let node = if trace.node.is_empty() { "belongs to no node" } else { names::short("nodes", &trace.node) };
+    let mut text = format!("{}  {}\n", paint.tone(Tone::Strong, &clean(&trace.mac)), clean(node));
+    if trace.stages.is_empty() {
+        text.push_str("  nothing was seen of it\n");
+        return text;
+    }
+    let mut table = Table::new(&["TIME", "AFTER", "STAGE", "FROM", "DETAIL"]).indented(2);
+    let mut before = None;
+    for stage in &trace.stages {
+        let after = units::between(before, stage.time.as_ref()).map(|seconds| format!("+{seconds:.2} s"));
+        let tone = if stage.stage == "refused" { Tone::Bad } else { Tone::Strong };
+        table.row([
+            stage.time.as_ref().map(units::stamp).unwrap_or_default().into(),
+            after.unwrap_or_default().into(),
+            Cell::toned(&stage.stage, tone),
+            (&stage.remote).into(),
+            (&stage.detail).into(),
+        ]);
+        before = stage.time.as_ref();
+    }
+    text + &table.render(paint, width)
+}
+
+async fn unknown(cx: &Cx, client: &Client) -> Result<(), CliError> {
+    let request = ListUnknownMachinesRequest {};
+    let answer =
+        rpc!(client, BootServiceClient.list_unknown_machines, "list unknown machines", request).await?;
+    let width = cx.ui.width();
+    cx.ui.list(&answer.machines, |paint| {
+        let now = units::now();
+        let age = |time: &Option<prost_types::Timestamp>| time.as_ref().map(|t| units::age(units::since(t, now)));
+        let mut table = Table::new(&["MAC", "FIRST SEEN", "LAST SEEN", "ARCHITECTURE", "RELAY", "SYSTEM UUID"]);
+        for machine in &answer.machines {
+            table.row([
+                (&machine.mac).into(),
+                age(&machine.first_seen).unwrap_or_default().into(),
+                age(&machine.last_seen).unwrap_or_default().into(),
+                (&machine.architecture).into(),
+                (&machine.relay).into(),
+                (&machine.system_uuid).into(),
+            ]);
+        }
+        table.render(paint, width)
+    })
+}
+
+async fn counters(cx: &Cx, client: &Client) -> Result<(), CliError> {
+    let answer = rpc!(client, BootServiceClient.get_counters, "read the counters", GetCountersRequest {}).await?;
+    if cx.ui.format() != Format::Table {
+        return cx.ui.item(&answer, |_| String::new());
+    }
+    let mut counters: Vec<_> = answer.counters.iter().collect();
+    counters.sort();
+    let mut table = Table::new(&["COUNTER", "VALUE"]);
+    for (name, value) in counters {
+        table.row([name.into(), value.to_string().into()]);
+    }
+    cx.ui.item(&answer, |paint| table.render(paint, None))
+}

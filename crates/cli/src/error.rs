@@ -1,0 +1,328 @@
+//! Everything that can go wrong, the sentence an operator reads about it, and the exit code a script sees.
+
+use std::fmt::{self, Write as _};
+use std::io;
+use std::path::Path;
+
+use prost::Message as _;
+use rackwright_api::google::rpc;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, RpcStatusExt as _, StatusExt as _};
+
+use crate::output::{Paint, Tone};
+
+/// Exit codes, as `docs/cli.md` lists them.
+pub mod exit {
+    /// Anything that has no code of its own.
+    pub const OTHER: u8 = 1;
+    /// Wrong arguments or a request the server calls malformed.
+    pub const USAGE: u8 = 2;
+    /// The named thing does not exist.
+    pub const NOT_FOUND: u8 = 3;
+    /// The thing exists but its state, version or idempotency key does not allow the request.
+    pub const CONFLICT: u8 = 4;
+    /// Not logged in, not allowed, or the server could not prove who it is.
+    pub const DENIED: u8 = 5;
+    /// The server cannot be reached or did not answer in time.
+    pub const UNAVAILABLE: u8 = 6;
+    /// The request was accepted, but the operation that was waited for failed.
+    pub const OPERATION_FAILED: u8 = 7;
+}
+
+/// One fault of an input file. Lines and columns count from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub file: String,
+    pub line: usize,
+    pub column: usize,
+    pub message: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.message)
+    }
+}
+
+/// What a command can end with instead of success.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The arguments make no sense together, or their values do not.
+    #[error("{message}")]
+    Usage { message: String, hint: String },
+    /// Faults of the input files, all of them.
+    #[error("{} in the input, nothing was sent", plural(.0.len(), "fault"))]
+    Manifest(Vec<Fault>),
+    /// A file, the terminal or the network's sockets.
+    #[error("cannot {doing}: {source}")]
+    Io { doing: String, source: io::Error },
+    /// Contexts or credentials on this machine.
+    #[error("{message}")]
+    Credential { message: String, hint: String },
+    /// Who the server is could not be proved.
+    #[error("{message}")]
+    Untrusted { message: String, hint: String },
+    /// The server answered with an error.
+    #[error("cannot {doing}: {}", sentence(.status.message(), .status.code()))]
+    Rpc { doing: String, status: Box<Status> },
+    /// No endpoint could be connected to.
+    #[error("cannot {doing}: no server can be reached")]
+    Unreachable { doing: String, tried: Vec<(String, String)> },
+    /// A wait ended before what was waited for.
+    #[error("{what} is not done after {after}")]
+    TimedOut { what: String, after: String, hint: String },
+    /// An operation that was waited for ended badly.
+    #[error("{what} failed after {after}: {}", sentence(&.error.message, Code::from(.error.code)))]
+    OperationFailed { what: String, after: String, error: Box<rpc::Status> },
+    /// A node went to a state that `--until` cannot be reached from by itself.
+    #[error("{what}")]
+    Missed { what: String, hint: String },
+    /// Several things went wrong; each is shown, the first gives the exit code.
+    #[error("{} things went wrong", .0.len())]
+    Several(Vec<CliError>),
+    /// What the server sent cannot be used.
+    #[error("the server's answer cannot be used: {0}")]
+    BadAnswer(String),
+}
+
+impl CliError {
+    pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Usage { message: message.into(), hint: hint.into() }
+    }
+
+    pub fn credential(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Credential { message: message.into(), hint: hint.into() }
+    }
+
+    pub fn untrusted(message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Untrusted { message: message.into(), hint: hint.into() }
+    }
+
+    pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
+        Self::Io { doing: doing.into(), source }
+    }
+
+    pub fn file(verb: &str, path: &Path, source: io::Error) -> Self {
+        Self::io(format!("{verb} {}", path.display()), source)
+    }
+
+    pub fn rpc(doing: impl fmt::Display, status: Status) -> Self {
+        Self::Rpc { doing: doing.to_string(), status: Box::new(status) }
+    }
+
+    /// Nothing for none, the error itself for one, `Several` for more.
+    pub fn gather(mut errors: Vec<CliError>) -> Result<(), CliError> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => Err(errors.remove(0)),
+            _ => Err(Self::Several(errors)),
+        }
+    }
+
+    /// True when whoever read our output has gone away (`rackwright ... | head`): not worth a word.
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// The status code the server sent, where it was the server.
+    pub fn code(&self) -> Option<Code> {
+        match self {
+            Self::Rpc { status, .. } => Some(status.code()),
+            _ => None,
+        }
+    }
+
+    /// True when the server could not be asked, or did not answer.
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::Unreachable { .. })
+            || matches!(self.code(), Some(Code::Unavailable | Code::DeadlineExceeded))
+    }
+
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage { .. } | Self::Manifest(_) => exit::USAGE,
+            Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => 0,
+            Self::Io { .. } | Self::BadAnswer(_) => exit::OTHER,
+            Self::Credential { .. } | Self::Untrusted { .. } => exit::DENIED,
+            Self::Unreachable { .. } | Self::TimedOut { .. } => exit::UNAVAILABLE,
+            Self::OperationFailed { .. } | Self::Missed { .. } => exit::OPERATION_FAILED,
+            Self::Several(errors) => errors.first().map_or(exit::OTHER, Self::exit_code),
+            Self::Rpc { status, .. } => match status.code() {
+                Code::InvalidArgument => exit::USAGE,
+                Code::NotFound => exit::NOT_FOUND,
+                Code::AlreadyExists | Code::Aborted | Code::FailedPrecondition | Code::OutOfRange => exit::CONFLICT,
+                Code::PermissionDenied | Code::Unauthenticated => exit::DENIED,
+                Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => exit::UNAVAILABLE,
+                _ => exit::OTHER,
+            },
+        }
+    }
+
+    /// The sentence, what belongs to it, and the hint, ready for stderr.
+    pub fn render(&self, paint: Paint) -> String {
+        let mut out = String::new();
+        if let Self::Several(errors) = self {
+            for error in errors {
+                out.push_str(&error.render(paint));
+            }
+            return out;
+        }
+        let _ = writeln!(out, "{} {self}", paint.tone(Tone::Bad, "error:"));
+        for line in self.details() {
+            let _ = writeln!(out, "  {line}");
+        }
+        for hint in self.hints() {
+            let _ = writeln!(out, "  {} {hint}", paint.tone(Tone::Dim, "hint:"));
+        }
+        out
+    }
+
+    fn details(&self) -> Vec<String> {
+        match self {
+            Self::Manifest(faults) => faults.iter().map(Fault::to_string).collect(),
+            Self::Unreachable { tried, .. } => tried.iter().map(|(server, why)| format!("{server}: {why}")).collect(),
+            Self::Rpc { status, .. } => detail_lines(&status.get_error_details(), status.message()),
+            Self::OperationFailed { error, .. } => detail_lines(&operation_details(error), &error.message),
+            _ => Vec::new(),
+        }
+    }
+
+    fn hints(&self) -> Vec<String> {
+        match self {
+            Self::Usage { hint, .. }
+            | Self::Credential { hint, .. }
+            | Self::Untrusted { hint, .. }
+            | Self::TimedOut { hint, .. }
+            | Self::Missed { hint, .. }
+                if !hint.is_empty() =>
+            {
+                vec![hint.clone()]
+            }
+            Self::Rpc { status, .. } => {
+                let hints = server_hints(&status.get_error_details());
+                if hints.is_empty() { own_hint(status.code()).into_iter().collect() } else { hints }
+            }
+            Self::Unreachable { .. } => {
+                vec!["is rackwrightd running there, and does a firewall let TCP through?".to_owned()]
+            }
+            Self::OperationFailed { error, .. } => server_hints(&operation_details(error)),
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// The error details of an operation's `google.rpc.Status`, in the form `tonic-types` reads.
+fn operation_details(error: &rpc::Status) -> ErrorDetails {
+    tonic_types::Status::decode(error.encode_to_vec().as_slice())
+        .map(|status| status.get_error_details())
+        .unwrap_or_default()
+}
+
+/// Fields, preconditions and devices that the server names, one a line.
+fn detail_lines(details: &ErrorDetails, message: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for violation in details.bad_request().map(|b| b.field_violations.as_slice()).unwrap_or_default() {
+        lines.push(format!("{}: {}", violation.field, violation.description));
+    }
+    for violation in details.precondition_failure().map(|p| p.violations.as_slice()).unwrap_or_default() {
+        lines.push(format!("{}: {}", violation.subject, violation.description));
+    }
+    if let Some(info) = details.error_info() {
+        let mut pairs: Vec<_> = info.metadata.iter().collect();
+        pairs.sort();
+        for (key, value) in pairs {
+            if key != "hint" && !message.contains(value.as_str()) {
+                lines.push(format!("{key}: {value}"));
+            }
+        }
+    }
+    lines.retain(|line| !message.ends_with(line.as_str()));
+    lines.dedup();
+    lines
+}
+
+fn server_hints(details: &ErrorDetails) -> Vec<String> {
+    let mut hints = Vec::new();
+    if let Some(hint) = details.error_info().and_then(|info| info.metadata.get("hint")) {
+        hints.push(hint.clone());
+    }
+    if let Some(localized) = details.localized_message() {
+        hints.push(localized.message.clone());
+    }
+    for link in details.help().map(|h| h.links.as_slice()).unwrap_or_default() {
+        hints.push(if link.url.is_empty() {
+            link.description.clone()
+        } else {
+            format!("{} ({})", link.description, link.url)
+        });
+    }
+    hints.retain(|hint| !hint.is_empty());
+    hints.dedup();
+    hints
+}
+
+/// What to do about a code when the server gives no hint of its own.
+fn own_hint(code: Code) -> Option<String> {
+    let hint = match code {
+        Code::Unauthenticated => {
+            "ask an operator for a token (`rackwright token create`) and run `rackwright login` with it"
+        }
+        Code::PermissionDenied => "`rackwright whoami` shows your role; this needs the role operator",
+        Code::Aborted => "somebody changed it since it was read: look at it again, then repeat the command",
+        Code::ResourceExhausted => "the server is busy: try again in a moment",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn sentence(message: &str, code: Code) -> String {
+    if message.is_empty() { code.description().to_owned() } else { message.to_owned() }
+}
+
+/// `1 fault`, `2 faults`.
+pub fn plural(count: usize, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_exit_code() {
+        let table = [
+            (Code::InvalidArgument, 2),
+            (Code::NotFound, 3),
+            (Code::AlreadyExists, 4),
+            (Code::Aborted, 4),
+            (Code::FailedPrecondition, 4),
+            (Code::OutOfRange, 4),
+            (Code::PermissionDenied, 5),
+            (Code::Unauthenticated, 5),
+            (Code::Unavailable, 6),
+            (Code::DeadlineExceeded, 6),
+            (Code::ResourceExhausted, 6),
+            (Code::Internal, 1),
+            (Code::Unimplemented, 1),
+        ];
+        for (code, exit) in table {
+            assert_eq!(CliError::rpc("x", Status::new(code, "")).exit_code(), exit, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn several_errors_keep_the_first_exit_code() {
+        let errors = vec![
+            CliError::rpc("a", Status::not_found("x")),
+            CliError::rpc("b", Status::unavailable("y")),
+        ];
+        assert_eq!(CliError::gather(errors).unwrap_err().exit_code(), exit::NOT_FOUND);
+        assert!(CliError::gather(Vec::new()).is_ok());
+    }
+
+    #[test]
+    fn a_message_without_words_still_says_something() {
+        let error = CliError::rpc("list nodes", Status::new(Code::NotFound, ""));
+        assert_eq!(error.to_string(), "cannot list nodes: Some requested entity was not found");
+    }
+}

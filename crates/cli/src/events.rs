@@ -1,0 +1,150 @@
+//! `rackwright events`: everything that happened, in order, none lost and none twice.
+
+use std::time::Duration;
+
+use clap::Args;
+use rackwright_api::v1::event_service_client::EventServiceClient;
+use rackwright_api::v1::{Event, StreamEventsRequest};
+use tokio_stream::StreamExt as _;
+
+use crate::args::Cx;
+use crate::client::{Client, is_transient, open_stream};
+use crate::error::CliError;
+use crate::output::{Paint, Tone, clean};
+use crate::retry::Backoff;
+use crate::units;
+
+/// Without `--follow` the command ends when so much time has passed without an event: the stream has no mark for "that
+/// was the last one so far".
+const IDLE: Duration = Duration::from_secs(1);
+
+/// `rackwright events`
+#[derive(Debug, Args)]
+pub struct EventsArgs {
+    /// Go on with new events as they happen
+    #[arg(short, long)]
+    follow: bool,
+    /// Only events after this position (from the oldest kept when not given)
+    #[arg(long, value_name = "POSITION")]
+    after: Option<u64>,
+    /// Only events yet to come
+    #[arg(long, conflicts_with = "after", requires = "follow")]
+    new: bool,
+    /// Only events of this resource, such as nodes/gpu-001
+    #[arg(long, value_name = "RESOURCE")]
+    target: Option<String>,
+}
+
+/// How the reading of one connection's stream ended.
+enum End {
+    /// Nothing more is wanted.
+    Enough,
+    /// The connection is gone; go on after the last position.
+    Lost,
+}
+
+/// Where the reader stands.
+struct Reader<'a> {
+    cx: &'a Cx,
+    client: &'a Client,
+    args: &'a EventsArgs,
+    /// The last position written out, or the one asked for.
+    position: u64,
+    /// False until an event was seen while only new ones are wanted: there is no position to resume from yet.
+    anchored: bool,
+}
+
+/// Writes events until there are no more (or for ever with `--follow`).
+pub async fn run(cx: &Cx, args: EventsArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let mut reader =
+        Reader { cx, client: &client, args: &args, position: args.after.unwrap_or(0), anchored: !args.new };
+    let mut backoff = Backoff::for_long_work();
+    loop {
+        let before = reader.position;
+        match reader.read().await {
+            Ok(End::Enough) => return Ok(()),
+            Ok(End::Lost) => {}
+            // `read` has tried for seconds already; a followed server may be away for longer.
+            Err(error) if error.is_outage() && args.follow => {}
+            Err(error) => return Err(error),
+        }
+        if reader.position > before {
+            backoff = Backoff::for_long_work();
+        }
+        if !backoff.pause().await {
+            return Err(CliError::TimedOut {
+                what: "reconnecting to the server".to_owned(),
+                after: "minutes of trying".to_owned(),
+                hint: format!("go on later with `rackwright events --after {}`", reader.position),
+            });
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// Reads one connection's stream.
+    async fn read(&mut self) -> Result<End, CliError> {
+        let doing = "read events";
+        let request = StreamEventsRequest {
+            after_position: self.position,
+            only_new: !self.anchored,
+            target: self.args.target.clone().unwrap_or_default(),
+        };
+        let mut stream = open_stream!(self.client, EventServiceClient.stream_events, doing, request).await?;
+        loop {
+            let next = if self.args.follow {
+                stream.next().await
+            } else {
+                match tokio::time::timeout(IDLE, stream.next()).await {
+                    Ok(next) => next,
+                    Err(_) => return Ok(End::Enough),
+                }
+            };
+            match next {
+                Some(Ok(event)) => self.take(&event)?,
+                Some(Err(status)) => {
+                    let status = self.client.classify(status);
+                    if !is_transient(&status) {
+                        return Err(CliError::rpc(doing, status));
+                    }
+                    self.cx.ui.note(&format!("note: {}; going on after position {}", status.message(), self.position));
+                    return Ok(End::Lost);
+                }
+                None if self.args.follow => return Ok(End::Lost),
+                None => return Ok(End::Enough),
+            }
+        }
+    }
+
+    /// Writes an event out, once.
+    fn take(&mut self, event: &Event) -> Result<(), CliError> {
+        if self.anchored && event.position <= self.position {
+            return Ok(());
+        }
+        self.cx.ui.element(event, |paint| line(event, paint))?;
+        self.position = event.position;
+        self.anchored = true;
+        Ok(())
+    }
+}
+
+fn line(event: &Event, paint: Paint) -> String {
+    let time = event.time.as_ref().map(units::stamp).unwrap_or_else(|| "-".to_owned());
+    let mut attributes: Vec<_> = event.attributes.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    attributes.sort();
+    let tail = if attributes.is_empty() { String::new() } else { format!("  {}", clean(&attributes.join(" "))) };
+    let tone = match event.kind.as_str() {
+        "Failed" | "Condemned" => Tone::Bad,
+        kind if kind.starts_with("security.") => Tone::Bad,
+        _ => Tone::Strong,
+    };
+    format!(
+        "{time} {:>6}  {}  {:<16}  {}{}",
+        event.position,
+        paint.tone(tone, &format!("{:<16}", clean(&event.kind))),
+        clean(&event.target),
+        clean(&event.message),
+        paint.tone(Tone::Dim, &tail)
+    )
+}

@@ -1,0 +1,133 @@
+//! `rackwright image ...`: operating-system images.
+
+mod add;
+mod upload;
+
+use clap::Subcommand;
+use rackwright_api::v1::image_service_client::ImageServiceClient;
+use rackwright_api::v1::{DeleteImageRequest, GetImageRequest, Image, ImageFormat, ListImagesRequest};
+
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::output::{Paint, Table, Tone, clean};
+use crate::{names, units};
+
+/// `rackwright image`
+#[derive(Debug, Subcommand)]
+pub enum ImageCommand {
+    /// Upload an image file and take it in
+    Add(add::AddArgs),
+    /// Show all images
+    List,
+    /// Show one image and its versions
+    Get { image: String },
+    /// Delete an image, or one version of it (IMAGE@DIGEST)
+    Delete {
+        image: String,
+        #[command(flatten)]
+        mutation: MutationArgs,
+    },
+}
+
+/// Runs one of them.
+pub async fn run(cx: &Cx, command: ImageCommand) -> Result<(), CliError> {
+    match command {
+        ImageCommand::Add(args) => add::run(cx, args).await,
+        ImageCommand::List => list(cx).await,
+        ImageCommand::Get { image } => {
+            let image = get(&*cx.client().await?, &image).await?;
+            let width = cx.ui.width();
+            cx.ui.item(&image, |paint| details(&image, paint, width))
+        }
+        ImageCommand::Delete { image, mutation } => {
+            let client = cx.client().await?;
+            let request = DeleteImageRequest { name: names::image(&image), mutation: Some(mutation.once()) };
+            rpc!(client, ImageServiceClient.delete_image, format!("delete image {image}"), request).await?;
+            cx.ui.say(&format!("image {image} deleted"))
+        }
+    }
+}
+
+/// One image with all its versions.
+async fn get(client: &Client, image: &str) -> Result<Image, CliError> {
+    let request = GetImageRequest { name: names::full("images", image) };
+    rpc!(client, ImageServiceClient.get_image, format!("read image {image}"), request).await
+}
+
+async fn list(cx: &Cx) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let mut images = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let request = ListImagesRequest { page_size: 1000, page_token };
+        let page = rpc!(client, ImageServiceClient.list_images, "list images", request).await?;
+        images.extend(page.images);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    let width = cx.ui.width();
+    cx.ui.list(&images, |paint| list_table(&images).render(paint, width))
+}
+
+fn list_table(images: &[Image]) -> Table {
+    let now = units::now();
+    let mut table = Table::new(&["IMAGE", "VERSIONS", "NEWEST", "DISK", "DATA", "STORED", "FORMAT", "SIGNED BY", "AGE"]);
+    for image in images {
+        let newest = image.versions.first().cloned().unwrap_or_default();
+        let age = newest.create_time.as_ref().map(|time| units::age(units::since(time, now)));
+        table.row([
+            names::short("images", &image.name).into(),
+            image.versions.len().to_string().into(),
+            names::digest_short(names::last(&newest.name)).into(),
+            units::bytes(newest.logical_bytes).into(),
+            units::bytes(newest.data_bytes).into(),
+            units::bytes(newest.compressed_bytes).into(),
+            format_name(newest.source_format).into(),
+            (&newest.signed_by).into(),
+            age.unwrap_or_default().into(),
+        ]);
+    }
+    table
+}
+
+fn details(image: &Image, paint: Paint, width: Option<usize>) -> String {
+    let labels = image.metadata.as_ref().map(|metadata| crate::node::labels_text(&metadata.labels));
+    let mut text = paint.tone(Tone::Strong, &clean(names::short("images", &image.name)));
+    if let Some(labels) = labels.filter(|labels| !labels.is_empty()) {
+        text.push_str(&format!("  {}", clean(&labels)));
+    }
+    text.push('\n');
+    for version in &image.versions {
+        text.push('\n');
+        let mut table = Table::pairs().indented(2);
+        table.row(["version".into(), names::last(&version.name).into()]);
+        table.row(["taken in".into(), version.create_time.as_ref().map(units::stamp).unwrap_or_default().into()]);
+        table.row([
+            "size".into(),
+            format!(
+                "{} on disk, {} of data, {} stored in {} chunks",
+                units::bytes(version.logical_bytes),
+                units::bytes(version.data_bytes),
+                units::bytes(version.compressed_bytes),
+                version.chunks
+            )
+            .into(),
+        ]);
+        table.row(["source".into(), format!("{} sha256:{}", format_name(version.source_format), version.source_sha256).into()]);
+        table.row(["signed by".into(), (&version.signed_by).into()]);
+        text.push_str(&table.render(paint, width));
+    }
+    text
+}
+
+/// `raw`, `zstd`, ...
+fn format_name(format: i32) -> String {
+    match ImageFormat::try_from(format) {
+        Ok(ImageFormat::Unspecified) | Err(_) => String::new(),
+        Ok(format) => format.as_str_name().trim_start_matches("IMAGE_FORMAT_").to_ascii_lowercase(),
+    }
+}

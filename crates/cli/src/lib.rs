@@ -1,0 +1,77 @@
+//! `rackwright`: the operator's command line. A gRPC client of `rackwrightd` and nothing more: it reads and writes only
+//! what the public API offers, so everything it does can be done by any other client.
+//!
+//! One module per noun (`node`, `image`, `operation`, `events`, `boot`, `auth`, `apply`); around them
+//! `client` (endpoints tried in order, retries with the same idempotency key), `config` (contexts and credentials on
+//! disk), `output` (tables, JSON, YAML, colours, live lines), `wait` (following operations) and `error` (one sentence and
+//! an exit code for everything that can go wrong). Nothing else in the crate prints or decides exit codes.
+
+mod apply;
+mod args;
+mod auth;
+mod boot;
+mod client;
+mod config;
+mod error;
+mod events;
+mod image;
+mod mutation;
+mod names;
+mod node;
+mod operation;
+mod output;
+mod retry;
+mod tls;
+mod units;
+mod wait;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+pub use crate::args::Cli;
+use crate::args::{Command, Cx};
+use crate::error::CliError;
+
+/// Runs the program with the process's own arguments and answers with its exit code (see `docs/cli.md`).
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    // Fails only when a provider was installed before, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let cx = Cx::new(cli.global);
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(source) => return fail(&cx, &CliError::io("start the program", source)),
+    };
+    let outcome = runtime.block_on(dispatch(&cx, cli.command));
+    // Blocking reads (standard input) must not keep a finished program alive.
+    runtime.shutdown_background();
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&cx, &error),
+    }
+}
+
+fn fail(cx: &Cx, error: &CliError) -> ExitCode {
+    if !error.is_silent() {
+        eprint!("{}", error.render(cx.ui.paint_errors()));
+    }
+    ExitCode::from(error.exit_code())
+}
+
+async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
+    match command {
+        Command::Login(args) => auth::login::run(cx, args).await,
+        Command::Whoami => auth::whoami(cx).await,
+        Command::Token(command) => auth::token(cx, command).await,
+        Command::Context(command) => auth::context(cx, command),
+        Command::Apply(args) => apply::run(cx, args).await,
+        Command::Node(command) => node::run(cx, command).await,
+        Command::Image(command) => image::run(cx, command).await,
+        Command::Operation(command) => operation::run(cx, command).await,
+        Command::Events(args) => events::run(cx, args).await,
+        Command::Boot(command) => boot::run(cx, command).await,
+        Command::Completion { shell } => args::completion(cx, shell),
+        Command::Version => cx.ui.line(&format!("rackwright {}", env!("CARGO_PKG_VERSION"))),
+    }
+}

@@ -1,0 +1,116 @@
+//! What every mutating command takes: an idempotency key and, optionally, the version it was decided on.
+
+use clap::Args;
+use rackwright_api::v1::Mutation;
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+use crate::error::CliError;
+
+/// The two options every mutating command has.
+#[derive(Debug, Clone, Default, Args)]
+pub struct MutationArgs {
+    /// Key that makes repeats harmless: the same key with the same request is answered with the first answer
+    /// (a fresh UUID when not given)
+    #[arg(long, value_name = "KEY", value_parser = key, help_heading = "Safety")]
+    pub idempotency_key: Option<String>,
+    /// Only if the resource still has this metadata.resource_version
+    #[arg(long, value_name = "VERSION", help_heading = "Safety")]
+    pub resource_version: Option<String>,
+}
+
+/// 1 to 64 printable ASCII characters; the API takes 128, the rest is for the suffixes of `part` and `of`.
+fn key(text: &str) -> Result<String, String> {
+    if !(1..=64).contains(&text.len()) || !text.bytes().all(|b| b.is_ascii_graphic()) {
+        return Err("a key is 1 to 64 printable ASCII characters without spaces".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+impl MutationArgs {
+    /// For a command that makes one call.
+    pub fn once(&self) -> Mutation {
+        Mutation {
+            idempotency_key: self.idempotency_key.clone().unwrap_or_else(fresh_key),
+            resource_version: self.resource_version.clone().unwrap_or_default(),
+        }
+    }
+
+    /// For a command that makes one call for each of several targets: every call has a key of its own.
+    pub fn each(&self, targets: usize) -> Result<EachMutation, CliError> {
+        if targets > 1 && self.resource_version.is_some() {
+            return Err(CliError::usage(
+                "--resource-version belongs to one resource, but several are named",
+                "give the command once for each of them",
+            ));
+        }
+        Ok(EachMutation { base: self.once(), several: targets > 1 })
+    }
+
+    /// For a command that makes several different calls: `part` tells their keys apart, the same way in every run.
+    pub fn part(&self, base: &str, part: &str) -> Mutation {
+        Mutation {
+            idempotency_key: format!("{base}.{part}"),
+            resource_version: self.resource_version.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// Mutations for several targets under one key.
+#[derive(Debug)]
+pub struct EachMutation {
+    base: Mutation,
+    several: bool,
+}
+
+impl EachMutation {
+    /// The mutation for one target; a repeat for fewer targets finds the same keys.
+    pub fn of(&self, id: &str) -> Mutation {
+        let mut mutation = self.base.clone();
+        if self.several {
+            mutation.idempotency_key = format!("{}.{id}", mutation.idempotency_key);
+        }
+        mutation
+    }
+}
+
+/// A random UUID (version 4).
+pub fn fresh_key() -> String {
+    let mut bytes = [0u8; 16];
+    if SystemRandom::new().fill(&mut bytes).is_err() {
+        // The kernel's random source does not fail once the machine runs; a key from the clock is still a key.
+        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        bytes = nanos.to_le_bytes();
+    }
+    uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fresh_keys_differ_and_given_ones_stay() {
+        let args = MutationArgs::default();
+        assert_ne!(args.once().idempotency_key, args.once().idempotency_key);
+        let args = MutationArgs { idempotency_key: Some("k".into()), resource_version: None };
+        assert_eq!(args.once().idempotency_key, "k");
+        let each = args.each(2).unwrap();
+        assert_eq!((each.of("a").idempotency_key, each.of("b").idempotency_key), ("k.a".into(), "k.b".into()));
+        assert_eq!(args.each(1).unwrap().of("a").idempotency_key, "k");
+    }
+
+    #[test]
+    fn one_version_for_several_resources_is_refused() {
+        let args = MutationArgs { idempotency_key: None, resource_version: Some("7".into()) };
+        assert!(args.each(2).is_err());
+        assert_eq!(args.each(1).unwrap().of("a").resource_version, "7");
+    }
+
+    #[test]
+    fn keys_are_checked() {
+        assert!(key("ok-1").is_ok());
+        for wrong in ["", "a b", "ü", &"x".repeat(65)] {
+            assert!(key(wrong).is_err(), "{wrong}");
+        }
+    }
+}

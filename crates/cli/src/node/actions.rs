@@ -1,0 +1,485 @@
+//! Verbs that change nodes: power, deploy, reimage, release, hold, resume, quarantine, readmit, retry, delete.
+
+use std::collections::BTreeSet;
+use std::io::Read as _;
+use std::path::Path;
+
+use clap::{Args, ValueEnum};
+use console::Term;
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_api::v1::{
+    DeleteNodeRequest, DeployNodeRequest, Deployment, HoldNodeRequest, Mutation, Node, Operation, PowerAction,
+    QuarantineNodeRequest, ReadmitNodeRequest, ReimageNodeRequest, ReleaseNodeRequest, ResumeNodeRequest,
+    RetryNodeRequest, SetNodePowerRequest,
+};
+
+use super::{state_name, state_tone};
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::output::{Ui, clean};
+use crate::wait::WaitArgs;
+use crate::{names, operation};
+
+/// Largest user data or key file taken: cloud-init's own limit for NoCloud is about this.
+const MAX_TEXT_BYTES: u64 = 1 << 20;
+
+/// One or several nodes.
+#[derive(Debug, Args)]
+pub struct Targets {
+    /// The nodes
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
+}
+
+impl Targets {
+    /// Each once, as plain ids, in the order given.
+    fn ids(&self) -> Vec<String> {
+        let mut seen = BTreeSet::new();
+        let ids = self.ids.iter().map(|id| names::short("nodes", id).to_owned());
+        ids.filter(|id| seen.insert(id.clone())).collect()
+    }
+}
+
+/// For verbs that need nothing but the nodes.
+#[derive(Debug, Args)]
+pub struct PlainArgs {
+    #[command(flatten)]
+    targets: Targets,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// For verbs that destroy what is on the nodes' drives.
+#[derive(Debug, Args)]
+pub struct DestroyArgs {
+    #[command(flatten)]
+    targets: Targets,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// For verbs whose reason is kept and shown to everybody.
+#[derive(Debug, Args)]
+pub struct ReasonArgs {
+    #[command(flatten)]
+    targets: Targets,
+    /// Why, for those who come after you
+    #[arg(long)]
+    reason: String,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// `rackwright node delete`
+#[derive(Debug, Args)]
+pub struct DeleteArgs {
+    #[command(flatten)]
+    targets: Targets,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// `rackwright node power`
+#[derive(Debug, Args)]
+pub struct PowerArgs {
+    /// The node
+    id: String,
+    #[arg(value_enum)]
+    action: PowerArg,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum PowerArg {
+    On,
+    Off,
+    Cycle,
+}
+
+/// What a node is given.
+#[derive(Debug, Args)]
+pub struct DeploymentArgs {
+    /// Image: NAME for its newest version, or NAME@DIGEST
+    #[arg(long)]
+    image: String,
+    /// Host name (the node's own name when not given)
+    #[arg(long)]
+    hostname: Option<String>,
+    /// SSH public key that may log in, or a file with such keys; repeat it for several
+    #[arg(long = "ssh-key", value_name = "FILE|KEY")]
+    ssh_keys: Vec<String>,
+    /// cloud-config for the installed system, beside our own
+    #[arg(long, value_name = "FILE")]
+    user_data: Option<std::path::PathBuf>,
+    /// Kernel name, serial number or stable id of the drive (the smallest fitting one when not given)
+    #[arg(long, value_name = "DRIVE")]
+    root_drive: Option<String>,
+    /// Read the whole disk back after writing and compare
+    #[arg(long)]
+    verify_disk: bool,
+}
+
+/// `rackwright node deploy`
+#[derive(Debug, Args)]
+pub struct DeployArgs {
+    #[command(flatten)]
+    targets: Targets,
+    #[command(flatten)]
+    deployment: DeploymentArgs,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// `rackwright node reimage`
+#[derive(Debug, Args)]
+pub struct ReimageArgs {
+    #[command(flatten)]
+    targets: Targets,
+    #[command(flatten)]
+    deployment: DeploymentArgs,
+    #[command(flatten)]
+    consent: Consent,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// `--yes`
+#[derive(Debug, Args)]
+struct Consent {
+    /// Do not ask: what is on the drives is destroyed
+    #[arg(long, short)]
+    yes: bool,
+}
+
+impl Consent {
+    /// Asks on a terminal; elsewhere `--yes` is needed.
+    fn obtain(&self, ui: &Ui, what: &str, ids: &[String]) -> Result<(), CliError> {
+        if self.yes {
+            return Ok(());
+        }
+        let list = ids.join(", ");
+        if !ui.can_ask() {
+            return Err(CliError::usage(
+                format!("this destroys what is on the drives of {list}, and there is nobody to ask"),
+                "give --yes if that is meant",
+            ));
+        }
+        let term = Term::stderr();
+        let asked = term.write_str(&format!("{what} {list}: everything on the drives is lost. Type yes to go on: "));
+        let answer = asked.and_then(|()| term.read_line()).map_err(|e| CliError::io("ask", e))?;
+        if answer.trim() == "yes" {
+            Ok(())
+        } else {
+            Err(CliError::usage("not confirmed, nothing was done", ""))
+        }
+    }
+}
+
+/// What to do to each of several nodes; everything but the node and the mutation is in it.
+enum Verb {
+    Power(PowerAction),
+    Deploy(Deployment),
+    Reimage(Deployment),
+    Release,
+    Resume,
+    Readmit,
+    Retry,
+}
+
+impl Verb {
+    /// As in "cannot ... gpu-001".
+    fn words(&self) -> &'static str {
+        match self {
+            Self::Power(PowerAction::On) => "switch on",
+            Self::Power(PowerAction::Off) => "switch off",
+            Self::Power(_) => "power-cycle",
+            Self::Deploy(_) => "deploy",
+            Self::Reimage(_) => "reimage",
+            Self::Release => "release",
+            Self::Resume => "resume",
+            Self::Readmit => "readmit",
+            Self::Retry => "retry",
+        }
+    }
+
+    async fn send(&self, client: &Client, id: &str, mutation: Mutation) -> Result<Operation, CliError> {
+        let doing = format!("{} {id}", self.words());
+        let name = names::full("nodes", id);
+        let mutation = Some(mutation);
+        match self {
+            Self::Power(action) => {
+                let request = SetNodePowerRequest { name, action: *action as i32, mutation };
+                rpc!(client, NodeServiceClient.set_node_power, doing, request).await
+            }
+            Self::Deploy(deployment) => {
+                let request = DeployNodeRequest { name, deployment: Some(deployment.clone()), mutation };
+                rpc!(client, NodeServiceClient.deploy_node, doing, request).await
+            }
+            Self::Reimage(deployment) => {
+                let request = ReimageNodeRequest { name, deployment: Some(deployment.clone()), mutation };
+                rpc!(client, NodeServiceClient.reimage_node, doing, request).await
+            }
+            Self::Release => {
+                rpc!(client, NodeServiceClient.release_node, doing, ReleaseNodeRequest { name, mutation }).await
+            }
+            Self::Resume => {
+                rpc!(client, NodeServiceClient.resume_node, doing, ResumeNodeRequest { name, mutation }).await
+            }
+            Self::Readmit => {
+                rpc!(client, NodeServiceClient.readmit_node, doing, ReadmitNodeRequest { name, mutation }).await
+            }
+            Self::Retry => {
+                rpc!(client, NodeServiceClient.retry_node, doing, RetryNodeRequest { name, mutation }).await
+            }
+        }
+    }
+}
+
+/// Starts the verb on every node, waits if asked to, and reports. A node that refuses does not hold up the others.
+async fn start_all(
+    cx: &Cx,
+    verb: Verb,
+    ids: &[String],
+    waiting: WaitArgs,
+    mutation: &MutationArgs,
+) -> Result<(), CliError> {
+    let mutations = mutation.each(ids.len())?;
+    let client = cx.client().await?;
+    let mut started = Vec::new();
+    let mut errors = Vec::new();
+    for id in ids {
+        match verb.send(&client, id, mutations.of(id)).await {
+            Ok(operation) => started.push(operation),
+            // Without a server the rest would only fail the same way, slowly.
+            Err(error) if error.is_outage() => {
+                errors.push(error);
+                break;
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    if !started.is_empty()
+        && let Err(error) = operation::finish(cx, &client, started, waiting).await
+    {
+        errors.push(error);
+    }
+    CliError::gather(errors)
+}
+
+pub async fn power(cx: &Cx, args: PowerArgs) -> Result<(), CliError> {
+    let action = match args.action {
+        PowerArg::On => PowerAction::On,
+        PowerArg::Off => PowerAction::Off,
+        PowerArg::Cycle => PowerAction::Cycle,
+    };
+    let ids = [names::short("nodes", &args.id).to_owned()];
+    start_all(cx, Verb::Power(action), &ids, args.waiting, &args.mutation).await
+}
+
+pub async fn deploy(cx: &Cx, args: DeployArgs) -> Result<(), CliError> {
+    let ids = args.targets.ids();
+    let deployment = args.deployment.read(ids.len())?;
+    start_all(cx, Verb::Deploy(deployment), &ids, args.waiting, &args.mutation).await
+}
+
+pub async fn reimage(cx: &Cx, args: ReimageArgs) -> Result<(), CliError> {
+    let ids = args.targets.ids();
+    let deployment = args.deployment.read(ids.len())?;
+    args.consent.obtain(&cx.ui, "Reimage", &ids)?;
+    start_all(cx, Verb::Reimage(deployment), &ids, args.waiting, &args.mutation).await
+}
+
+pub async fn release(cx: &Cx, args: DestroyArgs) -> Result<(), CliError> {
+    let ids = args.targets.ids();
+    args.consent.obtain(&cx.ui, "Release", &ids)?;
+    start_all(cx, Verb::Release, &ids, args.waiting, &args.mutation).await
+}
+
+pub async fn readmit(cx: &Cx, args: DestroyArgs) -> Result<(), CliError> {
+    let ids = args.targets.ids();
+    args.consent.obtain(&cx.ui, "Readmit", &ids)?;
+    start_all(cx, Verb::Readmit, &ids, args.waiting, &args.mutation).await
+}
+
+pub async fn resume(cx: &Cx, args: PlainArgs) -> Result<(), CliError> {
+    start_all(cx, Verb::Resume, &args.targets.ids(), args.waiting, &args.mutation).await
+}
+
+pub async fn retry(cx: &Cx, args: PlainArgs) -> Result<(), CliError> {
+    start_all(cx, Verb::Retry, &args.targets.ids(), args.waiting, &args.mutation).await
+}
+
+pub async fn hold(cx: &Cx, args: ReasonArgs) -> Result<(), CliError> {
+    let ids = args.targets.ids();
+    let mutations = args.mutation.each(ids.len())?;
+    let client = cx.client().await?;
+    let mut outcomes = Vec::new();
+    for id in &ids {
+        let (name, reason) = (names::full("nodes", id), args.reason.clone());
+        let request = HoldNodeRequest { name, reason, mutation: Some(mutations.of(id)) };
+        outcomes.push(rpc!(client, NodeServiceClient.hold_node, format!("hold {id}"), request).await);
+    }
+    show_nodes(cx, "hold", outcomes)
+}
+
+pub async fn quarantine(cx: &Cx, args: ReasonArgs) -> Result<(), CliError> {
+    let ids = args.targets.ids();
+    let mutations = args.mutation.each(ids.len())?;
+    let client = cx.client().await?;
+    let mut outcomes = Vec::new();
+    for id in &ids {
+        let (name, reason) = (names::full("nodes", id), args.reason.clone());
+        let request = QuarantineNodeRequest { name, reason, mutation: Some(mutations.of(id)) };
+        outcomes.push(rpc!(client, NodeServiceClient.quarantine_node, format!("quarantine {id}"), request).await);
+    }
+    show_nodes(cx, "quarantine", outcomes)
+}
+
+pub async fn delete(cx: &Cx, args: DeleteArgs) -> Result<(), CliError> {
+    let ids = args.targets.ids();
+    let mutations = args.mutation.each(ids.len())?;
+    let client = cx.client().await?;
+    let mut errors = Vec::new();
+    for id in &ids {
+        let request = DeleteNodeRequest { name: names::full("nodes", id), mutation: Some(mutations.of(id)) };
+        match rpc!(client, NodeServiceClient.delete_node, format!("delete node {id}"), request).await {
+            Ok(_) => cx.ui.say(&format!("{id} deleted"))?,
+            Err(error) => errors.push(error),
+        }
+    }
+    CliError::gather(errors)
+}
+
+/// Shows nodes of which something was asked, and the state they are in until it is done, then what went wrong with the others.
+fn show_nodes(cx: &Cx, verb: &str, outcomes: Vec<Result<Node, CliError>>) -> Result<(), CliError> {
+    let mut nodes = Vec::new();
+    let mut errors = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Ok(node) => nodes.push(node),
+            Err(error) => errors.push(error),
+        }
+    }
+    if cx.ui.format() == crate::output::Format::Table {
+        for node in &nodes {
+            let status = node.status.clone().unwrap_or_default();
+            let state = cx.ui.paint().tone(state_tone(status.state), &state_name(status.state));
+            let id = clean(names::short("nodes", &node.name));
+            cx.ui.say(&format!("{id} {verb} asked for, now {state}"))?;
+        }
+    } else if !nodes.is_empty() {
+        cx.ui.items(&nodes, |_| String::new())?;
+    }
+    CliError::gather(errors)
+}
+
+impl DeploymentArgs {
+    fn read(&self, targets: usize) -> Result<Deployment, CliError> {
+        if targets > 1 && self.hostname.is_some() {
+            return Err(CliError::usage(
+                "--hostname belongs to one node, but several are named",
+                "leave it out: each node is then called by its own name",
+            ));
+        }
+        let mut keys = Vec::new();
+        for key in &self.ssh_keys {
+            keys.extend(ssh_keys(key)?);
+        }
+        Ok(Deployment {
+            image: names::image(&self.image),
+            hostname: self.hostname.clone().unwrap_or_default(),
+            ssh_authorized_keys: keys,
+            user_data: self.user_data.as_deref().map(read_text).transpose()?.unwrap_or_default(),
+            root_drive: self.root_drive.clone().unwrap_or_default(),
+            verify_whole_disk: self.verify_disk,
+        })
+    }
+}
+
+/// True for the text of a public key, in the form of an authorized_keys file (sshd(8)).
+fn is_ssh_key(text: &str) -> bool {
+    let known = ["ssh-", "ecdsa-sha2-", "sk-ssh-", "sk-ecdsa-"];
+    known.iter().any(|kind| text.starts_with(kind)) && text.split_whitespace().count() >= 2
+}
+
+/// The keys an argument stands for: itself, or the lines of the file it names.
+fn ssh_keys(argument: &str) -> Result<Vec<String>, CliError> {
+    if is_ssh_key(argument) {
+        return Ok(vec![argument.trim().to_owned()]);
+    }
+    let text = read_text(Path::new(argument))?;
+    if text.contains("PRIVATE KEY") {
+        return Err(CliError::usage(
+            format!("{argument} is a private key"),
+            format!("give the public one, most likely {argument}.pub"),
+        ));
+    }
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let keys: Vec<String> = lines.map(str::to_owned).collect();
+    match keys.iter().find(|key| !is_ssh_key(key)) {
+        Some(_) => Err(CliError::usage(
+            format!("{argument} holds a line that is no SSH public key"),
+            "a public key begins with its kind, such as ssh-ed25519",
+        )),
+        None if keys.is_empty() => Err(CliError::usage(format!("{argument} holds no SSH public key"), "")),
+        None => Ok(keys),
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, CliError> {
+    let mut text = String::new();
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin().lock().take(MAX_TEXT_BYTES + 1).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(MAX_TEXT_BYTES + 1).read_to_string(&mut text))
+    };
+    read.map_err(|e| CliError::file("read", path, e))?;
+    if text.len() as u64 > MAX_TEXT_BYTES {
+        return Err(CliError::usage(format!("{} is larger than 1 MiB", path.display()), ""));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_taken_as_text_and_from_files() {
+        let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ ann@example";
+        assert_eq!(ssh_keys(key).unwrap(), [key]);
+        let temp = tempfile::tempdir().unwrap();
+        let file = temp.path().join("keys");
+        let name = file.to_str().unwrap();
+        std::fs::write(&file, format!("# mine\n{key}\n\nsk-ssh-ed25519@openssh.com AAAA\n")).unwrap();
+        assert_eq!(ssh_keys(name).unwrap().len(), 2);
+        std::fs::write(&file, "-----BEGIN OPENSSH PRIVATE KEY-----").unwrap();
+        assert!(ssh_keys(name).unwrap_err().to_string().contains("is a private key"));
+        std::fs::write(&file, "hello").unwrap();
+        assert!(ssh_keys(name).unwrap_err().to_string().contains("no SSH public key"));
+        std::fs::write(&file, "").unwrap();
+        assert!(ssh_keys(name).is_err());
+        assert!(ssh_keys("/nowhere/at/all").unwrap_err().to_string().contains("/nowhere/at/all"));
+    }
+
+    #[test]
+    fn a_node_named_twice_is_meant_once() {
+        let targets = Targets { ids: vec!["b".into(), "nodes/a".into(), "nodes/b".into()] };
+        assert_eq!(targets.ids(), ["b", "a"]);
+    }
+}

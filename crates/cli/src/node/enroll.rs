@@ -1,0 +1,104 @@
+//! `node enroll`.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_api::v1::{Bmc, EnrollNodeRequest, NodeSpec};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::wait::WaitArgs;
+use crate::{names, operation};
+
+/// Longest password taken, in bytes. Redfish BMCs take 20 to 128 characters.
+pub const MAX_PASSWORD_BYTES: u64 = 4096;
+
+/// `rackwright node enroll`
+#[derive(Debug, Args)]
+#[group(id = "password", required = true)]
+pub struct EnrollArgs {
+    /// The node's name: 1 to 63 of a-z 0-9 and '-'
+    id: String,
+    /// The BMC's address: https://HOST[:PORT][/BASE]
+    #[arg(long, value_name = "URL")]
+    bmc: String,
+    /// User at the BMC
+    #[arg(long)]
+    user: String,
+    /// File with the password at the BMC
+    #[arg(long, value_name = "FILE", group = "password")]
+    password_file: Option<PathBuf>,
+    /// Read the password at the BMC from standard input
+    #[arg(long, group = "password")]
+    password_stdin: bool,
+    /// SHA-256 of the BMC's certificate (the one seen first is kept when not given)
+    #[arg(long, value_name = "sha256:HEX")]
+    bmc_certificate: Option<String>,
+    /// Path of the system when the BMC manages several
+    #[arg(long, value_name = "PATH")]
+    bmc_system: Option<String>,
+    /// Class of identical nodes
+    #[arg(long)]
+    sku: Option<String>,
+    /// Label, k=v; repeat it for several
+    #[arg(long = "label", value_name = "K=V", value_parser = pair)]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// Reads `k=v`.
+pub fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is no label: write it like rack=r12")),
+    }
+}
+
+/// Reads a password from a file or from standard input; line ends at its end do not belong to it.
+pub fn read_password(source: Option<&Path>) -> Result<SecretString, CliError> {
+    let mut text = String::new();
+    let outcome = match source {
+        Some(path) => std::fs::File::open(path).and_then(|file| file.take(MAX_PASSWORD_BYTES).read_to_string(&mut text)),
+        None => std::io::stdin().lock().take(MAX_PASSWORD_BYTES).read_to_string(&mut text),
+    };
+    outcome.map_err(|e| match source {
+        Some(path) => CliError::file("read the password from", path, e),
+        None => CliError::io("read the password from standard input", e),
+    })?;
+    let password = text.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        return Err(CliError::usage("the password is empty", "the file or standard input must hold it on one line"));
+    }
+    Ok(SecretString::from(password.to_owned()))
+}
+
+/// Enrols one node.
+pub async fn run(cx: &Cx, args: EnrollArgs) -> Result<(), CliError> {
+    let password = read_password(args.password_file.as_deref())?;
+    let client = cx.client().await?;
+    let node_id = names::short("nodes", &args.id).to_owned();
+    let doing = format!("enrol node {node_id}");
+    let bmc = Bmc {
+        address: args.bmc,
+        username: args.user,
+        password: password.expose_secret().to_owned(),
+        certificate_sha256: args.bmc_certificate.unwrap_or_default(),
+        system: args.bmc_system.unwrap_or_default(),
+    };
+    let request = EnrollNodeRequest {
+        node_id,
+        spec: Some(NodeSpec { bmc: Some(bmc), sku: args.sku.unwrap_or_default() }),
+        labels: args.labels.into_iter().collect(),
+        mutation: Some(args.mutation.once()),
+    };
+    let started = rpc!(client, NodeServiceClient.enroll_node, doing, request).await?;
+    operation::finish(cx, &client, vec![started], args.waiting).await.map(drop)
+}

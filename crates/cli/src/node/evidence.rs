@@ -1,0 +1,311 @@
+//! `node reports` and `node certificates`: what validation found, and what was erased and how.
+
+use std::collections::HashMap;
+
+use clap::Args;
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_api::v1::{
+    EraseCertificate, EraseMethod, ListEraseCertificatesRequest, ListReportsRequest, Report, Verdict,
+};
+use ring::signature::{ED25519, UnparsedPublicKey};
+
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::CliError;
+use crate::output::table::Cell;
+use crate::output::{Paint, Table, Tone, clean};
+use crate::{names, units};
+
+/// The first line of a signed erase record.
+const PAYLOAD_FORMAT: &[u8] = b"rackwright-erase-certificate-v1\n";
+
+/// `rackwright node reports`
+pub async fn reports(cx: &Cx, id: &str, last: usize) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let request = ListReportsRequest {
+        parent: names::full("nodes", id),
+        page_size: i32::try_from(last.clamp(1, 1000)).unwrap_or(1000),
+        page_token: String::new(),
+    };
+    let doing = format!("read the reports of {}", names::short("nodes", id));
+    let mut answer = rpc!(client, NodeServiceClient.list_reports, doing, request).await?;
+    answer.reports.truncate(last);
+    let width = cx.ui.width();
+    cx.ui.list(&answer.reports, |paint| {
+        if answer.reports.is_empty() {
+            return "no validation has been reported\n".to_owned();
+        }
+        let texts: Vec<_> = answer.reports.iter().map(|report| report_text(report, paint, width)).collect();
+        texts.join("\n")
+    })
+}
+
+fn report_text(report: &Report, paint: Paint, width: Option<usize>) -> String {
+    let verdict = if report.passed { paint.tone(Tone::Good, "passed") } else { paint.tone(Tone::Bad, "FAILED") };
+    let took = units::between(report.start_time.as_ref(), report.end_time.as_ref()).unwrap_or_default();
+    let mut text = format!(
+        "{}  {verdict}  {}, took {}, profile {}, generation {}\n",
+        paint.tone(Tone::Strong, &clean(names::last(&report.name))),
+        report.end_time.as_ref().map(units::stamp).unwrap_or_default(),
+        units::duration(took),
+        clean(&report.profile),
+        report.claim_generation
+    );
+    let mut table = Table::new(&["CHECK", "VERDICT", "MEASURED", "WANTED", "FROM", "DETAIL"]).indented(2);
+    for check in &report.checks {
+        let verdict = match Verdict::try_from(check.verdict) {
+            Ok(Verdict::Pass) => Cell::toned("pass", Tone::Good),
+            Ok(Verdict::Fail) => Cell::toned("FAIL", Tone::Bad),
+            Ok(Verdict::NotApplicable) => Cell::toned("n/a", Tone::Dim),
+            _ => Cell::toned("unknown", Tone::Bad),
+        };
+        table.row([
+            (&check.id).into(),
+            verdict,
+            (&check.measured).into(),
+            (&check.threshold).into(),
+            (&check.source).into(),
+            (&check.detail).into(),
+        ]);
+    }
+    text.push_str(&table.render(paint, width));
+    text
+}
+
+/// `rackwright node certificates`
+#[derive(Debug, Args)]
+pub struct CertificatesArgs {
+    /// The node
+    id: String,
+    /// Check every signature, and that what is signed is what is shown
+    #[arg(long)]
+    verify: bool,
+    /// The public key that must have signed, 64 hex digits (with --verify; otherwise the key is shown and not judged)
+    #[arg(long, value_name = "HEX", requires = "verify")]
+    key: Option<String>,
+}
+
+pub async fn certificates(cx: &Cx, args: CertificatesArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let certificates = all_certificates(&client, &args.id).await?;
+    let checks: Vec<_> = certificates.iter().map(|c| args.verify.then(|| verify(c, args.key.as_deref()))).collect();
+    let width = cx.ui.width();
+    cx.ui.list(&certificates, |paint| {
+        if certificates.is_empty() {
+            return "nothing has been erased on this node\n".to_owned();
+        }
+        certificate_table(&certificates, &checks).render(paint, width)
+    })?;
+    for certificate in certificates.iter().filter(|c| !c.rejected_methods.is_empty()) {
+        let rejected = clean(&certificate.rejected_methods.join("; "));
+        cx.ui.note(&format!("{}: stronger methods did not serve: {rejected}", clean(&certificate.drive_name)));
+    }
+    let failures: Vec<_> = certificates
+        .iter()
+        .zip(checks)
+        .filter_map(|(certificate, check)| {
+            let why = check?.err()?;
+            let drive = clean(&format!("{} {}", certificate.drive_name, certificate.drive_serial));
+            Some(CliError::untrusted(format!("the certificate of drive {drive} does not hold: {why}"), ""))
+        })
+        .collect();
+    CliError::gather(failures)
+}
+
+async fn all_certificates(client: &Client, id: &str) -> Result<Vec<EraseCertificate>, CliError> {
+    let mut certificates = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let parent = names::full("nodes", id);
+        let request = ListEraseCertificatesRequest { parent, page_size: 1000, page_token };
+        let doing = format!("read the erase certificates of {}", names::short("nodes", id));
+        let page = rpc!(client, NodeServiceClient.list_erase_certificates, doing, request).await?;
+        certificates.extend(page.erase_certificates);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(certificates);
+        }
+    }
+}
+
+fn certificate_table(certificates: &[EraseCertificate], checks: &[Option<Result<(), String>>]) -> Table {
+    let mut table =
+        Table::new(&["ERASED", "DRIVE", "MODEL", "SERIAL", "SIZE", "METHOD", "SAMPLES", "GEN", "SIGNATURE"]);
+    for (certificate, check) in certificates.iter().zip(checks) {
+        let key = hex::encode(&certificate.signer_public_key);
+        let key = key.get(..16).unwrap_or(&key);
+        let signature = match check {
+            None => Cell::from(format!("by {key}, not checked")),
+            Some(Ok(())) => Cell::toned(format!("valid, by {key}"), Tone::Good),
+            Some(Err(_)) => Cell::toned("NOT VALID", Tone::Bad),
+        };
+        table.row([
+            certificate.end_time.as_ref().map(units::stamp).unwrap_or_default().into(),
+            (&certificate.drive_name).into(),
+            (&certificate.drive_model).into(),
+            (&certificate.drive_serial).into(),
+            units::bytes(certificate.drive_bytes).into(),
+            method_name(certificate.method).into(),
+            format!("{} × {}", certificate.samples, units::bytes(certificate.sample_bytes)).into(),
+            certificate.claim_generation.to_string().into(),
+            signature,
+        ]);
+    }
+    table
+}
+
+/// `nvme-sanitize-crypto`
+pub fn method_name(method: i32) -> String {
+    match EraseMethod::try_from(method) {
+        Ok(EraseMethod::Unspecified) | Err(_) => String::new(),
+        Ok(method) => {
+            method.as_str_name().trim_start_matches("ERASE_METHOD_").to_ascii_lowercase().replace('_', "-")
+        }
+    }
+}
+
+/// Checks the signature, and that the signed record says what the certificate's fields say.
+fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>) -> Result<(), String> {
+    let key = hex::encode(&certificate.signer_public_key);
+    if let Some(wanted) = wanted_key
+        && !wanted.eq_ignore_ascii_case(&key)
+    {
+        return Err(format!("it was signed by another key, {key}"));
+    }
+    UnparsedPublicKey::new(&ED25519, &certificate.signer_public_key)
+        .verify(&certificate.signed_payload, &certificate.signature)
+        .map_err(|_| "the signature is wrong".to_owned())?;
+    let signed = signed_fields(&certificate.signed_payload).ok_or("what was signed cannot be read")?;
+    let method = EraseMethod::try_from(certificate.method).unwrap_or_default().as_str_name().to_owned();
+    let time = |time: &Option<prost_types::Timestamp>| {
+        time.as_ref().map(|time| format!("{}.{:09}", time.seconds, time.nanos)).unwrap_or_default()
+    };
+    let shown = [
+        ("name", certificate.name.clone()),
+        ("node", certificate.node.clone()),
+        ("claim_generation", certificate.claim_generation.to_string()),
+        ("operation", certificate.operation.clone()),
+        ("drive_name", certificate.drive_name.clone()),
+        ("drive_model", certificate.drive_model.clone()),
+        ("drive_serial", certificate.drive_serial.clone()),
+        ("drive_bytes", certificate.drive_bytes.to_string()),
+        ("method", method),
+        ("start_time", time(&certificate.start_time)),
+        ("end_time", time(&certificate.end_time)),
+        ("samples", certificate.samples.to_string()),
+        ("sample_bytes", certificate.sample_bytes.to_string()),
+    ];
+    for (field, shown) in shown {
+        match signed.get(field) {
+            Some(signed) if *signed == shown.as_bytes() => {}
+            Some(_) => return Err(format!("its {field} is not the one that was signed")),
+            None => return Err(format!("its {field} was not signed")),
+        }
+    }
+    Ok(())
+}
+
+/// The fields of a signed record: lines `name=LENGTH:VALUE`. `None` when it is anything else.
+fn signed_fields(payload: &[u8]) -> Option<HashMap<&str, &[u8]>> {
+    let mut rest = payload.strip_prefix(PAYLOAD_FORMAT)?;
+    let mut fields = HashMap::new();
+    while !rest.is_empty() {
+        let equals = rest.iter().position(|b| *b == b'=')?;
+        let name = std::str::from_utf8(&rest[..equals]).ok()?;
+        rest = &rest[equals + 1..];
+        let colon = rest.iter().take(20).position(|b| *b == b':')?;
+        let length: usize = std::str::from_utf8(&rest[..colon]).ok()?.parse().ok()?;
+        rest = &rest[colon + 1..];
+        let value = rest.get(..length)?;
+        rest = rest.get(length..)?.strip_prefix(b"\n")?;
+        // Only rejected_method may come more than once; nothing of it is compared.
+        if fields.insert(name, value).is_some() && name != "rejected_method" {
+            return None;
+        }
+    }
+    Some(fields)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::signature::{Ed25519KeyPair, KeyPair as _};
+
+    fn signed() -> EraseCertificate {
+        let fields = [
+            ("name", "nodes/a/eraseCertificates/1"),
+            ("node", "nodes/a"),
+            ("claim_generation", "3"),
+            ("operation", "operations/1"),
+            ("drive_name", "vda"),
+            ("drive_model", "QEMU\nDISK"),
+            ("drive_serial", "S1"),
+            ("drive_bytes", "1000"),
+            ("method", "ERASE_METHOD_OVERWRITE"),
+            ("start_time", "1.000000000"),
+            ("end_time", "2.500000000"),
+            ("samples", "16"),
+            ("sample_bytes", "4096"),
+            ("rejected_methods", "2"),
+            ("rejected_method", "x"),
+            ("rejected_method", "y"),
+        ];
+        let mut payload = PAYLOAD_FORMAT.to_vec();
+        for (name, value) in fields {
+            payload.extend(format!("{name}={}:{value}\n", value.len()).bytes());
+        }
+        let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+        EraseCertificate {
+            name: "nodes/a/eraseCertificates/1".into(),
+            node: "nodes/a".into(),
+            claim_generation: 3,
+            operation: "operations/1".into(),
+            drive_name: "vda".into(),
+            drive_model: "QEMU\nDISK".into(),
+            drive_serial: "S1".into(),
+            drive_bytes: 1000,
+            method: EraseMethod::Overwrite as i32,
+            start_time: Some(prost_types::Timestamp { seconds: 1, nanos: 0 }),
+            end_time: Some(prost_types::Timestamp { seconds: 2, nanos: 500_000_000 }),
+            samples: 16,
+            sample_bytes: 4096,
+            signature: key.sign(&payload).as_ref().to_vec(),
+            signed_payload: payload,
+            signer_public_key: key.public_key().as_ref().to_vec(),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn a_good_certificate_holds() {
+        let certificate = signed();
+        assert_eq!(verify(&certificate, None), Ok(()));
+        let key = hex::encode(&certificate.signer_public_key);
+        assert_eq!(verify(&certificate, Some(&key.to_uppercase())), Ok(()));
+    }
+
+    #[test]
+    fn anything_changed_is_found() {
+        assert!(verify(&signed(), Some(&"00".repeat(32))).unwrap_err().contains("another key"));
+        let mut changed = signed();
+        changed.drive_serial = "S2".into();
+        assert_eq!(verify(&changed, None), Err("its drive_serial is not the one that was signed".into()));
+        let mut changed = signed();
+        let last = changed.signed_payload.len() - 2;
+        changed.signed_payload[last] ^= 1;
+        assert_eq!(verify(&changed, None), Err("the signature is wrong".into()));
+        let mut changed = signed();
+        changed.signer_public_key.truncate(5);
+        assert_eq!(verify(&changed, None), Err("the signature is wrong".into()));
+    }
+
+    #[test]
+    fn broken_payloads_are_no_records() {
+        let line = |text: &str| [PAYLOAD_FORMAT, text.as_bytes()].concat();
+        assert!(signed_fields(&line("a=1:x\n")).is_some());
+        for broken in ["a=2:x\n", "a=1:x", "a=99999999999999999999999:x\n", "a=1:x\na=1:y\n", "a", "=:"] {
+            assert!(signed_fields(&line(broken)).is_none(), "{broken:?}");
+        }
+        assert!(signed_fields(b"something else").is_none());
+    }
+}

@@ -1,0 +1,161 @@
+//! `node list` and `node get`.
+
+use clap::Args;
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_api::v1::{ListNodesRequest, Node, NodeState};
+
+use super::{image_text, labels_text, state_cell, state_name, watch};
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::CliError;
+use crate::output::{Paint, Table, Tone, clean};
+use crate::{names, units};
+
+/// Nodes of one page: with their inventories they are some ten kilobytes each.
+const PAGE: i32 = 200;
+
+/// `rackwright node list`
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Go on showing changes
+    #[arg(long)]
+    watch: bool,
+}
+
+/// Which nodes.
+#[derive(Debug, Args)]
+pub struct Selection {
+    /// Terms FIELD = VALUE or FIELD != VALUE joined by AND, over state, sku, name and labels.KEY
+    #[arg(long)]
+    pub filter: Option<String>,
+    /// Only nodes in this state
+    #[arg(long, value_parser = state)]
+    pub state: Option<NodeState>,
+}
+
+/// Reads a state's name.
+pub fn state(text: &str) -> Result<NodeState, String> {
+    let name = format!("NODE_STATE_{}", text.to_ascii_uppercase());
+    NodeState::from_str_name(&name).filter(|state| *state != NodeState::Unspecified).ok_or_else(|| {
+        let known: Vec<_> = (1..=12).map(state_name).collect();
+        format!("there is no such state; there are: {}", known.join(", "))
+    })
+}
+
+impl Selection {
+    /// As the API's filter.
+    pub fn filter(&self) -> String {
+        let state = self.state.map(|state| format!("state = {}", state_name(state as i32)));
+        let terms: Vec<String> = [self.filter.clone(), state].into_iter().flatten().collect();
+        terms.join(" AND ")
+    }
+}
+
+/// Shows nodes, and changes if asked to.
+pub async fn run(cx: &Cx, args: ListArgs) -> Result<(), CliError> {
+    let filter = args.selection.filter();
+    if args.watch {
+        return watch::follow(cx, Vec::new(), filter, None, None).await;
+    }
+    let client = cx.client().await?;
+    let nodes = all(&client, &filter).await?;
+    let width = cx.ui.width();
+    cx.ui.list(&nodes, |paint| table(&nodes).render(paint, width))
+}
+
+/// All nodes that match, page by page.
+pub async fn all(client: &Client, filter: &str) -> Result<Vec<Node>, CliError> {
+    let mut nodes = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let request =
+            ListNodesRequest { page_size: PAGE, page_token, filter: filter.to_owned(), read_mask: None };
+        let page = rpc!(client, NodeServiceClient.list_nodes, "list nodes", request).await?;
+        nodes.extend(page.nodes);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(nodes);
+        }
+    }
+}
+
+fn table(nodes: &[Node]) -> Table {
+    let now = units::now();
+    let mut table = Table::new(&["NODE", "STATE", "SINCE", "POWER", "AGENT", "SKU", "IMAGE", "WAITS FOR"]);
+    for node in nodes {
+        let status = node.status.clone().unwrap_or_default();
+        let since = status.state_since.as_ref().map(|time| units::age(units::since(time, now)));
+        let words = if status.reason.is_empty() { &status.waiting_for } else { &status.reason };
+        table.row([
+            names::short("nodes", &node.name).into(),
+            state_cell(status.state),
+            since.unwrap_or_default().into(),
+            (&status.power).into(),
+            if status.agent_connected { "yes" } else { "no" }.into(),
+            node.spec.as_ref().map(|spec| spec.sku.as_str()).unwrap_or_default().into(),
+            image_text(node).into(),
+            words.into(),
+        ]);
+    }
+    table
+}
+
+/// `rackwright node get`
+pub async fn get(cx: &Cx, id: &str) -> Result<(), CliError> {
+    let node = super::get(&*cx.client().await?, id).await?;
+    let width = cx.ui.width();
+    cx.ui.item(&node, |paint| details(&node, paint, width))
+}
+
+fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
+    let now = units::now();
+    let status = node.status.clone().unwrap_or_default();
+    let spec = node.spec.clone().unwrap_or_default();
+    let bmc = spec.bmc.unwrap_or_default();
+    let mut table = Table::pairs().indented(2);
+    table.row(["state".into(), state_cell(status.state)]);
+    if let Some(since) = &status.state_since {
+        let age = units::duration(units::since(since, now));
+        table.row(["since".into(), format!("{} ({age})", units::stamp(since)).into()]);
+    }
+    table.row(["waits for".into(), (&status.waiting_for).into()]);
+    table.row(["reason".into(), (&status.reason).into()]);
+    table.row(["power".into(), (&status.power).into()]);
+    table.row(["agent".into(), if status.agent_connected { "connected" } else { "not connected" }.into()]);
+    table.row(["address".into(), (&status.address).into()]);
+    table.row(["MACs".into(), status.macs.join(" ").into()]);
+    table.row(["SKU".into(), spec.sku.into()]);
+    table.row(["BMC".into(), format!("{} as {}", bmc.address, bmc.username).into()]);
+    table.row(["BMC pin".into(), bmc.certificate_sha256.into()]);
+    if let Some(claim) = &status.claim {
+        let keys = crate::error::plural(claim.ssh_authorized_keys.len(), "SSH key");
+        let image = names::image_short(&claim.image_version);
+        let words = format!("generation {}, {image}, host {}, {keys}", claim.generation, claim.hostname);
+        table.row(["claim".into(), words.into()]);
+    } else {
+        table.row(["claim".into(), format!("none, generation {}", status.claim_generation).into()]);
+    }
+    table.row(["on disk".into(), names::image_short(&status.image_written).into()]);
+    let metadata = node.metadata.clone().unwrap_or_default();
+    table.row(["labels".into(), labels_text(&metadata.labels).into()]);
+    table.row(["version".into(), metadata.resource_version.into()]);
+    let name = paint.tone(Tone::Strong, &clean(names::short("nodes", &node.name)));
+    format!("{name}\n{}", table.render(paint, width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selections_become_filters() {
+        let selection = Selection { filter: Some("labels.rack = r1".into()), state: Some(NodeState::Active) };
+        assert_eq!(selection.filter(), "labels.rack = r1 AND state = active");
+        assert_eq!(Selection { filter: None, state: None }.filter(), "");
+        assert_eq!(state("Active"), Ok(NodeState::Active));
+        assert!(state("unspecified").is_err());
+        assert!(state("broken").unwrap_err().ends_with("maintenance"));
+    }
+}

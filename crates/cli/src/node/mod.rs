@@ -1,0 +1,143 @@
+//! `rackwright node ...`: servers.
+
+mod actions;
+pub mod enroll;
+mod evidence;
+mod explain;
+mod inventory;
+mod label;
+pub mod list;
+mod timeline;
+mod update;
+mod watch;
+
+use std::collections::HashMap;
+
+use clap::Subcommand;
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_api::v1::{GetNodeRequest, Node, NodeState};
+
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::CliError;
+use crate::names;
+use crate::output::Tone;
+use crate::output::table::Cell;
+
+/// `rackwright node`
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Put a node under management
+    Enroll(enroll::EnrollArgs),
+    /// Show nodes
+    List(list::ListArgs),
+    /// Show one node
+    Get { id: String },
+    /// Show why a node is where it is, and what to do
+    Explain { id: String },
+    /// Show a live timeline of phases
+    Watch(watch::WatchArgs),
+    /// Switch a node on or off, or off and on again
+    Power(actions::PowerArgs),
+    /// Give nodes an image and hand them over validated
+    Deploy(actions::DeployArgs),
+    /// Write another image to deployed nodes (what is on the root drive is lost)
+    Reimage(actions::ReimageArgs),
+    /// Take nodes back: everything on their drives is erased
+    Release(actions::DestroyArgs),
+    /// Take a node out of service without touching what is on it
+    Hold(actions::ReasonArgs),
+    /// End a hold
+    Resume(actions::PlainArgs),
+    /// Set a node apart until it was erased
+    Quarantine(actions::ReasonArgs),
+    /// Bring nodes back from quarantine: everything on their drives is erased
+    Readmit(actions::DestroyArgs),
+    /// Try failed nodes again
+    Retry(actions::PlainArgs),
+    /// Show what a node holds
+    Inventory { id: String },
+    /// Show what validation found, the newest first
+    Reports {
+        id: String,
+        /// Show this many
+        #[arg(long, default_value_t = 1)]
+        last: usize,
+    },
+    /// Show the erase certificates of a node, the newest first
+    Certificates(evidence::CertificatesArgs),
+    /// Forget nodes that nobody has a claim on
+    Delete(actions::DeleteArgs),
+    /// Change a node's BMC address, credentials or SKU
+    Update(update::UpdateArgs),
+    /// Set (k=v) and remove (k-) labels
+    Label(label::LabelArgs),
+}
+
+/// Runs one of them.
+pub async fn run(cx: &Cx, command: NodeCommand) -> Result<(), CliError> {
+    match command {
+        NodeCommand::Enroll(args) => enroll::run(cx, args).await,
+        NodeCommand::List(args) => list::run(cx, args).await,
+        NodeCommand::Get { id } => list::get(cx, &id).await,
+        NodeCommand::Explain { id } => explain::run(cx, &id).await,
+        NodeCommand::Watch(args) => watch::run(cx, args).await,
+        NodeCommand::Power(args) => actions::power(cx, args).await,
+        NodeCommand::Deploy(args) => actions::deploy(cx, args).await,
+        NodeCommand::Reimage(args) => actions::reimage(cx, args).await,
+        NodeCommand::Release(args) => actions::release(cx, args).await,
+        NodeCommand::Hold(args) => actions::hold(cx, args).await,
+        NodeCommand::Resume(args) => actions::resume(cx, args).await,
+        NodeCommand::Quarantine(args) => actions::quarantine(cx, args).await,
+        NodeCommand::Readmit(args) => actions::readmit(cx, args).await,
+        NodeCommand::Retry(args) => actions::retry(cx, args).await,
+        NodeCommand::Inventory { id } => inventory::run(cx, &id).await,
+        NodeCommand::Reports { id, last } => evidence::reports(cx, &id, last).await,
+        NodeCommand::Certificates(args) => evidence::certificates(cx, args).await,
+        NodeCommand::Delete(args) => actions::delete(cx, args).await,
+        NodeCommand::Update(args) => update::run(cx, args).await,
+        NodeCommand::Label(args) => label::run(cx, args).await,
+    }
+}
+
+/// Reads one node.
+pub async fn get(client: &Client, id: &str) -> Result<Node, CliError> {
+    let request = GetNodeRequest { name: names::full("nodes", id), read_mask: None };
+    rpc!(client, NodeServiceClient.get_node, format!("read node {}", names::short("nodes", id)), request).await
+}
+
+/// `imaging`
+pub fn state_name(state: i32) -> String {
+    match NodeState::try_from(state) {
+        Ok(state) => state.as_str_name().trim_start_matches("NODE_STATE_").to_ascii_lowercase(),
+        Err(_) => "unknown".to_owned(),
+    }
+}
+
+/// The colour of a state.
+pub fn state_tone(state: i32) -> Tone {
+    match NodeState::try_from(state) {
+        Ok(NodeState::Available | NodeState::Active) => Tone::Good,
+        Ok(NodeState::Failed | NodeState::Quarantined) => Tone::Bad,
+        Ok(NodeState::Maintenance | NodeState::Unspecified) | Err(_) => Tone::Dim,
+        Ok(_) => Tone::Busy,
+    }
+}
+
+fn state_cell(state: i32) -> Cell {
+    Cell::toned(state_name(state), state_tone(state))
+}
+
+/// `k=v k=v`, sorted.
+pub fn labels_text(labels: &HashMap<String, String>) -> String {
+    let mut pairs: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    pairs.sort();
+    pairs.join(" ")
+}
+
+/// The image a node has been given, or what lies on its disk; empty for neither.
+fn image_text(node: &Node) -> String {
+    let status = node.status.clone().unwrap_or_default();
+    let version = status.claim.map(|claim| claim.image_version).unwrap_or(status.image_written);
+    if version.is_empty() { String::new() } else { names::image_short(&version) }
+}

@@ -1,0 +1,208 @@
+//! `node watch`: the stream of nodes, drawn as a live timeline on a terminal and written as lines elsewhere.
+
+use std::time::Duration;
+
+use clap::Args;
+use console::Term;
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_api::v1::{NodeState, WatchNodesRequest, WatchNodesResponse};
+use tokio_stream::StreamExt as _;
+use tonic::Status;
+
+use super::list::{Selection, state};
+use super::timeline::{Change, Timeline};
+use crate::args::Cx;
+use crate::client::{Client, is_transient, open_stream};
+use crate::error::CliError;
+use crate::operation;
+use crate::output::live::Live;
+use crate::output::{Format, Paint};
+use crate::retry::Backoff;
+use crate::{names, units};
+
+/// How often the progress of nodes that are written to is asked for.
+const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the screen is drawn over.
+const REDRAW: Duration = Duration::from_millis(500);
+
+/// Nodes whose progress is asked for at once; with more, the others show what they wait for.
+const MOST_PROGRESS: usize = 32;
+
+/// `rackwright node watch`
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// Only these nodes
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+    #[command(flatten)]
+    selection: Selection,
+    /// End when all of them are in this state; with exit code 7 when one fails or is quarantined instead
+    #[arg(long, value_name = "STATE", value_parser = state)]
+    until: Option<NodeState>,
+    /// With --until: the longest time to wait
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, requires = "until")]
+    timeout: Option<Duration>,
+}
+
+/// Watches until interrupted, or until all nodes are where `--until` wants them.
+pub async fn run(cx: &Cx, args: WatchArgs) -> Result<(), CliError> {
+    let ids: Vec<String> = args.ids.iter().map(|id| names::short("nodes", id).to_owned()).collect();
+    let mut filter = args.selection.filter();
+    if let ([only], true) = (ids.as_slice(), filter.is_empty()) {
+        // One node is picked out by the server; of several, which the filter cannot name, we pick them ourselves.
+        filter = format!("name = \"{only}\"");
+    }
+    follow(cx, ids, filter, args.until, args.timeout).await
+}
+
+/// Follows nodes through lost connections.
+pub async fn follow(
+    cx: &Cx,
+    ids: Vec<String>,
+    filter: String,
+    until: Option<NodeState>,
+    timeout: Option<Duration>,
+) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let mut watcher = Watcher {
+        cx,
+        client: &client,
+        timeline: Timeline::new(ids),
+        live: Live::new(Term::stdout(), cx.ui.live_results()),
+        until,
+    };
+    let watching = watcher.watch(&filter);
+    let outcome = match timeout {
+        None => watching.await,
+        Some(limit) => tokio::time::timeout(limit, watching).await.unwrap_or_else(|_| {
+            Err(CliError::TimedOut {
+                what: "what was watched for".to_owned(),
+                after: units::duration(limit.as_secs_f64()),
+                hint: "`rackwright node explain ID` says what a node waits for".to_owned(),
+            })
+        }),
+    };
+    // The last picture stays on the screen.
+    watcher.draw();
+    outcome
+}
+
+struct Watcher<'a> {
+    cx: &'a Cx,
+    client: &'a Client,
+    timeline: Timeline,
+    live: Live,
+    until: Option<NodeState>,
+}
+
+impl Watcher<'_> {
+    async fn watch(&mut self, filter: &str) -> Result<(), CliError> {
+        let mut backoff = Backoff::for_long_work();
+        loop {
+            match self.read(filter, &mut backoff).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) if error.is_outage() => {}
+                Err(error) => return Err(error),
+            }
+            if !backoff.pause().await {
+                return Err(CliError::TimedOut {
+                    what: "reconnecting to the server".to_owned(),
+                    after: "minutes of trying".to_owned(),
+                    hint: String::new(),
+                });
+            }
+        }
+    }
+
+    /// Reads one connection's stream. True when `--until` is reached, false when the connection is gone.
+    async fn read(&mut self, filter: &str, backoff: &mut Backoff) -> Result<bool, CliError> {
+        let doing = "watch nodes";
+        let request = WatchNodesRequest { filter: filter.to_owned() };
+        let mut stream = open_stream!(self.client, NodeServiceClient.watch_nodes, doing, request).await?;
+        self.timeline.begin();
+        let mut progress = tokio::time::interval(PROGRESS_EVERY);
+        let mut redraw = tokio::time::interval(REDRAW);
+        loop {
+            tokio::select! {
+                next = stream.next() => match next {
+                    Some(Ok(message)) => {
+                        *backoff = Backoff::for_long_work();
+                        self.take(message)?;
+                        if self.reached()? {
+                            return Ok(true);
+                        }
+                    }
+                    Some(Err(status)) => {
+                        let status = self.client.classify(status);
+                        return if is_transient(&status) { Ok(false) } else { Err(CliError::rpc(doing, status)) };
+                    }
+                    None => return Ok(false),
+                },
+                _ = progress.tick() => self.ask_progress().await?,
+                _ = redraw.tick() => self.draw(),
+            }
+        }
+    }
+
+    fn take(&mut self, message: WatchNodesResponse) -> Result<(), CliError> {
+        let resource = message.clone();
+        let changes = self.timeline.take(message, units::now());
+        if self.cx.ui.format() != Format::Table {
+            let shown = resource.node.is_some() && !changes.is_empty();
+            return if shown { self.cx.ui.element(&resource, |_| String::new()) } else { Ok(()) };
+        }
+        changes.iter().try_for_each(|change| self.write(change))
+    }
+
+    fn write(&self, change: &Change) -> Result<(), CliError> {
+        if self.live.enabled() || self.cx.ui.format() != Format::Table {
+            return Ok(());
+        }
+        self.cx.ui.line(&change.line(Paint::PLAIN))
+    }
+
+    fn draw(&mut self) {
+        if self.live.enabled() {
+            let lines = self.timeline.render(units::now(), self.live.size().0, self.cx.ui.paint());
+            self.live.draw(&lines);
+        }
+    }
+
+    async fn ask_progress(&mut self) -> Result<(), CliError> {
+        for node in self.timeline.working().into_iter().take(MOST_PROGRESS) {
+            let filter = format!("target = \"{node}\" AND done = false");
+            // An outage is noticed by the stream as well, which then connects again.
+            let Ok(operations) = operation::matching(self.client, &filter, 1).await else { continue };
+            let change = self.timeline.progress(&node, operations.into_iter().next(), units::now());
+            if let Some(change) = change {
+                self.write(&change)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// True when everything is where it is wanted; an error when that cannot come about.
+    fn reached(&self) -> Result<bool, CliError> {
+        if !self.timeline.synced() {
+            return Ok(false);
+        }
+        let missing = self.timeline.missing();
+        if !missing.is_empty() {
+            let status = Status::not_found(format!("there is no node {}", missing.join(", ")));
+            return Err(CliError::rpc("watch nodes", status));
+        }
+        let Some(until) = self.until else { return Ok(false) };
+        if self.timeline.all_in(until) {
+            return Ok(true);
+        }
+        match self.timeline.stuck() {
+            Some((id, why)) if !matches!(until, NodeState::Failed | NodeState::Quarantined) => Err(CliError::Missed {
+                what: format!("{id} is {why}"),
+                hint: format!("`rackwright node explain {id}` says what was tried and what to do"),
+            }),
+            _ => Ok(false),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! `rackwright operation ...`: long-running work.
+
+use std::time::Duration;
+
+use clap::Subcommand;
+use rackwright_api::v1::operation_service_client::OperationServiceClient;
+use rackwright_api::v1::{CancelOperationRequest, GetOperationRequest, ListOperationsRequest, Operation};
+
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::output::table::Cell;
+use crate::output::{Format, Paint, Table, Tone, Ui, clean};
+use crate::{names, units, wait};
+
+/// `rackwright operation`
+#[derive(Debug, Subcommand)]
+pub enum OperationCommand {
+    /// Show operations, the newest first
+    List {
+        /// Only those that match, such as `kind = deploy AND done = false`
+        #[arg(long)]
+        filter: Option<String>,
+        /// Only those of this resource, such as nodes/gpu-001
+        #[arg(long, value_name = "RESOURCE")]
+        target: Option<String>,
+        /// Only those that are not done
+        #[arg(long)]
+        running: bool,
+        /// At most so many
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
+    /// Show one operation
+    Get { id: String },
+    /// Wait until operations are done
+    Wait {
+        #[arg(required = true)]
+        ids: Vec<String>,
+        /// Longest time to wait; the work goes on when it has passed
+        #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
+        timeout: Option<Duration>,
+    },
+    /// Ask for an end; what has begun on a machine is brought to a safe state first
+    Cancel {
+        id: String,
+        #[command(flatten)]
+        mutation: MutationArgs,
+    },
+}
+
+/// Runs one of them.
+pub async fn run(cx: &Cx, command: OperationCommand) -> Result<(), CliError> {
+    match command {
+        OperationCommand::List { filter, target, running, limit } => {
+            let target = target.map(|target| format!("target = \"{target}\""));
+            let running = running.then(|| "done = false".to_owned());
+            let filter: Vec<String> = [filter, target, running].into_iter().flatten().collect();
+            list(cx, filter.join(" AND "), limit).await
+        }
+        OperationCommand::Get { id } => {
+            let operation = get(&*cx.client().await?, &id).await?;
+            cx.ui.item(&operation, |paint| details(&operation, paint))
+        }
+        OperationCommand::Wait { ids, timeout } => wait_for(cx, &ids, timeout).await,
+        OperationCommand::Cancel { id, mutation } => {
+            let client = cx.client().await?;
+            let name = names::full("operations", &id);
+            let request = CancelOperationRequest { name, mutation: Some(mutation.once()) };
+            let doing = format!("cancel operation {id}");
+            let operation = rpc!(client, OperationServiceClient.cancel_operation, doing, request).await?;
+            report(&cx.ui, &[operation], |operation| format!("{} was asked to end", wait::title(operation)))
+        }
+    }
+}
+
+async fn get(client: &Client, id: &str) -> Result<Operation, CliError> {
+    let request = GetOperationRequest { name: names::full("operations", id) };
+    rpc!(client, OperationServiceClient.get_operation, format!("read operation {id}"), request).await
+}
+
+/// At most `limit` operations that match, newest first.
+pub async fn matching(client: &Client, filter: &str, limit: usize) -> Result<Vec<Operation>, CliError> {
+    let mut operations = Vec::new();
+    let mut page_token = String::new();
+    while operations.len() < limit {
+        let page_size = (limit - operations.len()).min(1000) as i32;
+        let request = ListOperationsRequest { page_size, page_token, filter: filter.to_owned() };
+        let page = rpc!(client, OperationServiceClient.list_operations, "list operations", request).await?;
+        operations.extend(page.operations);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    operations.truncate(limit);
+    Ok(operations)
+}
+
+async fn list(cx: &Cx, filter: String, limit: usize) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let operations = matching(&client, &filter, limit).await?;
+    let width = cx.ui.width();
+    cx.ui.list(&operations, |paint| {
+        let now = units::now();
+        let mut table = Table::new(&["OPERATION", "KIND", "TARGET", "STATE", "DONE", "AGE", "BY", "STEP"]);
+        for operation in &operations {
+            let progress = operation.progress.clone().unwrap_or_default();
+            let age = operation.create_time.as_ref().map(|time| units::age(units::since(time, now)));
+            table.row([
+                names::last(&operation.name).into(),
+                (&operation.kind).into(),
+                (&operation.target).into(),
+                state_cell(operation),
+                format!("{}%", progress.percent).into(),
+                age.unwrap_or_default().into(),
+                (&operation.requested_by).into(),
+                operation.error.as_ref().map_or(&progress.step, |error| &error.message).into(),
+            ]);
+        }
+        table.render(paint, width)
+    })
+}
+
+fn state_cell(operation: &Operation) -> Cell {
+    let state = wait::state(operation);
+    let tone = match state {
+        "done" => Tone::Good,
+        "failed" => Tone::Bad,
+        "cancelled" => Tone::Dim,
+        _ => Tone::Busy,
+    };
+    Cell::toned(state, tone)
+}
+
+fn details(operation: &Operation, paint: Paint) -> String {
+    let mut table = Table::pairs();
+    let time = |time: &Option<prost_types::Timestamp>| time.as_ref().map(units::stamp).unwrap_or_default();
+    table.row(["operation".into(), names::last(&operation.name).into()]);
+    table.row(["kind".into(), (&operation.kind).into()]);
+    table.row(["target".into(), (&operation.target).into()]);
+    table.row(["state".into(), state_cell(operation)]);
+    table.row(["progress".into(), wait::progress_text(operation).into()]);
+    table.row(["requested by".into(), (&operation.requested_by).into()]);
+    table.row(["created".into(), time(&operation.create_time).into()]);
+    table.row(["deadline".into(), time(&operation.deadline).into()]);
+    table.row(["ended".into(), time(&operation.end_time).into()]);
+    if let Some(took) = units::between(operation.create_time.as_ref(), operation.end_time.as_ref()) {
+        table.row(["took".into(), units::duration(took).into()]);
+    }
+    if let Some(error) = &operation.error {
+        table.row(["error".into(), Cell::toned(&error.message, Tone::Bad)]);
+    }
+    table.render(paint, None)
+}
+
+async fn wait_for(cx: &Cx, ids: &[String], timeout: Option<Duration>) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let mut operations = Vec::new();
+    for id in ids {
+        operations.push(get(&client, id).await?);
+    }
+    let operations = wait::until_done(&client, &cx.ui, operations, timeout).await?;
+    conclude(&cx.ui, &operations)
+}
+
+/// Shows operations that were just started (or the like): `sentence` for people, the resources for programs.
+pub fn report(ui: &Ui, operations: &[Operation], sentence: impl Fn(&Operation) -> String) -> Result<(), CliError> {
+    if operations.is_empty() {
+        return Ok(());
+    }
+    if ui.format() == Format::Table {
+        return operations.iter().try_for_each(|operation| ui.say(&clean(&sentence(operation))));
+    }
+    ui.items(operations, |_| String::new())
+}
+
+/// Shows operations that were waited for, and fails when one of them failed.
+pub fn conclude(ui: &Ui, operations: &[Operation]) -> Result<(), CliError> {
+    if ui.format() == Format::Table {
+        return wait::verdict(ui, operations);
+    }
+    ui.items(operations, |_| String::new())?;
+    // The sentences would disturb the format that was asked for; the error is still wanted.
+    wait::verdict(&ui.silenced(), operations)
+}
+
+/// Waits when that is asked for, shows what came of it, and answers with the last that is known of them.
+pub async fn finish(
+    cx: &Cx,
+    client: &std::sync::Arc<Client>,
+    started: Vec<Operation>,
+    waiting: wait::WaitArgs,
+) -> Result<Vec<Operation>, CliError> {
+    if !waiting.wait {
+        report(&cx.ui, &started, |operation| {
+            format!("{} started, operation {}", wait::title(operation), names::last(&operation.name))
+        })?;
+        return Ok(started);
+    }
+    let ended = wait::until_done(client, &cx.ui, started, waiting.timeout).await?;
+    conclude(&cx.ui, &ended).map(|()| ended)
+}

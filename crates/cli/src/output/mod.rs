@@ -1,0 +1,223 @@
+//! All that reaches the operator's eyes: formats, colours, and the two streams.
+//!
+//! Results go to stdout, everything about the way there (progress, notes, questions, errors) to stderr, so that
+//! `-o json` stays machine-readable whatever happens.
+
+pub mod json;
+pub mod live;
+pub mod table;
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use clap::ValueEnum;
+use console::Term;
+use serde_json::Value;
+
+use crate::error::CliError;
+
+pub use json::Resource;
+pub use table::Table;
+
+/// What results are written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people
+    Table,
+    /// The API's own field names; streams write one object a line
+    Json,
+    /// The same as YAML
+    Yaml,
+    /// Resource names only, one a line
+    Name,
+}
+
+/// The meaning of a colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    Good,
+    Busy,
+    Bad,
+    Dim,
+    Strong,
+}
+
+/// Whether to colour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Paint(pub bool);
+
+impl Paint {
+    /// No colours at all.
+    pub const PLAIN: Self = Self(false);
+
+    /// The text in the colour of its meaning.
+    pub fn tone(self, tone: Tone, text: &str) -> String {
+        if !self.0 {
+            return text.to_owned();
+        }
+        let code = match tone {
+            Tone::Good => "32",
+            Tone::Busy => "33",
+            Tone::Bad => "1;31",
+            Tone::Dim => "2",
+            Tone::Strong => "1",
+        };
+        format!("\x1b[{code}m{text}\x1b[0m")
+    }
+}
+
+/// Where and how to write.
+#[derive(Debug, Clone, Copy)]
+pub struct Ui {
+    format: Format,
+    quiet: bool,
+    stdout_is_terminal: bool,
+    stderr_is_terminal: bool,
+    colour: bool,
+}
+
+impl Ui {
+    /// Looks at the two streams and at `NO_COLOR` (<https://no-color.org>: any value that is not empty).
+    pub fn new(format: Format, quiet: bool) -> Self {
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self {
+            format,
+            quiet,
+            stdout_is_terminal: io::stdout().is_terminal(),
+            stderr_is_terminal: io::stderr().is_terminal(),
+            colour: !dumb && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        }
+    }
+
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The same, but as with `--quiet`.
+    pub fn silenced(self) -> Self {
+        Self { quiet: true, ..self }
+    }
+
+    /// True when stdout may be redrawn: a terminal, and tables were asked for.
+    pub fn live_results(&self) -> bool {
+        self.stdout_is_terminal && self.format == Format::Table
+    }
+
+    /// True when progress may be redrawn on stderr.
+    pub fn live_progress(&self) -> bool {
+        self.stderr_is_terminal && !self.quiet
+    }
+
+    /// True when a question can be asked and answered.
+    pub fn can_ask(&self) -> bool {
+        self.stderr_is_terminal && io::stdin().is_terminal()
+    }
+
+    pub fn paint(&self) -> Paint {
+        Paint(self.colour && self.stdout_is_terminal)
+    }
+
+    pub fn paint_errors(&self) -> Paint {
+        Paint(self.colour && self.stderr_is_terminal)
+    }
+
+    /// Columns of the terminal results go to; `None` when they go to a file or pipe, which is as wide as need be.
+    pub fn width(&self) -> Option<usize> {
+        self.stdout_is_terminal.then(|| usize::from(Term::stdout().size().1))
+    }
+
+    /// A line of result on stdout.
+    pub fn line(&self, text: &str) -> Result<(), CliError> {
+        write_out(&format!("{text}\n"))
+    }
+
+    /// A line on stdout that only tells a person that something was done; not written with `--quiet`.
+    pub fn say(&self, text: &str) -> Result<(), CliError> {
+        if self.quiet { Ok(()) } else { self.line(text) }
+    }
+
+    /// A line on stderr about the way to the result; not written with `--quiet`.
+    pub fn note(&self, text: &str) {
+        if !self.quiet {
+            // A closed stderr is nobody's concern.
+            let _ = writeln!(io::stderr(), "{text}");
+        }
+    }
+
+    /// One resource: in the wanted format, `human` being the table.
+    pub fn item<T: Resource>(&self, item: &T, human: impl FnOnce(Paint) -> String) -> Result<(), CliError> {
+        match self.format {
+            Format::Table => write_out(&human(self.paint())),
+            Format::Name => self.line(&item.resource_name()),
+            Format::Json | Format::Yaml => self.value(&json::to_value(item)?),
+        }
+    }
+
+    /// Any number of resources.
+    pub fn list<T: Resource>(&self, items: &[T], human: impl FnOnce(Paint) -> String) -> Result<(), CliError> {
+        match self.format {
+            Format::Table => write_out(&human(self.paint())),
+            Format::Name => items.iter().try_for_each(|item| self.line(&item.resource_name())),
+            Format::Json | Format::Yaml => {
+                let values = items.iter().map(json::to_value).collect::<Result<Vec<_>, _>>()?;
+                self.value(&Value::Array(values))
+            }
+        }
+    }
+
+    /// What a command that took several targets answers with: one object for one target, a list for more.
+    pub fn items<T: Resource>(&self, items: &[T], human: impl FnOnce(Paint) -> String) -> Result<(), CliError> {
+        match items {
+            [only] => self.item(only, human),
+            _ => self.list(items, human),
+        }
+    }
+
+    /// One element of a stream: a line of JSON, a YAML document, a name, or the line for people.
+    pub fn element<T: Resource>(&self, item: &T, human: impl FnOnce(Paint) -> String) -> Result<(), CliError> {
+        match self.format {
+            Format::Table => self.line(&human(self.paint())),
+            Format::Name => self.line(&item.resource_name()),
+            Format::Json => self.line(&json::to_value(item)?.to_string()),
+            Format::Yaml => write_out(&format!("---\n{}", yaml(&json::to_value(item)?)?)),
+        }
+    }
+
+    /// A value as JSON or YAML (JSON unless YAML was asked for).
+    pub fn value(&self, value: &Value) -> Result<(), CliError> {
+        match self.format {
+            Format::Yaml => write_out(&yaml(value)?),
+            _ => self.line(&format!("{value:#}")),
+        }
+    }
+}
+
+fn yaml(value: &Value) -> Result<String, CliError> {
+    let text = serde_saphyr::to_string(value).map_err(|e| CliError::BadAnswer(format!("not writable as YAML: {e}")))?;
+    Ok(if text.ends_with('\n') { text } else { text + "\n" })
+}
+
+fn write_out(text: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| CliError::io("write to standard output", e))
+}
+
+/// Text from the server or a machine, made harmless for a terminal: control characters become spaces.
+pub fn clean(text: &str) -> String {
+    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escape_sequences_of_others_do_not_reach_the_terminal() {
+        assert_eq!(clean("a\x1b[2Jb\nc\u{9b}d"), "a [2Jb c d");
+    }
+
+    #[test]
+    fn colours_can_be_off() {
+        assert_eq!(Paint::PLAIN.tone(Tone::Bad, "x"), "x");
+        assert_eq!(Paint(true).tone(Tone::Good, "x"), "\x1b[32mx\x1b[0m");
+    }
+}

@@ -1,0 +1,112 @@
+//! How errors read, and what the program says about itself.
+
+use std::process::Stdio;
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+use crate::fake::Fake;
+use crate::fixtures;
+use crate::golden::Script;
+use crate::program::Program;
+
+#[test]
+fn details_of_the_server_become_words() {
+    let fake = Fake::start();
+    let program = Program::logged_in(&fake);
+    let mut script = Script::default();
+    let mut refuse = |code: Code, message: &str, details: ErrorDetails| {
+        fake.refuse("GetNode", Status::with_error_details(code, message, details));
+        script.run(&program, &["node", "get", "gpu-001"]);
+    };
+    let mut details = ErrorDetails::with_bad_request_violation("spec.bmc.address", "must begin with https://");
+    details.add_bad_request_violation("labels.rack", "too long");
+    refuse(Code::InvalidArgument, "2 fields are wrong", details);
+    let mut details = ErrorDetails::with_precondition_failure_violation("STATE", "nodes/gpu-001", "it is imaging");
+    details.set_localized_message("en", "wait until it is active");
+    refuse(Code::FailedPrecondition, "gpu-001 cannot be reimaged", details);
+    let metadata = [("device".to_owned(), "nvme0n1".to_owned()), ("hint".to_owned(), "replace it".to_owned())];
+    refuse(Code::Internal, "the drive gave up", ErrorDetails::with_error_info("DRIVE", "rackwright", metadata));
+    refuse(Code::NotFound, "node \"gpu-001\" does not exist", ErrorDetails::with_help_link("see the docs", "https://d"));
+    refuse(Code::PermissionDenied, "ann is a viewer", ErrorDetails::new());
+    refuse(Code::Unauthenticated, "", ErrorDetails::new());
+    refuse(Code::Aborted, "it has version 8 by now, not 7", ErrorDetails::new());
+    refuse(Code::AlreadyExists, "the key was used for another request", ErrorDetails::new());
+    refuse(Code::ResourceExhausted, "too many calls", ErrorDetails::new());
+    script.check("errors", &program);
+}
+
+#[test]
+fn without_a_server() {
+    let fake = Fake::start();
+    let program = Program::logged_in(&fake);
+    drop(fake);
+    let mut script = Script::default();
+    script.run(&program, &["node", "list"]);
+    script.run(&program, &["node", "list", "--server", "nonsense:x"]);
+    script.check("unreachable", &program);
+}
+
+#[test]
+fn a_late_answer_is_given_up() {
+    let fake = Fake::start();
+    let program = Program::logged_in(&fake);
+    for _ in 0..20 {
+        fake.refuse("WhoAmI", Status::deadline_exceeded("the database is slow"));
+    }
+    let whoami = program.run(&["whoami"]);
+    assert_eq!(whoami.code, 6, "{whoami:?}");
+}
+
+#[test]
+fn wrong_usage() {
+    let program = Program::new();
+    for arguments in [&["node"][..], &["node", "list", "--nonsense"], &["node", "power", "a", "sideways"], &[]] {
+        let wrong = program.run(arguments);
+        assert_eq!(wrong.code, 2, "{wrong:?}");
+        assert!(wrong.stderr.contains("--help") || wrong.stderr.contains("Usage:"), "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_the_program_says_about_itself() {
+    let program = Program::new();
+    let version = program.run(&["version"]);
+    assert_eq!(version.stdout, concat!("rackwright ", env!("CARGO_PKG_VERSION"), "\n"));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = program.run(&["completion", shell]);
+        assert_eq!(script.code, 0);
+        assert!(script.stdout.contains("rackwright") && script.stdout.contains("quarantine"), "{shell}");
+    }
+    let mut script = Script::default();
+    script.run(&program, &["--help"]);
+    script.run(&program, &["node", "--help"]);
+    script.run(&program, &["node", "deploy", "--help"]);
+    script.check("help", &program);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let fake = Fake::start();
+    for index in 0..3000 {
+        let node = fixtures::node(&format!("n{index:04}"), rackwright_api::v1::NodeState::Active, 60);
+        fake.state().nodes.insert(node.name.clone(), node);
+    }
+    let program = Program::logged_in(&fake);
+    let mut child = program.command(&["node", "list"]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn no_colours_in_pipes() {
+    let fake = Fake::start();
+    for node in fixtures::nodes() {
+        fake.state().nodes.insert(node.name.clone(), node);
+    }
+    let program = Program::logged_in(&fake);
+    let list = program.run(&["node", "list"]);
+    assert!(!list.stdout.contains('\x1b'), "{list:?}");
+}

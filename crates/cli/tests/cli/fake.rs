@@ -1,0 +1,331 @@
+//! A control plane for one test: the generated service traits over a few maps, with scripted misfortunes. It shares no
+//! code with the program under test.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rackwright_api::v1::auth_service_server::{AuthService, AuthServiceServer};
+use rackwright_api::v1::boot_service_server::{BootService, BootServiceServer};
+use rackwright_api::v1::event_service_server::{EventService, EventServiceServer};
+use rackwright_api::v1::image_service_server::ImageServiceServer;
+use rackwright_api::v1::node_service_server::NodeServiceServer;
+use rackwright_api::v1::operation_service_server::{OperationService, OperationServiceServer};
+use rackwright_api::v1::*;
+use tokio::net::TcpListener;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status};
+
+use crate::authority::Authority;
+use crate::fixtures;
+
+pub type Answer<T> = Result<Response<T>, Status>;
+pub type Stream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+
+/// The one token that is good.
+pub const TOKEN: &str = "rwt-good";
+
+/// What the fake knows and does.
+#[derive(Default)]
+pub struct State {
+    pub nodes: BTreeMap<String, Node>,
+    pub explanations: HashMap<String, Explanation>,
+    pub reports: Vec<Report>,
+    pub certificates: Vec<EraseCertificate>,
+    /// Each call about an operation answers with the next of its forms, at last always with the last.
+    pub operations: BTreeMap<String, VecDeque<Operation>>,
+    /// The forms of operations that calls start from now on, in order.
+    pub scripts: VecDeque<Vec<Operation>>,
+    pub images: Vec<Image>,
+    pub uploads: Vec<StoredUpload>,
+    /// The stream of a `WriteUpload` breaks after so many bytes; one for each call.
+    pub upload_cuts: VecDeque<usize>,
+    pub events: Vec<Event>,
+    /// An event stream breaks after so many events; one for each call.
+    pub event_cuts: VecDeque<usize>,
+    /// Messages of `WatchNodes` after the present state, one list for each call; the stream then stays open.
+    pub watches: VecDeque<Vec<WatchNodesResponse>>,
+    pub traces: HashMap<String, TraceBootResponse>,
+    pub unknown: Vec<UnknownMachine>,
+    pub counters: HashMap<String, u64>,
+    /// Answers of a method instead of doing anything, in order.
+    pub refusals: HashMap<&'static str, VecDeque<Status>>,
+    /// The method does its work, but so many answers are lost.
+    pub lost_answers: HashMap<&'static str, u32>,
+    /// What was called, with the idempotency key.
+    pub calls: Vec<(&'static str, String)>,
+    /// Every mutating answer by its key.
+    pub answered: HashMap<String, Operation>,
+    /// Requests worth looking at.
+    pub deployments: Vec<(String, Deployment)>,
+    pub enrolled: Vec<EnrollNodeRequest>,
+    pub updates: Vec<UpdateNodeRequest>,
+    pub token_redeemed: bool,
+    /// How long ago credentials begin and how long they last from now.
+    pub credential_age: Duration,
+    pub credential_left: Option<Duration>,
+    pub renewals: u32,
+    pub page_size: usize,
+}
+
+/// An upload and what has arrived.
+pub struct StoredUpload {
+    pub key: String,
+    pub request: StartUploadRequest,
+    pub data: Vec<u8>,
+}
+
+/// The running fake.
+pub struct Fake {
+    pub state: Arc<Mutex<State>>,
+    pub authority: Arc<Authority>,
+    pub address: SocketAddr,
+    _runtime: tokio::runtime::Runtime,
+}
+
+#[derive(Clone)]
+pub struct Service {
+    pub state: Arc<Mutex<State>>,
+    pub authority: Arc<Authority>,
+}
+
+impl Fake {
+    pub fn start() -> Self {
+        Self::start_for(&["127.0.0.1", "localhost"])
+    }
+
+    /// With a certificate for these names.
+    pub fn start_for(names: &[&str]) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let authority = Arc::new(Authority::new("rackwright test CA"));
+        let state = Arc::new(Mutex::new(State::default()));
+        let service = Service { state: state.clone(), authority: authority.clone() };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (certificate, key) = authority.server(names);
+        let tls = ServerTlsConfig::new()
+            .identity(Identity::from_pem(format!("{certificate}{}", authority.pem), key))
+            .client_ca_root(Certificate::from_pem(&authority.pem))
+            .client_auth_optional(true);
+        let server = Server::builder()
+            .tls_config(tls)
+            .unwrap()
+            .add_service(AuthServiceServer::new(service.clone()))
+            .add_service(BootServiceServer::new(service.clone()))
+            .add_service(EventServiceServer::new(service.clone()))
+            .add_service(ImageServiceServer::new(service.clone()))
+            .add_service(NodeServiceServer::new(service.clone()))
+            .add_service(OperationServiceServer::new(service))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        runtime.spawn(server);
+        Self { state, authority, address, _runtime: runtime }
+    }
+
+    pub fn url(&self) -> String {
+        format!("https://{}", self.address)
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// The keys a method was called with.
+    pub fn keys(&self, method: &str) -> Vec<String> {
+        self.state().calls.iter().filter(|(name, _)| *name == method).map(|(_, key)| key.clone()).collect()
+    }
+
+    pub fn refuse(&self, method: &'static str, status: Status) {
+        self.state().refusals.entry(method).or_default().push_back(status);
+    }
+}
+
+impl Service {
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// Counts the call, demands a client certificate, and plays a scripted refusal.
+    pub fn enter<T>(&self, method: &'static str, request: &Request<T>, key: &str) -> Result<(), Status> {
+        let known = request.peer_certs().is_some_and(|certificates| !certificates.is_empty());
+        let mut state = self.state();
+        state.calls.push((method, key.to_owned()));
+        if !known {
+            return Err(Status::unauthenticated("a client certificate is needed"));
+        }
+        match state.refusals.get_mut(method).and_then(VecDeque::pop_front) {
+            Some(status) => Err(status),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts an operation, once for each key.
+    pub fn start(&self, method: &'static str, key: &str, kind: &str, target: &str) -> Answer<Operation> {
+        let mut state = self.state();
+        if let Some(operation) = state.answered.get(key) {
+            return Ok(Response::new(operation.clone()));
+        }
+        let name = format!("operations/00000000-0000-4000-8000-{:012}", state.operations.len() + 1);
+        let forms = state.scripts.pop_front().unwrap_or_else(fixtures::quick);
+        let forms: VecDeque<Operation> = forms
+            .into_iter()
+            .map(|form| Operation { name: name.clone(), kind: kind.to_owned(), target: target.to_owned(), ..form })
+            .collect();
+        let first = forms.front().cloned().unwrap_or_default();
+        state.operations.insert(name, forms);
+        state.answered.insert(key.to_owned(), first.clone());
+        if let Some(lost) = state.lost_answers.get_mut(method).filter(|lost| **lost > 0) {
+            *lost -= 1;
+            return Err(Status::unavailable("the answer was lost"));
+        }
+        Ok(Response::new(first))
+    }
+}
+
+pub fn key(mutation: &Option<Mutation>) -> String {
+    mutation.as_ref().map(|mutation| mutation.idempotency_key.clone()).unwrap_or_default()
+}
+
+#[tonic::async_trait]
+impl AuthService for Service {
+    async fn redeem_token(&self, request: Request<RedeemTokenRequest>) -> Answer<Credential> {
+        let request = request.into_inner();
+        let mut state = self.state();
+        if request.token != TOKEN || state.token_redeemed {
+            return Err(Status::unauthenticated("the token is not known, was used already, or has ended"));
+        }
+        state.token_redeemed = true;
+        let (age, left) = (state.credential_age, state.credential_left.unwrap_or(Duration::from_secs(86400)));
+        drop(state);
+        self.issue(&request.csr_pem, age, left)
+    }
+
+    async fn renew_credential(&self, request: Request<RenewCredentialRequest>) -> Answer<Credential> {
+        self.enter("RenewCredential", &request, "")?;
+        self.state().renewals += 1;
+        self.issue(&request.into_inner().csr_pem, Duration::ZERO, Duration::from_secs(86400))
+    }
+
+    async fn create_token(&self, request: Request<CreateTokenRequest>) -> Answer<CreateTokenResponse> {
+        self.enter("CreateToken", &request, &key(&request.get_ref().mutation))?;
+        Ok(Response::new(CreateTokenResponse {
+            token: "rwt-new".to_owned(),
+            ca_sha256: self.authority.pin(),
+            expire_time: Some(fixtures::FIXED),
+        }))
+    }
+
+    async fn who_am_i(&self, request: Request<WhoAmIRequest>) -> Answer<WhoAmIResponse> {
+        self.enter("WhoAmI", &request, "")?;
+        let expire_time = Some(fixtures::ahead(7200 + 1800));
+        Ok(Response::new(WhoAmIResponse { member: "ann".to_owned(), role: Role::Operator as i32, expire_time }))
+    }
+}
+
+impl Service {
+    fn issue(&self, csr_pem: &str, age: Duration, left: Duration) -> Answer<Credential> {
+        let certificate = self.authority.client(csr_pem, "ann", age, left);
+        Ok(Response::new(Credential {
+            certificate_pem: certificate.ok_or_else(|| Status::invalid_argument("no CSR"))?,
+            ca_certificate_pem: self.authority.pem.clone(),
+            expire_time: Some(fixtures::ahead(left.as_secs() as i64)),
+            member: "ann".to_owned(),
+            role: Role::Operator as i32,
+        }))
+    }
+}
+
+#[tonic::async_trait]
+impl OperationService for Service {
+    async fn get_operation(&self, request: Request<GetOperationRequest>) -> Answer<Operation> {
+        self.enter("GetOperation", &request, "")?;
+        self.next_form(&request.into_inner().name)
+    }
+
+    async fn wait_operation(&self, request: Request<WaitOperationRequest>) -> Answer<Operation> {
+        self.enter("WaitOperation", &request, "")?;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        self.next_form(&request.into_inner().name)
+    }
+
+    async fn list_operations(&self, request: Request<ListOperationsRequest>) -> Answer<ListOperationsResponse> {
+        self.enter("ListOperations", &request, "")?;
+        let filter = request.into_inner().filter;
+        let state = self.state();
+        let operations = state.operations.values().filter_map(VecDeque::front);
+        let operations = operations
+            .filter(|o| !filter.contains("done = false") || !o.done)
+            .filter(|o| !filter.contains("target") || filter.contains(&format!("target = \"{}\"", o.target)));
+        Ok(Response::new(ListOperationsResponse { operations: operations.cloned().collect(), ..Default::default() }))
+    }
+
+    async fn cancel_operation(&self, request: Request<CancelOperationRequest>) -> Answer<Operation> {
+        self.enter("CancelOperation", &request, &key(&request.get_ref().mutation))?;
+        let mut answer = self.next_form(&request.into_inner().name)?;
+        answer.get_mut().cancel_requested = true;
+        Ok(answer)
+    }
+}
+
+impl Service {
+    fn next_form(&self, name: &str) -> Answer<Operation> {
+        let mut state = self.state();
+        let forms = state.operations.get_mut(name).ok_or_else(|| Status::not_found(format!("{name} is not known")))?;
+        let form = if forms.len() > 1 { forms.pop_front() } else { forms.front().cloned() };
+        Ok(Response::new(form.unwrap_or_default()))
+    }
+}
+
+#[tonic::async_trait]
+impl EventService for Service {
+    type StreamEventsStream = Stream<Event>;
+
+    async fn stream_events(&self, request: Request<StreamEventsRequest>) -> Answer<Self::StreamEventsStream> {
+        self.enter("StreamEvents", &request, "")?;
+        let request = request.into_inner();
+        let mut state = self.state();
+        let cut = state.event_cuts.pop_front();
+        let events: Vec<_> = state
+            .events
+            .iter()
+            .filter(|e| e.position > request.after_position)
+            .filter(|e| request.target.is_empty() || e.target == request.target)
+            .take(cut.unwrap_or(usize::MAX))
+            .cloned()
+            .map(Ok)
+            .collect();
+        let end = cut.map(|_| Err(Status::unavailable("the stream broke")));
+        let last: Stream<Event> = match end {
+            Some(error) => Box::pin(tokio_stream::once(error)),
+            None => Box::pin(tokio_stream::pending()),
+        };
+        use tokio_stream::StreamExt as _;
+        Ok(Response::new(Box::pin(tokio_stream::iter(events).chain(last))))
+    }
+}
+
+#[tonic::async_trait]
+impl BootService for Service {
+    async fn trace_boot(&self, request: Request<TraceBootRequest>) -> Answer<TraceBootResponse> {
+        self.enter("TraceBoot", &request, "")?;
+        let mac = request.into_inner().mac;
+        let trace = self.state().traces.get(&mac).cloned();
+        Ok(Response::new(trace.unwrap_or(TraceBootResponse { mac, ..Default::default() })))
+    }
+
+    async fn list_unknown_machines(
+        &self,
+        request: Request<ListUnknownMachinesRequest>,
+    ) -> Answer<ListUnknownMachinesResponse> {
+        self.enter("ListUnknownMachines", &request, "")?;
+        Ok(Response::new(ListUnknownMachinesResponse { machines: self.state().unknown.clone() }))
+    }
+
+    async fn get_counters(&self, request: Request<GetCountersRequest>) -> Answer<GetCountersResponse> {
+        self.enter("GetCounters", &request, "")?;
+        Ok(Response::new(GetCountersResponse { counters: self.state().counters.clone() }))
+    }
+}

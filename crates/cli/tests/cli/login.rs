@@ -1,0 +1,183 @@
+//! First contact, credentials, contexts.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use tonic::Status;
+
+use crate::fake::{Fake, TOKEN};
+use crate::golden::Script;
+use crate::program::Program;
+
+#[test]
+fn login_and_what_follows() {
+    let fake = Fake::start();
+    let program = Program::new();
+    let mut script = Script::default();
+    script.run(&program, &["whoami"]);
+    script.run(&program, &["login", "--server", &fake.url(), "--token", TOKEN, "--ca-sha256", &fake.authority.pin()]);
+    script.run(&program, &["whoami"]);
+    script.run(&program, &["whoami", "-o", "name"]);
+    script.run(&program, &["token", "create", "bob", "--role", "viewer", "--lifetime", "2h"]);
+    script.run(&program, &["token", "create", "bob", "--role", "king"]);
+    script.run(&program, &["context", "list"]);
+    script.run(&program, &["--context", "other", "whoami"]);
+    script.run(&program, &["context", "delete", "default"]);
+    script.run(&program, &["context", "list", "-o", "json"]);
+    script.check("login", &program);
+    assert!(!program.config("default.pem").exists());
+}
+
+#[test]
+fn credentials_are_private_and_in_place() {
+    let fake = Fake::start();
+    let program = Program::logged_in(&fake);
+    for file in ["config.yaml", "default.pem", "default.ca.pem"] {
+        let mode = std::fs::metadata(program.config(file)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{file}");
+    }
+    assert_eq!(std::fs::read_to_string(program.config("default.ca.pem")).unwrap().replace('\r', ""), fake.authority.pem.replace('\r', ""));
+}
+
+#[test]
+fn a_server_with_another_authority_is_refused_before_the_token_is_sent() {
+    let fake = Fake::start();
+    let program = Program::new();
+    let other = format!("sha256:{}", "00".repeat(32));
+    let mut script = Script::default();
+    script.run(&program, &["login", "--server", &fake.url(), "--token", TOKEN, "--ca-sha256", &other]);
+    script.check("login_pin_mismatch", &program);
+    assert!(!fake.state().token_redeemed, "the token must not reach the wrong server");
+    assert!(!program.config("config.yaml").exists());
+}
+
+#[test]
+fn a_pin_that_does_not_sign_the_server_is_refused() {
+    // The chain holds the pinned authority, but the server's certificate is for another name.
+    let fake = Fake::start_for(&["rack.example"]);
+    let program = Program::new();
+    let refused = program.login(&fake, &fake.url());
+    assert_eq!(refused.code, 5, "{refused:?}");
+    assert!(refused.stderr.contains("--tls-name"), "{refused:?}");
+    assert!(!fake.state().token_redeemed);
+    let pin = fake.authority.pin();
+    let url = fake.url();
+    let arguments = ["login", "--server", &url, "--token", TOKEN, "--ca-sha256", &pin, "--tls-name", "rack.example"];
+    let login = program.run(&arguments);
+    assert_eq!(login.code, 0, "{login:?}");
+    let whoami = program.run(&["whoami"]);
+    assert_eq!(whoami.code, 0, "the name is kept: {whoami:?}");
+}
+
+#[test]
+fn wrong_tokens_and_wrong_addresses() {
+    let fake = Fake::start();
+    let program = Program::new();
+    let pin = fake.authority.pin();
+    let mut script = Script::default();
+    script.run(&program, &["login", "--server", &fake.url(), "--token", "wrong", "--ca-sha256", &pin]);
+    script.run(&program, &["login", "--server", "http://127.0.0.1:1", "--token", TOKEN, "--ca-sha256", &pin]);
+    script.run(&program, &["login", "--server", "https://127.0.0.1:1", "--token", TOKEN, "--ca-sha256", &pin]);
+    script.run(&program, &["login", "--token", TOKEN, "--ca-sha256", &pin]);
+    script.run(&program, &["login", "--server", &fake.url(), "--token", TOKEN, "--ca-sha256", "sha256:12"]);
+    script.check("login_wrong", &program);
+}
+
+#[test]
+fn the_token_can_come_from_a_file_or_standard_input() {
+    let fake = Fake::start();
+    let program = Program::new();
+    let url = fake.url();
+    let pin = fake.authority.pin();
+    let arguments = ["login", "--server", &url, "--token-file", "-", "--ca-sha256", &pin];
+    let login = program.run_with_input(&arguments, &format!("{TOKEN}\n"));
+    assert_eq!(login.code, 0, "{login:?}");
+}
+
+#[test]
+fn the_next_endpoint_is_used_when_the_first_is_away() {
+    let fake = Fake::start();
+    let program = Program::new();
+    let url = format!("https://127.0.0.1:1,{}", fake.url());
+    let login = program.login(&fake, &url);
+    assert_eq!(login.code, 0, "{login:?}");
+    let whoami = program.run(&["whoami"]);
+    assert_eq!(whoami.code, 0, "{whoami:?}");
+}
+
+#[test]
+fn a_credential_is_renewed_in_its_last_third() {
+    let fake = Fake::start();
+    fake.state().credential_age = Duration::from_secs(8000);
+    fake.state().credential_left = Some(Duration::from_secs(3000));
+    let program = Program::logged_in(&fake);
+    let before = std::fs::read_to_string(program.config("default.pem")).unwrap();
+    assert_eq!(program.run(&["whoami"]).code, 0);
+    assert_eq!(fake.state().renewals, 1);
+    let after = std::fs::read_to_string(program.config("default.pem")).unwrap();
+    assert_ne!(before, after, "the new certificate and key are stored");
+    assert_eq!(program.run(&["whoami"]).code, 0, "and good");
+    assert_eq!(fake.state().renewals, 1, "and not renewed again");
+}
+
+#[test]
+fn a_renewal_that_fails_is_told_and_does_not_hinder() {
+    let fake = Fake::start();
+    fake.state().credential_age = Duration::from_secs(8000);
+    fake.state().credential_left = Some(Duration::from_secs(3000));
+    let program = Program::logged_in(&fake);
+    fake.refuse("RenewCredential", Status::internal("no"));
+    let whoami = program.run(&["whoami"]);
+    assert_eq!(whoami.code, 0, "{whoami:?}");
+    assert!(whoami.stderr.contains("could not be renewed"), "{whoami:?}");
+}
+
+#[test]
+fn an_ended_credential_says_what_to_do() {
+    let fake = Fake::start();
+    fake.state().credential_age = Duration::from_secs(8000);
+    fake.state().credential_left = Some(Duration::ZERO);
+    let program = Program::logged_in(&fake);
+    let whoami = program.run(&["whoami"]);
+    assert_eq!(whoami.code, 5, "{whoami:?}");
+    assert!(whoami.stderr.contains("ended at") && whoami.stderr.contains("rackwright login"), "{whoami:?}");
+}
+
+#[test]
+fn a_key_that_others_can_read_is_not_used() {
+    let fake = Fake::start();
+    let program = Program::logged_in(&fake);
+    std::fs::set_permissions(program.config("default.pem"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    let whoami = program.run(&["whoami"]);
+    assert_eq!(whoami.code, 5, "{whoami:?}");
+    assert!(whoami.stderr.contains("chmod 600"), "{whoami:?}");
+}
+
+#[test]
+fn a_server_whose_authority_changed_is_not_trusted() {
+    let fake = Fake::start();
+    let program = Program::logged_in(&fake);
+    let other = Fake::start();
+    let refused = program.run(&["whoami", "--server", &other.url()]);
+    assert_eq!(refused.code, 5, "{refused:?}");
+    assert!(other.state().calls.is_empty());
+}
+
+#[test]
+fn several_contexts() {
+    let first = Fake::start();
+    let second = Fake::start();
+    let program = Program::logged_in(&first);
+    let pin = second.authority.pin();
+    let url = second.url();
+    let arguments = ["login", "--server", &url, "--token", TOKEN, "--ca-sha256", &pin, "--name", "lab"];
+    assert_eq!(program.run(&arguments).code, 0);
+    assert_eq!(program.run(&["whoami"]).code, 0);
+    assert_eq!(second.keys("WhoAmI").len(), 1, "the newest context is the current one");
+    assert_eq!(program.run(&["whoami", "--context", "default"]).code, 0);
+    assert_eq!(first.keys("WhoAmI").len(), 1);
+    assert_eq!(program.run(&["context", "use", "default"]).code, 0);
+    assert_eq!(program.run(&["whoami"]).code, 0);
+    assert_eq!(first.keys("WhoAmI").len(), 2);
+    assert_eq!(program.run(&["context", "use", "nowhere"]).code, 5);
+}

@@ -1,0 +1,141 @@
+//! Agents that are connected to this process, and how far their jobs are. Kept in memory: a heartbeat costs no write.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rackwright_api::v1::{ControlMessage, JobProgress};
+use rackwright_lifecycle::{Agent, Reading, Timestamp};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Messages to one agent that may wait to be sent.
+pub const QUEUE: usize = 32;
+
+/// One connected agent.
+#[derive(Debug, Clone)]
+pub struct Session {
+    /// Differs for every connection.
+    pub number: u64,
+    /// The kernel's boot id.
+    pub boot_id: String,
+    /// When this boot first connected.
+    pub booted_at: Timestamp,
+    /// When it was last heard.
+    pub heard_at: Timestamp,
+    /// Messages to it.
+    pub sender: mpsc::Sender<ControlMessage>,
+    /// Ends the connection.
+    pub end: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    sessions: HashMap<String, Session>,
+    progress: HashMap<String, JobProgress>,
+    next: u64,
+}
+
+/// The registry.
+#[derive(Debug)]
+pub struct Agents {
+    started: Timestamp,
+    inner: Mutex<Inner>,
+}
+
+impl Agents {
+    /// Empty; `started` is when this process began: before that it cannot know who was connected.
+    #[must_use]
+    pub fn new(started: Timestamp) -> Self {
+        Self {
+            started,
+            inner: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a connection; an earlier one of the same node is ended. Answers its number.
+    pub fn connected(&self, node: &str, mut session: Session) -> u64 {
+        let mut inner = self.lock();
+        inner.next += 1;
+        session.number = inner.next;
+        let number = session.number;
+        if let Some(former) = inner.sessions.insert(node.to_owned(), session) {
+            former.end.cancel();
+        }
+        number
+    }
+
+    /// Removes a connection. Answers false when a newer one has taken its place.
+    pub fn disconnected(&self, node: &str, number: u64) -> bool {
+        let mut inner = self.lock();
+        let is_this = inner.sessions.get(node).is_some_and(|s| s.number == number);
+        if is_this {
+            inner.sessions.remove(node);
+        }
+        is_this
+    }
+
+    /// Notes that an agent was heard.
+    pub fn heard(&self, node: &str, number: u64, now: Timestamp) {
+        if let Some(session) = self.lock().sessions.get_mut(node).filter(|s| s.number == number) {
+            session.heard_at = now;
+        }
+    }
+
+    /// The connection of a node.
+    #[must_use]
+    pub fn session(&self, node: &str) -> Option<Session> {
+        self.lock().sessions.get(node).cloned()
+    }
+
+    /// What is known of a node's agent, given what was last stored of it.
+    #[must_use]
+    pub fn presence(&self, node: &str, stored: &Reading<Agent>, now: Timestamp) -> Reading<Agent> {
+        if let Some(session) = self.session(node) {
+            let value = Agent::Present {
+                boot_id: session.boot_id,
+                booted_at: session.booted_at,
+            };
+            return Reading::Known {
+                value,
+                at: session.heard_at.max(now),
+            };
+        }
+        match stored {
+            // It was connected to a process that is gone, or its end was not stored yet.
+            Reading::Known {
+                value: Agent::Present { .. },
+                at,
+            } => Reading::Unknown {
+                since: (*at).max(self.started),
+            },
+            Reading::Unknown { since } => Reading::Unknown { since: *since },
+            Reading::Known {
+                value: Agent::Absent, ..
+            }
+            | Reading::Never => Reading::Known {
+                value: Agent::Absent,
+                at: now,
+            },
+        }
+    }
+
+    /// How far a job is.
+    pub fn set_progress(&self, effect: &str, progress: JobProgress) {
+        self.lock().progress.insert(effect.to_owned(), progress);
+    }
+
+    /// How far a job is, if it has said so.
+    #[must_use]
+    pub fn progress(&self, effect: &str) -> Option<JobProgress> {
+        self.lock().progress.get(effect).cloned()
+    }
+
+    /// A job has ended.
+    pub fn forget_progress(&self, effect: &str) {
+        self.lock().progress.remove(effect);
+    }
+}

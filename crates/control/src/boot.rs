@@ -1,0 +1,301 @@
+//! What network boot has to be told: who a MAC address is, which address it has, what it may boot, once.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, PoisonError};
+
+use async_trait::async_trait;
+use rackwright_identity::{Token, TokenHash};
+use rackwright_lifecycle::{State, seconds};
+use rackwright_netboot::{
+    Binding, BootDirectory, BootFile, BootIntent, BootPlan, Client, DhcpMode, DirectoryError, Lookup, Mac, Netboot,
+    OneTimeToken, Refusal, StageDropped, StageSeen,
+};
+use rackwright_store::{BootStageRow, StoreError, TokenRow, UnknownMachineRow, WriteTx};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::sync::mpsc;
+
+use crate::clock;
+use crate::config::Boot;
+use crate::core::Core;
+
+/// From the DHCP answer to the script.
+const BOOT_TOKEN_S: i64 = 600;
+/// From the script to the agent's registration: kernel and ramdisk are fetched and started in between.
+const AGENT_TOKEN_S: i64 = 900;
+/// Stages that may wait to be stored.
+const STAGES: usize = 1024;
+
+/// The directory, backed by the store.
+#[derive(Debug)]
+pub struct Directory {
+    core: Arc<Core>,
+    boot: Boot,
+    stages: mpsc::Sender<BootStageRow>,
+}
+
+fn failed(error: StoreError) -> DirectoryError {
+    DirectoryError(error.to_string())
+}
+
+fn text(mac: Mac) -> String {
+    mac.to_string().to_ascii_lowercase()
+}
+
+impl Directory {
+    /// A MAC address's address: the one it has, or the first free one of the pool it sits in.
+    async fn address(&self, mac: &str, client: &Client) -> Result<Option<Ipv4Addr>, StoreError> {
+        let DhcpMode::Server { subnets } = &self.boot.network.dhcp else {
+            return Ok(None);
+        };
+        let Some(subnet) = subnets.iter().find(|s| Some(s.network) == client.subnet) else {
+            return Ok(None);
+        };
+        let has = self
+            .core
+            .store
+            .address_of(mac)
+            .await?
+            .and_then(|a| a.parse::<Ipv4Addr>().ok());
+        if let Some(address) = has.filter(|a| subnet.network.contains(a)) {
+            return Ok(Some(address));
+        }
+        let Some(pool) = subnet.pool else { return Ok(None) };
+        let mut tx = self.core.store.write().await?;
+        let taken: BTreeSet<Ipv4Addr> = tx
+            .addresses()
+            .await?
+            .iter()
+            .filter_map(|(_, address)| address.parse().ok())
+            .collect();
+        let free = (u32::from(pool.first)..=u32::from(pool.last))
+            .map(Ipv4Addr::from)
+            .find(|a| !taken.contains(a));
+        let Some(free) = free else {
+            tracing::error!(mac, network = %subnet.network, "no address is left in the pool");
+            return Ok(None);
+        };
+        tx.give_address(mac, &free.to_string(), clock::now()).await?;
+        tx.commit().await?;
+        Ok(Some(free))
+    }
+
+    async fn saw_unknown(&self, mac: &str, client: &Client) -> Result<(), StoreError> {
+        let now = clock::now();
+        let row = UnknownMachineRow {
+            mac: mac.to_owned(),
+            first_seen: now,
+            last_seen: now,
+            architecture: client.architecture.map(|a| a.to_string()).unwrap_or_default(),
+            relay: client.relay.map(|r| r.to_string()).unwrap_or_default(),
+            system_uuid: client.system_uuid.clone().unwrap_or_default(),
+        };
+        let mut tx = self.core.store.write().await?;
+        let is_new = tx.saw_unknown(&row).await?;
+        tx.commit().await?;
+        if is_new {
+            let message = format!("a machine with MAC address {mac} asked to boot and belongs to no node");
+            self.core
+                .event("boot.unknown-machine", &format!("machines/{mac}"), &message)
+                .await;
+        }
+        Ok(())
+    }
+
+    async fn find(&self, client: &Client) -> Result<Lookup, StoreError> {
+        let mac = text(client.mac);
+        let Some(node) = self.core.store.node_of_mac(&mac).await? else {
+            self.saw_unknown(&mac, client).await?;
+            let boot_allowed = self.boot.network.boot_unknown;
+            let address = if boot_allowed {
+                self.address(&mac, client).await?
+            } else {
+                None
+            };
+            return Ok(Lookup::Unknown { boot_allowed, address });
+        };
+        let record = self.core.store.node(&node).await?;
+        let boot = match record.node.state {
+            State::Inspecting | State::Imaging | State::Reclaiming => BootIntent::Network { loader: None },
+            _ => BootIntent::Disk,
+        };
+        let hostname = record.node.claim.as_ref().map_or(node, |c| c.hostname.clone());
+        Ok(Lookup::Known {
+            address: self.address(&mac, client).await?,
+            hostname: Some(hostname),
+            boot,
+        })
+    }
+
+    async fn mint_for(&self, binding: &Binding) -> Result<OneTimeToken, StoreError> {
+        let body = binding.address.map(|a| a.to_string()).unwrap_or_default();
+        let token = new_token(&self.core, "boot", &text(binding.mac), &body, BOOT_TOKEN_S).await?;
+        let refused = || StoreError::NotFound {
+            kind: "randomness",
+            id: String::new(),
+        };
+        OneTimeToken::new(token).ok_or_else(refused)
+    }
+
+    async fn redeem_for(&self, token: &OneTimeToken, mac: Mac, remote: IpAddr) -> Result<BootPlan, Refusal> {
+        let hash = TokenHash::of(token.expose())
+            .map_err(|_| Refusal::NoSuchToken)?
+            .to_hex();
+        let mac = text(mac);
+        let directory = |e: StoreError| Refusal::Directory(failed(e));
+        let now = clock::now();
+        let mut tx = self.core.store.write().await.map_err(directory)?;
+        let (row, used) = tx
+            .token(&hash, "boot")
+            .await
+            .map_err(directory)?
+            .ok_or(Refusal::NoSuchToken)?;
+        if used {
+            return Err(Refusal::Used);
+        }
+        if row.expires_at <= now {
+            return Err(Refusal::Expired);
+        }
+        if row.subject != mac {
+            return Err(Refusal::OtherMachine);
+        }
+        if !row.body.is_empty() && row.body != remote.to_string() {
+            return Err(Refusal::OtherAddress);
+        }
+        tx.use_token(&hash, "boot", now).await.map_err(directory)?;
+        tx.revoke_tokens("boot", &mac).await.map_err(directory)?;
+        let plan = self.plan(&mut tx, &mac).await?;
+        tx.commit().await.map_err(directory)?;
+        Ok(plan)
+    }
+
+    /// Kernel, ramdisk and a command line with the agent's own one-time token.
+    async fn plan(&self, tx: &mut WriteTx, mac: &str) -> Result<BootPlan, Refusal> {
+        let directory = |e: StoreError| Refusal::Directory(failed(e));
+        let node = self.core.store.node_of_mac(mac).await.map_err(directory)?;
+        let Some(node) = node else {
+            let why = "it belongs to no node; enrol its BMC with `rackwright node enroll`";
+            return Err(Refusal::NothingToBoot(why.into()));
+        };
+        tx.revoke_tokens("agent", mac).await.map_err(directory)?;
+        let (shown, row) = mint(&self.core, "agent", mac, &node, AGENT_TOKEN_S).map_err(directory)?;
+        tx.put_token(&row).await.map_err(directory)?;
+        let config = &self.core.config;
+        let name = config.names.first().map_or("localhost", String::as_str);
+        let network = &self.boot.network;
+        let cmdline = format!(
+            "rackwright.server=https://{name}:{} rackwright.token={shown} rackwright.ca={} \
+             rackwright.caurl=http://{}:{}/boot/v1/ca.pem {}",
+            config.api_listen.port(),
+            self.core.keys.authority.ca_sha256(),
+            network.server_ip,
+            network.http_port,
+            self.boot.ramdisk.arguments,
+        );
+        let file = |name: &str, path: &std::path::Path| BootFile {
+            name: name.to_owned(),
+            path: path.to_owned(),
+        };
+        Ok(BootPlan {
+            kernel: file("vmlinuz", &self.boot.ramdisk.kernel),
+            initrds: vec![file("initrd", &self.boot.ramdisk.initrd)],
+            cmdline: SecretString::from(cmdline.trim_end().to_owned()),
+        })
+    }
+}
+
+fn mint(core: &Core, purpose: &str, subject: &str, body: &str, life_s: i64) -> Result<(String, TokenRow), StoreError> {
+    let none = |_| StoreError::NotFound {
+        kind: "randomness",
+        id: String::new(),
+    };
+    let (shown, hash) = Token::mint(core.rng.as_ref()).map_err(none)?;
+    let row = TokenRow {
+        hash: hash.to_hex(),
+        purpose: purpose.to_owned(),
+        subject: subject.to_owned(),
+        body: body.to_owned(),
+        expires_at: clock::now().plus(seconds(life_s)),
+    };
+    Ok((shown.expose_secret().to_owned(), row))
+}
+
+async fn new_token(core: &Core, purpose: &str, subject: &str, body: &str, life_s: i64) -> Result<String, StoreError> {
+    let (shown, row) = mint(core, purpose, subject, body, life_s)?;
+    let mut tx = core.store.write().await?;
+    tx.put_token(&row).await?;
+    tx.commit().await?;
+    Ok(shown)
+}
+
+#[async_trait]
+impl BootDirectory for Directory {
+    async fn lookup(&self, client: &Client) -> Result<Lookup, DirectoryError> {
+        self.find(client).await.map_err(failed)
+    }
+
+    async fn mint(&self, binding: &Binding) -> Result<OneTimeToken, DirectoryError> {
+        self.mint_for(binding).await.map_err(failed)
+    }
+
+    async fn redeem(&self, token: &OneTimeToken, mac: Mac, remote: IpAddr) -> Result<BootPlan, Refusal> {
+        self.redeem_for(token, mac, remote).await
+    }
+
+    fn record(&self, seen: StageSeen) -> Result<(), StageDropped> {
+        let Some(mac) = seen.mac else {
+            tracing::debug!(stage = %seen.stage, detail = seen.detail, remote = %seen.remote, "boot stage of nobody");
+            return Ok(());
+        };
+        let row = BootStageRow {
+            mac: text(mac),
+            at: clock::now(),
+            stage: seen.stage.name().to_owned(),
+            detail: seen.detail,
+            remote: seen.remote.to_string(),
+        };
+        self.stages.try_send(row).map_err(|_| StageDropped)
+    }
+}
+
+/// Stores stages as they come, many with one commit. Runs for ever.
+async fn store_stages(core: Arc<Core>, mut stages: mpsc::Receiver<BootStageRow>) {
+    let mut batch = Vec::new();
+    while stages.recv_many(&mut batch, STAGES).await > 0 {
+        let stored = async {
+            let mut tx = core.store.write().await?;
+            for row in &batch {
+                tx.add_boot_stage(row).await?;
+            }
+            tx.commit().await
+        };
+        if let Err(error) = stored.await {
+            tracing::error!(%error, lost = batch.len(), "boot stages could not be stored");
+        }
+        batch.clear();
+    }
+}
+
+/// Binds the boot services; the future runs them until the core stops.
+///
+/// # Errors
+/// The configuration is faulty or a port cannot be had.
+pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = ()>, String> {
+    let (sender, receiver) = mpsc::channel(STAGES);
+    let mut network = boot.network.clone();
+    network.ca_pem = Some(core.keys.authority.ca_pem());
+    let directory = Arc::new(Directory {
+        core: core.clone(),
+        boot,
+        stages: sender,
+    });
+    let netboot = Netboot::bind(network, directory).await.map_err(|e| e.to_string())?;
+    let counters = netboot.counters();
+    *core.boot_counters.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(move || counters.snapshot()));
+    let storing = tokio::spawn(store_stages(core.clone(), receiver));
+    let stop = core.stop.clone();
+    Ok(async move {
+        netboot.run(stop).await;
+        storing.abort();
+    })
+}

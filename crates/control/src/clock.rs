@@ -1,0 +1,34 @@
+//! The one place that reads the clock and makes ids.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rackwright_identity::Rng;
+use rackwright_lifecycle::Timestamp;
+
+/// Now, in microseconds since 1970 UTC.
+#[must_use]
+pub fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+}
+
+/// A timestamp as the standard library has it.
+#[must_use]
+pub fn system_time(at: Timestamp) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(u64::try_from(at.0).unwrap_or(0))
+}
+
+/// A new id, ordered by time (UUID version 7, RFC 9562).
+///
+/// # Panics
+/// When the operating system has no randomness to give: nothing can go on then.
+#[must_use]
+#[allow(clippy::expect_used)]
+pub fn new_id(rng: &dyn Rng) -> String {
+    let mut random = [0; 10];
+    rng.fill(&mut random).expect("the operating system gives random bytes");
+    let millis = u64::try_from(now().0 / 1000).unwrap_or(0);
+    uuid::Builder::from_unix_timestamp_millis(millis, &random)
+        .into_uuid()
+        .to_string()
+}

@@ -1,0 +1,315 @@
+//! The configuration file: as written, then checked. Every fault is reported at once, and an unknown field is a fault.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use rackwright_lifecycle::Policy;
+use rackwright_netboot::{ConfigFaults, NetbootConfig};
+use serde::Deserialize;
+
+/// As written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    data_dir: PathBuf,
+    #[serde(default = "default_site")]
+    site: String,
+    #[serde(default)]
+    api: WireApi,
+    #[serde(default)]
+    store: WireStore,
+    #[serde(default)]
+    boot: Option<WireBoot>,
+    #[serde(default)]
+    images: Images,
+    #[serde(default)]
+    policy: Policy,
+    #[serde(default)]
+    profiles: BTreeMap<String, PathBuf>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct WireApi {
+    listen: SocketAddr,
+    names: Vec<String>,
+}
+
+impl Default for WireApi {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([0, 0, 0, 0], 7070)),
+            names: vec!["localhost".into(), "127.0.0.1".into()],
+        }
+    }
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct WireStore {
+    listen: SocketAddr,
+    urls: Vec<String>,
+}
+
+impl Default for WireStore {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([0, 0, 0, 0], 7443)),
+            urls: Vec::new(),
+        }
+    }
+}
+
+/// How images are taken in.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Images {
+    /// minisign public keys (the base64 line) whose signatures count.
+    pub trusted_keys: Vec<String>,
+    /// Refuse images without a signature by one of them.
+    pub require_signature: bool,
+}
+
+/// How machines are told to boot over the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BootMethod {
+    /// PXE.
+    #[default]
+    Pxe,
+    /// UEFI HTTP Boot.
+    UefiHttp,
+}
+
+/// The ramdisk that machines are booted into.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ramdisk {
+    /// Its kernel.
+    pub kernel: PathBuf,
+    /// The initial ramdisk with the agent.
+    pub initrd: PathBuf,
+    /// Added to the kernel's command line, such as `console=ttyS1,115200`.
+    #[serde(default)]
+    pub arguments: String,
+}
+
+/// As written: boot services and what they hand out.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireBoot {
+    #[serde(default)]
+    method: BootMethod,
+    ramdisk: Ramdisk,
+    network: NetbootConfig,
+}
+
+/// Boot services, checked.
+#[derive(Debug, Clone)]
+pub struct Boot {
+    /// How machines are told to boot.
+    pub method: BootMethod,
+    /// What they are booted into.
+    pub ramdisk: Ramdisk,
+    /// DHCP, TFTP and boot HTTP.
+    pub network: NetbootConfig,
+}
+
+/// Checked settings.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Where everything is kept.
+    pub data_dir: PathBuf,
+    /// The site's name.
+    pub site: String,
+    /// Where the API listens.
+    pub api_listen: SocketAddr,
+    /// Names and addresses the server is known by; the first is told to agents.
+    pub names: Vec<String>,
+    /// Where the image store listens.
+    pub store_listen: SocketAddr,
+    /// URLs agents fetch images from, in order.
+    pub store_urls: Vec<String>,
+    /// Boot services; none: this process offers none.
+    pub boot: Option<Boot>,
+    /// Images.
+    pub images: Images,
+    /// Time limits and budgets.
+    pub policy: Policy,
+    /// Validation profiles by SKU.
+    pub profiles: BTreeMap<String, PathBuf>,
+}
+
+/// Why a configuration is not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("{} cannot be read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// It is not what it should be; names line and field.
+    #[error("{}: {message}", path.display())]
+    Syntax {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong and where.
+        message: String,
+    },
+    /// Its values do not fit together; every fault, a line each.
+    #[error("{}:\n  {}", path.display(), faults.join("\n  "))]
+    Faults {
+        /// The file.
+        path: PathBuf,
+        /// `field: what is wrong`.
+        faults: Vec<String>,
+    },
+}
+
+fn default_site() -> String {
+    "rackwright".into()
+}
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// It cannot be read, is not YAML of this form, or its values do not fit together.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text, path)
+    }
+
+    fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let wire: Wire = serde_saphyr::from_str(text).map_err(|e| ConfigError::Syntax {
+            path: path.to_owned(),
+            message: e.to_string(),
+        })?;
+        let mut faults = Vec::new();
+        let config = wire.check(&mut faults);
+        if faults.is_empty() {
+            Ok(config)
+        } else {
+            Err(ConfigError::Faults {
+                path: path.to_owned(),
+                faults,
+            })
+        }
+    }
+}
+
+impl Wire {
+    fn check(self, faults: &mut Vec<String>) -> Config {
+        if !self.data_dir.is_absolute() {
+            faults.push("data_dir: must be an absolute path".into());
+        }
+        if self.api.names.is_empty() {
+            faults.push("api.names: at least one name or address by which clients reach this server".into());
+        }
+        let first = self.api.names.first().cloned().unwrap_or_default();
+        let mut urls = self.store.urls;
+        if urls.is_empty() {
+            urls.push(format!("https://{first}:{}/store/v1", self.store.listen.port()));
+        }
+        for url in &urls {
+            if !url.starts_with("https://") && !url.starts_with("http://") {
+                faults.push(format!("store.urls: {url:?} is neither http:// nor https://"));
+            }
+        }
+        if self.images.require_signature && self.images.trusted_keys.is_empty() {
+            faults.push("images.require_signature: no image could ever be added without images.trusted_keys".into());
+        }
+        for (field, value) in [("policy.tries", self.policy.tries), ("policy.boots", self.policy.boots)] {
+            if value == 0 {
+                faults.push(format!("{field}: must be at least 1"));
+            }
+        }
+        Config {
+            data_dir: self.data_dir,
+            site: self.site,
+            api_listen: self.api.listen,
+            names: self.api.names,
+            store_listen: self.store.listen,
+            store_urls: urls,
+            boot: self.boot.map(|b| b.check(faults)),
+            images: self.images,
+            policy: self.policy,
+            profiles: self.profiles,
+        }
+    }
+}
+
+impl WireBoot {
+    fn check(self, faults: &mut Vec<String>) -> Boot {
+        for (field, path) in [("kernel", &self.ramdisk.kernel), ("initrd", &self.ramdisk.initrd)] {
+            if !path.is_file() {
+                faults.push(format!(
+                    "boot.ramdisk.{field}: {} is not a file; `make ramdisk` builds it",
+                    path.display()
+                ));
+            }
+        }
+        if self.ramdisk.arguments.chars().any(char::is_control) {
+            faults.push("boot.ramdisk.arguments: control characters are not allowed".into());
+        }
+        if let Err(ConfigFaults(more)) = self.network.clone().check() {
+            faults.extend(more.into_iter().map(|fault| format!("boot.network.{fault}")));
+        }
+        Boot {
+            method: self.method,
+            ramdisk: self.ramdisk,
+            network: self.network,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(text: &str) -> Vec<String> {
+        match Config::parse(text, Path::new("test.yaml")) {
+            Err(ConfigError::Faults { faults, .. }) => faults,
+            Err(other) => vec![other.to_string()],
+            Ok(_) => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_fault_is_reported_at_once() {
+        let text = "data_dir: var\nimages: {require_signature: true}\nboot:\n  ramdisk: {kernel: /no/such, initrd: /no/such}\n  \
+                    network:\n    server_ip: 0.0.0.0\n    dhcp: off\n    first_stages: {}\n";
+        let faults = faults(text);
+        for word in [
+            "data_dir",
+            "trusted_keys",
+            "server_ip",
+            "ramdisk.kernel",
+            "ramdisk.initrd",
+        ] {
+            assert!(faults.iter().any(|f| f.contains(word)), "{word} not in {faults:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_field_names_its_line() {
+        let faults = faults("data_dir: /x\nboot_interface: br0\n");
+        assert!(
+            faults[0].contains("boot_interface") && faults[0].contains('2'),
+            "{faults:?}"
+        );
+    }
+
+    #[test]
+    fn little_is_needed() {
+        let config = Config::parse("data_dir: /x\n", Path::new("t")).unwrap();
+        assert_eq!(config.store_urls, ["https://localhost:7443/store/v1"]);
+    }
+}

@@ -1,0 +1,180 @@
+//! What every part of the control plane shares.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rackwright_identity::{KeyFiles, Rng};
+use rackwright_image::ChunkStore;
+use rackwright_lifecycle::Timestamp;
+use rackwright_store::{EventRow, Store, StoreError, WriteTx};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::agents::Agents;
+use crate::bmc::Bmcs;
+use crate::clock;
+use crate::config::Config;
+use crate::uploads::Uploads;
+
+/// Reads the counters of the boot services by name.
+pub type ReadCounters = Arc<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>;
+
+/// The control plane's shared state.
+pub struct Core {
+    /// What is kept.
+    pub store: Store,
+    /// Settings.
+    pub config: Config,
+    /// Authority, sealing and signing keys.
+    pub keys: KeyFiles,
+    /// Randomness.
+    pub rng: Arc<dyn Rng>,
+    /// Connected agents.
+    pub agents: Agents,
+    /// Connections to BMCs.
+    pub bmcs: Bmcs,
+    /// Image chunks.
+    pub chunks: ChunkStore,
+    /// Uploads being written and imported.
+    pub uploads: Uploads,
+    /// Nodes whose step runs in this process.
+    pub runs: Runs,
+    /// Counters of the boot services.
+    pub boot_counters: Mutex<Option<ReadCounters>>,
+    /// Ticks when events were committed.
+    pub events: watch::Sender<u64>,
+    /// Ends everything.
+    pub stop: CancellationToken,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Core")
+    }
+}
+
+impl Core {
+    /// A new id, ordered by time.
+    #[must_use]
+    pub fn new_id(&self) -> String {
+        clock::new_id(self.rng.as_ref())
+    }
+
+    /// Commits a change and tells who follows events.
+    ///
+    /// # Errors
+    /// The database failed; nothing of the change stays.
+    pub async fn commit(&self, tx: WriteTx) -> Result<(), StoreError> {
+        tx.commit().await?;
+        self.events.send_modify(|n| *n += 1);
+        Ok(())
+    }
+
+    /// Has a node looked at again, soon: by the step that runs for it, or by a new one.
+    pub async fn wake(&self, node: &str) {
+        if self.runs.nudge(node) {
+            return;
+        }
+        if let Err(error) = self.store.wake(node, clock::now()).await {
+            tracing::warn!(node, %error, "the node could not be made due; its lease's end will find it");
+        }
+        self.runs.due.notify_one();
+    }
+
+    /// Stores one event by itself.
+    pub async fn event(&self, kind: &str, target: &str, message: &str) {
+        let event = EventRow {
+            at: clock::now(),
+            kind: kind.to_owned(),
+            target: target.to_owned(),
+            message: message.to_owned(),
+            ..EventRow::default()
+        };
+        let stored = async {
+            let mut tx = self.store.write().await?;
+            tx.add_event(&event).await?;
+            self.commit(tx).await
+        };
+        if let Err(error) = stored.await {
+            tracing::error!(kind, target, message, %error, "an event could not be stored");
+        }
+    }
+
+    /// An instant as the lease's end: long enough for a step's own database work, short enough for a crash.
+    #[must_use]
+    pub fn lease_end(&self, now: Timestamp) -> Timestamp {
+        now.plus(rackwright_lifecycle::seconds(60))
+    }
+}
+
+/// Nodes whose step runs in this process. One step a node; a wish to look again meanwhile is kept, not queued.
+#[derive(Debug, Default)]
+pub struct Runs {
+    running: Mutex<HashMap<String, Run>>,
+    /// Somebody became due.
+    pub due: Notify,
+}
+
+#[derive(Debug)]
+struct Run {
+    again: bool,
+    nudge: Arc<Notify>,
+}
+
+impl Runs {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Run>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a node's step. None when one runs already: that one will look again.
+    #[must_use]
+    pub fn begin(&self, node: &str) -> Option<Arc<Notify>> {
+        let mut running = self.lock();
+        if let Some(run) = running.get_mut(node) {
+            run.again = true;
+            return None;
+        }
+        let nudge = Arc::new(Notify::new());
+        running.insert(
+            node.to_owned(),
+            Run {
+                again: false,
+                nudge: nudge.clone(),
+            },
+        );
+        Some(nudge)
+    }
+
+    /// Tells a running step that something changed. False when none runs.
+    pub fn nudge(&self, node: &str) -> bool {
+        let mut running = self.lock();
+        let Some(run) = running.get_mut(node) else { return false };
+        run.again = true;
+        run.nudge.notify_waiters();
+        true
+    }
+
+    /// True once if something changed since the last call.
+    #[must_use]
+    pub fn take_again(&self, node: &str) -> bool {
+        self.lock()
+            .get_mut(node)
+            .is_some_and(|run| std::mem::take(&mut run.again))
+    }
+
+    /// Ends a node's step, unless something changed: then answers false and the step goes on.
+    #[must_use]
+    pub fn end(&self, node: &str) -> bool {
+        let mut running = self.lock();
+        if running.get(node).is_some_and(|run| run.again) {
+            return false;
+        }
+        running.remove(node);
+        true
+    }
+
+    /// Ends a node's step, whatever changed; the lease's end will find it.
+    pub fn abandon(&self, node: &str) {
+        self.lock().remove(node);
+    }
+}

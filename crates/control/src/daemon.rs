@@ -1,0 +1,178 @@
+//! Puts the parts together and runs them until told to stop.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use rackwright_identity::{ClientAuth, KeyFiles, Rng, ServerCertificate, SystemRng, server_config};
+use rackwright_image::ChunkStore;
+use rackwright_lifecycle::seconds;
+use rackwright_store::Store;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::agents::Agents;
+use crate::bmc::Bmcs;
+use crate::config::Config;
+use crate::core::{Core, Runs};
+use crate::housekeeping::SERVER_LIFETIME;
+use crate::uploads::{self, Uploads};
+use crate::{boot, clock, grpc, housekeeping, image_http, runner};
+
+/// The first operator's name.
+const FIRST_OPERATOR: &str = "operator";
+/// How long the first operator's token is good; the next start makes another as long as there is no member.
+const BOOTSTRAP_S: i64 = 24 * 3600;
+
+/// Why the daemon cannot start or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// A folder or file of the data folder.
+    #[error("{what}: {source}")]
+    Data {
+        /// Which.
+        what: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// An address or port.
+    #[error("{0}")]
+    Listen(String),
+}
+
+fn data(what: impl Into<String>) -> impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> DaemonError {
+    let what = what.into();
+    move |source| DaemonError::Data { what, source }
+}
+
+async fn open(config: Config, stop: CancellationToken) -> Result<Arc<Core>, DaemonError> {
+    let rng: Arc<dyn Rng> = Arc::new(SystemRng);
+    let dir = config.data_dir.clone();
+    let now = clock::now();
+    let subject = format!("Rackwright {}", config.site);
+    let keys = KeyFiles::load_or_create(&dir, &subject, clock::system_time(now), rng.clone());
+    let keys = keys.map_err(|e| data(format!("keys in {}", dir.display()))(e.into()))?;
+    let path = dir.join("rackwright.db");
+    let store = Store::open(&path)
+        .await
+        .map_err(|e| data(format!("database {}", path.display()))(e.into()))?;
+    let path = dir.join("images");
+    let chunks = ChunkStore::open(&path).map_err(|e| data(format!("image store {}", path.display()))(e.into()))?;
+    let path = dir.join("uploads");
+    let uploads = Uploads::open(path.clone()).map_err(|e| data(format!("uploads {}", path.display()))(e.into()))?;
+    Ok(Arc::new(Core {
+        store,
+        config,
+        keys,
+        rng,
+        agents: Agents::new(now),
+        bmcs: Bmcs::default(),
+        chunks,
+        uploads,
+        runs: Runs::default(),
+        boot_counters: Mutex::default(),
+        events: watch::Sender::new(0),
+        stop,
+    }))
+}
+
+/// As long as nobody has come in yet, a one-time token for the first operator is made and printed at each start.
+async fn invite_first_operator(core: &Core) -> Result<Option<String>, DaemonError> {
+    let fail = |e: Box<dyn std::error::Error + Send + Sync>| data("the first operator's token")(e);
+    let mut tx = core.store.write().await.map_err(|e| fail(e.into()))?;
+    if tx.member_count().await.map_err(|e| fail(e.into()))? > 0 {
+        return Ok(None);
+    }
+    let expires_at = clock::now().plus(seconds(BOOTSTRAP_S));
+    tx.revoke_tokens("member", FIRST_OPERATOR)
+        .await
+        .map_err(|e| fail(e.into()))?;
+    let token = grpc::new_member_token(core, &mut tx, FIRST_OPERATOR, "operator", expires_at).await;
+    let token = token.map_err(|e| fail(e.into()))?;
+    tx.commit().await.map_err(|e| fail(e.into()))?;
+    Ok(Some(token))
+}
+
+fn print_invitation(core: &Core, token: &str) {
+    let name = core.config.names.first().map_or("localhost", String::as_str);
+    println!("No operator has joined this site yet. The first one does so, once and within 24 hours, with:");
+    println!();
+    println!(
+        "  rackwright login --server https://{name}:{} \\",
+        core.config.api_listen.port()
+    );
+    println!("    --ca-sha256 {} \\", core.keys.authority.ca_sha256());
+    println!("    --token {token}");
+    println!();
+}
+
+/// Runs until `stop`.
+///
+/// # Errors
+/// Something that is needed cannot be had: named, with what to do where that is known.
+pub async fn run(config: Config, ready: Option<&Path>, stop: CancellationToken) -> Result<(), DaemonError> {
+    let core = open(config, stop.clone()).await?;
+    let names = &core.config.names;
+    let now = clock::system_time(clock::now());
+    let credential = core.keys.authority.issue_server(names, now, SERVER_LIFETIME);
+    let credential = credential.map_err(|e| data("the server's certificate")(e.into()))?;
+    let validity = credential.validity;
+    let certificate = ServerCertificate::new(credential).map_err(|e| data("the server's certificate")(e.into()))?;
+    let tls = |auth| {
+        server_config(certificate.clone(), core.keys.authority.ca_der(), auth)
+            .map_err(|e| data("TLS settings")(e.into()))
+    };
+    let api = image_http::bind(core.config.api_listen, "the API")
+        .await
+        .map_err(DaemonError::Listen)?;
+    let images = image_http::bind(core.config.store_listen, "the image store")
+        .await
+        .map_err(DaemonError::Listen)?;
+    let mut tasks = JoinSet::new();
+    if let Some(boot) = core.config.boot.clone() {
+        tasks.spawn(boot::start(core.clone(), boot).await.map_err(DaemonError::Listen)?);
+    }
+    runner::recover(&core)
+        .await
+        .map_err(|e| data("nodes left by a former run")(e.into()))?;
+    let unfinished = core
+        .store
+        .unfinished_imports()
+        .await
+        .map_err(|e| data("imports left by a former run")(e.into()))?;
+    for upload in unfinished {
+        uploads::start_import(&core, upload);
+    }
+    if let Some(token) = invite_first_operator(&core).await? {
+        print_invitation(&core, &token);
+    }
+    let api_tls = tls(ClientAuth::Optional)?;
+    let api_core = core.clone();
+    tasks.spawn(async move {
+        if let Err(error) = grpc::run(api_core.clone(), api, api_tls).await {
+            tracing::error!(%error, "the API ended");
+            api_core.stop.cancel();
+        }
+    });
+    tasks.spawn(image_http::run(core.clone(), images, tls(ClientAuth::Required)?));
+    tasks.spawn(runner::run(core.clone(), stop.clone()));
+    tasks.spawn(housekeeping::run(core.clone(), certificate.clone(), validity));
+    announce(&core, ready)?;
+    stop.cancelled().await;
+    while tasks.join_next().await.is_some() {}
+    core.bmcs.close_all().await;
+    core.store.close().await;
+    Ok(())
+}
+
+fn announce(core: &Core, ready: Option<&Path>) -> Result<(), DaemonError> {
+    println!(
+        "rackwrightd is ready: API on {}, images on {}",
+        core.config.api_listen, core.config.store_listen
+    );
+    if let Some(path) = ready {
+        std::fs::write(path, "ready\n").map_err(|e| data(format!("{}", path.display()))(e.into()))?;
+    }
+    Ok(())
+}

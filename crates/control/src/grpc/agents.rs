@@ -1,0 +1,290 @@
+//! `AgentService`: what the ramdisk's agent says and is told.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message as _;
+use rackwright_api::v1;
+use rackwright_api::v1::agent_message::Message;
+use rackwright_api::v1::agent_service_server::AgentService;
+use rackwright_api::v1::control_message::Message as Control;
+use rackwright_identity::{ClientIdentity, TokenHash};
+use rackwright_lifecycle::{Agent, EffectClass, Reading};
+use rackwright_store::{BootStageRow, StoreError};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt as _};
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::caller;
+use super::errors::ApiError;
+use crate::agents::{QUEUE, Session};
+use crate::clock;
+use crate::core::Core;
+use crate::perform;
+
+/// How long an agent's certificate is good.
+const LIFETIME: Duration = Duration::from_secs(3600);
+/// Seconds between heartbeats.
+const HEARTBEAT_S: u32 = 5;
+/// An inventory larger than this is refused.
+const INVENTORY_MAX: usize = 4 << 20;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct Agents(pub Arc<Core>);
+
+type Incoming = Streaming<v1::AgentMessage>;
+
+fn stage(mac: &str, detail: String, remote: String) -> BootStageRow {
+    BootStageRow {
+        mac: mac.to_owned(),
+        at: clock::now(),
+        stage: "agent".into(),
+        detail,
+        remote,
+    }
+}
+
+#[tonic::async_trait]
+impl AgentService for Agents {
+    type ConnectStream = Pin<Box<dyn Stream<Item = Result<v1::ControlMessage, Status>> + Send>>;
+
+    async fn register(&self, request: Request<v1::RegisterRequest>) -> Result<Response<v1::RegisterResponse>, Status> {
+        let remote = request.remote_addr().map(|a| a.ip().to_string()).unwrap_or_default();
+        let request = request.into_inner();
+        let mac = super::boot::mac(&request.mac)?;
+        let refuse = || ApiError::Unauthenticated("the boot token is not valid for this machine".into());
+        let now = clock::now();
+        let mut tx = self.0.store.write().await.map_err(ApiError::from)?;
+        let hash = TokenHash::of(&request.token).map_err(|_| refuse())?.to_hex();
+        let used = tx.use_token(&hash, "agent", now).await.map_err(ApiError::from)?;
+        let token = used.filter(|t| t.subject == mac);
+        let Some(token) = token else {
+            drop(tx);
+            let mut tx = self.0.store.write().await.map_err(ApiError::from)?;
+            let row = BootStageRow {
+                stage: "refused".into(),
+                ..stage(&mac, "an agent's token was refused".into(), remote)
+            };
+            tx.add_boot_stage(&row).await.map_err(ApiError::from)?;
+            self.0.commit(tx).await.map_err(ApiError::from)?;
+            return Err(refuse().into());
+        };
+        let node = token.body;
+        let record = tx.node(&node).await.map_err(ApiError::from)?;
+        let answer = credential(&self.0, &request.csr_pem, &node, record.node.generation)?;
+        let detail = format!(
+            "registered as {node}, version {}, boot {}",
+            request.agent_version, request.boot_id
+        );
+        tx.add_boot_stage(&stage(&mac, detail, remote))
+            .await
+            .map_err(ApiError::from)?;
+        self.0.commit(tx).await.map_err(ApiError::from)?;
+        Ok(Response::new(answer))
+    }
+
+    async fn connect(&self, request: Request<Incoming>) -> Result<Response<Self::ConnectStream>, Status> {
+        let node = caller::agent(&request)?;
+        let mut incoming = request.into_inner();
+        let first = incoming.message().await?;
+        let Some(Message::Hello(hello)) = first.and_then(|m| m.message) else {
+            return Err(ApiError::invalid("message", "the first message must be hello").into());
+        };
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let end = CancellationToken::new();
+        let number = welcome(&self.0, &node, &hello, sender.clone(), end.clone())
+            .await
+            .map_err(ApiError::from)?;
+        let core = self.0.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = listen(&core, &node, number, incoming) => {}
+                () = renew(&core, &node, &hello.csr_pem, &sender) => {}
+                () = end.cancelled() => {}
+                () = core.stop.cancelled() => {}
+            }
+            farewell(&core, &node, number).await;
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver).map(Ok))))
+    }
+}
+
+fn credential(core: &Core, csr_pem: &str, node: &str, generation: u64) -> Result<v1::RegisterResponse, ApiError> {
+    let internal = |e: &dyn std::fmt::Display| ApiError::invalid("csr_pem", e.to_string());
+    let identity = ClientIdentity::agent(node, generation).map_err(|e| internal(&e))?;
+    let now = clock::system_time(clock::now());
+    let issued = core
+        .keys
+        .authority
+        .issue_client(csr_pem, &identity, now, LIFETIME)
+        .map_err(|e| internal(&e))?;
+    Ok(v1::RegisterResponse {
+        certificate_pem: issued.certificate_pem,
+        expire_time: Some(issued.validity.not_after.into()),
+        node: format!("nodes/{node}"),
+        claim_generation: generation,
+        heartbeat_s: HEARTBEAT_S,
+    })
+}
+
+/// Takes an agent up: remembers that it is there and compares its ledger with what is open.
+async fn welcome(
+    core: &Core,
+    node: &str,
+    hello: &v1::Hello,
+    sender: mpsc::Sender<v1::ControlMessage>,
+    end: CancellationToken,
+) -> Result<u64, StoreError> {
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    let record = tx.node(node).await?;
+    let booted_at = match &record.readings.agent {
+        Reading::Known {
+            value: Agent::Present { boot_id, booted_at },
+            ..
+        } if *boot_id == hello.boot_id => *booted_at,
+        _ => now,
+    };
+    let mut readings = record.readings.clone();
+    let value = Agent::Present {
+        boot_id: hello.boot_id.clone(),
+        booted_at,
+    };
+    readings.agent = Reading::Known { value, at: now };
+    tx.save_readings(node, &readings).await?;
+    tx.save_address(node, &hello.address).await?;
+    let detail = format!("connected {:.1} s after its kernel started", hello.ready_uptime_s);
+    if let Ok(mac) = super::boot::mac(&hello.mac) {
+        tx.add_boot_stage(&stage(&mac, detail, hello.address.clone())).await?;
+    }
+    let open = tx.open_effect(node).await?;
+    core.commit(tx).await?;
+    let boot_id = hello.boot_id.clone();
+    let session = Session {
+        number: 0,
+        boot_id,
+        booted_at,
+        heard_at: now,
+        sender,
+        end,
+    };
+    let number = core.agents.connected(node, session);
+    tracing::info!(node, boot_id = %hello.boot_id, ready_s = hello.ready_uptime_s, "agent connected");
+    for job in &hello.jobs {
+        perform::job_ended(core, node, job).await?;
+    }
+    let unknown_to_agent = open
+        .filter(|o| o.attempt.effect.class() == EffectClass::Once)
+        .filter(|o| {
+            o.attempt.boot_id.as_deref() == Some(hello.boot_id.as_str())
+                && hello.jobs.iter().all(|j| j.operation != o.id)
+        });
+    if let Some(open) = unknown_to_agent {
+        // Written down, but the agent never heard of it: the same operation id again.
+        perform::send_job(core, node, &open).await;
+    }
+    core.wake(node).await;
+    Ok(number)
+}
+
+/// Gives the agent new certificates well before its present one ends. Ends only when the agent cannot be told.
+async fn renew(core: &Core, node: &str, csr_pem: &str, sender: &mpsc::Sender<v1::ControlMessage>) {
+    loop {
+        tokio::time::sleep(LIFETIME * 2 / 3).await;
+        let generation = match core.store.node(node).await {
+            Ok(record) => record.node.generation,
+            Err(error) => {
+                tracing::warn!(node, %error, "the agent's certificate could not be renewed");
+                continue;
+            }
+        };
+        match credential(core, csr_pem, node, generation) {
+            Ok(renewed) => {
+                let message = v1::ControlMessage {
+                    message: Some(Control::Renewed(renewed)),
+                };
+                if sender.send(message).await.is_err() {
+                    return;
+                }
+            }
+            Err(error) => tracing::warn!(node, %error, "the agent's certificate could not be renewed"),
+        }
+    }
+}
+
+/// Hears an agent until its stream breaks or it is silent for too long.
+async fn listen(core: &Core, node: &str, number: u64, mut incoming: Incoming) {
+    let silence = Duration::from_secs(u64::from(HEARTBEAT_S) * 3);
+    loop {
+        let message = match tokio::time::timeout(silence, incoming.message()).await {
+            Err(_) => {
+                tracing::warn!(node, "the agent was silent for {} s", silence.as_secs());
+                return;
+            }
+            Ok(Err(status)) => {
+                tracing::info!(node, %status, "the agent's stream broke");
+                return;
+            }
+            Ok(Ok(None)) => return,
+            Ok(Ok(Some(message))) => message,
+        };
+        core.agents.heard(node, number, clock::now());
+        if let Err(error) = heard(core, node, message).await {
+            tracing::error!(node, %error, "an agent's message could not be stored");
+            return;
+        }
+    }
+}
+
+async fn heard(core: &Core, node: &str, message: v1::AgentMessage) -> Result<(), StoreError> {
+    match message.message {
+        Some(Message::Inventory(inventory)) => {
+            let bytes = inventory.encode_to_vec();
+            if bytes.len() > INVENTORY_MAX {
+                tracing::warn!(node, bytes = bytes.len(), "an inventory is too large and was dropped");
+                return Ok(());
+            }
+            let now = clock::now();
+            let mut tx = core.store.write().await?;
+            let mut readings = tx.node(node).await?.readings;
+            readings.inventory = Reading::Known { value: (), at: now };
+            tx.save_readings(node, &readings).await?;
+            tx.save_inventory(node, &bytes).await?;
+            core.commit(tx).await?;
+            core.wake(node).await;
+        }
+        Some(Message::Job(report)) => perform::job_ended(core, node, &report).await?,
+        Some(Message::Heartbeat(_) | Message::Hello(_)) | None => {}
+    }
+    Ok(())
+}
+
+async fn farewell(core: &Core, node: &str, number: u64) {
+    if !core.agents.disconnected(node, number) {
+        return;
+    }
+    tracing::info!(node, "agent gone");
+    let stored = async {
+        let mut tx = core.store.write().await?;
+        let mut readings = tx.node(node).await?.readings;
+        if matches!(
+            readings.agent,
+            Reading::Known {
+                value: Agent::Present { .. },
+                ..
+            }
+        ) {
+            readings.agent = Reading::Unknown { since: clock::now() };
+            tx.save_readings(node, &readings).await?;
+        }
+        core.commit(tx).await
+    };
+    if let Err(error) = stored.await {
+        tracing::warn!(node, %error, "that the agent is gone could not be stored");
+    }
+    core.wake(node).await;
+}

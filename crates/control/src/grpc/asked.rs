@@ -1,0 +1,197 @@
+//! The common shape of a mutating call: replay, read, check, change, write down, answer.
+
+use prost::Message;
+use rackwright_api::v1::{Mutation, Operation};
+use rackwright_lifecycle::{Timestamp, minutes};
+use rackwright_store::{DeploymentKeys, EventRow, NodeRecord, OperationRow, RequestKey, WriteTx};
+
+use super::caller::Caller;
+use super::convert;
+use super::errors::ApiError;
+use crate::clock;
+use crate::core::Core;
+
+/// One mutating call.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    core: &'a Core,
+    caller: &'a Caller,
+    key: RequestKey,
+    resource_version: String,
+    now: Timestamp,
+}
+
+/// What a call changes beside the node itself.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// Keys of a new deployment: generation, deployment, keys.
+    pub keys: Option<(u64, u32, DeploymentKeys)>,
+}
+
+impl<'a> Asked<'a> {
+    /// Checks the envelope. `request` is digested: the same key with another request is refused.
+    ///
+    /// # Errors
+    /// No idempotency key, or one that is none.
+    pub fn new(
+        core: &'a Core,
+        caller: &'a Caller,
+        method: &str,
+        mutation: Option<&Mutation>,
+        request: &impl Message,
+    ) -> Result<Self, ApiError> {
+        let mutation = mutation.cloned().unwrap_or_default();
+        let key = mutation.idempotency_key;
+        if key.is_empty() || key.len() > 128 || !key.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+            let fault = "1 to 128 printable ASCII characters are needed, fresh for every new request";
+            return Err(ApiError::invalid("mutation.idempotency_key", fault));
+        }
+        let digest = blake3::hash(&request.encode_to_vec()).to_hex().to_string();
+        Ok(Self {
+            core,
+            caller,
+            key: RequestKey {
+                actor: caller.name.clone(),
+                key,
+                method: method.to_owned(),
+                digest,
+            },
+            resource_version: mutation.resource_version,
+            now: clock::now(),
+        })
+    }
+
+    /// When the call came.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Begins the change. The former answer, if the same request was made before.
+    ///
+    /// # Errors
+    /// The key was used for another request.
+    pub async fn begin<R: Message + Default>(&self) -> Result<Result<WriteTx, R>, ApiError> {
+        let mut tx = self.core.store.write().await?;
+        match tx.replay(&self.key).await? {
+            Some(bytes) => {
+                let response = R::decode(bytes.as_slice())
+                    .map_err(|e| ApiError::Internal(format!("a kept answer cannot be read: {e}")))?;
+                Ok(Err(response))
+            }
+            None => Ok(Ok(tx)),
+        }
+    }
+
+    /// Keeps the answer and makes the change stay.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn end<R: Message>(&self, mut tx: WriteTx, response: R) -> Result<R, ApiError> {
+        tx.remember(&self.key, &response.encode_to_vec(), self.now).await?;
+        self.core.commit(tx).await?;
+        Ok(response)
+    }
+
+    /// Refuses when the caller named a version that is not the present one.
+    ///
+    /// # Errors
+    /// `Stale`.
+    pub fn check_version(&self, subject: &str, version: i64) -> Result<(), ApiError> {
+        if self.resource_version.is_empty() || self.resource_version == version.to_string() {
+            return Ok(());
+        }
+        Err(ApiError::Stale {
+            subject: subject.to_owned(),
+            found: version.to_string(),
+            given: self.resource_version.clone(),
+        })
+    }
+
+    /// A new operation row of this call.
+    #[must_use]
+    pub fn new_operation(&self, kind: &str, target: &str, deadline_min: i64) -> OperationRow {
+        OperationRow {
+            id: self.core.new_id(),
+            version: 1,
+            kind: kind.to_owned(),
+            target: target.to_owned(),
+            requested_by: self.caller.name.clone(),
+            created_at: self.now,
+            deadline: self.now.plus(minutes(deadline_min)),
+            ..OperationRow::default()
+        }
+    }
+
+    /// Who did what: an event of its own for what has no edge.
+    #[must_use]
+    pub fn event(&self, kind: &str, target: &str, message: String) -> EventRow {
+        EventRow {
+            at: self.now,
+            kind: kind.to_owned(),
+            target: target.to_owned(),
+            message,
+            attributes: [("by".to_owned(), self.caller.name.clone())].into(),
+            ..EventRow::default()
+        }
+    }
+
+    /// Changes what is wanted of a node and answers with the operation that follows it.
+    ///
+    /// # Errors
+    /// As the change, or somebody was faster.
+    pub async fn node_operation(
+        &self,
+        id: &str,
+        kind: &str,
+        change: impl FnOnce(&mut NodeRecord) -> Result<Beside, ApiError>,
+    ) -> Result<Operation, ApiError> {
+        let mut tx = match self.begin().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(former),
+        };
+        let mut record = tx.node(id).await?;
+        self.check_version(&format!("nodes/{id}"), record.version)?;
+        let beside = change(&mut record)?;
+        tx.save_node(&mut record, self.now).await?;
+        if let Some((generation, deployment, keys)) = beside.keys {
+            tx.put_deployment_keys(id, generation, deployment, &keys).await?;
+        }
+        // Generous: every state has a deadline of its own that ends it sooner.
+        let operation = self.new_operation(kind, &format!("nodes/{id}"), 7 * 24 * 60);
+        tx.insert_operation(&operation).await?;
+        let message = format!("{} asked for {kind} of {id}", self.caller.name);
+        tx.add_event(&self.event("requested", &operation.target, message))
+            .await?;
+        let response = self.end(tx, convert::operation(&operation, None)).await?;
+        self.core.wake(id).await;
+        Ok(response)
+    }
+
+    /// Changes what is wanted of a node and answers with the node.
+    ///
+    /// # Errors
+    /// As the change, or somebody was faster.
+    pub async fn node_change(
+        &self,
+        id: &str,
+        kind: &str,
+        change: impl FnOnce(&mut NodeRecord) -> Result<(), ApiError>,
+    ) -> Result<rackwright_api::v1::Node, ApiError> {
+        let mut tx = match self.begin().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(former),
+        };
+        let mut record = tx.node(id).await?;
+        self.check_version(&format!("nodes/{id}"), record.version)?;
+        change(&mut record)?;
+        tx.save_node(&mut record, self.now).await?;
+        let message = format!("{} asked for {kind} of {id}", self.caller.name);
+        tx.add_event(&self.event("requested", &format!("nodes/{id}"), message))
+            .await?;
+        let node = convert::node(self.core, &record, None, self.now);
+        let response = self.end(tx, node).await?;
+        self.core.wake(id).await;
+        Ok(response)
+    }
+}

@@ -1,0 +1,82 @@
+//! Who calls, and what they may do.
+
+use std::sync::Arc;
+
+use rackwright_api::v1::Role;
+use rackwright_identity::{ClientKind, identify};
+use tonic::Request;
+use tonic::transport::CertificateDer;
+
+use super::errors::ApiError;
+use crate::core::Core;
+
+/// A member, authenticated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Name.
+    pub name: String,
+    /// Role.
+    pub role: Role,
+}
+
+fn peer<T>(request: &Request<T>) -> Result<rackwright_identity::ClientIdentity, ApiError> {
+    let certificates: Option<Arc<Vec<CertificateDer<'static>>>> = request.peer_certs();
+    let leaf = certificates.as_ref().and_then(|c| c.first()).ok_or_else(|| {
+        ApiError::Unauthenticated("this call needs a client certificate, and the connection has none".into())
+    })?;
+    identify(leaf).map_err(|e| ApiError::Unauthenticated(e.to_string()))
+}
+
+/// The member who calls. Their role is read now: a role that was taken away ends at once.
+///
+/// # Errors
+/// No certificate, one of an agent, or of a member who is none any more.
+pub async fn member<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+    let identity = peer(request)?;
+    if identity.kind != ClientKind::Member {
+        return Err(ApiError::Forbidden(
+            "an agent's certificate does not open this call".into(),
+        ));
+    }
+    let role = match core.store.role(&identity.common_name).await?.as_deref() {
+        Some("operator") => Role::Operator,
+        Some("viewer") => Role::Viewer,
+        _ => {
+            return Err(ApiError::Unauthenticated(format!(
+                "{:?} is not a member of this site",
+                identity.common_name
+            )));
+        }
+    };
+    Ok(Caller {
+        name: identity.common_name,
+        role,
+    })
+}
+
+/// Like `member`, and an operator.
+///
+/// # Errors
+/// As `member`, or another role.
+pub async fn operator<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+    let caller = member(core, request).await?;
+    if caller.role != Role::Operator {
+        return Err(ApiError::Forbidden(format!(
+            "{:?} is a viewer; this call needs the role operator",
+            caller.name
+        )));
+    }
+    Ok(caller)
+}
+
+/// The node whose agent calls.
+///
+/// # Errors
+/// No certificate, or one of a member.
+pub fn agent<T>(request: &Request<T>) -> Result<String, ApiError> {
+    let identity = peer(request)?;
+    match identity.kind {
+        ClientKind::Agent { .. } => Ok(identity.common_name),
+        ClientKind::Member => Err(ApiError::Forbidden("only an agent may call this".into())),
+    }
+}

@@ -1,0 +1,155 @@
+//! One place that turns failures into gRPC codes with details: a code, the field or device, and a hint.
+
+use rackwright_store::StoreError;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+/// The domain that error reasons belong to.
+const DOMAIN: &str = "rackwright";
+
+/// A call's failure.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// Fields of the request are wrong.
+    #[error("{}", .0.iter().map(|(field, fault)| format!("{field}: {fault}")).collect::<Vec<_>>().join("; "))]
+    Invalid(Vec<(String, String)>),
+    /// The request is right, but not now.
+    #[error("{message}")]
+    Precondition {
+        /// Resource it is about.
+        subject: String,
+        /// What is in the way.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
+    /// The resource was changed since the caller read it.
+    #[error("{subject} has version {found} by now, not {given}; read it again")]
+    Stale {
+        /// Resource.
+        subject: String,
+        /// Version there.
+        found: String,
+        /// Version the caller named.
+        given: String,
+    },
+    /// Nobody, or nobody we know.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// Somebody who may not.
+    #[error("{0}")]
+    Forbidden(String),
+    /// No such thing.
+    #[error("{kind} {name:?} does not exist")]
+    NotFound {
+        /// Kind.
+        kind: &'static str,
+        /// Name.
+        name: String,
+    },
+    /// Older than what is kept.
+    #[error("{0}")]
+    OutOfRange(String),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Something of ours.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl ApiError {
+    /// One wrong field.
+    pub fn invalid(field: impl Into<String>, fault: impl Into<String>) -> Self {
+        Self::Invalid(vec![(field.into(), fault.into())])
+    }
+
+    /// Not now.
+    pub fn precondition(subject: impl Into<String>, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Precondition {
+            subject: subject.into(),
+            message: message.into(),
+            hint: hint.into(),
+        }
+    }
+}
+
+impl From<ApiError> for Status {
+    fn from(error: ApiError) -> Self {
+        let message = error.to_string();
+        let (code, details) = match &error {
+            ApiError::Invalid(faults) => {
+                let mut details = ErrorDetails::new();
+                for (field, fault) in faults {
+                    details.add_bad_request_violation(field, fault);
+                }
+                (Code::InvalidArgument, details)
+            }
+            ApiError::Precondition { subject, message, hint } => {
+                let mut details = ErrorDetails::with_precondition_failure_violation("STATE", subject, message);
+                hinted(&mut details, hint);
+                (Code::FailedPrecondition, details)
+            }
+            ApiError::Stale { subject, .. } => (Code::Aborted, reason("STALE_RESOURCE_VERSION", subject, "")),
+            ApiError::Unauthenticated(_) => (
+                Code::Unauthenticated,
+                reason("NO_CREDENTIAL", "", "`rackwright login` obtains a client certificate"),
+            ),
+            ApiError::Forbidden(_) => (
+                Code::PermissionDenied,
+                reason("ROLE", "", "an operator can give you another role with a new token"),
+            ),
+            ApiError::NotFound { kind, name } => (
+                Code::NotFound,
+                ErrorDetails::with_resource_info(*kind, name, "", "does not exist"),
+            ),
+            ApiError::OutOfRange(_) => (Code::OutOfRange, reason("OUT_OF_RANGE", "", "start from position 0")),
+            ApiError::Store(store) => store_details(store),
+            ApiError::Internal(_) => (Code::Internal, reason("BUG", "", "")),
+        };
+        if matches!(code, Code::Internal | Code::Unavailable) {
+            tracing::error!(error = %message, source = ?std::error::Error::source(&error), "a call failed");
+        }
+        Status::with_error_details(code, message, details)
+    }
+}
+
+fn store_details(error: &StoreError) -> (Code, ErrorDetails) {
+    match error {
+        StoreError::NotFound { kind, id } => (
+            Code::NotFound,
+            ErrorDetails::with_resource_info(*kind, id, "", "does not exist"),
+        ),
+        StoreError::Exists { kind, id } => (
+            Code::AlreadyExists,
+            ErrorDetails::with_resource_info(*kind, id, "", "exists already"),
+        ),
+        StoreError::Conflict { id, .. } => (
+            Code::Aborted,
+            reason("CHANGED_MEANWHILE", id, "the same again may work"),
+        ),
+        StoreError::KeyReused { key, .. } => (
+            Code::AlreadyExists,
+            reason("IDEMPOTENCY_KEY_REUSED", key, "use a fresh key for a new request"),
+        ),
+        StoreError::MacTaken { mac, node } => {
+            let hint = format!("`rackwright node get {node}` shows the other node");
+            (Code::AlreadyExists, reason("MAC_TAKEN", mac, &hint))
+        }
+        StoreError::NewerSchema { .. } | StoreError::Corrupt { .. } => (Code::Internal, reason("STORE", "", "")),
+        StoreError::Database(_) => (Code::Unavailable, reason("STORE", "", "the same again may work")),
+    }
+}
+
+fn reason(reason: &str, subject: &str, hint: &str) -> ErrorDetails {
+    let metadata = [("subject".to_owned(), subject.to_owned())];
+    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
+    hinted(&mut details, hint);
+    details
+}
+
+fn hinted(details: &mut ErrorDetails, hint: &str) {
+    if !hint.is_empty() {
+        details.set_localized_message("en", hint);
+    }
+}

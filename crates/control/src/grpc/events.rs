@@ -1,0 +1,53 @@
+//! `EventService`.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use rackwright_api::v1;
+use rackwright_api::v1::event_service_server::EventService;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use super::errors::ApiError;
+use super::{caller, watch};
+use crate::core::Core;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct Events(pub Arc<Core>);
+
+#[tonic::async_trait]
+impl EventService for Events {
+    type StreamEventsStream = Pin<Box<dyn Stream<Item = Result<v1::Event, Status>> + Send>>;
+
+    async fn stream_events(
+        &self,
+        request: Request<v1::StreamEventsRequest>,
+    ) -> Result<Response<Self::StreamEventsStream>, Status> {
+        caller::member(&self.0, &request).await?;
+        let request = request.into_inner();
+        let (oldest, newest) = self.0.store.event_range().await.map_err(ApiError::from)?;
+        let after = if request.only_new {
+            newest
+        } else {
+            i64::try_from(request.after_position).map_err(|_| ApiError::invalid("after_position", "is too large"))?
+        };
+        if after > 0 && after + 1 < oldest {
+            let message = format!(
+                "events up to {} were dropped by now; position {after} is gone",
+                oldest - 1
+            );
+            return Err(ApiError::OutOfRange(message).into());
+        }
+        if after > newest {
+            return Err(
+                ApiError::OutOfRange(format!("position {after} has not happened; the newest is {newest}")).into(),
+            );
+        }
+        Ok(Response::new(Box::pin(watch::events(
+            self.0.clone(),
+            after,
+            request.target,
+        ))))
+    }
+}

@@ -1,0 +1,178 @@
+//! `rackwright node explain`: everything needed to know why a node is where it is.
+
+use rackwright_api::v1;
+use rackwright_lifecycle::{Agent, Bmc, BootTarget, Reading, State, Timestamp};
+use rackwright_store::NodeRecord;
+
+use super::convert;
+use super::errors::ApiError;
+use crate::clock;
+use crate::core::Core;
+use crate::runner::gather;
+
+/// Edges shown.
+const HISTORY: i64 = 20;
+/// Tries shown.
+const ATTEMPTS: usize = 20;
+
+/// Explains a node.
+///
+/// # Errors
+/// There is no such node.
+pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError> {
+    let now = clock::now();
+    let record = core.store.node(id).await?;
+    let (facts, rows) = gather(core, &record, now).await?;
+    let history = core.store.history(id, HISTORY).await?;
+    let open = rows.iter().find(|r| r.attempt.ended_at.is_none());
+    let progress = open.and_then(|r| core.agents.progress(&r.id));
+    Ok(v1::Explanation {
+        summary: summary(&record, progress.as_ref(), now),
+        hints: hints(&record),
+        history: history.iter().map(convert::transition).collect(),
+        attempts: rows.iter().rev().take(ATTEMPTS).map(convert::attempt).collect(),
+        facts: fact_lines(&record, &facts.agent),
+        node: Some(convert::node(core, &record, None, now)),
+    })
+}
+
+fn words(us: i64) -> String {
+    let s = us / 1_000_000;
+    match s {
+        ..0 => "no time".into(),
+        0..120 => format!("{s} s"),
+        120..7200 => format!("{} min", s / 60),
+        7200..172_800 => format!("{} h", s / 3600),
+        _ => format!("{} days", s / 86400),
+    }
+}
+
+fn summary(record: &NodeRecord, progress: Option<&v1::JobProgress>, now: Timestamp) -> String {
+    let mut text = format!(
+        "{} has been {} for {}",
+        record.id,
+        record.node.state,
+        words(now.since(record.node.since))
+    );
+    if record.wait_until > now && record.wait_why != "nothing" {
+        text.push_str(&format!(", waiting for {}", record.wait_why));
+        text.push_str(&format!(
+            ", for another {} at most",
+            words(record.wait_until.since(now))
+        ));
+    }
+    if let Some(p) = progress.filter(|p| p.logical_bytes_total > 0) {
+        let percent = p.logical_bytes.saturating_mul(100) / p.logical_bytes_total;
+        text.push_str(&format!(
+            "; {} is {percent} % done at {} MB/s",
+            p.step,
+            p.bytes_per_second / 1_000_000
+        ));
+    }
+    if !record.reason.is_empty() {
+        text.push_str(&format!(". Reason: {}", record.reason));
+    }
+    text
+}
+
+fn hints(record: &NodeRecord) -> Vec<String> {
+    let id = &record.id;
+    let claimed = record.node.claim.is_some();
+    let untouched = record.node.evidence.is_untouched();
+    let list: &[(&str, &str)] = match record.node.state {
+        State::Discovered => &[
+            (
+                "get",
+                "check the BMC's address; `node update` or `apply -f` changes it and the password",
+            ),
+            ("quarantine", "gives up on it"),
+        ],
+        State::Inspecting | State::Imaging | State::Reclaiming => &[
+            ("watch", "shows progress"),
+            ("quarantine", "stops the work and distrusts the node"),
+        ],
+        State::Allocated | State::Rebooting | State::Validating => {
+            &[("watch", "shows progress"), ("release", "gives the node back")]
+        }
+        State::Available => &[("deploy", "--image IMAGE puts an image on it")],
+        State::Active => &[
+            ("reimage", "--image IMAGE writes another image"),
+            ("release", "erases it and frees it"),
+        ],
+        State::Failed if claimed => &[
+            ("retry", "writes the image again"),
+            ("release", "erases it and frees it"),
+            ("reports", "shows the checks"),
+        ],
+        State::Failed if untouched => &[("retry", "inspects it again"), ("readmit", "erases it first")],
+        State::Failed | State::Quarantined => &[("readmit", "erases it and lets it back in")],
+        State::Maintenance => &[("resume", "puts it back into service"), ("readmit", "erases it first")],
+    };
+    let mut hints: Vec<_> = list
+        .iter()
+        .map(|(verb, what)| format!("rackwright node {verb} {id}: {what}"))
+        .collect();
+    if let Some(mac) = record.identity.macs.first()
+        && record.wait_why.contains("boot")
+    {
+        hints.push(format!("rackwright boot trace {mac}: how far its network boot got"));
+    }
+    hints
+}
+
+fn line<T>(name: &str, reading: &Reading<T>, show: impl Fn(&T) -> String) -> v1::FactLine {
+    let (value, at) = match reading {
+        Reading::Never => ("never read".to_owned(), Timestamp::default()),
+        Reading::Unknown { since } => ("unknown since then".to_owned(), *since),
+        Reading::Known { value, at } => (show(value), *at),
+    };
+    v1::FactLine {
+        name: name.to_owned(),
+        value,
+        time: convert::time(at),
+    }
+}
+
+fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> {
+    let readings = &record.readings;
+    let plain = |name: &str, value: String, at: Option<Timestamp>| v1::FactLine {
+        name: name.to_owned(),
+        value,
+        time: at.and_then(convert::time),
+    };
+    let evidence = &record.node.evidence;
+    vec![
+        line("bmc", &readings.bmc, |b| match b {
+            Bmc::Identified => "answers".to_owned(),
+            Bmc::Unreachable(why) => why.clone(),
+        }),
+        v1::FactLine {
+            value: convert::power(&readings.power).into(),
+            ..line("power", &readings.power, |_| String::new())
+        },
+        line("boot target", &readings.boot_target, |t| match t {
+            BootTarget::Network => "network, once".to_owned(),
+            BootTarget::Disk => "its own order, disk first".to_owned(),
+        }),
+        line("agent", agent, |a| match a {
+            Agent::Present { boot_id, .. } => format!("connected, boot {boot_id}"),
+            Agent::Absent => "not connected".to_owned(),
+        }),
+        line("inventory", &readings.inventory, |()| "reported".to_owned()),
+        plain(
+            "image on disk",
+            evidence.image_digest.clone().unwrap_or_else(|| "none".into()),
+            evidence.written_at,
+        ),
+        plain(
+            "data",
+            if evidence.is_untouched() {
+                "nothing of ours, or erased and proven so"
+            } else {
+                "written, not erased"
+            }
+            .into(),
+            evidence.erased_at.or(evidence.clean_at),
+        ),
+    ]
+}

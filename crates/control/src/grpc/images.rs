@@ -1,0 +1,328 @@
+//! `ImageService`.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rackwright_api::v1;
+use rackwright_api::v1::image_service_server::ImageService;
+use rackwright_image::ImageDigest;
+use rackwright_store::{UploadBody, UploadRow, WriteTx};
+use tokio::fs::OpenOptions;
+use tokio::io::AsyncWriteExt as _;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::asked::Asked;
+use super::errors::ApiError;
+use super::{caller, convert, names};
+use crate::core::Core;
+use crate::uploads;
+
+/// The largest file taken.
+const SIZE_MAX: u64 = 4 << 40;
+/// The largest piece of one message.
+const PIECE_MAX: usize = 1 << 20;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct Images(pub Arc<Core>);
+
+impl Images {
+    fn upload(&self, row: &UploadRow) -> v1::Upload {
+        v1::Upload {
+            name: format!("uploads/{}", row.id),
+            received_bytes: self.0.uploads.received(&row.id),
+            size_bytes: row.body.size_bytes,
+        }
+    }
+
+    async fn own_upload(&self, name: &str, caller: &str) -> Result<UploadRow, ApiError> {
+        let id = names::id_of("name", name, "uploads")?;
+        let row = self.0.store.upload(id).await?;
+        if row.owner != caller {
+            return Err(ApiError::Forbidden(format!("{name} is another member's upload")));
+        }
+        Ok(row)
+    }
+}
+
+fn announced(request: &v1::StartUploadRequest) -> Result<UploadBody, ApiError> {
+    names::check_id("image_id", &request.image_id)?;
+    let mut faults = Vec::new();
+    let sha256 = request.sha256.to_ascii_lowercase();
+    if sha256.len() != 64 || !sha256.bytes().all(|b| b.is_ascii_hexdigit()) {
+        faults.push((
+            "sha256".to_owned(),
+            "64 hex digits: the file's SHA-256 is checked before it is taken in".into(),
+        ));
+    }
+    if request.size_bytes == 0 || request.size_bytes > SIZE_MAX {
+        faults.push(("size_bytes".to_owned(), format!("1 to {SIZE_MAX}")));
+    }
+    if request.minisign_signature.len() > 64 << 10 {
+        faults.push(("minisign_signature".to_owned(), "larger than any signature".into()));
+    }
+    let format = match request.format() {
+        v1::ImageFormat::Unspecified => "",
+        v1::ImageFormat::Raw => "raw",
+        v1::ImageFormat::Zstd => "zstd",
+        v1::ImageFormat::Gzip => "gzip",
+        v1::ImageFormat::Xz => "xz",
+        v1::ImageFormat::Qcow2 => "qcow2",
+    };
+    if !faults.is_empty() {
+        return Err(ApiError::Invalid(faults));
+    }
+    let signature = request.minisign_signature.clone();
+    Ok(UploadBody {
+        size_bytes: request.size_bytes,
+        sha256,
+        format: format.into(),
+        signature,
+    })
+}
+
+/// Appends what arrives. What was written stays when the stream breaks.
+async fn append(
+    core: &Core,
+    row: &UploadRow,
+    first: v1::WriteUploadRequest,
+    stream: &mut Streaming<v1::WriteUploadRequest>,
+) -> Result<(), ApiError> {
+    let internal = |e: std::io::Error| ApiError::Internal(format!("the upload's file cannot be written: {e}"));
+    let Some(_writing) = core.uploads.begin_writing(&row.id) else {
+        let name = format!("uploads/{}", row.id);
+        return Err(ApiError::precondition(
+            name,
+            "somebody else is writing to it",
+            "wait for the other to end",
+        ));
+    };
+    let mut received = core.uploads.received(&row.id);
+    if first.offset != received {
+        let fault = format!(
+            "{} does not continue what has arrived; go on at {received}",
+            first.offset
+        );
+        return Err(ApiError::invalid("offset", fault));
+    }
+    let path = core.uploads.path(&row.id);
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .await
+        .map_err(internal)?;
+    let mut piece = first.data;
+    loop {
+        if piece.len() > PIECE_MAX {
+            return Err(ApiError::invalid(
+                "data",
+                format!("a piece is at most {PIECE_MAX} bytes"),
+            ));
+        }
+        received += piece.len() as u64;
+        if received > row.body.size_bytes {
+            let fault = format!("more than the {} bytes that were announced", row.body.size_bytes);
+            return Err(ApiError::invalid("data", fault));
+        }
+        file.write_all(&piece).await.map_err(internal)?;
+        match stream.message().await {
+            Ok(Some(message)) => piece = message.data,
+            Ok(None) => break,
+            Err(status) => {
+                file.flush().await.map_err(internal)?;
+                tracing::info!(upload = row.id, received, %status, "an upload broke off; it can be resumed");
+                break;
+            }
+        }
+    }
+    file.flush().await.map_err(internal)?;
+    file.sync_data().await.map_err(internal)
+}
+
+/// Removes chunks that no image refers to any more, after the change that made them so.
+async fn collect(core: &Arc<Core>, mut tx: WriteTx) -> Result<(), ApiError> {
+    let kept = tx.image_digests().await?;
+    drop(tx);
+    let core = core.clone();
+    let kept: HashSet<ImageDigest> = kept.iter().filter_map(|d| d.parse().ok()).collect();
+    let report = tokio::task::spawn_blocking(move || core.chunks.gc(&kept)).await;
+    match report {
+        Ok(Ok(report)) => tracing::info!(?report, "chunks collected"),
+        Ok(Err(error)) => tracing::warn!(%error, "chunks were not collected; the next deletion tries again"),
+        Err(error) => tracing::error!(%error, "the collection of chunks ended in the middle"),
+    }
+    Ok(())
+}
+
+#[tonic::async_trait]
+impl ImageService for Images {
+    async fn start_upload(&self, request: Request<v1::StartUploadRequest>) -> Result<Response<v1::Upload>, Status> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "StartUpload", request.mutation.as_ref(), &request)?;
+        let body = announced(&request)?;
+        let key = request.mutation.clone().unwrap_or_default().idempotency_key;
+        let mut tx = self.0.store.write().await.map_err(ApiError::from)?;
+        if let Some(row) = tx.upload_of_key(&caller.name, &key).await.map_err(ApiError::from)? {
+            if row.body != body || row.image_id != request.image_id {
+                let method = "StartUpload".to_owned();
+                return Err(ApiError::from(rackwright_store::StoreError::KeyReused { key, method }).into());
+            }
+            return Ok(Response::new(self.upload(&row)));
+        }
+        let row = UploadRow {
+            id: self.0.new_id(),
+            image_id: request.image_id,
+            owner: caller.name.clone(),
+            key,
+            body,
+            operation: None,
+            created_at: asked.now(),
+        };
+        tx.insert_upload(&row).await.map_err(ApiError::from)?;
+        self.0.commit(tx).await.map_err(ApiError::from)?;
+        Ok(Response::new(self.upload(&row)))
+    }
+
+    async fn get_upload(&self, request: Request<v1::GetUploadRequest>) -> Result<Response<v1::Upload>, Status> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let row = self.own_upload(&request.get_ref().name, &caller.name).await?;
+        Ok(Response::new(self.upload(&row)))
+    }
+
+    async fn write_upload(
+        &self,
+        request: Request<Streaming<v1::WriteUploadRequest>>,
+    ) -> Result<Response<v1::Upload>, Status> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let mut stream = request.into_inner();
+        let first = stream
+            .message()
+            .await?
+            .ok_or_else(|| ApiError::invalid("name", "the stream is empty"))?;
+        let row = self.own_upload(&first.name, &caller.name).await?;
+        if row.operation.is_some() {
+            let hint = "its import has begun; start a new upload for another file";
+            return Err(ApiError::precondition(&first.name, "the upload is finished", hint).into());
+        }
+        append(&self.0, &row, first, &mut stream).await?;
+        Ok(Response::new(self.upload(&row)))
+    }
+
+    async fn finish_upload(
+        &self,
+        request: Request<v1::FinishUploadRequest>,
+    ) -> Result<Response<v1::Operation>, Status> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "FinishUpload", request.mutation.as_ref(), &request)?;
+        let mut tx = match asked.begin().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
+        let mut row = self.own_upload(&request.name, &caller.name).await?;
+        let received = self.0.uploads.received(&row.id);
+        if received != row.body.size_bytes {
+            let message = format!("{received} of {} bytes have arrived", row.body.size_bytes);
+            return Err(ApiError::precondition(&request.name, message, "go on with WriteUpload").into());
+        }
+        if row.operation.is_some() {
+            let hint = "`rackwright operation list` shows it";
+            return Err(ApiError::precondition(&request.name, "its import was begun before", hint).into());
+        }
+        let operation = asked.new_operation("import-image", &format!("images/{}", row.image_id), 24 * 60);
+        tx.insert_operation(&operation).await.map_err(ApiError::from)?;
+        tx.begin_import(&row.id, &operation.id).await.map_err(ApiError::from)?;
+        let response = asked.end(tx, convert::operation(&operation, None)).await?;
+        row.operation = Some(operation.id);
+        uploads::start_import(&self.0, row);
+        Ok(Response::new(response))
+    }
+
+    async fn get_image(&self, request: Request<v1::GetImageRequest>) -> Result<Response<v1::Image>, Status> {
+        caller::member(&self.0, &request).await?;
+        let id = names::id_of("name", &request.get_ref().name, "images")?;
+        let image = self.0.store.image(id).await.map_err(ApiError::from)?;
+        let versions = self.0.store.image_versions(id).await.map_err(ApiError::from)?;
+        Ok(Response::new(convert::image(&image, &versions)))
+    }
+
+    async fn list_images(
+        &self,
+        request: Request<v1::ListImagesRequest>,
+    ) -> Result<Response<v1::ListImagesResponse>, Status> {
+        caller::member(&self.0, &request).await?;
+        let request = request.into_inner();
+        let limit = names::page_size(request.page_size)?;
+        let rows = self
+            .0
+            .store
+            .images(&request.page_token, limit)
+            .await
+            .map_err(ApiError::from)?;
+        let is_full = i64::try_from(rows.len()).unwrap_or(0) == limit;
+        let next_page_token = rows
+            .last()
+            .filter(|_| is_full)
+            .map(|r| r.id.clone())
+            .unwrap_or_default();
+        let mut images = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let versions = self.0.store.image_versions(&row.id).await.map_err(ApiError::from)?;
+            images.push(convert::image(row, &versions));
+        }
+        Ok(Response::new(v1::ListImagesResponse {
+            images,
+            next_page_token,
+        }))
+    }
+
+    async fn delete_image(&self, request: Request<v1::DeleteImageRequest>) -> Result<Response<()>, Status> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "DeleteImage", request.mutation.as_ref(), &request)?;
+        let (image, digest) = match request.name.split_once("/versions/") {
+            Some((image, digest)) => (image, Some(digest)),
+            None => (request.name.as_str(), None),
+        };
+        let id = names::id_of("name", image, "images")?;
+        let row = self.0.store.image(id).await.map_err(ApiError::from)?;
+        asked.check_version(image, row.version)?;
+        let versions = self.0.store.image_versions(id).await.map_err(ApiError::from)?;
+        let doomed: Vec<_> = versions
+            .iter()
+            .filter(|v| digest.is_none_or(|d| v.digest == d))
+            .collect();
+        if doomed.is_empty() {
+            return Err(ApiError::NotFound {
+                kind: "image version",
+                name: request.name,
+            }
+            .into());
+        }
+        let mut tx = match asked.begin::<()>().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
+        for version in doomed {
+            if let Some(node) = tx.image_in_use(&version.digest).await.map_err(ApiError::from)? {
+                let message = format!("node {node} holds version {} or is being given it", version.digest);
+                let hint = format!("`rackwright node reimage {node}` or `node release {node}` first");
+                return Err(ApiError::precondition(&request.name, message, hint).into());
+            }
+            tx.delete_image_version(id, &version.digest)
+                .await
+                .map_err(ApiError::from)?;
+        }
+        let event = asked.event(
+            "image.deleted",
+            &request.name,
+            format!("{} deleted {}", caller.name, request.name),
+        );
+        tx.add_event(&event).await.map_err(ApiError::from)?;
+        asked.end(tx, ()).await?;
+        collect(&self.0, self.0.store.write().await.map_err(ApiError::from)?).await?;
+        Ok(Response::new(()))
+    }
+}

@@ -1,0 +1,267 @@
+//! What a call may want of a node in which state, and how that is written into the node. No I/O.
+
+use rackwright_api::v1::{Deployment, PowerAction};
+use rackwright_lifecycle::{Claim, Edge, PowerGoal, PowerRequest, State, Timestamp};
+use rackwright_store::NodeRecord;
+
+use super::errors::ApiError;
+
+/// An image version, resolved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// "images/{image}"
+    pub name: String,
+    /// Digest of the version.
+    pub digest: String,
+}
+
+fn refused(record: &NodeRecord, what: &str, hint: &str) -> ApiError {
+    let because = if record.reason.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", record.reason)
+    };
+    let message = format!("{} is {}{because}: {what}", record.id, record.node.state);
+    ApiError::precondition(format!("nodes/{}", record.id), message, hint)
+}
+
+fn claim_of(deployment: &Deployment, image: Image, node: &str, generation: u64, number: u32) -> Claim {
+    let hostname = if deployment.hostname.is_empty() {
+        node.to_owned()
+    } else {
+        deployment.hostname.clone()
+    };
+    Claim {
+        generation,
+        deployment: number,
+        image_digest: image.digest,
+        image_name: image.name,
+        hostname,
+        ssh_authorized_keys: deployment.ssh_authorized_keys.clone(),
+        user_data: deployment.user_data.clone(),
+        root_drive: deployment.root_drive.clone(),
+        verify_whole_disk: deployment.verify_whole_disk,
+        release_requested: false,
+        handed_over: None,
+    }
+}
+
+/// Claims a free node. Answers with the generation and the deployment that keys are needed for.
+///
+/// # Errors
+/// The node is not free.
+pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) -> Result<(u64, u32), ApiError> {
+    if record.node.claim.is_some() {
+        let hint = format!(
+            "`rackwright node reimage {}` writes another image, `node release` frees it",
+            record.id
+        );
+        return Err(refused(record, "it is claimed already", &hint));
+    }
+    if record.node.state != State::Available {
+        let hint = format!("`rackwright node explain {}` says what it waits for", record.id);
+        return Err(refused(record, "only an available node can be deployed", &hint));
+    }
+    record.node.generation += 1;
+    let generation = record.node.generation;
+    record.node.claim = Some(claim_of(deployment, image, &record.id, generation, 1));
+    Ok((generation, 1))
+}
+
+/// Wants another image on a claimed node. Keys and user data that are not given stay as they are.
+///
+/// # Errors
+/// The node has no claim, or is in the middle of something.
+pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -> Result<(u64, u32), ApiError> {
+    let state = record.node.state;
+    let Some(former) = record.node.claim.clone().filter(|c| !c.release_requested) else {
+        let hint = format!("`rackwright node deploy {}` claims a free node", record.id);
+        return Err(refused(record, "only a claimed node can be reimaged", &hint));
+    };
+    if !matches!(state, State::Active | State::Failed) {
+        let hint = format!(
+            "`rackwright node watch {}` shows when it is active or failed",
+            record.id
+        );
+        return Err(refused(record, "it is being worked on", &hint));
+    }
+    let number = former.deployment + 1;
+    let mut claim = claim_of(deployment, image, &record.id, former.generation, number);
+    if deployment.hostname.is_empty() {
+        claim.hostname = former.hostname;
+    }
+    if deployment.ssh_authorized_keys.is_empty() {
+        claim.ssh_authorized_keys = former.ssh_authorized_keys;
+    }
+    if deployment.user_data.is_empty() {
+        claim.user_data = former.user_data;
+    }
+    let generation = claim.generation;
+    record.node.claim = Some(claim);
+    record.node.wanted.retry = state == State::Failed;
+    Ok((generation, number))
+}
+
+/// Ends a claim.
+///
+/// # Errors
+/// There is none.
+pub fn release(record: &mut NodeRecord) -> Result<(), ApiError> {
+    let state = record.node.state;
+    let can = Edge::Released.target(state).or(Edge::Unclaimed.target(state)).is_some() || state == State::Available;
+    let hint = match state {
+        State::Quarantined | State::Maintenance => {
+            format!("`rackwright node readmit {}` erases it and frees it", record.id)
+        }
+        _ => format!("`rackwright node explain {}` says where it stands", record.id),
+    };
+    match &mut record.node.claim {
+        Some(claim) if can => {
+            claim.release_requested = true;
+            Ok(())
+        }
+        Some(_) => Err(refused(record, "it cannot be released from there", &hint)),
+        None => Err(refused(record, "it has no claim to release", &hint)),
+    }
+}
+
+/// Takes a node out of service.
+///
+/// # Errors
+/// It is being worked on.
+pub fn hold(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
+    if Edge::Held.target(record.node.state).is_none() {
+        let hint = format!("wait until it is at rest: `rackwright node watch {}`", record.id);
+        return Err(refused(record, "it cannot be held from there", &hint));
+    }
+    record.node.wanted.hold = Some(worded("reason", reason)?);
+    Ok(())
+}
+
+/// Ends a hold.
+///
+/// # Errors
+/// It is not held, or holds data nobody claims.
+pub fn resume(record: &mut NodeRecord) -> Result<(), ApiError> {
+    if record.node.state != State::Maintenance {
+        return Err(refused(
+            record,
+            "only a held node can be resumed",
+            "`rackwright node hold` holds one",
+        ));
+    }
+    if record.node.claim.is_none() && !record.node.evidence.is_untouched() {
+        let hint = format!("`rackwright node readmit {}` erases it first", record.id);
+        return Err(refused(record, "it holds data that was written and not erased", &hint));
+    }
+    record.node.wanted.resume = true;
+    Ok(())
+}
+
+/// Distrusts a node.
+///
+/// # Errors
+/// It is quarantined or held.
+pub fn quarantine(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
+    if Edge::Condemned.target(record.node.state).is_none() {
+        let hint = format!("`rackwright node readmit {}` erases it and lets it back in", record.id);
+        return Err(refused(record, "it cannot be quarantined from there", &hint));
+    }
+    record.node.wanted.condemn = Some(worded("reason", reason)?);
+    Ok(())
+}
+
+/// Erases a node and lets it back in.
+///
+/// # Errors
+/// It is in service, or somebody's.
+pub fn readmit(record: &mut NodeRecord) -> Result<(), ApiError> {
+    if Edge::Readmitted.target(record.node.state).is_none() {
+        let hint = format!(
+            "`rackwright node release {}` ends a claim, `node quarantine` distrusts a node",
+            record.id
+        );
+        return Err(refused(
+            record,
+            "only a quarantined, failed or held node can be readmitted",
+            &hint,
+        ));
+    }
+    if record.node.claim.is_some() && record.node.state != State::Quarantined {
+        let hint = format!("`rackwright node release {}` ends the claim and erases it", record.id);
+        return Err(refused(
+            record,
+            "it is claimed, and readmitting would destroy its owner's data",
+            &hint,
+        ));
+    }
+    record.node.wanted.readmit = true;
+    Ok(())
+}
+
+/// Tries a failed node again.
+///
+/// # Errors
+/// It has not failed, or holds data nobody claims.
+pub fn retry(record: &mut NodeRecord) -> Result<(), ApiError> {
+    if record.node.state != State::Failed {
+        let hint = format!("`rackwright node explain {}` says where it stands", record.id);
+        return Err(refused(record, "only a failed node can be retried", &hint));
+    }
+    if record.node.claim.is_none() && !record.node.evidence.is_untouched() {
+        let hint = format!("`rackwright node readmit {}` erases it first", record.id);
+        return Err(refused(record, "it holds data that was written and not erased", &hint));
+    }
+    record.node.wanted.retry = true;
+    Ok(())
+}
+
+/// Wants the power of a node at rest changed.
+///
+/// # Errors
+/// It is being worked on, or no action was named.
+pub fn power(record: &mut NodeRecord, action: PowerAction, now: Timestamp) -> Result<(), ApiError> {
+    let goal = match action {
+        PowerAction::On => PowerGoal::On,
+        PowerAction::Off => PowerGoal::Off,
+        PowerAction::Cycle => PowerGoal::Cycle,
+        PowerAction::Unspecified => return Err(ApiError::invalid("action", "one of on, off, cycle")),
+    };
+    let at_rest = matches!(
+        record.node.state,
+        State::Available | State::Active | State::Failed | State::Maintenance | State::Quarantined
+    );
+    if !at_rest {
+        let hint = "what is under way switches it as it needs; hold or wait for it first";
+        return Err(refused(record, "its power is in use", hint));
+    }
+    record.node.wanted.power = Some(PowerRequest { goal, at: now });
+    Ok(())
+}
+
+/// May the node be forgotten?
+///
+/// # Errors
+/// It is claimed or being worked on.
+pub fn delete(record: &NodeRecord) -> Result<(), ApiError> {
+    let resting = matches!(
+        record.node.state,
+        State::Discovered | State::Available | State::Failed | State::Maintenance | State::Quarantined
+    );
+    if record.node.claim.is_some() || !resting {
+        let hint = format!("`rackwright node release {}` ends a claim and erases it", record.id);
+        return Err(refused(record, "it is in use", &hint));
+    }
+    Ok(())
+}
+
+fn worded(field: &str, text: &str) -> Result<String, ApiError> {
+    let text = text.trim();
+    if text.is_empty() || text.len() > 1000 || text.chars().any(char::is_control) {
+        return Err(ApiError::invalid(
+            field,
+            "1 to 1000 characters in words, for whoever finds the node like this",
+        ));
+    }
+    Ok(text.to_owned())
+}

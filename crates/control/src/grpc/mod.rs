@@ -1,0 +1,75 @@
+//! The gRPC API: writes intent, reads views, never touches hardware.
+
+mod agents;
+mod asked;
+mod auth;
+mod boot;
+mod caller;
+pub mod convert;
+mod errors;
+mod events;
+mod explain;
+mod images;
+mod intent;
+mod names;
+pub mod nodes;
+mod operations;
+mod watch;
+
+use std::sync::Arc;
+
+use rackwright_api::DESCRIPTORS;
+use rackwright_api::v1::agent_service_server::AgentServiceServer;
+use rackwright_api::v1::auth_service_server::AuthServiceServer;
+use rackwright_api::v1::boot_service_server::BootServiceServer;
+use rackwright_api::v1::event_service_server::EventServiceServer;
+use rackwright_api::v1::image_service_server::ImageServiceServer;
+use rackwright_api::v1::node_service_server::NodeServiceServer;
+use rackwright_api::v1::operation_service_server::OperationServiceServer;
+use tokio::net::TcpListener;
+use tokio_stream::StreamExt as _;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Server;
+
+use crate::core::Core;
+use crate::tls;
+
+pub use auth::new_member_token;
+pub use boot::mac as parse_mac;
+
+/// The largest message taken: a whole inventory fits.
+const MESSAGE_MAX: usize = 8 << 20;
+
+/// Serves until the core stops.
+///
+/// # Errors
+/// The server could not be set up.
+pub async fn run(
+    core: Arc<Core>,
+    listener: TcpListener,
+    tls: Arc<rustls::ServerConfig>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health.set_serving::<NodeServiceServer<nodes::Nodes>>().await;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(DESCRIPTORS)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let connections = ReceiverStream::new(tls::accept(listener, tls, core.stop.clone()));
+    let stop = core.stop.clone();
+    Server::builder()
+        .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
+        .http2_keepalive_timeout(Some(std::time::Duration::from_secs(20)))
+        .add_service(health_service)
+        .add_service(reflection)
+        .add_service(NodeServiceServer::new(nodes::Nodes(core.clone())).max_decoding_message_size(MESSAGE_MAX))
+        .add_service(ImageServiceServer::new(images::Images(core.clone())))
+        .add_service(OperationServiceServer::new(operations::Operations(core.clone())))
+        .add_service(EventServiceServer::new(events::Events(core.clone())))
+        .add_service(AuthServiceServer::new(auth::Auth(core.clone())))
+        .add_service(BootServiceServer::new(boot::Boot(core.clone())))
+        .add_service(AgentServiceServer::new(agents::Agents(core.clone())).max_decoding_message_size(MESSAGE_MAX))
+        .serve_with_incoming_shutdown(connections.map(Ok::<_, std::io::Error>), stop.cancelled_owned())
+        .await?;
+    Ok(())
+}

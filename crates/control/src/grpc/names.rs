@@ -1,0 +1,198 @@
+//! Resource names, filters, pages and field masks, as the AIPs have them.
+
+use rackwright_api::v1::Node;
+use rackwright_lifecycle::State;
+use rackwright_store::{Filter, Term};
+
+use super::errors::ApiError;
+
+/// Page size when none is asked for, and the largest.
+const PAGE_DEFAULT: i32 = 50;
+const PAGE_MAX: i32 = 1000;
+
+/// The id in `collection/{id}`.
+///
+/// # Errors
+/// Another form.
+pub fn id_of<'a>(field: &str, name: &'a str, collection: &str) -> Result<&'a str, ApiError> {
+    let id = name.strip_prefix(collection).and_then(|rest| rest.strip_prefix('/'));
+    id.filter(|id| !id.is_empty() && !id.contains('/'))
+        .ok_or_else(|| ApiError::invalid(field, format!("{name:?} is not {collection}/ID")))
+}
+
+/// A chosen id: 1 to 63 of a-z 0-9 '-', a letter or digit first and last.
+///
+/// # Errors
+/// Another form.
+pub fn check_id(field: &str, id: &str) -> Result<(), ApiError> {
+    let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let ends = id.bytes().next().is_some_and(good) && id.bytes().last().is_some_and(good);
+    if ends && id.len() <= 63 && id.bytes().all(|b| good(b) || b == b'-') {
+        return Ok(());
+    }
+    let fault = format!("{id:?} is not 1 to 63 of a-z 0-9 and '-', with a letter or digit first and last");
+    Err(ApiError::invalid(field, fault))
+}
+
+/// How many to answer with.
+///
+/// # Errors
+/// A negative number.
+pub fn page_size(asked: i32) -> Result<i64, ApiError> {
+    match asked {
+        0 => Ok(i64::from(PAGE_DEFAULT)),
+        n if n < 0 => Err(ApiError::invalid("page_size", "must not be negative")),
+        n => Ok(i64::from(n.min(PAGE_MAX))),
+    }
+}
+
+/// Terms of an AIP-160 filter: `FIELD = VALUE AND FIELD != VALUE ...`. Values may be quoted.
+///
+/// # Errors
+/// Names the place where it stops being one.
+pub fn parse_filter(text: &str, fields: &[&str]) -> Result<Filter, ApiError> {
+    let mut terms = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let (term, after) = parse_term(rest, fields).map_err(|fault| {
+            ApiError::invalid(
+                "filter",
+                format!("at character {}: {fault}", text.len() - rest.len() + 1),
+            )
+        })?;
+        terms.push(term);
+        rest = after.trim_start();
+        if rest.is_empty() {
+            break;
+        }
+        rest = rest.strip_prefix("AND ").map(str::trim_start).ok_or_else(|| {
+            ApiError::invalid(
+                "filter",
+                format!("at character {}: AND expected", text.len() - rest.len() + 1),
+            )
+        })?;
+    }
+    if terms.len() > 32 {
+        return Err(ApiError::invalid("filter", "at most 32 terms"));
+    }
+    Ok(terms)
+}
+
+fn parse_term<'a>(text: &'a str, fields: &[&str]) -> Result<(Term, &'a str), String> {
+    let end = text.find(['=', '!', ' ']).unwrap_or(text.len());
+    let (field, rest) = text.split_at(end);
+    let known = fields.contains(&field) || (fields.contains(&"labels") && field.starts_with("labels."));
+    if !known {
+        return Err(format!("unknown field {field:?}; known: {}", fields.join(", ")));
+    }
+    let rest = rest.trim_start();
+    let (negated, rest) = match (rest.strip_prefix("!="), rest.strip_prefix('=')) {
+        (Some(rest), _) => (true, rest),
+        (None, Some(rest)) => (false, rest),
+        (None, None) => return Err("= or != expected".into()),
+    };
+    let rest = rest.trim_start();
+    let (value, rest) = match rest.strip_prefix('"') {
+        Some(quoted) => {
+            let end = quoted.find('"').ok_or("closing \" missing")?;
+            (&quoted[..end], &quoted[end + 1..])
+        }
+        None => rest.split_at(rest.find(' ').unwrap_or(rest.len())),
+    };
+    if field == "state" && State::parse(value).is_none() {
+        let known: Vec<_> = State::ALL.iter().map(|s| s.as_str()).collect();
+        return Err(format!("{value:?} is no state; states: {}", known.join(", ")));
+    }
+    let value = value
+        .strip_prefix("nodes/")
+        .filter(|_| field == "name")
+        .unwrap_or(value);
+    Ok((
+        Term {
+            field: field.to_owned(),
+            value: value.to_owned(),
+            negated,
+        },
+        rest,
+    ))
+}
+
+/// Leaves only what the mask names; an empty mask leaves all.
+///
+/// # Errors
+/// A path that is none.
+pub fn mask_node(node: Node, mask: Option<&prost_types::FieldMask>) -> Result<Node, ApiError> {
+    let paths: Vec<&str> = mask
+        .map(|m| m.paths.iter().map(String::as_str).collect())
+        .unwrap_or_default();
+    if paths.is_empty() || paths == ["*"] {
+        return Ok(node);
+    }
+    let mut masked = Node::default();
+    for path in paths {
+        match path {
+            "name" => masked.name.clone_from(&node.name),
+            "spec" => masked.spec.clone_from(&node.spec),
+            "status" => masked.status.clone_from(&node.status),
+            "metadata" => masked.metadata.clone_from(&node.metadata),
+            "status.inventory" => {
+                masked.status.get_or_insert_default().inventory =
+                    node.status.as_ref().and_then(|s| s.inventory.clone());
+            }
+            other => {
+                let fault = format!("{other:?} is none of name, spec, status, status.inventory, metadata");
+                return Err(ApiError::invalid("read_mask", fault));
+            }
+        }
+    }
+    Ok(masked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &[&str] = &["state", "sku", "name", "labels"];
+
+    #[test]
+    fn filters_are_terms_joined_by_and() {
+        let filter = parse_filter("state = active AND labels.rack!=\"r 1\" AND name=nodes/a", FIELDS).unwrap();
+        let short: Vec<_> = filter
+            .iter()
+            .map(|t| (t.field.as_str(), t.value.as_str(), t.negated))
+            .collect();
+        assert_eq!(
+            short,
+            [
+                ("state", "active", false),
+                ("labels.rack", "r 1", true),
+                ("name", "a", false)
+            ]
+        );
+        assert!(parse_filter("", FIELDS).unwrap().is_empty());
+    }
+
+    #[test]
+    fn faults_name_their_place() {
+        for (text, word) in [
+            ("colour=red", "unknown field"),
+            ("state=sleeping", "no state"),
+            ("state=active OR sku=a", "AND expected"),
+            ("sku \"a\"", "= or !="),
+            ("sku=\"a", "closing"),
+        ] {
+            let error = parse_filter(text, FIELDS).unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains("character"), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn ids_are_dns_labels() {
+        for id in ["a", "gpu-001", "0"] {
+            assert!(check_id("id", id).is_ok(), "{id}");
+        }
+        for id in ["", "-a", "a-", "A", "a.b", &"a".repeat(64)] {
+            assert!(check_id("id", id).is_err(), "{id}");
+        }
+    }
+}

@@ -1,0 +1,563 @@
+//! `NodeService`: writes what is wanted, reads what is.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use rackwright_api::v1;
+use rackwright_api::v1::node_service_server::NodeService;
+use rackwright_lifecycle::{Evidence, Node, State, Timestamp, Wanted};
+use rackwright_store::{DeploymentKeys, Identity, NodeRecord, Proof, Readings, Spec};
+use secrecy::SecretString;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+use super::asked::{Asked, Beside};
+use super::errors::ApiError;
+use super::{caller, convert, explain, intent, names, watch};
+use crate::clock;
+use crate::core::Core;
+
+/// Fields a filter over nodes may name.
+pub const FILTER_FIELDS: &[&str] = &["state", "sku", "name", "labels"];
+/// Nodes enrolled with one call.
+const BATCH_MAX: usize = 1000;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct Nodes(pub Arc<Core>);
+
+/// How a claim is made or changed; answers with the generation and deployment that keys are needed for.
+type ClaimChange = fn(&mut NodeRecord, &v1::Deployment, intent::Image) -> Result<(u64, u32), ApiError>;
+type Answer<T> = Result<Response<T>, Status>;
+
+impl Nodes {
+    async fn read(&self, record: &NodeRecord) -> Result<v1::Node, ApiError> {
+        let inventory = convert::inventory(self.0.store.inventory(&record.id).await?);
+        Ok(convert::node(&self.0, record, inventory, clock::now()))
+    }
+
+    fn sealed(&self, id: &str, password: &str) -> Result<Vec<u8>, ApiError> {
+        let secret = SecretString::from(password.to_owned());
+        let purpose = bmc_password_purpose(id);
+        self.0
+            .keys
+            .sealer
+            .seal(&secret, &purpose)
+            .map_err(|e| ApiError::Internal(e.to_string()))
+    }
+
+    fn new_record(&self, request: &v1::EnrollNodeRequest, now: Timestamp) -> Result<NodeRecord, ApiError> {
+        names::check_id("node_id", &request.node_id)?;
+        let spec = request.spec.clone().unwrap_or_default();
+        let bmc = spec.bmc.unwrap_or_default();
+        check_bmc(&bmc)?;
+        if bmc.password.is_empty() {
+            return Err(ApiError::invalid("spec.bmc.password", "is needed"));
+        }
+        check_labels(&request.labels)?;
+        let spec = Spec {
+            bmc_password: self.sealed(&request.node_id, &bmc.password)?,
+            bmc_address: bmc.address,
+            bmc_username: bmc.username,
+            bmc_certificate: bmc.certificate_sha256.to_ascii_lowercase(),
+            bmc_system: bmc.system,
+            sku: if spec.sku.is_empty() {
+                "default".into()
+            } else {
+                spec.sku
+            },
+        };
+        let node = Node {
+            state: State::Discovered,
+            since: now,
+            generation: 0,
+            claim: None,
+            wanted: Wanted::default(),
+            evidence: Evidence::default(),
+        };
+        Ok(NodeRecord {
+            id: request.node_id.clone(),
+            uid: self.0.new_id(),
+            version: 1,
+            node,
+            spec,
+            labels: request.labels.clone().into_iter().collect(),
+            identity: Identity::default(),
+            reason: String::new(),
+            readings: Readings::default(),
+            address: String::new(),
+            wait_why: String::new(),
+            wait_until: Timestamp::default(),
+            created_at: now,
+            updated_at: now,
+        })
+    }
+
+    async fn resolve_image(&self, deployment: &v1::Deployment) -> Result<intent::Image, ApiError> {
+        let field = "deployment.image";
+        let (image, digest) = match deployment.image.split_once("/versions/") {
+            Some((image, digest)) => (image, Some(digest)),
+            None => (deployment.image.as_str(), None),
+        };
+        let id = names::id_of(field, image, "images")?;
+        let versions = self.0.store.image_versions(id).await?;
+        let version = versions.iter().find(|v| digest.is_none_or(|d| v.digest == d));
+        let version = version.ok_or_else(|| ApiError::NotFound {
+            kind: "image",
+            name: deployment.image.clone(),
+        })?;
+        Ok(intent::Image {
+            name: format!("images/{id}"),
+            digest: version.digest.clone(),
+        })
+    }
+
+    /// Host and provisioning keys of a new deployment, private parts sealed for it alone.
+    fn new_keys(&self, id: &str, generation: u64, deployment: u32) -> Result<DeploymentKeys, ApiError> {
+        let internal = |e: &dyn std::fmt::Display| ApiError::Internal(e.to_string());
+        let make = |what: &str| -> Result<(String, Vec<u8>), ApiError> {
+            let comment = format!("{what}-{id}");
+            let pair =
+                rackwright_identity::SshKeyPair::generate(self.0.rng.as_ref(), &comment).map_err(|e| internal(&e))?;
+            let purpose = deployment_key_purpose(what, id, generation, deployment);
+            let sealed = self
+                .0
+                .keys
+                .sealer
+                .seal(pair.private_key(), &purpose)
+                .map_err(|e| internal(&e))?;
+            Ok((pair.public_line().to_owned(), sealed))
+        };
+        let (host_public, host_private) = make("host")?;
+        let (provision_public, provision_private) = make("provision")?;
+        Ok(DeploymentKeys {
+            host_public,
+            host_private,
+            provision_public,
+            provision_private,
+        })
+    }
+
+    async fn claim(
+        &self,
+        asked: &Asked<'_>,
+        id: &str,
+        kind: &str,
+        deployment: v1::Deployment,
+        change: ClaimChange,
+    ) -> Result<v1::Operation, ApiError> {
+        let image = self.resolve_image(&deployment).await?;
+        asked
+            .node_operation(id, kind, |record| {
+                let (generation, number) = change(record, &deployment, image)?;
+                let keys = self.new_keys(id, generation, number)?;
+                if let Some(claim) = &record.node.claim {
+                    crate::perform::seed_files(&self.0, record, claim, &keys)
+                        .map_err(|fault| ApiError::invalid("deployment", fault))?;
+                }
+                Ok(Beside {
+                    keys: Some((generation, number, keys)),
+                })
+            })
+            .await
+    }
+
+    async fn proofs<M: prost::Message + Default>(
+        &self,
+        kind: Proof,
+        parent: &str,
+        size: i32,
+        token: &str,
+    ) -> Result<(Vec<M>, String), ApiError> {
+        let id = names::id_of("parent", parent, "nodes")?;
+        let limit = names::page_size(size)?;
+        let before = match token {
+            "" => i64::MAX,
+            text => text
+                .parse()
+                .map_err(|_| ApiError::invalid("page_token", "is not one of ours"))?,
+        };
+        let rows = self.0.store.proofs(kind, id, before, limit).await?;
+        let is_full = i64::try_from(rows.len()).unwrap_or(0) == limit;
+        let next = rows
+            .last()
+            .filter(|_| is_full)
+            .map(|(position, _)| position.to_string())
+            .unwrap_or_default();
+        let messages = rows
+            .iter()
+            .map(|(_, body)| M::decode(body.as_slice()).map_err(|e| ApiError::Internal(e.to_string())))
+            .collect::<Result<_, _>>()?;
+        Ok((messages, next))
+    }
+}
+
+/// What a sealed BMC password is bound to.
+#[must_use]
+pub fn bmc_password_purpose(id: &str) -> String {
+    format!("bmc-password:nodes/{id}")
+}
+
+/// What a sealed deployment key is bound to.
+#[must_use]
+pub fn deployment_key_purpose(what: &str, id: &str, generation: u64, deployment: u32) -> String {
+    format!("{what}-key:nodes/{id}:{generation}:{deployment}")
+}
+
+fn check_bmc(bmc: &v1::Bmc) -> Result<(), ApiError> {
+    let mut faults = Vec::new();
+    let url_ok = ["https://", "http://"]
+        .iter()
+        .any(|s| bmc.address.strip_prefix(s).is_some_and(|r| !r.is_empty()));
+    if !url_ok || bmc.address.len() > 2048 || bmc.address.chars().any(|c| c.is_control() || c == ' ') {
+        faults.push((
+            "spec.bmc.address".into(),
+            format!("{:?} is not https://HOST[:PORT][/BASE]", bmc.address),
+        ));
+    }
+    if bmc.username.is_empty() || bmc.username.len() > 256 {
+        faults.push(("spec.bmc.username".into(), "1 to 256 characters".into()));
+    }
+    let pin = bmc.certificate_sha256.strip_prefix("sha256:");
+    if !bmc.certificate_sha256.is_empty()
+        && !pin.is_some_and(|p| p.len() == 64 && p.bytes().all(|b| b.is_ascii_hexdigit()))
+    {
+        faults.push((
+            "spec.bmc.certificate_sha256".into(),
+            "\"sha256:\" and 64 hex digits".into(),
+        ));
+    }
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::Invalid(faults))
+    }
+}
+
+fn check_labels(labels: &std::collections::HashMap<String, String>) -> Result<(), ApiError> {
+    let key_ok = |k: &str| {
+        !k.is_empty() && k.len() <= 63 && k.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
+    };
+    for (key, value) in labels {
+        if !key_ok(key) || value.len() > 256 || value.chars().any(|c| c.is_control() || c == '"') {
+            let fault = format!("{key:?} = {value:?}: keys are 1 to 63 of A-Z a-z 0-9 - _ . /, values up to 256 bytes");
+            return Err(ApiError::invalid("labels", fault));
+        }
+    }
+    if labels.len() > 64 {
+        return Err(ApiError::invalid("labels", "at most 64"));
+    }
+    Ok(())
+}
+
+#[tonic::async_trait]
+impl NodeService for Nodes {
+    type WatchNodesStream = Pin<Box<dyn Stream<Item = Result<v1::WatchNodesResponse, Status>> + Send>>;
+
+    async fn enroll_node(&self, request: Request<v1::EnrollNodeRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "EnrollNode", request.mutation.as_ref(), &request)?;
+        let record = self.new_record(&request, asked.now())?;
+        let mut tx = match asked.begin().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
+        tx.insert_node(&record).await.map_err(ApiError::from)?;
+        let operation = asked.new_operation("enroll", &format!("nodes/{}", record.id), 7 * 24 * 60);
+        tx.insert_operation(&operation).await.map_err(ApiError::from)?;
+        let event = asked.event(
+            "requested",
+            &operation.target,
+            format!("{} enrolled {}", caller.name, record.id),
+        );
+        tx.add_event(&event).await.map_err(ApiError::from)?;
+        let response = asked.end(tx, convert::operation(&operation, None)).await?;
+        self.0.runs.due.notify_one();
+        Ok(Response::new(response))
+    }
+
+    async fn batch_enroll_nodes(
+        &self,
+        request: Request<v1::BatchEnrollNodesRequest>,
+    ) -> Answer<v1::BatchEnrollNodesResponse> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        if request.requests.is_empty() || request.requests.len() > BATCH_MAX {
+            return Err(ApiError::invalid("requests", format!("1 to {BATCH_MAX}")).into());
+        }
+        let asked = Asked::new(
+            &self.0,
+            &caller,
+            "BatchEnrollNodes",
+            request.mutation.as_ref(),
+            &request,
+        )?;
+        let mut faults = Vec::new();
+        let mut records = Vec::new();
+        for (i, one) in request.requests.iter().enumerate() {
+            match self.new_record(one, asked.now()) {
+                Ok(record) => records.push(record),
+                Err(ApiError::Invalid(list)) => {
+                    faults.extend(
+                        list.into_iter()
+                            .map(|(field, fault)| (format!("requests[{i}].{field}"), fault)),
+                    );
+                }
+                Err(other) => return Err(other.into()),
+            }
+        }
+        if !faults.is_empty() {
+            return Err(ApiError::Invalid(faults).into());
+        }
+        let mut tx = match asked.begin().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
+        let mut operations = Vec::new();
+        for record in &records {
+            tx.insert_node(record).await.map_err(ApiError::from)?;
+            let operation = asked.new_operation("enroll", &format!("nodes/{}", record.id), 7 * 24 * 60);
+            tx.insert_operation(&operation).await.map_err(ApiError::from)?;
+            let event = asked.event(
+                "requested",
+                &operation.target,
+                format!("{} enrolled {}", caller.name, record.id),
+            );
+            tx.add_event(&event).await.map_err(ApiError::from)?;
+            operations.push(convert::operation(&operation, None));
+        }
+        let response = asked.end(tx, v1::BatchEnrollNodesResponse { operations }).await?;
+        self.0.runs.due.notify_one();
+        Ok(Response::new(response))
+    }
+
+    async fn get_node(&self, request: Request<v1::GetNodeRequest>) -> Answer<v1::Node> {
+        caller::member(&self.0, &request).await?;
+        let request = request.into_inner();
+        let id = names::id_of("name", &request.name, "nodes")?;
+        let record = self.0.store.node(id).await.map_err(ApiError::from)?;
+        let node = self.read(&record).await?;
+        Ok(Response::new(names::mask_node(node, request.read_mask.as_ref())?))
+    }
+
+    async fn list_nodes(&self, request: Request<v1::ListNodesRequest>) -> Answer<v1::ListNodesResponse> {
+        caller::member(&self.0, &request).await?;
+        let request = request.into_inner();
+        let filter = names::parse_filter(&request.filter, FILTER_FIELDS)?;
+        let limit = names::page_size(request.page_size)?;
+        let records = self
+            .0
+            .store
+            .nodes(&filter, &request.page_token, limit)
+            .await
+            .map_err(ApiError::from)?;
+        let is_full = i64::try_from(records.len()).unwrap_or(0) == limit;
+        let next_page_token = records
+            .last()
+            .filter(|_| is_full)
+            .map(|r| r.id.clone())
+            .unwrap_or_default();
+        let now = clock::now();
+        let nodes = records
+            .iter()
+            .map(|r| names::mask_node(convert::node(&self.0, r, None, now), request.read_mask.as_ref()))
+            .collect::<Result<_, _>>()?;
+        Ok(Response::new(v1::ListNodesResponse { nodes, next_page_token }))
+    }
+
+    async fn update_node(&self, request: Request<v1::UpdateNodeRequest>) -> Answer<v1::Node> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "UpdateNode", request.mutation.as_ref(), &request)?;
+        let node = request.node.clone().unwrap_or_default();
+        let id = names::id_of("node.name", &node.name, "nodes")?;
+        let spec = node.spec.clone().unwrap_or_default();
+        let bmc = spec.bmc.clone().unwrap_or_default();
+        let labels = node.metadata.clone().unwrap_or_default().labels;
+        let paths = request.update_mask.clone().unwrap_or_default().paths;
+        if paths.is_empty() {
+            let fault = "name what to change: metadata.labels, spec.sku, spec.bmc.address, ...";
+            return Err(ApiError::invalid("update_mask", fault).into());
+        }
+        let response = asked
+            .node_change(id, "change", |record| {
+                for path in &paths {
+                    match path.as_str() {
+                        "metadata.labels" => {
+                            check_labels(&labels)?;
+                            record.labels = labels.clone().into_iter().collect();
+                        }
+                        "spec.sku" => record.spec.sku.clone_from(&spec.sku),
+                        "spec.bmc.address" => record.spec.bmc_address.clone_from(&bmc.address),
+                        "spec.bmc.username" => record.spec.bmc_username.clone_from(&bmc.username),
+                        "spec.bmc.password" => record.spec.bmc_password = self.sealed(id, &bmc.password)?,
+                        "spec.bmc.certificate_sha256" => {
+                            record.spec.bmc_certificate = bmc.certificate_sha256.to_ascii_lowercase();
+                        }
+                        "spec.bmc.system" => record.spec.bmc_system.clone_from(&bmc.system),
+                        other => return Err(ApiError::invalid("update_mask", format!("{other:?} cannot be changed"))),
+                    }
+                }
+                check_bmc(&v1::Bmc {
+                    address: record.spec.bmc_address.clone(),
+                    username: record.spec.bmc_username.clone(),
+                    certificate_sha256: record.spec.bmc_certificate.clone(),
+                    ..v1::Bmc::default()
+                })
+            })
+            .await?;
+        self.0.bmcs.forget(id).await;
+        Ok(Response::new(response))
+    }
+
+    async fn delete_node(&self, request: Request<v1::DeleteNodeRequest>) -> Answer<()> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "DeleteNode", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        let mut tx = match asked.begin::<()>().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
+        let record = tx.node(id).await.map_err(ApiError::from)?;
+        asked.check_version(&request.name, record.version)?;
+        intent::delete(&record)?;
+        tx.delete_node(&record).await.map_err(ApiError::from)?;
+        let event = asked.event("deleted", &request.name, format!("{} forgot {id}", caller.name));
+        tx.add_event(&event).await.map_err(ApiError::from)?;
+        asked.end(tx, ()).await?;
+        self.0.bmcs.forget(id).await;
+        Ok(Response::new(()))
+    }
+
+    async fn watch_nodes(&self, request: Request<v1::WatchNodesRequest>) -> Answer<Self::WatchNodesStream> {
+        caller::member(&self.0, &request).await?;
+        let filter = names::parse_filter(&request.into_inner().filter, FILTER_FIELDS)?;
+        Ok(Response::new(Box::pin(watch::nodes(self.0.clone(), filter))))
+    }
+
+    async fn set_node_power(&self, request: Request<v1::SetNodePowerRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "SetNodePower", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        let (action, now) = (request.action(), asked.now());
+        let change = |record: &mut NodeRecord| intent::power(record, action, now).map(|()| Beside::default());
+        Ok(Response::new(asked.node_operation(id, "power", change).await?))
+    }
+
+    async fn deploy_node(&self, request: Request<v1::DeployNodeRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "DeployNode", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        let deployment = request.deployment.clone().unwrap_or_default();
+        Ok(Response::new(
+            self.claim(&asked, id, "deploy", deployment, intent::deploy).await?,
+        ))
+    }
+
+    async fn reimage_node(&self, request: Request<v1::ReimageNodeRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "ReimageNode", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        let deployment = request.deployment.clone().unwrap_or_default();
+        Ok(Response::new(
+            self.claim(&asked, id, "reimage", deployment, intent::reimage).await?,
+        ))
+    }
+
+    async fn release_node(&self, request: Request<v1::ReleaseNodeRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "ReleaseNode", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        let change = |record: &mut NodeRecord| intent::release(record).map(|()| Beside::default());
+        Ok(Response::new(asked.node_operation(id, "release", change).await?))
+    }
+
+    async fn hold_node(&self, request: Request<v1::HoldNodeRequest>) -> Answer<v1::Node> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "HoldNode", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        Ok(Response::new(
+            asked
+                .node_change(id, "hold", |r| intent::hold(r, &request.reason))
+                .await?,
+        ))
+    }
+
+    async fn resume_node(&self, request: Request<v1::ResumeNodeRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "ResumeNode", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        let change = |record: &mut NodeRecord| intent::resume(record).map(|()| Beside::default());
+        Ok(Response::new(asked.node_operation(id, "resume", change).await?))
+    }
+
+    async fn quarantine_node(&self, request: Request<v1::QuarantineNodeRequest>) -> Answer<v1::Node> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "QuarantineNode", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        Ok(Response::new(
+            asked
+                .node_change(id, "quarantine", |r| intent::quarantine(r, &request.reason))
+                .await?,
+        ))
+    }
+
+    async fn readmit_node(&self, request: Request<v1::ReadmitNodeRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "ReadmitNode", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        let change = |record: &mut NodeRecord| intent::readmit(record).map(|()| Beside::default());
+        Ok(Response::new(asked.node_operation(id, "readmit", change).await?))
+    }
+
+    async fn retry_node(&self, request: Request<v1::RetryNodeRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "RetryNode", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        let change = |record: &mut NodeRecord| intent::retry(record).map(|()| Beside::default());
+        Ok(Response::new(asked.node_operation(id, "retry", change).await?))
+    }
+
+    async fn explain_node(&self, request: Request<v1::ExplainNodeRequest>) -> Answer<v1::Explanation> {
+        caller::member(&self.0, &request).await?;
+        let id = names::id_of("name", &request.get_ref().name, "nodes")?;
+        Ok(Response::new(explain::explain(&self.0, id).await?))
+    }
+
+    async fn list_reports(&self, request: Request<v1::ListReportsRequest>) -> Answer<v1::ListReportsResponse> {
+        caller::member(&self.0, &request).await?;
+        let r = request.into_inner();
+        let (reports, next_page_token) = self
+            .proofs(Proof::Report, &r.parent, r.page_size, &r.page_token)
+            .await?;
+        Ok(Response::new(v1::ListReportsResponse {
+            reports,
+            next_page_token,
+        }))
+    }
+
+    async fn list_erase_certificates(
+        &self,
+        request: Request<v1::ListEraseCertificatesRequest>,
+    ) -> Answer<v1::ListEraseCertificatesResponse> {
+        caller::member(&self.0, &request).await?;
+        let r = request.into_inner();
+        let kind = Proof::EraseCertificate;
+        let (erase_certificates, next_page_token) = self.proofs(kind, &r.parent, r.page_size, &r.page_token).await?;
+        Ok(Response::new(v1::ListEraseCertificatesResponse {
+            erase_certificates,
+            next_page_token,
+        }))
+    }
+}

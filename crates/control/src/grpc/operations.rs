@@ -1,0 +1,223 @@
+//! `OperationService`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_api::v1;
+use rackwright_api::v1::operation_service_server::OperationService;
+use rackwright_lifecycle::{Effect, Outcome, State};
+use rackwright_store::{OperationRow, StoreError};
+use tonic::{Code, Request, Response, Status};
+
+use super::asked::Asked;
+use super::errors::ApiError;
+use super::{caller, convert, names};
+use crate::core::Core;
+
+/// Waiting without a limit of the caller's.
+const WAIT_DEFAULT: Duration = Duration::from_secs(30);
+/// The longest wait.
+const WAIT_MAX: Duration = Duration::from_secs(600);
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct Operations(pub Arc<Core>);
+
+impl Operations {
+    async fn message(&self, row: &OperationRow) -> Result<v1::Operation, StoreError> {
+        let progress = if row.ended_at.is_none() {
+            progress(&self.0, row).await?
+        } else {
+            None
+        };
+        Ok(convert::operation(row, progress))
+    }
+}
+
+/// How far an operation on a node is: the state's share of the whole, and the bytes of the job at hand.
+async fn progress(core: &Core, row: &OperationRow) -> Result<Option<v1::Progress>, StoreError> {
+    if row.kind == "import-image" {
+        return Ok(core.uploads.progress(&row.id));
+    }
+    let Some(id) = row.target.strip_prefix("nodes/") else {
+        return Ok(None);
+    };
+    let record = match core.store.node(id).await {
+        Err(StoreError::NotFound { .. }) => return Ok(None),
+        other => other?,
+    };
+    let (from, to) = share(record.node.state);
+    let open = core.store.attempts(id, record.node.since).await?;
+    let open = open.iter().find(|r| r.attempt.outcome == Outcome::Open);
+    let job = open.and_then(|r| core.agents.progress(&r.id)).unwrap_or_default();
+    let within = match job.logical_bytes_total {
+        0 => 0,
+        total => u64::from(to - from) * job.logical_bytes.min(total) / total,
+    };
+    let step = match open.map(|r| r.attempt.effect) {
+        Some(Effect::WriteImage | Effect::EraseDrives) if !job.step.is_empty() => job.step.clone(),
+        _ if record.wait_why.is_empty() => record.node.state.to_string(),
+        _ => format!("{}: waiting for {}", record.node.state, record.wait_why),
+    };
+    Ok(Some(v1::Progress {
+        step,
+        percent: from + u32::try_from(within).unwrap_or(0),
+        logical_bytes: job.logical_bytes,
+        logical_bytes_total: job.logical_bytes_total,
+        real_bytes: job.real_bytes,
+        bytes_per_second: job.bytes_per_second,
+    }))
+}
+
+/// From and to how many percent a state makes of a deploy, an enrolment or a release.
+fn share(state: State) -> (u32, u32) {
+    match state {
+        State::Discovered | State::Allocated => (0, 5),
+        State::Inspecting | State::Reclaiming => (5, 95),
+        State::Imaging => (5, 60),
+        State::Rebooting => (60, 90),
+        State::Validating => (90, 99),
+        _ => (99, 100),
+    }
+}
+
+#[tonic::async_trait]
+impl OperationService for Operations {
+    async fn get_operation(
+        &self,
+        request: Request<v1::GetOperationRequest>,
+    ) -> Result<Response<v1::Operation>, Status> {
+        caller::member(&self.0, &request).await?;
+        let id = names::id_of("name", &request.get_ref().name, "operations")?;
+        let row = self.0.store.operation(id).await.map_err(ApiError::from)?;
+        Ok(Response::new(self.message(&row).await.map_err(ApiError::from)?))
+    }
+
+    async fn list_operations(
+        &self,
+        request: Request<v1::ListOperationsRequest>,
+    ) -> Result<Response<v1::ListOperationsResponse>, Status> {
+        caller::member(&self.0, &request).await?;
+        let request = request.into_inner();
+        let filter = names::parse_filter(&request.filter, &["target", "kind", "done"])?;
+        if filter.iter().any(|t| t.negated) {
+            return Err(ApiError::invalid("filter", "!= is not offered for operations").into());
+        }
+        let term = |field: &str| {
+            filter
+                .iter()
+                .find(|t| t.field == field)
+                .map_or("", |t| t.value.as_str())
+        };
+        let done = term("done");
+        if !matches!(done, "" | "true" | "false") {
+            return Err(ApiError::invalid("filter", format!("done is true or false, not {done:?}")).into());
+        }
+        let limit = names::page_size(request.page_size)?;
+        let rows = self
+            .0
+            .store
+            .operations(term("target"), term("kind"), done, &request.page_token, limit)
+            .await;
+        let rows = rows.map_err(ApiError::from)?;
+        let is_full = i64::try_from(rows.len()).unwrap_or(0) == limit;
+        let next_page_token = rows
+            .last()
+            .filter(|_| is_full)
+            .map(|r| r.id.clone())
+            .unwrap_or_default();
+        let mut operations = Vec::with_capacity(rows.len());
+        for row in &rows {
+            operations.push(self.message(row).await.map_err(ApiError::from)?);
+        }
+        Ok(Response::new(v1::ListOperationsResponse {
+            operations,
+            next_page_token,
+        }))
+    }
+
+    async fn wait_operation(
+        &self,
+        request: Request<v1::WaitOperationRequest>,
+    ) -> Result<Response<v1::Operation>, Status> {
+        caller::member(&self.0, &request).await?;
+        let request = request.into_inner();
+        let id = names::id_of("name", &request.name, "operations")?;
+        let timeout = match request.timeout {
+            None => WAIT_DEFAULT,
+            Some(t) => Duration::try_from(t)
+                .map_err(|_| ApiError::invalid("timeout", "must not be negative"))?
+                .min(WAIT_MAX),
+        };
+        let mut ticks = self.0.events.subscribe();
+        let deadline = tokio::time::Instant::now() + timeout;
+        loop {
+            let row = self.0.store.operation(id).await.map_err(ApiError::from)?;
+            if row.ended_at.is_some() {
+                return Ok(Response::new(self.message(&row).await.map_err(ApiError::from)?));
+            }
+            tokio::select! {
+                _ = ticks.changed() => {}
+                () = self.0.stop.cancelled() => return Err(Status::unavailable("the server is stopping; ask again")),
+                () = tokio::time::sleep_until(deadline) => {
+                    return Ok(Response::new(self.message(&row).await.map_err(ApiError::from)?));
+                }
+            }
+        }
+    }
+
+    async fn cancel_operation(
+        &self,
+        request: Request<v1::CancelOperationRequest>,
+    ) -> Result<Response<v1::Operation>, Status> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "CancelOperation", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "operations")?;
+        let row = self.0.store.operation(id).await.map_err(ApiError::from)?;
+        asked.check_version(&request.name, row.version)?;
+        let mut tx = match asked.begin().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
+        if row.ended_at.is_some() || !tx.request_cancel(id).await.map_err(ApiError::from)? {
+            let hint = format!("`rackwright operation get {id}` shows how it ended");
+            return Err(ApiError::precondition(&request.name, "the operation is done", hint).into());
+        }
+        match (row.kind.as_str(), row.target.strip_prefix("nodes/")) {
+            ("deploy", Some(node)) => {
+                let mut record = tx.node(node).await.map_err(ApiError::from)?;
+                super::intent::release(&mut record)?;
+                tx.save_node(&mut record, asked.now()).await.map_err(ApiError::from)?;
+            }
+            ("power", Some(node)) => {
+                let mut record = tx.node(node).await.map_err(ApiError::from)?;
+                record.node.wanted.power = None;
+                tx.save_node(&mut record, asked.now()).await.map_err(ApiError::from)?;
+                let code = Code::Cancelled as i32;
+                tx.end_operation(id, code, "cancelled", asked.now())
+                    .await
+                    .map_err(ApiError::from)?;
+            }
+            ("import-image", _) => self.0.uploads.cancel(id),
+            (kind, _) => {
+                let hint = "`rackwright node quarantine` or `node hold` stops work on a node";
+                let message =
+                    format!("a {kind} cannot be cancelled: half of it would leave the node in nobody's hands");
+                return Err(ApiError::precondition(&request.name, message, hint).into());
+            }
+        }
+        let response = convert::operation(
+            &OperationRow {
+                cancel_requested: true,
+                ..row.clone()
+            },
+            None,
+        );
+        let response = asked.end(tx, response).await?;
+        if let Some(node) = row.target.strip_prefix("nodes/") {
+            self.0.wake(node).await;
+        }
+        Ok(Response::new(response))
+    }
+}

@@ -1,0 +1,174 @@
+//! Streams: nodes as they change, events as they happen. Both read the event log, so nothing is lost between the
+//! first look and the first wait, and a slow reader holds up nobody.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use rackwright_api::v1;
+use rackwright_store::{EventRow, Filter, StoreError};
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use super::convert;
+use super::errors::ApiError;
+use crate::clock;
+use crate::core::Core;
+
+/// Messages a stream may be ahead of its reader.
+const QUEUE: usize = 64;
+/// Rows read at once.
+const PAGE: i64 = 500;
+
+type Sender<T> = mpsc::Sender<Result<T, Status>>;
+
+fn spawn<T, F>(core: Arc<Core>, work: impl FnOnce(Arc<Core>, Sender<T>) -> F) -> impl Stream<Item = Result<T, Status>>
+where
+    T: Send + 'static,
+    F: Future<Output = Result<(), ApiError>> + Send + 'static,
+{
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    let stop = core.stop.clone();
+    let work = work(core, sender.clone());
+    tokio::spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {
+                let _ = sender.send(Err(Status::unavailable("the server is stopping; connect again"))).await;
+            }
+            result = work => {
+                if let Err(error) = result {
+                    let _ = sender.send(Err(error.into())).await;
+                }
+            }
+        }
+    });
+    ReceiverStream::new(receiver)
+}
+
+/// Every matching node now, then every change.
+pub fn nodes(core: Arc<Core>, filter: Filter) -> impl Stream<Item = Result<v1::WatchNodesResponse, Status>> {
+    spawn(core, move |core, sender| watch_nodes(core, filter, sender))
+}
+
+async fn watch_nodes(core: Arc<Core>, filter: Filter, sender: Sender<v1::WatchNodesResponse>) -> Result<(), ApiError> {
+    let mut ticks = core.events.subscribe();
+    let (_, mut position) = core.store.event_range().await?;
+    let mut shown = HashSet::new();
+    let mut after = String::new();
+    loop {
+        let page = core.store.nodes(&filter, &after, PAGE).await?;
+        let Some(last) = page.last() else { break };
+        after.clone_from(&last.id);
+        for record in &page {
+            shown.insert(record.id.clone());
+            let node = Some(convert::node(&core, record, None, clock::now()));
+            if sender
+                .send(Ok(v1::WatchNodesResponse {
+                    node,
+                    ..Default::default()
+                }))
+                .await
+                .is_err()
+            {
+                return Ok(());
+            }
+        }
+    }
+    if sender
+        .send(Ok(v1::WatchNodesResponse {
+            synced: true,
+            ..Default::default()
+        }))
+        .await
+        .is_err()
+    {
+        return Ok(());
+    }
+    loop {
+        let events = core.store.events(position, "", PAGE).await?;
+        if let Some(last) = events.last() {
+            position = last.position;
+            let changed: BTreeSet<&str> = events.iter().filter_map(|e| e.target.strip_prefix("nodes/")).collect();
+            for id in changed {
+                let Some(message) = changed_node(&core, &filter, id, &mut shown).await? else {
+                    continue;
+                };
+                if sender.send(Ok(message)).await.is_err() {
+                    return Ok(());
+                }
+            }
+            continue;
+        }
+        tokio::select! {
+            changed = ticks.changed() => if changed.is_err() { return Ok(()) },
+            () = sender.closed() => return Ok(()),
+        }
+    }
+}
+
+async fn changed_node(
+    core: &Core,
+    filter: &Filter,
+    id: &str,
+    shown: &mut HashSet<String>,
+) -> Result<Option<v1::WatchNodesResponse>, StoreError> {
+    let mut narrowed = filter.clone();
+    narrowed.push(rackwright_store::Term {
+        field: "name".into(),
+        value: id.to_owned(),
+        negated: false,
+    });
+    let found = core.store.nodes(&narrowed, "", 1).await?;
+    if let Some(record) = found.first() {
+        shown.insert(id.to_owned());
+        let node = Some(convert::node(core, record, None, clock::now()));
+        return Ok(Some(v1::WatchNodesResponse {
+            node,
+            ..Default::default()
+        }));
+    }
+    if !shown.remove(id) {
+        return Ok(None);
+    }
+    // Gone, or it matches no more: the watcher drops it either way.
+    let node = v1::Node {
+        name: format!("nodes/{id}"),
+        ..v1::Node::default()
+    };
+    Ok(Some(v1::WatchNodesResponse {
+        node: Some(node),
+        deleted: true,
+        synced: false,
+    }))
+}
+
+/// Events after a position, then as they happen.
+pub fn events(core: Arc<Core>, after: i64, target: String) -> impl Stream<Item = Result<v1::Event, Status>> {
+    spawn(core, move |core, sender| follow_events(core, after, target, sender))
+}
+
+async fn follow_events(
+    core: Arc<Core>,
+    mut position: i64,
+    target: String,
+    sender: Sender<v1::Event>,
+) -> Result<(), ApiError> {
+    let mut ticks = core.events.subscribe();
+    loop {
+        let events: Vec<EventRow> = core.store.events(position, &target, PAGE).await?;
+        if let Some(last) = events.last() {
+            position = last.position;
+            for event in events {
+                if sender.send(Ok(convert::event(event))).await.is_err() {
+                    return Ok(());
+                }
+            }
+            continue;
+        }
+        tokio::select! {
+            changed = ticks.changed() => if changed.is_err() { return Ok(()) },
+            () = sender.closed() => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What has to be done now and then: certificates renewed, old rows dropped, overdue operations ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_identity::{ServerCertificate, Validity};
+use rackwright_lifecycle::seconds;
+use rackwright_store::StoreError;
+use tonic::Code;
+
+use crate::clock;
+use crate::core::Core;
+
+/// Between rounds.
+const ROUND: Duration = Duration::from_secs(60);
+/// How long our own certificate is good.
+pub const SERVER_LIFETIME: Duration = Duration::from_secs(90 * 86400);
+const DAY_S: i64 = 86_400;
+/// Answers to requests are kept this long: a caller may repeat a request as late as that.
+const REQUESTS_S: i64 = 2 * DAY_S;
+/// Events are kept this long.
+const EVENTS_S: i64 = 90 * DAY_S;
+/// An upload nobody finished is dropped after this.
+const UPLOADS_S: i64 = 2 * DAY_S;
+
+/// Runs for ever.
+pub async fn run(core: Arc<Core>, certificate: Arc<ServerCertificate>, mut validity: Validity) {
+    loop {
+        if let Err(error) = round(&core).await {
+            tracing::warn!(%error, "housekeeping was not finished; the next round goes on");
+        }
+        let now = clock::system_time(clock::now());
+        if validity.reissue_due(now) {
+            match core
+                .keys
+                .authority
+                .issue_server(&core.config.names, now, SERVER_LIFETIME)
+            {
+                Ok(fresh) => {
+                    validity = fresh.validity;
+                    match certificate.replace(fresh) {
+                        Ok(()) => tracing::info!("the server's certificate was renewed"),
+                        Err(error) => tracing::error!(%error, "the renewed certificate cannot be used"),
+                    }
+                }
+                Err(error) => tracing::error!(%error, "the server's certificate could not be renewed"),
+            }
+        }
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = tokio::time::sleep(ROUND) => {}
+        }
+    }
+}
+
+async fn round(core: &Core) -> Result<(), StoreError> {
+    let now = clock::now();
+    core.store.forget_tokens(now.plus(-seconds(DAY_S))).await?;
+    core.store.forget_requests(now.plus(-seconds(REQUESTS_S))).await?;
+    core.store.forget_events(now.plus(-seconds(EVENTS_S))).await?;
+    for operation in core.store.overdue_operations(now).await? {
+        let mut tx = core.store.write().await?;
+        tx.end_operation(
+            &operation.id,
+            Code::DeadlineExceeded as i32,
+            "it was not done by its deadline",
+            now,
+        )
+        .await?;
+        core.commit(tx).await?;
+    }
+    for upload in core.store.old_uploads(now.plus(-seconds(UPLOADS_S))).await? {
+        if upload.operation.is_none() {
+            let mut tx = core.store.write().await?;
+            tx.delete_upload(&upload.id).await?;
+            core.commit(tx).await?;
+            core.uploads.discard(&upload.id);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,19 @@
+//! The control plane, `rackwrightd`: gRPC in front, the runner behind, and the boot services beside.
+//!
+//! What calls write is intent; what the runner does is decided by `rackwright-lifecycle` and performed here; what was
+//! seen is stored as readings. No transaction and no lock is held while the network is waited for.
+
+pub mod agents;
+pub mod bmc;
+pub mod boot;
+pub mod clock;
+pub mod config;
+pub mod core;
+pub mod daemon;
+pub mod grpc;
+pub mod housekeeping;
+pub mod image_http;
+pub mod perform;
+pub mod runner;
+pub mod tls;
+pub mod uploads;

@@ -1,0 +1,104 @@
+//! `rackwrightd`: the control plane's process.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use rackwright_control::config::Config;
+use rackwright_control::daemon;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Rackwright's control plane.
+#[derive(Debug, Parser)]
+#[command(name = "rackwrightd", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run until told to stop.
+    Serve {
+        /// The configuration file.
+        #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
+        config: PathBuf,
+        /// How to write the log (to standard error).
+        #[arg(long, value_enum, default_value_t = Log::Text)]
+        log: Log,
+        /// Write this file once everything listens.
+        #[arg(long)]
+        ready_file: Option<PathBuf>,
+    },
+    /// Read and check a configuration file, and say everything that is wrong with it.
+    CheckConfig {
+        /// The configuration file.
+        config: PathBuf,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Log {
+    /// For people.
+    Text,
+    /// A JSON object a line.
+    Json,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.command {
+        Command::CheckConfig { config } => Config::load(&config)
+            .map(|_| println!("{}: good", config.display()))
+            .map_err(|e| Box::new(e) as Box<dyn std::error::Error>),
+        Command::Serve {
+            config,
+            log,
+            ready_file,
+        } => serve(&config, log, ready_file),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rackwrightd: {error}");
+            let mut source = error.source();
+            while let Some(cause) = source {
+                eprintln!("  because: {cause}");
+                source = cause.source();
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(path: &std::path::Path, log: Log, ready: Option<PathBuf>) -> Result<(), Box<dyn std::error::Error>> {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("RACKWRIGHT_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match log {
+        Log::Text => builder.init(),
+        Log::Json => builder.json().init(),
+    }
+    if rustls::crypto::ring::default_provider().install_default().is_err() {
+        tracing::debug!("a TLS provider was installed before");
+    }
+    let config = Config::load(path)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stop = CancellationToken::new();
+        let mut terminate = signal(SignalKind::terminate())?;
+        let on_signal = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = tokio::signal::ctrl_c() => {}
+            }
+            on_signal.cancel();
+        });
+        daemon::run(config, ready.as_deref(), stop).await?;
+        Ok(())
+    })
+}

@@ -1,0 +1,265 @@
+//! What only the agent does: jobs are sent with the effect's id as their operation id, and its reports end them.
+
+use std::collections::BTreeMap;
+use std::time::UNIX_EPOCH;
+
+use prost::Message as _;
+use rackwright_api::v1;
+use rackwright_api::v1::control_message::Message as Control;
+use rackwright_api::v1::job::Work;
+use rackwright_api::v1::job_report::Result as JobResult;
+use rackwright_identity::EraseRecord;
+use rackwright_lifecycle::{Claim, Effect, Outcome};
+use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Proof, StoreError};
+
+use super::Done;
+use crate::clock;
+use crate::core::Core;
+use crate::grpc::nodes::deployment_key_purpose;
+use crate::runner::finish_effect;
+
+/// Label of the UEFI boot entry we set.
+const BOOT_ENTRY: &str = "Rackwright";
+
+/// Sends a job to the agent that is connected. If none is, or it cannot be told, its next hello or the deadline
+/// decides; if the job cannot be made, the effect fails with the reason.
+pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
+    let job = match job(core, node, effect).await {
+        Ok(job) => job,
+        Err(message) => {
+            let done = Done::failed("job", message, false);
+            if let Err(error) = finish_effect(core, node, &effect.id, done).await {
+                tracing::error!(node, %error, "a job that could not be made could not be ended");
+            }
+            return;
+        }
+    };
+    let Some(session) = core.agents.session(node) else {
+        return;
+    };
+    let message = v1::ControlMessage {
+        message: Some(Control::Job(job)),
+    };
+    if session.sender.try_send(message).is_err() {
+        tracing::warn!(node, effect = %effect.id, "the agent takes no messages; its connection is ended");
+        session.end.cancel();
+    }
+}
+
+/// Tells the agent to end a job, if it is there.
+pub async fn cancel_job(core: &Core, node: &str, effect: &str) {
+    if let Some(session) = core.agents.session(node) {
+        let cancel = v1::CancelJob {
+            operation: effect.to_owned(),
+        };
+        let _ = session.sender.try_send(v1::ControlMessage {
+            message: Some(Control::Cancel(cancel)),
+        });
+    }
+}
+
+async fn job(core: &Core, node: &str, effect: &EffectRow) -> Result<v1::Job, String> {
+    let record = core.store.node(node).await.map_err(|e| e.to_string())?;
+    let work = match effect.attempt.effect {
+        Effect::WriteImage => Work::WriteImage(write_image(core, &record).await?),
+        Effect::EraseDrives => Work::EraseDrives(v1::EraseDrives {
+            drives: Vec::new(),
+            samples: 0,
+            clear_boot_entries: true,
+        }),
+        other => return Err(format!("{} is not the agent's to do", other.as_str())),
+    };
+    let left_us = effect.attempt.deadline.since(clock::now()).max(1_000_000);
+    Ok(v1::Job {
+        operation: effect.id.clone(),
+        claim_generation: effect.generation,
+        deadline_s: u32::try_from(left_us / 1_000_000).unwrap_or(u32::MAX),
+        work: Some(work),
+    })
+}
+
+async fn write_image(core: &Core, record: &NodeRecord) -> Result<v1::WriteImage, String> {
+    let claim = record.node.claim.as_ref().ok_or("the node has no claim")?;
+    Ok(v1::WriteImage {
+        store_urls: core.config.store_urls.clone(),
+        image_digest: claim.image_digest.clone(),
+        root_drive: claim.root_drive.clone(),
+        seed: Some(v1::Seed {
+            files: seed(core, record, claim).await?.into_iter().collect(),
+        }),
+        verify_whole_disk: claim.verify_whole_disk,
+        memory_budget_bytes: 0,
+        boot_entry_label: BOOT_ENTRY.to_owned(),
+    })
+}
+
+async fn seed(core: &Core, record: &NodeRecord, claim: &Claim) -> Result<BTreeMap<String, Vec<u8>>, String> {
+    let keys = core
+        .store
+        .deployment_keys(&record.id, claim.generation, claim.deployment)
+        .await;
+    seed_files(core, record, claim, &keys.map_err(|e| e.to_string())?)
+}
+
+/// The seed of a deployment. Also made, and thrown away, when the deployment is asked for: what is wrong with its host
+/// name, keys or user data is said then.
+///
+/// # Errors
+/// A value that no seed can hold, in words.
+pub fn seed_files(
+    core: &Core,
+    record: &NodeRecord,
+    claim: &Claim,
+    keys: &DeploymentKeys,
+) -> Result<BTreeMap<String, Vec<u8>>, String> {
+    let purpose = deployment_key_purpose("host", &record.id, claim.generation, claim.deployment);
+    let host_private_key = core
+        .keys
+        .sealer
+        .open(&keys.host_private, &purpose)
+        .map_err(|e| e.to_string())?;
+    let spec = rackwright_validate::SeedSpec {
+        instance_id: format!("{}-{}-{}", record.uid, claim.generation, claim.deployment),
+        hostname: claim.hostname.clone(),
+        provisioning_public_key: keys.provision_public.clone(),
+        customer_keys: claim.ssh_authorized_keys.clone(),
+        host_public_key: keys.host_public.clone(),
+        host_private_key,
+        image_digest: claim.image_digest.clone(),
+        generation: claim.generation,
+        macs: record.identity.macs.clone(),
+        user_data: (!claim.user_data.is_empty()).then(|| claim.user_data.clone()),
+    };
+    rackwright_validate::seed(&spec).map_err(|e| e.to_string())
+}
+
+/// Takes a job's report. Reports of jobs that are not open are old news.
+///
+/// # Errors
+/// The database failed.
+pub async fn job_ended(core: &Core, node: &str, report: &v1::JobReport) -> Result<(), StoreError> {
+    if report.state() == v1::JobState::Running {
+        if let Some(progress) = report.progress.clone() {
+            core.agents.set_progress(&report.operation, progress);
+        }
+        return Ok(());
+    }
+    let Some(effect) = core.store.effect(&report.operation).await? else {
+        return Ok(());
+    };
+    if effect.node_id != node || effect.attempt.outcome != Outcome::Open {
+        return Ok(());
+    }
+    let done = match (report.state(), &report.result) {
+        (v1::JobState::Succeeded, Some(JobResult::EraseDrives(erased))) => match erase_proofs(core, &effect, erased) {
+            Ok(proofs) => Done {
+                proofs,
+                ..Done::succeeded()
+            },
+            Err(message) => Done::failed("erase-not-proven", message, false),
+        },
+        (v1::JobState::Succeeded, Some(JobResult::WriteImage(written))) => Done {
+            events: vec![written_event(node, written)],
+            ..Done::succeeded()
+        },
+        (v1::JobState::Succeeded, None) => {
+            Done::failed("no-result", "the agent reported success without a result", false)
+        }
+        _ => {
+            let error = report.error.clone().unwrap_or_default();
+            Done::failed(&error.code, error.message, error.retryable)
+        }
+    };
+    finish_effect(core, node, &effect.id, done).await
+}
+
+fn written_event(node: &str, written: &v1::WriteImageResult) -> EventRow {
+    EventRow {
+        at: clock::now(),
+        kind: "image.written".into(),
+        target: format!("nodes/{node}"),
+        message: format!(
+            "{} ({}) was written in {:.1} s",
+            written.drive_name, written.drive_serial, written.duration_s
+        ),
+        attributes: [
+            ("logical_bytes".to_owned(), written.logical_bytes.to_string()),
+            ("fetched_bytes".to_owned(), written.fetched_bytes.to_string()),
+            ("written_bytes".to_owned(), written.written_bytes.to_string()),
+            ("zeros_skipped".to_owned(), written.zeros_skipped.to_string()),
+            (
+                "verified_whole_disk".to_owned(),
+                written.verified_whole_disk.to_string(),
+            ),
+            ("resumed_downloads".to_owned(), written.resumed_downloads.to_string()),
+        ]
+        .into(),
+        ..EventRow::default()
+    }
+}
+
+type Proofs = Vec<(Proof, String, Vec<u8>)>;
+
+/// A signed certificate per drive. A drive without samples, or none at all, proves nothing.
+fn erase_proofs(core: &Core, effect: &EffectRow, erased: &v1::EraseDrivesResult) -> Result<Proofs, String> {
+    if erased.drives.is_empty() {
+        return Err("the agent found no drive to erase, so nothing is proven".into());
+    }
+    erased
+        .drives
+        .iter()
+        .map(|drive| erase_proof(core, effect, drive))
+        .collect()
+}
+
+fn erase_proof(core: &Core, effect: &EffectRow, drive: &v1::DriveErase) -> Result<(Proof, String, Vec<u8>), String> {
+    if drive.samples == 0 || drive.method() == v1::EraseMethod::Unspecified {
+        return Err(format!(
+            "drive {} was reported erased without a method or without samples",
+            drive.drive_name
+        ));
+    }
+    let id = core.new_id();
+    let name = format!("nodes/{}/eraseCertificates/{id}", effect.node_id);
+    let time = |t: &Option<prost_types::Timestamp>| {
+        t.and_then(|t| std::time::SystemTime::try_from(t).ok())
+            .unwrap_or(UNIX_EPOCH)
+    };
+    let record = EraseRecord {
+        name: name.clone(),
+        node: format!("nodes/{}", effect.node_id),
+        claim_generation: effect.generation,
+        operation: format!("operations/{}", effect.id),
+        drive_name: drive.drive_name.clone(),
+        drive_model: drive.model.clone(),
+        drive_serial: drive.serial_number.clone(),
+        drive_bytes: drive.size_bytes,
+        method: drive.method().as_str_name().to_owned(),
+        start_time: time(&drive.start_time),
+        end_time: time(&drive.end_time),
+        samples: drive.samples,
+        sample_bytes: drive.sample_bytes,
+        rejected_methods: drive.rejected_methods.clone(),
+    };
+    let payload = record.encode().map_err(|e| e.to_string())?;
+    let certificate = v1::EraseCertificate {
+        name,
+        node: record.node,
+        claim_generation: record.claim_generation,
+        operation: record.operation,
+        drive_name: record.drive_name,
+        drive_model: record.drive_model,
+        drive_serial: record.drive_serial,
+        drive_bytes: record.drive_bytes,
+        method: drive.method,
+        start_time: drive.start_time,
+        end_time: drive.end_time,
+        samples: record.samples,
+        sample_bytes: record.sample_bytes,
+        rejected_methods: record.rejected_methods,
+        signature: core.keys.signer.sign(&payload),
+        signed_payload: payload,
+        signer_public_key: core.keys.signer.public_key().to_vec(),
+    };
+    Ok((Proof::EraseCertificate, id, certificate.encode_to_vec()))
+}

@@ -1,0 +1,216 @@
+//! What is done through the BMC. Every change is read back before it counts.
+
+use std::time::Duration;
+
+use rackwright_lifecycle::{Agent, Bmc, BootTarget, Power, Reading};
+use rackwright_redfish::{ErrorKind, Persistence, PowerGoal, PowerState, RedfishError};
+use rackwright_store::{EventRow, Identity, NodeRecord};
+
+use super::{Done, Learned};
+use crate::bmc::BmcError;
+use crate::clock;
+use crate::config::BootMethod;
+use crate::core::Core;
+
+/// Failures in a row, however often repeated, that a BMC's words are cut to.
+const MESSAGE_MAX: usize = 600;
+
+/// The whole story of an error in one line.
+fn told(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text.truncate(text.floor_char_boundary(MESSAGE_MAX));
+    text
+}
+
+fn failed(record: &NodeRecord, error: &BmcError) -> Done {
+    let message = format!("BMC {}: {}", record.spec.bmc_address, told(error));
+    let (code, retryable) = match error {
+        BmcError::Redfish(error) => match error.kind() {
+            ErrorKind::Retryable => ("bmc-unreachable", true),
+            ErrorKind::Permanent => ("bmc-refused", true),
+            ErrorKind::Security => ("bmc-security", false),
+            ErrorKind::Bug => ("bug", false),
+        },
+        BmcError::Password(_) | BmcError::Pin(_) => ("bmc-credential", false),
+    };
+    let mut done = Done::failed(code, message.clone(), retryable);
+    if let BmcError::Redfish(RedfishError::CertificateChanged { .. }) = error {
+        done.events.push(EventRow {
+            at: clock::now(),
+            kind: "security.bmc-certificate-changed".into(),
+            target: format!("nodes/{}", record.id),
+            message: message.clone(),
+            ..EventRow::default()
+        });
+    }
+    done.seen(move |readings, now| {
+        readings.bmc = Reading::Known {
+            value: Bmc::Unreachable(message),
+            at: now,
+        }
+    })
+}
+
+/// Does `work` through the node's client; what goes wrong ends the session, which may be what is wrong.
+macro_rules! through_bmc {
+    ($core:expr, $record:expr, |$client:ident| $work:block) => {{
+        let (core, record) = ($core, $record);
+        match core.bmcs.client(record, &core.keys.sealer).await {
+            Err(error) => failed(record, &error),
+            Ok($client) => {
+                let result: Result<Done, RedfishError> = async { $work }.await;
+                match result {
+                    Ok(done) => done,
+                    Err(error) => {
+                        core.bmcs.forget(&record.id).await;
+                        failed(record, &BmcError::Redfish(error))
+                    }
+                }
+            }
+        }
+    }};
+}
+
+fn power_of(state: &PowerState) -> Power {
+    match state {
+        PowerState::On => Power::On,
+        PowerState::Off => Power::Off,
+        _ => Power::Changing,
+    }
+}
+
+/// Reads who the machine is, its MAC addresses and its power.
+pub(super) async fn identify(core: &Core, record: &NodeRecord) -> Done {
+    through_bmc!(core, record, |client| {
+        let identity = client.identity().await?;
+        let power = power_of(&client.power().await?);
+        let macs: Vec<String> = client
+            .macs()
+            .await?
+            .iter()
+            .map(|m| m.to_string().to_ascii_lowercase())
+            .collect();
+        if macs.is_empty() {
+            let message = format!(
+                "BMC {} names no MAC address of the machine, so its network boot could not be told from another's",
+                record.spec.bmc_address
+            );
+            return Ok(Done::failed("no-mac", message, true));
+        }
+        for mac in &macs {
+            if let Ok(Some(other)) = core.store.node_of_mac(mac).await
+                && other != record.id
+            {
+                let message = format!(
+                    "MAC address {mac} belongs to node {other} already: the same machine was enrolled twice; \
+                     `rackwright node delete` one of the two"
+                );
+                return Ok(Done::failed("mac-taken", message, true));
+            }
+        }
+        let learned = Learned {
+            identity: Identity {
+                uuid: identity.uuid.unwrap_or_default(),
+                serial: identity.serial.unwrap_or_default(),
+                vendor: identity.manufacturer.or(identity.vendor).unwrap_or_default(),
+                model: identity.model.unwrap_or_default(),
+                macs,
+            },
+            certificate: client.observed_fingerprint().map(|f| f.to_string()),
+        };
+        let mut done = Done::succeeded().seen(move |readings, now| {
+            readings.bmc = Reading::Known {
+                value: Bmc::Identified,
+                at: now,
+            };
+            readings.power = Reading::Known { value: power, at: now };
+        });
+        done.learned = Some(learned);
+        Ok(done)
+    })
+}
+
+/// Reads the power.
+pub(super) async fn observe_power(core: &Core, record: &NodeRecord) -> Done {
+    through_bmc!(core, record, |client| {
+        let power = power_of(&client.power().await?);
+        Ok(Done::succeeded().seen(move |readings, now| readings.power = Reading::Known { value: power, at: now }))
+    })
+}
+
+/// Sets where the machine boots from next, and reads it back.
+pub(super) async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Done {
+    let http = core
+        .config
+        .boot
+        .as_ref()
+        .is_some_and(|b| b.method == BootMethod::UefiHttp);
+    through_bmc!(core, record, |client| {
+        let (redfish, persistence) = match target {
+            BootTarget::Network if http => (rackwright_redfish::BootTarget::UefiHttp, Persistence::Once),
+            BootTarget::Network => (rackwright_redfish::BootTarget::Pxe, Persistence::Once),
+            // The machine's own order has the disk first; no override is better than one that outlives us.
+            BootTarget::Disk => (rackwright_redfish::BootTarget::None, Persistence::Disabled),
+        };
+        let outcome = client.set_boot(redfish, persistence, None).await?;
+        for deviation in &outcome.deviations {
+            tracing::info!(
+                property = deviation.property,
+                seen = deviation.seen,
+                "boot override reads back otherwise"
+            );
+        }
+        Ok(Done::succeeded()
+            .seen(move |readings, now| readings.boot_target = Reading::Known { value: target, at: now }))
+    })
+}
+
+/// Switches on and sees it on.
+pub(super) async fn power_on(core: &Core, record: &NodeRecord) -> Done {
+    let limit = Duration::from_secs(core.config.policy.bmc_s.into());
+    through_bmc!(core, record, |client| {
+        client.set_power(PowerGoal::On).await?;
+        client.wait_power(PowerGoal::On, limit).await?;
+        Ok(Done::succeeded().seen(|readings, now| {
+            readings.power = Reading::Known {
+                value: Power::On,
+                at: now,
+            }
+        }))
+    })
+}
+
+/// Switches off and sees it off. Whatever ran is gone: the agent with it.
+pub(super) async fn power_off(core: &Core, record: &NodeRecord) -> Done {
+    let limit = Duration::from_secs(core.config.policy.bmc_s.into());
+    let done = through_bmc!(core, record, |client| {
+        client.set_power(PowerGoal::Off).await?;
+        client.wait_power(PowerGoal::Off, limit).await?;
+        Ok(Done::succeeded().seen(|readings, now| {
+            readings.power = Reading::Known {
+                value: Power::Off,
+                at: now,
+            };
+            readings.agent = Reading::Known {
+                value: Agent::Absent,
+                at: now,
+            };
+        }))
+    });
+    if done.outcome == rackwright_lifecycle::Outcome::Succeeded
+        && let Some(session) = core.agents.session(&record.id)
+    {
+        core.agents.disconnected(&record.id, session.number);
+        session.end.cancel();
+    }
+    done
+}

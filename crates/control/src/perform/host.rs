@@ -1,0 +1,254 @@
+//! What is done with the installed system, over SSH.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use prost::Message as _;
+use rackwright_api::v1;
+use rackwright_lifecycle::{Claim, Effect, Outcome, is_interrupted};
+use rackwright_store::{EventRow, NodeRecord, Proof};
+use rackwright_validate::{
+    Expected, HandOverError, Profile, SshError, SshTarget, hand_over as remove_key, judge, passed, probe,
+    wait_reachable,
+};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::Done;
+use crate::clock;
+use crate::core::Core;
+use crate::grpc::convert;
+use crate::grpc::nodes::deployment_key_purpose;
+
+const SSH_PORT: u16 = 22;
+
+struct Host<'a> {
+    claim: &'a Claim,
+    target: SshTarget,
+}
+
+/// Where to log in, and with which keys.
+async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<Done>> {
+    let fail = |message: String| Box::new(Done::failed("no-access", message, false));
+    let claim = record
+        .node
+        .claim
+        .as_ref()
+        .ok_or_else(|| fail("the node has no claim".into()))?;
+    let keys = core
+        .store
+        .deployment_keys(&record.id, claim.generation, claim.deployment)
+        .await;
+    let keys = keys.map_err(|e| fail(e.to_string()))?;
+    let address: IpAddr = record.address.parse().map_err(|_| {
+        fail(format!(
+            "the machine's address is not known ({:?}); its agent never told one",
+            record.address
+        ))
+    })?;
+    let purpose = deployment_key_purpose("provision", &record.id, claim.generation, claim.deployment);
+    let private_key = core
+        .keys
+        .sealer
+        .open(&keys.provision_private, &purpose)
+        .map_err(|e| fail(e.to_string()))?;
+    let target = SshTarget {
+        address,
+        port: SSH_PORT,
+        user: "root".into(),
+        host_key: keys.host_public,
+        private_key,
+    };
+    Ok(Host { claim, target })
+}
+
+fn failed_ssh(error: &SshError) -> Done {
+    let mut text = error.to_string();
+    if let Some(source) = std::error::Error::source(error) {
+        text.push_str(&format!(": {source}"));
+    }
+    Done::failed("host-ssh", text, error.is_retryable())
+}
+
+/// Waits until the installed system lets us in, or somebody wants the node elsewhere.
+pub(super) async fn await_host(core: &Core, record: &NodeRecord, nudge: &Notify) -> Done {
+    let host = match host(core, record).await {
+        Ok(host) => host,
+        Err(done) => return *done,
+    };
+    let cancel = CancellationToken::new();
+    let limit = Duration::from_secs(core.config.policy.host_boot_s.into());
+    let deadline = tokio::time::Instant::now() + limit.saturating_sub(Duration::from_millis(500));
+    let wait = wait_reachable(&host.target, deadline, &cancel);
+    let interrupted = async {
+        loop {
+            nudge.notified().await;
+            if core.store.node(&record.id).await.is_ok_and(|r| is_interrupted(&r.node)) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        session = wait => match session {
+            Ok(session) => {
+                session.close().await;
+                Done::succeeded()
+            }
+            // Waiting is what this effect is: a machine that does not come may come after another boot.
+            Err(error) => {
+                let Done { outcome, .. } = failed_ssh(&error);
+                match outcome {
+                    Outcome::Failed { code, message, .. } => Done::failed(&code, message, true),
+                    other => Done::failed_as(other),
+                }
+            }
+        },
+        () = interrupted => Done::failed_as(Outcome::Interrupted),
+    }
+}
+
+fn profile(core: &Core, sku: &str) -> Result<Profile, Box<Done>> {
+    let fail = |message: String| Box::new(Done::failed("profile", message, false));
+    let Some(path) = core.config.profiles.get(sku) else {
+        return Profile::embedded_default().map_err(|e| fail(e.to_string()));
+    };
+    let text = std::fs::read_to_string(path).map_err(|e| fail(format!("{}: {e}", path.display())))?;
+    Profile::parse(&path.display().to_string(), &text).map_err(|e| fail(e.to_string()))
+}
+
+/// Checks the installed system from within and keeps the report.
+pub(super) async fn validate(core: &Core, record: &NodeRecord) -> Done {
+    match checks(core, record).await {
+        Ok(done) => done,
+        Err(done) => *done,
+    }
+}
+
+async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
+    let host = host(core, record).await?;
+    let profile = profile(core, &record.spec.sku)?;
+    let started = clock::now();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(core.config.policy.validate_s.into());
+    let session = wait_reachable(&host.target, deadline, &CancellationToken::new()).await;
+    let session = session.map_err(|e| Box::new(failed_ssh(&e)))?;
+    let reading = probe(&session, (&profile).into()).await;
+    session.close().await;
+    let reading = reading.map_err(|e| Box::new(Done::failed("host-probe", told(&e), true)))?;
+    let stored = core
+        .store
+        .inventory(&record.id)
+        .await
+        .map_err(|e| Box::new(Done::failed("store", e.to_string(), true)))?;
+    let expected = Expected {
+        inventory: convert::inventory(stored).unwrap_or_default(),
+        former_boot_id: former_boot_id(core, record).await?,
+        image_digest: host.claim.image_digest.clone(),
+        claim_generation: host.claim.generation,
+        hostname: host.claim.hostname.clone(),
+    };
+    let checks = judge(&profile, &expected, &reading.readings, &reading.clock);
+    Ok(reported(core, record, host.claim, &profile, checks, started))
+}
+
+fn told(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+/// The boot of the agent that wrote the image: the installed system must run under another.
+async fn former_boot_id(core: &Core, record: &NodeRecord) -> Result<Option<String>, Box<Done>> {
+    let tries = core.store.tries_of(&record.id, Effect::WriteImage).await;
+    let tries = tries.map_err(|e| Box::new(Done::failed("store", e.to_string(), true)))?;
+    let last = tries
+        .into_iter()
+        .rev()
+        .find(|t| t.attempt.outcome == Outcome::Succeeded);
+    Ok(last.and_then(|t| t.attempt.boot_id))
+}
+
+fn reported(
+    core: &Core,
+    record: &NodeRecord,
+    claim: &Claim,
+    profile: &Profile,
+    checks: Vec<v1::Check>,
+    started: rackwright_lifecycle::Timestamp,
+) -> Done {
+    let id = core.new_id();
+    let good = passed(&checks);
+    let failed: Vec<String> = checks
+        .iter()
+        .filter(|c| c.verdict() == v1::Verdict::Fail)
+        .map(|c| format!("{}: {} (wanted {})", c.id, c.measured, c.threshold))
+        .collect();
+    let report = v1::Report {
+        name: format!("nodes/{}/reports/{id}", record.id),
+        claim_generation: claim.generation,
+        start_time: convert::time(started),
+        end_time: convert::time(clock::now()),
+        passed: good,
+        profile: profile.name.clone(),
+        checks,
+    };
+    let mut done = if good {
+        Done::succeeded()
+    } else {
+        let message = format!(
+            "{} of {} checks failed: {}",
+            failed.len(),
+            report.checks.len(),
+            failed.join("; ")
+        );
+        Done::failed("check-failed", message, false)
+    };
+    done.events.push(EventRow {
+        at: clock::now(),
+        kind: if good { "validation.passed" } else { "validation.failed" }.into(),
+        target: format!("nodes/{}", record.id),
+        message: format!(
+            "{} of {} checks passed",
+            report.checks.len() - failed.len(),
+            report.checks.len()
+        ),
+        attributes: [("report".to_owned(), report.name.clone())].into(),
+        ..EventRow::default()
+    });
+    done.proofs.push((Proof::Report, id, report.encode_to_vec()));
+    done
+}
+
+/// Checks a system that was handed over before: it shows the host key that we made, and no key of ours opens it.
+pub(super) async fn validate_from_outside(core: &Core, record: &NodeRecord) -> Done {
+    let host = match host(core, record).await {
+        Ok(host) => host,
+        Err(done) => return *done,
+    };
+    match rackwright_validate::Session::connect(&host.target).await {
+        // The host key was checked before the login was refused: it is the system that was handed over.
+        Err(SshError::AuthRefused { .. }) => Done::succeeded(),
+        Ok(session) => {
+            session.close().await;
+            let message = "a key of ours opens a machine that was handed over; it should have been taken off";
+            Done::failed("key-still-there", message, false)
+        }
+        Err(error) => failed_ssh(&error),
+    }
+}
+
+/// Takes our key off the machine and proves that it opens it no more.
+pub(super) async fn hand_over(core: &Core, record: &NodeRecord) -> Done {
+    let host = match host(core, record).await {
+        Ok(host) => host,
+        Err(done) => return *done,
+    };
+    match remove_key(&host.target, &[]).await {
+        Ok(_) => Done::succeeded(),
+        Err(error) => Done::failed("hand-over", hand_over_words(&error), true),
+    }
+}
+
+fn hand_over_words(error: &HandOverError) -> String {
+    format!("our key could not be taken off the machine: {}", told(error))
+}

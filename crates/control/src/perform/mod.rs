@@ -1,0 +1,125 @@
+//! Does what was decided: the I/O behind each effect.
+
+mod agent_job;
+mod bmc;
+mod host;
+
+use std::pin::Pin;
+
+use rackwright_lifecycle::{Effect, Outcome, Timestamp};
+use rackwright_store::{EventRow, Identity, NodeRecord, Proof, Readings, StoreError, WriteTx};
+use tokio::sync::Notify;
+
+use crate::core::Core;
+
+pub use agent_job::{cancel_job, job_ended, seed_files, send_job};
+
+type Change = Box<dyn FnOnce(&mut Readings, Timestamp) + Send>;
+
+/// How an effect went: stored in one transaction.
+pub struct Done {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was seen.
+    pub readings: Option<Change>,
+    /// What was learned of the machine.
+    pub learned: Option<Learned>,
+    /// Proof to keep: kind, id, message.
+    pub proofs: Vec<(Proof, String, Vec<u8>)>,
+    /// Further events.
+    pub events: Vec<EventRow>,
+}
+
+/// Who the BMC says the machine is.
+#[derive(Debug)]
+pub struct Learned {
+    /// Identity.
+    pub identity: Identity,
+    /// The certificate's fingerprint that was seen, to be kept when none was given.
+    pub certificate: Option<String>,
+}
+
+impl Learned {
+    /// Stores it in the change that ends the effect.
+    ///
+    /// # Errors
+    /// The database failed, or a MAC address belongs to another node.
+    pub async fn store(self, tx: &mut WriteTx, record: &mut NodeRecord, now: Timestamp) -> Result<(), StoreError> {
+        tx.put_macs(&record.id, &self.identity.macs).await?;
+        let mut next = record.clone();
+        next.identity = self.identity;
+        if next.spec.bmc_certificate.is_empty()
+            && let Some(certificate) = self.certificate
+        {
+            next.spec.bmc_certificate = certificate;
+        }
+        if next != *record {
+            tx.save_node(&mut next, now).await?;
+            *record = next;
+        }
+        Ok(())
+    }
+}
+
+impl Done {
+    /// Done and verified.
+    #[must_use]
+    pub fn succeeded() -> Self {
+        Self::failed_as(Outcome::Succeeded)
+    }
+
+    /// Ended with that outcome and nothing seen.
+    #[must_use]
+    pub fn failed_as(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            readings: None,
+            learned: None,
+            proofs: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    /// Not done.
+    #[must_use]
+    pub fn failed(code: &str, message: impl Into<String>, retryable: bool) -> Self {
+        Self::failed_as(Outcome::Failed {
+            code: code.to_owned(),
+            message: message.into(),
+            retryable,
+        })
+    }
+
+    /// With what was seen.
+    #[must_use]
+    pub fn seen(mut self, change: impl FnOnce(&mut Readings, Timestamp) + Send + 'static) -> Self {
+        self.readings = Some(Box::new(change));
+        self
+    }
+}
+
+/// Does an effect that this process can end itself. The caller bounds its time.
+///
+/// Boxed: it is by far the largest future of a step, and most steps perform nothing.
+pub fn perform<'a>(
+    core: &'a Core,
+    record: &'a NodeRecord,
+    effect: Effect,
+    nudge: &'a Notify,
+) -> Pin<Box<dyn Future<Output = Done> + Send + 'a>> {
+    match effect {
+        Effect::Identify => Box::pin(bmc::identify(core, record)),
+        Effect::ObservePower => Box::pin(bmc::observe_power(core, record)),
+        Effect::SetBoot(target) => Box::pin(bmc::set_boot(core, record, target)),
+        Effect::PowerOn => Box::pin(bmc::power_on(core, record)),
+        Effect::PowerOff => Box::pin(bmc::power_off(core, record)),
+        Effect::AwaitHost => Box::pin(host::await_host(core, record, nudge)),
+        Effect::Validate => Box::pin(host::validate(core, record)),
+        Effect::ValidateFromOutside => Box::pin(host::validate_from_outside(core, record)),
+        Effect::HandOver => Box::pin(host::hand_over(core, record)),
+        Effect::WriteImage | Effect::EraseDrives => {
+            let message = format!("{} is the agent's to do", effect.as_str());
+            Box::pin(std::future::ready(Done::failed("bug", message, false)))
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Takes due nodes and does what `decide` says, until each is at rest.
+
+mod facts;
+mod step;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_lifecycle::{EffectClass, Outcome};
+use rackwright_store::StoreError;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock;
+use crate::core::Core;
+
+pub use facts::gather;
+pub use step::{finish_effect, step_until_rest};
+
+/// Nodes taken with one statement.
+const BATCH: i64 = 64;
+/// Steps running at once in this process.
+const STEPS_AT_ONCE: usize = 1024;
+/// The longest pause between looks at the table: the safety net under the wake-ups.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// Closes what a former process left open and makes its nodes due.
+///
+/// What the agent does goes on without us and stays open. Everything else ended with its process: whether it was done
+/// is not known, so the next decision looks first.
+///
+/// # Errors
+/// The database failed.
+pub async fn recover(core: &Core) -> Result<(), StoreError> {
+    let now = clock::now();
+    for open in core.store.open_effects().await? {
+        if open.attempt.effect.class() != EffectClass::Once {
+            let mut tx = core.store.write().await?;
+            tx.end_effect(&open.id, &Outcome::Interrupted, now).await?;
+            core.commit(tx).await?;
+        }
+    }
+    let woken = core.store.wake_unfinished(now).await?;
+    tracing::info!(woken, "nodes taken up again");
+    Ok(())
+}
+
+/// Runs for ever; ends when `stop` is cancelled and every step has ended.
+pub async fn run(core: Arc<Core>, stop: CancellationToken) {
+    let mut steps = JoinSet::new();
+    loop {
+        let pause = match lease_and_start(&core, &mut steps).await {
+            Ok(pause) => pause,
+            Err(error) => {
+                tracing::error!(%error, "due nodes could not be taken");
+                Duration::from_secs(1)
+            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = core.runs.due.notified() => {}
+            Some(_) = steps.join_next(), if !steps.is_empty() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+    steps.abort_all();
+    while steps.join_next().await.is_some() {}
+}
+
+async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
+    while steps.try_join_next().is_some() {}
+    let room = STEPS_AT_ONCE.saturating_sub(steps.len());
+    let limit = BATCH.min(i64::try_from(room).unwrap_or(BATCH));
+    if limit == 0 {
+        return Ok(IDLE);
+    }
+    let now = clock::now();
+    let due = core.store.lease_due(now, core.lease_end(now), limit).await?;
+    let is_full = i64::try_from(due.len()).unwrap_or(limit) == limit;
+    for node in due {
+        if let Some(nudge) = core.runs.begin(&node) {
+            steps.spawn(step_until_rest(core.clone(), node, nudge));
+        }
+    }
+    if is_full {
+        return Ok(Duration::ZERO);
+    }
+    let next = core.store.next_due().await?;
+    let until = next.map_or(IDLE, |at| {
+        Duration::from_micros(u64::try_from(at.since(clock::now())).unwrap_or(0))
+    });
+    Ok(until.min(IDLE))
+}

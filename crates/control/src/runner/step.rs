@@ -1,0 +1,378 @@
+//! One node: decide, do, decide again, until there is nothing to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_lifecycle::node::PowerRequest;
+use rackwright_lifecycle::outcome::{Request, apply, power_outcome};
+use rackwright_lifecycle::{
+    Agent, Attempt, Decision, Edge, Effect, EffectClass, Outcome, Reading, State, Timestamp, decide, verdict_on_open,
+};
+use rackwright_store::{EffectRow, EventRow, HistoryRow, NodeRecord, OperationRow, Readings, StoreError, WriteTx};
+use tokio::sync::Notify;
+use tonic::Code;
+use tracing::Instrument as _;
+
+use super::gather;
+use crate::clock;
+use crate::core::Core;
+use crate::perform::{self, Done};
+
+/// Goes on until the node is at rest or this process stops.
+pub async fn step_until_rest(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
+    let span = tracing::info_span!("step", node = %node);
+    steps(core, node, nudge).instrument(span).await;
+}
+
+async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
+    loop {
+        match step(&core, &node, &nudge).await {
+            Ok(Next::Again) | Err(StoreError::Conflict { .. }) => {}
+            Ok(Next::Rest) => {
+                if core.runs.end(&node) {
+                    return;
+                }
+            }
+            Err(StoreError::NotFound { .. }) => return core.runs.abandon(&node),
+            Err(error) => {
+                tracing::error!(%error, source = ?std::error::Error::source(&error), "the step failed");
+                return core.runs.abandon(&node);
+            }
+        }
+    }
+}
+
+enum Next {
+    Again,
+    Rest,
+}
+
+async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError> {
+    let _ = core.runs.take_again(id);
+    let now = clock::now();
+    let record = core.store.node(id).await?;
+    let (facts, rows) = gather(core, &record, now).await?;
+    if let Some(open) = rows.iter().find(|r| r.attempt.outcome == Outcome::Open)
+        && let Some(verdict) = verdict_on_open(&open.attempt, &facts, &core.config.policy, now)
+    {
+        finish_effect(core, id, &open.id, Done::failed_as(verdict)).await?;
+        return Ok(Next::Again);
+    }
+    match decide(&record.node, &facts, &core.config.policy, now) {
+        Decision::Move { edge, reason } => {
+            take_edge(core, &record, edge, &reason).await?;
+            Ok(Next::Again)
+        }
+        Decision::Act(effect) => {
+            act(core, &record, &rows, effect, nudge).await?;
+            Ok(Next::Again)
+        }
+        Decision::Wait { why, until } => {
+            let until = wait_limit(core, &record, &facts.agent, until);
+            core.store.rest(id, &why.to_string(), until).await?;
+            Ok(Next::Rest)
+        }
+    }
+}
+
+/// A job of an agent that is out of sight is looked at again when the grace ends, not only at the job's deadline.
+fn wait_limit(core: &Core, record: &NodeRecord, agent: &Reading<Agent>, until: Timestamp) -> Timestamp {
+    match agent {
+        Reading::Unknown { since } if record.node.state != State::Active => {
+            let grace = since.plus(core.config.policy.agent_grace_us());
+            if grace > clock::now() { until.min(grace) } else { until }
+        }
+        _ => until,
+    }
+}
+
+/// Takes an edge: node, history, event, open effect and operations in one transaction.
+async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -> Result<(), StoreError> {
+    let now = clock::now();
+    let Some(node) = apply(&record.node, edge, now) else {
+        tracing::error!(node = %record.id, %edge, state = %record.node.state, "the chart has no such edge");
+        return core
+            .store
+            .rest(
+                &record.id,
+                "an edge that the chart does not have (a bug)",
+                core.lease_end(now),
+            )
+            .await;
+    };
+    let mut next = record.clone();
+    next.node = node;
+    next.reason = reason.to_owned();
+    let mut tx = core.store.write().await?;
+    let ended = tx.open_effect(&record.id).await?;
+    if let Some(open) = &ended {
+        tx.end_effect(&open.id, &Outcome::Interrupted, now).await?;
+    }
+    tx.save_node(&mut next, now).await?;
+    let row = HistoryRow {
+        edge: edge.as_str().to_owned(),
+        from: record.node.state,
+        to: next.node.state,
+        at: now,
+        spent_us: now.since(record.node.since),
+        reason: reason.to_owned(),
+    };
+    tx.add_history(&record.id, edge, &row).await?;
+    tx.add_event(&edge_event(&next, edge, &row)).await?;
+    settle_operations(&mut tx, &next, now).await?;
+    core.commit(tx).await?;
+    tracing::info!(%edge, from = %row.from, to = %row.to, reason, "edge");
+    if let Some(open) = ended {
+        perform::cancel_job(core, &record.id, &open.id).await;
+    }
+    Ok(())
+}
+
+fn edge_event(record: &NodeRecord, edge: Edge, row: &HistoryRow) -> EventRow {
+    let because = if row.reason.is_empty() {
+        String::new()
+    } else {
+        format!(": {}", row.reason)
+    };
+    EventRow {
+        at: row.at,
+        kind: edge.as_str().to_owned(),
+        target: format!("nodes/{}", record.id),
+        message: format!("{} went from {} to {}{because}", record.id, row.from, row.to),
+        attributes: [
+            ("from".to_owned(), row.from.to_string()),
+            ("to".to_owned(), row.to.to_string()),
+            ("generation".to_owned(), record.node.generation.to_string()),
+        ]
+        .into(),
+        ..EventRow::default()
+    }
+}
+
+/// What somebody asked of the node ends when the node gets there, or to where it cannot be got to any more.
+async fn settle_operations(tx: &mut WriteTx, record: &NodeRecord, now: Timestamp) -> Result<(), StoreError> {
+    for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
+        let request = match operation.kind.as_str() {
+            "enroll" => Request::Enroll,
+            "deploy" | "reimage" => Request::Deploy,
+            "release" | "readmit" => Request::Release,
+            "resume" | "retry" => Request::Resume,
+            // The power of a node at rest: whatever moved the node ended that.
+            _ => {
+                let message = format!("the node went to {} meanwhile", record.node.state);
+                tx.end_operation(&operation.id, Code::Aborted as i32, &message, now)
+                    .await?;
+                continue;
+            }
+        };
+        match request.ended(record.node.state) {
+            None => {}
+            Some(Ok(())) => {
+                tx.end_operation(&operation.id, Code::Ok as i32, "", now).await?;
+            }
+            Some(Err(state)) => end_badly(tx, record, &operation, state, now).await?,
+        }
+    }
+    Ok(())
+}
+
+async fn end_badly(
+    tx: &mut WriteTx,
+    record: &NodeRecord,
+    operation: &OperationRow,
+    state: State,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let (code, message) = if operation.cancel_requested {
+        (
+            Code::Cancelled,
+            "cancelled; the node is being brought to a safe state".to_owned(),
+        )
+    } else if record.reason.is_empty() {
+        (Code::Aborted, format!("{} went to {state}", record.id))
+    } else {
+        (
+            Code::FailedPrecondition,
+            format!("{} went to {state}: {}", record.id, record.reason),
+        )
+    };
+    tx.end_operation(&operation.id, code as i32, &message, now).await?;
+    Ok(())
+}
+
+/// Writes the effect down, does it, and stores how it went.
+async fn act(
+    core: &Core,
+    record: &NodeRecord,
+    rows: &[EffectRow],
+    effect: Effect,
+    nudge: &Notify,
+) -> Result<(), StoreError> {
+    let row = begin(core, record, rows, effect).await?;
+    tracing::info!(effect = effect.as_str(), id = %row.id, number = row.number, "begin");
+    if effect.class() == EffectClass::Once {
+        // The agent ends it; a failure to tell the agent is found by its reconnection or the deadline.
+        perform::send_job(core, &record.id, &row).await;
+        return Ok(());
+    }
+    // The node's row is leased for as long as the effect may take.
+    core.store
+        .rest(
+            &record.id,
+            &rackwright_lifecycle::Wait::Effect(effect).to_string(),
+            row.attempt.deadline,
+        )
+        .await?;
+    let limit = Duration::from_micros(u64::try_from(row.attempt.deadline.since(clock::now())).unwrap_or(0));
+    let done = tokio::time::timeout(limit, perform::perform(core, record, effect, nudge)).await;
+    let done = done.unwrap_or_else(|_| {
+        let message = format!("{} did not end within {} s", effect.as_str(), limit.as_secs());
+        Done::failed("deadline", message, true)
+    });
+    finish_effect(core, &record.id, &row.id, done).await
+}
+
+/// Transaction A: the row, and what is not known any more from here on.
+async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Effect) -> Result<EffectRow, StoreError> {
+    let now = clock::now();
+    let boot_id = match effect.class() {
+        EffectClass::Once => core.agents.session(&record.id).map(|s| s.boot_id),
+        _ => None,
+    };
+    let number = rows.iter().filter(|r| r.attempt.effect == effect).count() + 1;
+    let row = EffectRow {
+        id: core.new_id(),
+        node_id: record.id.clone(),
+        state_since: record.node.since,
+        number: i64::try_from(number).unwrap_or(i64::MAX),
+        generation: record.node.generation,
+        attempt: Attempt {
+            effect,
+            started_at: now,
+            ended_at: None,
+            deadline: now.plus(core.config.policy.effect_us(effect)),
+            outcome: Outcome::Open,
+            boot_id,
+        },
+    };
+    let mut tx = core.store.write().await?;
+    let mut current = tx.node(&record.id).await?;
+    if current.version != record.version {
+        return Err(StoreError::Conflict {
+            kind: "node",
+            id: record.id.clone(),
+        });
+    }
+    tx.begin_effect(&row).await?;
+    let mut readings = current.readings.clone();
+    disturb(&mut readings, effect, now);
+    if readings != current.readings {
+        tx.save_readings(&record.id, &readings).await?;
+    }
+    if effect == Effect::WriteImage {
+        current.node.evidence.written_at = Some(now);
+        current.node.evidence.image_digest = None;
+        current.node.evidence.deployment = None;
+        tx.save_node(&mut current, now).await?;
+        tx.put_due(&record.id, core.lease_end(now)).await?;
+    }
+    core.commit(tx).await?;
+    Ok(row)
+}
+
+/// What an effect makes uncertain.
+fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
+    match effect {
+        Effect::PowerOn => {
+            readings.power = Reading::Unknown { since: now };
+            // A target for one boot is used up by it.
+            readings.boot_target = Reading::Unknown { since: now };
+        }
+        Effect::PowerOff => readings.power = Reading::Unknown { since: now },
+        Effect::SetBoot(_) => readings.boot_target = Reading::Unknown { since: now },
+        _ => {}
+    }
+}
+
+/// Transaction B: how it went and what was seen, never a state. Ending it twice does nothing.
+///
+/// # Errors
+/// The database failed.
+pub async fn finish_effect(core: &Core, node: &str, effect_id: &str, done: Done) -> Result<(), StoreError> {
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    if !tx.end_effect(effect_id, &done.outcome, now).await? {
+        return Ok(());
+    }
+    let mut record = tx.node(node).await?;
+    if let Some(change) = done.readings {
+        let mut readings = record.readings.clone();
+        change(&mut readings, now);
+        tx.save_readings(node, &readings).await?;
+        record.readings = readings;
+    }
+    if let Some(learned) = done.learned {
+        learned.store(&mut tx, &mut record, now).await?;
+    }
+    for (kind, id, body) in &done.proofs {
+        tx.add_proof(*kind, id, node, body).await?;
+    }
+    if let Outcome::Failed { code, message, .. } = &done.outcome {
+        tracing::warn!(node, effect_id, code, message, "effect failed");
+        tx.add_event(&failure_event(node, effect_id, code, message, now))
+            .await?;
+    }
+    for event in &done.events {
+        tx.add_event(event).await?;
+    }
+    if let Some(wish) = record.node.wanted.power {
+        settle_power(core, &mut tx, &record, wish, now).await?;
+    }
+    core.commit(tx).await?;
+    core.agents.forget_progress(effect_id);
+    core.wake(node).await;
+    Ok(())
+}
+
+fn failure_event(node: &str, effect_id: &str, code: &str, message: &str, now: Timestamp) -> EventRow {
+    EventRow {
+        at: now,
+        kind: "effect.failed".into(),
+        target: format!("nodes/{node}"),
+        message: message.to_owned(),
+        attributes: [
+            ("code".to_owned(), code.to_owned()),
+            ("effect".to_owned(), effect_id.to_owned()),
+        ]
+        .into(),
+        ..EventRow::default()
+    }
+}
+
+async fn settle_power(
+    core: &Core,
+    tx: &mut WriteTx,
+    record: &NodeRecord,
+    wish: PowerRequest,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let attempts = tx.attempts(&record.id, record.node.since).await?;
+    let facts = rackwright_lifecycle::Facts {
+        attempts,
+        ..Default::default()
+    };
+    let tries = core.config.policy.tries as usize;
+    let Some(ended) = power_outcome(&facts, wish.goal, wish.at, tries) else {
+        return Ok(());
+    };
+    for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
+        if operation.kind == "power" {
+            let (code, message) = match &ended {
+                Ok(()) => (Code::Ok, String::new()),
+                Err(message) => (Code::Unavailable, format!("gave up after {tries} tries: {message}")),
+            };
+            tx.end_operation(&operation.id, code as i32, &message, now).await?;
+        }
+    }
+    Ok(())
+}

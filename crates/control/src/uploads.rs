@@ -1,0 +1,256 @@
+//! Uploads under way and imports: files in the data folder, an append at a time.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rackwright_api::v1;
+use rackwright_image::{Format, ImportError, ImportProgress, ImportRequest, Imported, Sha256, SignaturePolicy};
+use rackwright_store::{EventRow, ImageVersionBody, ImageVersionRow, StoreError, UploadRow};
+use tonic::Code;
+
+use crate::clock;
+use crate::core::Core;
+
+#[derive(Debug, Default)]
+struct Running {
+    progress: v1::Progress,
+    cancel: Arc<AtomicBool>,
+}
+
+/// Upload files and running imports.
+#[derive(Debug)]
+pub struct Uploads {
+    dir: PathBuf,
+    writing: Mutex<HashMap<String, ()>>,
+    imports: Mutex<HashMap<String, Running>>,
+}
+
+/// The right to append to one upload: one at a time.
+#[derive(Debug)]
+pub struct Writing<'a> {
+    uploads: &'a Uploads,
+    id: String,
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        lock(&self.uploads.writing).remove(&self.id);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Uploads {
+    /// Uploads below `dir`, which is made where it is missing.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn open(dir: PathBuf) -> std::io::Result<Self> {
+        std::fs::create_dir_all(&dir)?;
+        Ok(Self {
+            dir,
+            writing: Mutex::default(),
+            imports: Mutex::default(),
+        })
+    }
+
+    /// The file of an upload.
+    #[must_use]
+    pub fn path(&self, id: &str) -> PathBuf {
+        self.dir.join(id)
+    }
+
+    /// Bytes that have arrived.
+    #[must_use]
+    pub fn received(&self, id: &str) -> u64 {
+        std::fs::metadata(self.path(id)).map_or(0, |m| m.len())
+    }
+
+    /// The right to append; None while somebody else does.
+    #[must_use]
+    pub fn begin_writing(&self, id: &str) -> Option<Writing<'_>> {
+        let mut writing = lock(&self.writing);
+        if writing.contains_key(id) {
+            return None;
+        }
+        writing.insert(id.to_owned(), ());
+        Some(Writing {
+            uploads: self,
+            id: id.to_owned(),
+        })
+    }
+
+    /// How far an import is, by its operation.
+    #[must_use]
+    pub fn progress(&self, operation: &str) -> Option<v1::Progress> {
+        lock(&self.imports).get(operation).map(|r| r.progress.clone())
+    }
+
+    /// Ends an import as soon as it looks.
+    pub fn cancel(&self, operation: &str) {
+        if let Some(running) = lock(&self.imports).get(operation) {
+            running.cancel.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn begin_import(&self, operation: &str) -> Arc<AtomicBool> {
+        lock(&self.imports)
+            .entry(operation.to_owned())
+            .or_default()
+            .cancel
+            .clone()
+    }
+
+    fn set_progress(&self, operation: &str, p: ImportProgress) {
+        let percent = p
+            .source_bytes
+            .saturating_mul(100)
+            .checked_div(p.source_bytes_total)
+            .unwrap_or(0);
+        // Reading for the digest is the cheap part.
+        let (step, percent) = match p.step {
+            rackwright_image::import::ImportStep::Verifying => ("verifying the file", percent / 5),
+            rackwright_image::import::ImportStep::Storing => ("storing chunks", 20 + percent * 4 / 5),
+        };
+        if let Some(running) = lock(&self.imports).get_mut(operation) {
+            running.progress = v1::Progress {
+                step: step.into(),
+                percent: u32::try_from(percent.min(100)).unwrap_or(100),
+                logical_bytes: p.source_bytes,
+                logical_bytes_total: p.source_bytes_total,
+                real_bytes: p.logical_bytes,
+                bytes_per_second: 0,
+            };
+        }
+    }
+
+    /// Removes the file of an upload.
+    pub fn discard(&self, id: &str) {
+        if let Err(error) = std::fs::remove_file(self.path(id))
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(upload = id, %error, "an upload's file could not be removed");
+        }
+    }
+}
+
+/// Begins the import of an upload whose operation was written down. Also after a restart: the file is still there.
+pub fn start_import(core: &Arc<Core>, upload: UploadRow) {
+    let Some(operation) = upload.operation.clone() else {
+        return;
+    };
+    let core = core.clone();
+    let cancel = core.uploads.begin_import(&operation);
+    tokio::spawn(async move {
+        let worker = core.clone();
+        let (row, op) = (upload.clone(), operation.clone());
+        let result = tokio::task::spawn_blocking(move || import_file(&worker, &row, &op, &cancel)).await;
+        let result = result.unwrap_or_else(|e| Err((Code::Internal, format!("the import ended in the middle: {e}"))));
+        if let Err(error) = finish(&core, &upload, &operation, result).await {
+            tracing::error!(upload = upload.id, %error, "how an import ended could not be stored");
+        }
+        lock(&core.uploads.imports).remove(&operation);
+    });
+}
+
+type Ended = Result<Imported, (Code, String)>;
+
+fn import_file(core: &Core, upload: &UploadRow, operation: &str, cancel: &AtomicBool) -> Ended {
+    let policy = SignaturePolicy {
+        trusted_keys: core.config.images.trusted_keys.clone(),
+        required: core.config.images.require_signature,
+    };
+    let path = core.uploads.path(&upload.id);
+    let mut request = ImportRequest::new(Path::new(&path), &policy);
+    let wrong = |what: String| (Code::InvalidArgument, what);
+    request.format = match upload.body.format.as_str() {
+        "" => None,
+        name => Some(format_of(name).ok_or_else(|| wrong(format!("unknown format {name:?}")))?),
+    };
+    let sha256: Sha256 = upload.body.sha256.parse().map_err(|e| wrong(format!("sha256: {e}")))?;
+    request.expected_sha256 = Some(sha256);
+    request.signature = (!upload.body.signature.is_empty()).then_some(upload.body.signature.as_str());
+    let progress = |p: ImportProgress| core.uploads.set_progress(operation, p);
+    rackwright_image::import(&request, &core.chunks, &progress, cancel).map_err(|e| (code_of(&e), told(&e)))
+}
+
+fn told(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
+}
+
+fn code_of(error: &ImportError) -> Code {
+    match error {
+        ImportError::Cancelled => Code::Cancelled,
+        ImportError::Read { .. } | ImportError::Store(_) => Code::Unavailable,
+        _ => Code::InvalidArgument,
+    }
+}
+
+/// The format of that name.
+#[must_use]
+pub fn format_of(name: &str) -> Option<Format> {
+    [Format::Raw, Format::Zstd, Format::Gzip, Format::Xz, Format::Qcow2]
+        .into_iter()
+        .find(|f| f.to_string() == name)
+}
+
+async fn finish(core: &Core, upload: &UploadRow, operation: &str, result: Ended) -> Result<(), StoreError> {
+    let now = clock::now();
+    let target = format!("images/{}", upload.image_id);
+    let mut tx = core.store.write().await?;
+    let (code, message, kind, said) = match &result {
+        Ok(imported) => {
+            let row = version_row(upload, imported, now);
+            tx.add_image_version(&row, &core.new_id()).await?;
+            let said = format!("{} has the new version {}", upload.image_id, row.digest);
+            (Code::Ok, String::new(), "image.imported", said)
+        }
+        Err((code, message)) => {
+            let said = format!("{} was not taken in: {message}", upload.image_id);
+            (*code, message.clone(), "image.refused", said)
+        }
+    };
+    tx.end_operation(operation, code as i32, &message, now).await?;
+    tx.delete_upload(&upload.id).await?;
+    let event = EventRow {
+        at: now,
+        kind: kind.into(),
+        target,
+        message: said,
+        ..EventRow::default()
+    };
+    tx.add_event(&event).await?;
+    core.commit(tx).await?;
+    // Only now may a collector look at the chunks again: the version is recorded.
+    drop(result);
+    core.uploads.discard(&upload.id);
+    Ok(())
+}
+
+fn version_row(upload: &UploadRow, imported: &Imported, now: rackwright_lifecycle::Timestamp) -> ImageVersionRow {
+    ImageVersionRow {
+        image_id: upload.image_id.clone(),
+        digest: imported.digest.to_string(),
+        created_at: now,
+        body: ImageVersionBody {
+            logical_bytes: imported.logical_size,
+            data_bytes: imported.data_bytes,
+            compressed_bytes: imported.packed_bytes,
+            chunks: u32::try_from(imported.data_chunks + imported.zero_chunks).unwrap_or(u32::MAX),
+            source_sha256: imported.source_sha256.to_string(),
+            source_format: imported.source_format.to_string(),
+            signed_by: imported
+                .signed_by
+                .as_ref()
+                .map(|s| s.trusted_comment.clone())
+                .unwrap_or_default(),
+        },
+    }
+}

@@ -1,0 +1,385 @@
+//! The site's own certificate authority.
+//!
+//! One P-256 key signs everything directly: servers (`serverAuth`), members and agents (`clientAuth`). Path length 0:
+//! no certificate of ours can sign another. The authority lives 20 years and its hash is what the CLI and the agents
+//! pin; leaves live hours to months and are issued anew after two thirds of their time.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber, SubjectPublicKeyInfo,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use secrecy::{ExposeSecret as _, SecretString};
+use x509_parser::prelude::{FromDer as _, X509Certificate, X509CertificationRequest};
+
+use crate::client::{ClientIdentity, IdentifyError};
+use crate::rng::{Rng, RngError, random};
+
+/// How long an authority is valid: 20 years of 365.25 days.
+const AUTHORITY_LIFETIME: Duration = Duration::from_secs(20 * 31_557_600);
+/// How far before "now" a certificate's time begins: clocks that run behind still accept it.
+const BACKDATE: Duration = Duration::from_secs(5 * 60);
+/// A request is a few hundred bytes; this is the most that is parsed.
+const CSR_MAX_BYTES: usize = 16 * 1024;
+/// The most names of one server certificate.
+const SERVER_NAMES_MAX: usize = 64;
+/// OIDs of the public keys that are certified: EC, Ed25519 (RFC 5480, RFC 8410).
+const OID_EC_PUBLIC_KEY: &str = "1.2.840.10045.2.1";
+const OID_ED25519: &str = "1.3.101.112";
+
+/// Why a certificate was not made or not read.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// Retryable.
+    #[error(transparent)]
+    Rng(#[from] RngError),
+    /// The stored authority cannot be used. Permanent: restore it.
+    #[error("the site's CA cannot be used: {0}; restore it from the backup of the data directory")]
+    Authority(String),
+    /// The certificate request is broken or not what it says. Permanent.
+    #[error("the certificate request is refused: {0}")]
+    Request(String),
+    /// A client that cannot be named.
+    #[error(transparent)]
+    Identity(#[from] IdentifyError),
+    /// A server name that is neither a host name nor an IP address.
+    #[error("{0:?} is neither a host name nor an IP address; a server certificate cannot carry it")]
+    ServerName(String),
+    /// No name, or too many.
+    #[error("a server certificate carries 1 to {SERVER_NAMES_MAX} names, not {0}")]
+    ServerNames(usize),
+    /// The time cannot be written in a certificate, or lies outside the authority's.
+    #[error("the certificate's time is refused: {0}")]
+    Time(&'static str),
+    /// Encoding or signing failed: a bug.
+    #[error("the certificate could not be made")]
+    Encode(#[source] rcgen::Error),
+    /// Not a certificate.
+    #[error("the certificate cannot be parsed: {0}")]
+    Malformed(String),
+}
+
+/// When a certificate is valid.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Validity {
+    /// First moment.
+    pub not_before: SystemTime,
+    /// Last moment.
+    pub not_after: SystemTime,
+}
+
+impl Validity {
+    /// Reads the times of a certificate (DER).
+    pub fn of(certificate: &[u8]) -> Result<Self, CertificateError> {
+        let (_, certificate) =
+            X509Certificate::from_der(certificate).map_err(|e| CertificateError::Malformed(e.to_string()))?;
+        let moment = |seconds: i64| {
+            let seconds = u64::try_from(seconds).map_err(|_| CertificateError::Time("it begins before 1970"))?;
+            UNIX_EPOCH
+                .checked_add(Duration::from_secs(seconds))
+                .ok_or(CertificateError::Time("it is out of range"))
+        };
+        let validity = certificate.validity();
+        Ok(Self {
+            not_before: moment(validity.not_before.timestamp())?,
+            not_after: moment(validity.not_after.timestamp())?,
+        })
+    }
+
+    /// When to issue the next one: after two thirds of the time.
+    pub fn reissue_at(&self) -> SystemTime {
+        let lifetime = self.not_after.duration_since(self.not_before).unwrap_or_default();
+        self.not_before + lifetime / 3 * 2
+    }
+
+    /// Whether it is time to issue the next one.
+    pub fn reissue_due(&self, now: SystemTime) -> bool {
+        now >= self.reissue_at()
+    }
+
+    /// Whether `now` lies inside.
+    pub fn contains(&self, now: SystemTime) -> bool {
+        now >= self.not_before && now <= self.not_after
+    }
+}
+
+/// A client's certificate.
+#[derive(Debug, Clone)]
+pub struct IssuedCertificate {
+    /// The certificate alone.
+    pub certificate_pem: String,
+    /// The certificate followed by the authority's.
+    pub chain_pem: String,
+    /// Its times.
+    pub validity: Validity,
+}
+
+/// A server's certificate and key.
+pub struct ServerCredential {
+    /// The certificate, then the authority's: clients pin the latter's hash, so it is always sent.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// PKCS #8.
+    pub key: PrivateKeyDer<'static>,
+    /// Its times.
+    pub validity: Validity,
+}
+
+impl fmt::Debug for ServerCredential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerCredential")
+            .field("validity", &self.validity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The site's certificate authority: certificate, key, and the right to sign.
+pub struct Authority {
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+    validity: Validity,
+    rng: Arc<dyn Rng>,
+}
+
+impl fmt::Debug for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Authority")
+            .field("sha256", &self.ca_sha256())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// Makes a new authority. `subject` is its common name, such as "Rackwright lab-1".
+    pub fn create(subject: &str, now: SystemTime, rng: Arc<dyn Rng>) -> Result<Self, CertificateError> {
+        if subject.is_empty() || subject.len() > 64 || subject.chars().any(char::is_control) {
+            return Err(CertificateError::Authority(
+                "its subject must be 1 to 64 printable characters".into(),
+            ));
+        }
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(CertificateError::Encode)?;
+        let mut params = base_params(now, now.checked_add(AUTHORITY_LIFETIME), rng.as_ref())?;
+        params.distinguished_name.push(DnType::CommonName, subject);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(&key).map_err(CertificateError::Encode)?;
+        Self::assemble(certificate.into(), key, rng)
+    }
+
+    /// Takes up a stored authority; refuses a key that is not the certificate's and a certificate that is no CA.
+    pub fn load(certificate_pem: &str, key_pem: &SecretString, rng: Arc<dyn Rng>) -> Result<Self, CertificateError> {
+        let block = pem::parse(certificate_pem).map_err(|e| CertificateError::Authority(e.to_string()))?;
+        if block.tag() != "CERTIFICATE" {
+            return Err(CertificateError::Authority(format!(
+                "expected a CERTIFICATE, found {:?}",
+                block.tag()
+            )));
+        }
+        let key = KeyPair::from_pkcs8_pem_and_sign_algo(key_pem.expose_secret(), &PKCS_ECDSA_P256_SHA256)
+            .map_err(|_| CertificateError::Authority("its key is not a P-256 key in PKCS #8".into()))?;
+        Self::assemble(CertificateDer::from(block.into_contents()), key, rng)
+    }
+
+    fn assemble(
+        certificate: CertificateDer<'static>,
+        key: KeyPair,
+        rng: Arc<dyn Rng>,
+    ) -> Result<Self, CertificateError> {
+        let refuse = |what: &str| CertificateError::Authority(what.into());
+        let (rest, parsed) = X509Certificate::from_der(&certificate).map_err(|e| refuse(&e.to_string()))?;
+        if !rest.is_empty() {
+            return Err(refuse("bytes follow its certificate"));
+        }
+        if !parsed.is_ca() {
+            return Err(refuse("its certificate is not a CA's"));
+        }
+        if parsed.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
+            return Err(refuse("its key is not its certificate's"));
+        }
+        parsed
+            .verify_signature(None)
+            .map_err(|_| refuse("its certificate is not signed by its own key"))?;
+        let validity = Validity::of(&certificate)?;
+        let issuer = Issuer::from_ca_cert_der(&certificate, key).map_err(CertificateError::Encode)?;
+        Ok(Self {
+            certificate,
+            issuer,
+            validity,
+            rng,
+        })
+    }
+
+    /// The authority's certificate, PEM.
+    pub fn ca_pem(&self) -> String {
+        to_pem(&self.certificate)
+    }
+
+    /// The authority's certificate, DER.
+    pub fn ca_der(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    /// `sha256:` and 64 hex digits over the certificate's DER: what clients pin.
+    pub fn ca_sha256(&self) -> String {
+        let digest = ring::digest::digest(&ring::digest::SHA256, &self.certificate);
+        format!("sha256:{}", hex::encode(digest))
+    }
+
+    /// The authority's key, PKCS #8 PEM: only for the key file.
+    pub fn key_pem(&self) -> SecretString {
+        self.issuer.key().serialize_pem().into()
+    }
+
+    /// The authority's own times.
+    pub fn validity(&self) -> Validity {
+        self.validity
+    }
+
+    /// A new key and certificate for a server known by `names` (host names and IP addresses).
+    pub fn issue_server(
+        &self,
+        names: &[String],
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<ServerCredential, CertificateError> {
+        if names.is_empty() || names.len() > SERVER_NAMES_MAX {
+            return Err(CertificateError::ServerNames(names.len()));
+        }
+        let mut params = self.leaf_params(now, lifetime)?;
+        params.subject_alt_names = names.iter().map(|n| server_name(n)).collect::<Result<_, _>>()?;
+        params.distinguished_name.push(DnType::CommonName, "rackwrightd");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(CertificateError::Encode)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(CertificateError::Encode)?;
+        let validity = Validity::of(certificate.der())?;
+        Ok(ServerCredential {
+            chain: vec![certificate.into(), self.certificate.clone()],
+            key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+            validity,
+        })
+    }
+
+    /// A certificate for the client that sent `csr_pem` (PKCS #10). Only the request's public key is used, and only
+    /// after the request proved possession of its private key; names and extensions it asks for are ignored.
+    pub fn issue_client(
+        &self,
+        csr_pem: &str,
+        identity: &ClientIdentity,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<IssuedCertificate, CertificateError> {
+        identity.checked()?;
+        let public_key = public_key_of_request(csr_pem)?;
+        let mut params = self.leaf_params(now, lifetime)?;
+        params
+            .distinguished_name
+            .push(DnType::OrganizationalUnitName, identity.kind_name());
+        params
+            .distinguished_name
+            .push(DnType::CommonName, identity.common_name.as_str());
+        let uri = identity.uri().try_into().map_err(CertificateError::Encode)?;
+        params.subject_alt_names = vec![SanType::URI(uri)];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let certificate = params
+            .signed_by(&public_key, &self.issuer)
+            .map_err(CertificateError::Encode)?;
+        let certificate_pem = to_pem(certificate.der());
+        Ok(IssuedCertificate {
+            chain_pem: format!("{certificate_pem}{}", self.ca_pem()),
+            certificate_pem,
+            validity: Validity::of(certificate.der())?,
+        })
+    }
+
+    /// What every leaf has; it ends with the authority at the latest.
+    fn leaf_params(&self, now: SystemTime, lifetime: Duration) -> Result<CertificateParams, CertificateError> {
+        if !self.validity.contains(now) {
+            return Err(CertificateError::Time(
+                "the site's CA is not valid now; check this machine's clock",
+            ));
+        }
+        if lifetime.is_zero() {
+            return Err(CertificateError::Time("its lifetime is zero"));
+        }
+        let not_after = now.checked_add(lifetime).map(|end| end.min(self.validity.not_after));
+        let mut params = base_params(now, not_after, self.rng.as_ref())?;
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.use_authority_key_identifier_extension = true;
+        Ok(params)
+    }
+}
+
+fn base_params(
+    now: SystemTime,
+    not_after: Option<SystemTime>,
+    rng: &dyn Rng,
+) -> Result<CertificateParams, CertificateError> {
+    let since_epoch = |moment: SystemTime| {
+        moment
+            .duration_since(UNIX_EPOCH)
+            .map_err(|_| CertificateError::Time("it lies before 1970"))
+    };
+    let not_after = since_epoch(not_after.ok_or(CertificateError::Time("it ends out of range"))?)?;
+    // RFC 5280 knows four-digit years; ours end long before.
+    if not_after > Duration::from_secs(8000 * 31_536_000) {
+        return Err(CertificateError::Time("it ends out of range"));
+    }
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let mut params = CertificateParams::default();
+    params.not_before = epoch + since_epoch(now)?.saturating_sub(BACKDATE);
+    params.not_after = epoch + not_after;
+    params.distinguished_name = DistinguishedName::new();
+    // 20 octets at most, positive (RFC 5280, 4.1.2.2): 128 random bits with the top one clear.
+    let mut serial = random::<16>(rng)?;
+    serial[0] = serial[0] & 0x7f | 0x40;
+    params.serial_number = Some(SerialNumber::from_slice(&serial));
+    Ok(params)
+}
+
+fn server_name(name: &str) -> Result<SanType, CertificateError> {
+    let refuse = || CertificateError::ServerName(name.chars().take(253).collect());
+    match ServerName::try_from(name).map_err(|_| refuse())? {
+        ServerName::IpAddress(ip) => Ok(SanType::IpAddress(IpAddr::from(ip))),
+        ServerName::DnsName(dns) => {
+            let dns = dns.as_ref().to_owned().try_into().map_err(|_| refuse())?;
+            Ok(SanType::DnsName(dns))
+        }
+        _ => Err(refuse()),
+    }
+}
+
+fn public_key_of_request(csr_pem: &str) -> Result<SubjectPublicKeyInfo, CertificateError> {
+    let refuse = |what: &str| CertificateError::Request(what.into());
+    if csr_pem.len() > CSR_MAX_BYTES {
+        return Err(refuse("it is larger than 16 KiB"));
+    }
+    let block = pem::parse(csr_pem).map_err(|_| refuse("it is not PEM"))?;
+    if block.tag() != "CERTIFICATE REQUEST" {
+        return Err(refuse("its PEM block is not a CERTIFICATE REQUEST"));
+    }
+    let (rest, request) =
+        X509CertificationRequest::from_der(block.contents()).map_err(|_| refuse("it is not PKCS #10"))?;
+    if !rest.is_empty() {
+        return Err(refuse("bytes follow it"));
+    }
+    let key = &request.certification_request_info.subject_pki;
+    let algorithm = key.algorithm.algorithm.to_id_string();
+    if algorithm != OID_EC_PUBLIC_KEY && algorithm != OID_ED25519 {
+        return Err(refuse("its key is neither ECDSA (P-256, P-384) nor Ed25519"));
+    }
+    request
+        .verify_signature()
+        .map_err(|_| refuse("its signature is not by its own key"))?;
+    SubjectPublicKeyInfo::from_der(key.raw).map_err(|_| refuse("its key is neither ECDSA (P-256, P-384) nor Ed25519"))
+}
+
+/// PEM with `\n` line ends.
+fn to_pem(certificate: &CertificateDer<'_>) -> String {
+    let block = pem::Pem::new("CERTIFICATE", certificate.as_ref());
+    pem::encode_config(&block, pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF))
+}

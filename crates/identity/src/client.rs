@@ -1,0 +1,219 @@
+//! Who holds a client certificate.
+//!
+//! The identity is one URI in the subject alternative name:
+//!
+//! - `rackwright://member/NAME`: a person or a program that calls the API; what it may do is kept in the store, not here.
+//! - `rackwright://agent/NODE/GENERATION`: the agent of one node, booted under that claim generation.
+//!
+//! The subject repeats it for people (`CN` = the name, `OU` = `member` or `agent`), but is never trusted.
+
+use std::fmt;
+
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// The longest name: the upper bound of a common name (RFC 5280, `ub-common-name`).
+const NAME_MAX: usize = 64;
+const SCHEME: &str = "rackwright://";
+
+/// The holder of a client certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ClientIdentity {
+    /// The member's name, or the node's id without `nodes/`.
+    pub common_name: String,
+    /// What kind of holder.
+    pub kind: ClientKind,
+}
+
+/// The kinds of holders of client certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClientKind {
+    /// Calls the API.
+    Member,
+    /// The agent in the ramdisk of a node.
+    Agent {
+        /// The node's claim generation when the certificate was issued.
+        claim_generation: u64,
+    },
+}
+
+/// Why a certificate or a name tells no identity. Permanent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IdentifyError {
+    /// Not a certificate.
+    #[error("the client certificate cannot be parsed: {0}")]
+    Malformed(String),
+    /// A certificate for another purpose.
+    #[error("the certificate was not issued to a client ({0}); use one that Rackwright issued to a member or an agent")]
+    NotAClient(&'static str),
+    /// No identity, or more than one.
+    #[error("the client certificate carries {0} Rackwright identities, and must carry one")]
+    Ambiguous(usize),
+    /// The identity is of no known form.
+    #[error("the client certificate's identity {0:?} is of no known form; issue a new certificate")]
+    UnknownForm(String),
+    /// A name that cannot stand in a certificate.
+    #[error(
+        "the name {0:?} cannot stand in a certificate: use 1 to 64 of a-z A-Z 0-9 . _ @ - and begin with a letter or digit"
+    )]
+    Name(String),
+}
+
+impl ClientIdentity {
+    /// A member of the site.
+    pub fn member(name: &str) -> Result<Self, IdentifyError> {
+        Ok(Self {
+            common_name: checked_name(name)?,
+            kind: ClientKind::Member,
+        })
+    }
+
+    /// The agent of `node` (its id, without `nodes/`) under a claim generation.
+    pub fn agent(node: &str, claim_generation: u64) -> Result<Self, IdentifyError> {
+        Ok(Self {
+            common_name: checked_name(node)?,
+            kind: ClientKind::Agent { claim_generation },
+        })
+    }
+
+    /// The URI that stands in the certificate.
+    pub fn uri(&self) -> String {
+        match self.kind {
+            ClientKind::Member => format!("{SCHEME}member/{}", self.common_name),
+            ClientKind::Agent { claim_generation } => {
+                format!("{SCHEME}agent/{}/{claim_generation}", self.common_name)
+            }
+        }
+    }
+
+    /// `member` or `agent`.
+    pub fn kind_name(&self) -> &'static str {
+        match self.kind {
+            ClientKind::Member => "member",
+            ClientKind::Agent { .. } => "agent",
+        }
+    }
+
+    /// The names of `self` checked again: the fields are public.
+    pub(crate) fn checked(&self) -> Result<(), IdentifyError> {
+        checked_name(&self.common_name).map(|_| ())
+    }
+
+    fn from_uri(uri: &str) -> Result<Self, IdentifyError> {
+        let unknown = || IdentifyError::UnknownForm(uri.chars().take(200).collect());
+        let path = uri.strip_prefix(SCHEME).ok_or_else(unknown)?;
+        let parts: Vec<&str> = path.split('/').collect();
+        match parts.as_slice() {
+            ["member", name] => Self::member(name),
+            ["agent", node, generation] => {
+                let claim_generation: u64 = generation.parse().map_err(|_| unknown())?;
+                let identity = Self::agent(node, claim_generation)?;
+                // "+5" and "05" parse too; only the one form we write is taken.
+                if identity.uri() == uri {
+                    Ok(identity)
+                } else {
+                    Err(unknown())
+                }
+            }
+            _ => Err(unknown()),
+        }
+    }
+}
+
+impl fmt::Display for ClientIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind_name(), self.common_name)
+    }
+}
+
+/// The identity in a peer's certificate (DER).
+///
+/// The certificate must come from a finished handshake under [`crate::server_config`]: its signature and times were
+/// verified there and are not looked at again.
+pub fn identify(peer_certificate: &[u8]) -> Result<ClientIdentity, IdentifyError> {
+    let (rest, certificate) =
+        X509Certificate::from_der(peer_certificate).map_err(|e| IdentifyError::Malformed(e.to_string()))?;
+    let malformed = |e: x509_parser::error::X509Error| IdentifyError::Malformed(e.to_string());
+    if !rest.is_empty() {
+        return Err(IdentifyError::Malformed("bytes follow the certificate".into()));
+    }
+    if certificate.is_ca() {
+        return Err(IdentifyError::NotAClient("it is a CA"));
+    }
+    let usage = certificate.extended_key_usage().map_err(malformed)?;
+    if !usage.is_some_and(|u| u.value.client_auth && !u.value.any) {
+        return Err(IdentifyError::NotAClient(
+            "its extended key usage is not client authentication",
+        ));
+    }
+    let names = certificate.subject_alternative_name().map_err(malformed)?;
+    let uris: Vec<&str> = names
+        .iter()
+        .flat_map(|n| &n.value.general_names)
+        .filter_map(|n| match n {
+            GeneralName::URI(uri) => Some(*uri),
+            _ => None,
+        })
+        .collect();
+    match uris.as_slice() {
+        [uri] => ClientIdentity::from_uri(uri),
+        other => Err(IdentifyError::Ambiguous(other.len())),
+    }
+}
+
+fn checked_name(name: &str) -> Result<String, IdentifyError> {
+    let fits = (1..=NAME_MAX).contains(&name.len())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@-".contains(&b))
+        && name.as_bytes()[0].is_ascii_alphanumeric();
+    if fits {
+        Ok(name.into())
+    } else {
+        Err(IdentifyError::Name(name.chars().take(NAME_MAX).collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uri_and_back() {
+        for identity in [
+            ClientIdentity::member("alice@acme.example").unwrap(),
+            ClientIdentity::agent("gpu-001", 0).unwrap(),
+            ClientIdentity::agent("gpu-001", u64::MAX).unwrap(),
+        ] {
+            assert_eq!(ClientIdentity::from_uri(&identity.uri()).unwrap(), identity);
+        }
+    }
+
+    #[test]
+    fn odd_uris_are_refused() {
+        for uri in [
+            "",
+            "https://member/alice",
+            "rackwright://member/",
+            "rackwright://member/a/b",
+            "rackwright://admin/alice",
+            "rackwright://agent/gpu-001",
+            "rackwright://agent/gpu-001/05",
+            "rackwright://agent/gpu-001/+5",
+            "rackwright://agent/gpu-001/-1",
+            "rackwright://agent/gpu-001/18446744073709551616",
+            "rackwright://agent/../5",
+        ] {
+            assert!(ClientIdentity::from_uri(uri).is_err(), "{uri}");
+        }
+    }
+
+    #[test]
+    fn names_that_could_pass_for_another_are_refused() {
+        for name in ["", "a/b", "a b", "a\n", "a\0", "ä", ".a", "-a", &"a".repeat(65)] {
+            assert!(
+                matches!(ClientIdentity::member(name), Err(IdentifyError::Name(_))),
+                "{name:?}"
+            );
+        }
+        assert!(ClientIdentity::member(&"a".repeat(64)).is_ok());
+    }
+}

@@ -1,0 +1,262 @@
+//! The payload of an erase certificate: the bytes that are signed.
+//!
+//! A first line that names the format, then one line a field in a fixed order: `name=LENGTH:VALUE`, with the length in
+//! bytes, so that no value can pass for another field whatever it contains. Numbers are decimal; times are Unix seconds
+//! and nine digits of nanoseconds. One record has exactly one encoding, and [`EraseRecord::decode`] takes no other.
+//!
+//! ```text
+//! rackwright-erase-certificate-v1
+//! name=50:nodes/gpu-001/eraseCertificates/…
+//! node=13:nodes/gpu-001
+//! claim_generation=1:3
+//! …
+//! rejected_methods=1:1
+//! rejected_method=36:NVME_SANITIZE_CRYPTO: not supported…
+//! ```
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+const FIRST_LINE: &str = "rackwright-erase-certificate-v1\n";
+const PAYLOAD_MAX_BYTES: usize = 64 * 1024;
+const REJECTED_MAX: u64 = 64;
+
+/// What an erase certificate says; the fields of `rackwright.v1.EraseCertificate` without the signature.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EraseRecord {
+    /// `nodes/{node}/eraseCertificates/{uuid}`.
+    pub name: String,
+    /// `nodes/{node}`.
+    pub node: String,
+    /// The generation of the claim that ended.
+    pub claim_generation: u64,
+    /// The operation that erased.
+    pub operation: String,
+    /// The kernel's name of the drive.
+    pub drive_name: String,
+    /// As the drive tells it.
+    pub drive_model: String,
+    /// As the drive tells it.
+    pub drive_serial: String,
+    /// The drive's size.
+    pub drive_bytes: u64,
+    /// The name of the `EraseMethod`, such as `ERASE_METHOD_NVME_FORMAT_CRYPTO`.
+    pub method: String,
+    /// Begin of the erase.
+    pub start_time: SystemTime,
+    /// End of the verification.
+    pub end_time: SystemTime,
+    /// How many samples were read back.
+    pub samples: u64,
+    /// Bytes of one sample.
+    pub sample_bytes: u64,
+    /// Stronger methods, and why each did not serve.
+    pub rejected_methods: Vec<String>,
+}
+
+/// Why a record has no payload, or a payload is no record. Permanent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PayloadError {
+    /// Larger than what is ever signed.
+    #[error("the erase certificate's payload is larger than 64 KiB")]
+    TooLarge,
+    /// A time that cannot be written.
+    #[error("the erase certificate's {0} lies before 1970 or out of range")]
+    Time(&'static str),
+    /// Not this format.
+    #[error("the erase certificate's payload is broken at {0}")]
+    Broken(&'static str),
+    /// Values that are right, written in another way than the one allowed.
+    #[error("the erase certificate's payload is not in its canonical form")]
+    NotCanonical,
+}
+
+impl EraseRecord {
+    /// The bytes to sign.
+    pub fn encode(&self) -> Result<Vec<u8>, PayloadError> {
+        let mut text = String::from(FIRST_LINE);
+        put(&mut text, "name", &self.name);
+        put(&mut text, "node", &self.node);
+        put(&mut text, "claim_generation", &self.claim_generation.to_string());
+        put(&mut text, "operation", &self.operation);
+        put(&mut text, "drive_name", &self.drive_name);
+        put(&mut text, "drive_model", &self.drive_model);
+        put(&mut text, "drive_serial", &self.drive_serial);
+        put(&mut text, "drive_bytes", &self.drive_bytes.to_string());
+        put(&mut text, "method", &self.method);
+        put(&mut text, "start_time", &time_text("start_time", self.start_time)?);
+        put(&mut text, "end_time", &time_text("end_time", self.end_time)?);
+        put(&mut text, "samples", &self.samples.to_string());
+        put(&mut text, "sample_bytes", &self.sample_bytes.to_string());
+        put(&mut text, "rejected_methods", &self.rejected_methods.len().to_string());
+        for rejected in &self.rejected_methods {
+            put(&mut text, "rejected_method", rejected);
+        }
+        let too_many = self.rejected_methods.len() as u64 > REJECTED_MAX;
+        if too_many || text.len() > PAYLOAD_MAX_BYTES {
+            Err(PayloadError::TooLarge)
+        } else {
+            Ok(text.into_bytes())
+        }
+    }
+
+    /// What a payload says. Verify its signature first.
+    pub fn decode(payload: &[u8]) -> Result<Self, PayloadError> {
+        if payload.len() > PAYLOAD_MAX_BYTES {
+            return Err(PayloadError::TooLarge);
+        }
+        let text = std::str::from_utf8(payload).map_err(|_| PayloadError::Broken("its characters"))?;
+        let mut rest = Lines(
+            text.strip_prefix(FIRST_LINE)
+                .ok_or(PayloadError::Broken("its first line"))?,
+        );
+        let mut record = Self {
+            name: rest.text("name")?,
+            node: rest.text("node")?,
+            claim_generation: rest.number("claim_generation")?,
+            operation: rest.text("operation")?,
+            drive_name: rest.text("drive_name")?,
+            drive_model: rest.text("drive_model")?,
+            drive_serial: rest.text("drive_serial")?,
+            drive_bytes: rest.number("drive_bytes")?,
+            method: rest.text("method")?,
+            start_time: rest.time("start_time")?,
+            end_time: rest.time("end_time")?,
+            samples: rest.number("samples")?,
+            sample_bytes: rest.number("sample_bytes")?,
+            rejected_methods: Vec::new(),
+        };
+        let rejected = rest.number("rejected_methods")?;
+        if rejected > REJECTED_MAX {
+            return Err(PayloadError::TooLarge);
+        }
+        for _ in 0..rejected {
+            record.rejected_methods.push(rest.text("rejected_method")?);
+        }
+        if !rest.0.is_empty() {
+            return Err(PayloadError::Broken("its end"));
+        }
+        if record.encode()? == payload {
+            Ok(record)
+        } else {
+            Err(PayloadError::NotCanonical)
+        }
+    }
+}
+
+fn put(text: &mut String, name: &str, value: &str) {
+    text.push_str(&format!("{name}={}:{value}\n", value.len()));
+}
+
+fn time_text(name: &'static str, time: SystemTime) -> Result<String, PayloadError> {
+    let since = time.duration_since(UNIX_EPOCH).map_err(|_| PayloadError::Time(name))?;
+    Ok(format!("{}.{:09}", since.as_secs(), since.subsec_nanos()))
+}
+
+/// What is left of a payload.
+struct Lines<'a>(&'a str);
+
+impl Lines<'_> {
+    fn text(&mut self, name: &'static str) -> Result<String, PayloadError> {
+        let broken = || PayloadError::Broken(name);
+        let rest = self
+            .0
+            .strip_prefix(name)
+            .and_then(|r| r.strip_prefix('='))
+            .ok_or_else(broken)?;
+        let (length, rest) = rest.split_once(':').ok_or_else(broken)?;
+        let length: usize = length.parse().map_err(|_| broken())?;
+        let value = rest.get(..length).ok_or_else(broken)?;
+        self.0 = rest[length..].strip_prefix('\n').ok_or_else(broken)?;
+        Ok(value.into())
+    }
+
+    fn number(&mut self, name: &'static str) -> Result<u64, PayloadError> {
+        self.text(name)?.parse().map_err(|_| PayloadError::Broken(name))
+    }
+
+    fn time(&mut self, name: &'static str) -> Result<SystemTime, PayloadError> {
+        let text = self.text(name)?;
+        let (seconds, nanos) = text.split_once('.').ok_or(PayloadError::Broken(name))?;
+        let seconds: u64 = seconds.parse().map_err(|_| PayloadError::Broken(name))?;
+        let nanos: u32 = nanos.parse().map_err(|_| PayloadError::Broken(name))?;
+        if nanos >= 1_000_000_000 {
+            return Err(PayloadError::Broken(name));
+        }
+        UNIX_EPOCH
+            .checked_add(Duration::new(seconds, nanos))
+            .ok_or(PayloadError::Time(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> EraseRecord {
+        EraseRecord {
+            name: "nodes/gpu-001/eraseCertificates/4f1c".into(),
+            node: "nodes/gpu-001".into(),
+            claim_generation: 3,
+            operation: "operations/77".into(),
+            drive_name: "nvme0n1".into(),
+            drive_model: "ACME\nsamples=1:9".into(),
+            drive_serial: "S1=1:x".into(),
+            drive_bytes: 3_840_755_982_336,
+            method: "ERASE_METHOD_NVME_FORMAT_CRYPTO".into(),
+            start_time: UNIX_EPOCH + Duration::new(1_790_000_000, 5),
+            end_time: UNIX_EPOCH + Duration::new(1_790_000_009, 0),
+            samples: 4096,
+            sample_bytes: 4096,
+            rejected_methods: vec!["sanitize: not supported".into(), String::new()],
+        }
+    }
+
+    #[test]
+    fn encoding_is_fixed() {
+        let mut plain = record();
+        plain.drive_model = "Ä".into();
+        let expected = "rackwright-erase-certificate-v1\nname=36:nodes/gpu-001/eraseCertificates/4f1c\n\
+            node=13:nodes/gpu-001\nclaim_generation=1:3\noperation=13:operations/77\ndrive_name=7:nvme0n1\n\
+            drive_model=2:Ä\ndrive_serial=6:S1=1:x\ndrive_bytes=13:3840755982336\n\
+            method=31:ERASE_METHOD_NVME_FORMAT_CRYPTO\nstart_time=20:1790000000.000000005\n\
+            end_time=20:1790000009.000000000\nsamples=4:4096\nsample_bytes=4:4096\nrejected_methods=1:2\n\
+            rejected_method=23:sanitize: not supported\nrejected_method=0:\n";
+        assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), expected);
+    }
+
+    #[test]
+    fn hostile_values_come_back_as_they_were() {
+        let record = record();
+        assert_eq!(EraseRecord::decode(&record.encode().unwrap()).unwrap(), record);
+    }
+
+    #[test]
+    fn other_forms_are_refused() {
+        let text = String::from_utf8(record().encode().unwrap()).unwrap();
+        let refuse = |changed: String, what: &str| {
+            assert_ne!(changed, text, "{what} changed nothing");
+            assert!(EraseRecord::decode(changed.as_bytes()).is_err(), "{what}");
+        };
+        refuse(
+            text.replace("claim_generation=1:3", "claim_generation=2:03"),
+            "leading zero",
+        );
+        refuse(text.replace("claim_generation=1:3", "claim_generation=2:+3"), "sign");
+        refuse(text.replace("node=13:", "node=013:"), "length with zero");
+        refuse(
+            text.replace("rejected_methods=1:2", "rejected_methods=1:1"),
+            "left over",
+        );
+        refuse(
+            text.replace("rejected_methods=1:2", "rejected_methods=19:9999999999999999999"),
+            "count",
+        );
+        refuse(text.replace("node=13:", "node=99999999999:"), "length beyond the end");
+        refuse(text.replace("-v1", "-v2"), "version");
+        refuse(format!("{text}\n"), "trailing line");
+        refuse(text.replace(".000000005", ".5"), "short nanoseconds");
+        for end in 0..text.len() {
+            assert!(EraseRecord::decode(&text.as_bytes()[..end]).is_err(), "{end} bytes");
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Who is who, and what is secret: the site's certificate authority, sealing of secrets at rest, one-time tokens,
+//! signed erase certificates, SSH keys, and the TLS settings built from them.
+//!
+//! Synchronous and without a clock: the time is an argument (`SystemTime`), randomness is an [`Rng`]. Two things
+//! cannot be injected because `ring` takes randomness from the operating system only: the P-256 keys it makes and the
+//! nonces inside its ECDSA signatures.
+//!
+//! What this crate never does: sign a CA certificate, take anything but the public key from a certificate request,
+//! read a key file that others can read, or make a new key where one is missing from an existing set.
+
+mod authority;
+mod client;
+mod erase;
+mod key_files;
+mod rng;
+mod seal;
+mod signer;
+mod ssh;
+mod tls;
+mod token;
+
+pub use authority::{Authority, CertificateError, IssuedCertificate, ServerCredential, Validity};
+pub use client::{ClientIdentity, ClientKind, IdentifyError, identify};
+pub use erase::{EraseRecord, PayloadError};
+pub use key_files::{KeyFileError, KeyFiles};
+pub use rng::{Rng, RngError, SystemRng};
+pub use seal::{SealError, Sealer, SealingKey};
+pub use signer::{CertificateSigner, SignatureError};
+pub use ssh::{SshKeyError, SshKeyPair};
+pub use tls::{ClientAuth, ServerCertificate, TlsError, client_config, server_config};
+pub use token::{Token, TokenError, TokenHash};

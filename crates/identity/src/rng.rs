@@ -1,0 +1,31 @@
+//! Randomness as an argument.
+
+use ring::rand::SecureRandom as _;
+
+/// The source of randomness gave none. Retrying may help; going on without must not happen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the operating system's random number generator failed")]
+pub struct RngError;
+
+/// A source of cryptographic randomness.
+pub trait Rng: Send + Sync {
+    /// Fills all of `bytes`, or fails.
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), RngError>;
+}
+
+/// The operating system's generator, by way of `ring`.
+#[derive(Debug, Clone, Copy)]
+pub struct SystemRng;
+
+impl Rng for SystemRng {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), RngError> {
+        ring::rand::SystemRandom::new().fill(bytes).map_err(|_| RngError)
+    }
+}
+
+/// `N` random bytes.
+pub(crate) fn random<const N: usize>(rng: &dyn Rng) -> Result<[u8; N], RngError> {
+    let mut bytes = [0; N];
+    rng.fill(&mut bytes)?;
+    Ok(bytes)
+}

@@ -1,0 +1,125 @@
+//! TLS settings: rustls on `ring`, TLS 1.3 only, ALPN `h2` then `http/1.1`.
+//!
+//! Sessions are never resumed: a resumed session keeps the client's certificate of the first handshake without looking
+//! at its times again, and ours are short-lived on purpose.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::authority::ServerCredential;
+
+/// Why the settings could not be made. Permanent.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A certificate or a key that rustls refuses.
+    #[error("the TLS settings are refused")]
+    Rustls(#[from] rustls::Error),
+    /// The verifier of client certificates cannot be made from this CA.
+    #[error("the client CA is refused")]
+    Verifier(#[from] rustls::server::VerifierBuilderError),
+}
+
+/// What a server asks of its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// Does not ask for a certificate.
+    Off,
+    /// Asks; a client may come without one (to register), but one that is shown must be valid.
+    Optional,
+    /// No connection without a valid certificate.
+    Required,
+}
+
+/// The certificate a server shows; can be replaced while connections go on.
+pub struct ServerCertificate(RwLock<Arc<CertifiedKey>>);
+
+impl fmt::Debug for ServerCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ServerCertificate")
+    }
+}
+
+impl ServerCertificate {
+    /// Checks that key and certificate belong together.
+    pub fn new(credential: ServerCredential) -> Result<Arc<Self>, TlsError> {
+        Ok(Arc::new(Self(RwLock::new(certified(credential)?))))
+    }
+
+    /// Connections made from now on see the new certificate.
+    pub fn replace(&self, credential: ServerCredential) -> Result<(), TlsError> {
+        let key = certified(credential)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = key;
+        Ok(())
+    }
+}
+
+impl ResolvesServerCert for ServerCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+}
+
+/// A server's settings; `client_ca` is the authority that issued its clients' certificates.
+pub fn server_config(
+    certificate: Arc<ServerCertificate>,
+    client_ca: &CertificateDer<'static>,
+    client_auth: ClientAuth,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(client_ca)?), provider.clone());
+    let verifier = match client_auth {
+        ClientAuth::Off => WebPkiClientVerifier::no_client_auth(),
+        ClientAuth::Optional => verifier.allow_unauthenticated().build()?,
+        ClientAuth::Required => verifier.build()?,
+    };
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(certificate);
+    config.alpn_protocols = alpn();
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// A client's settings: trusts `ca` alone; `credential` is its own chain and key.
+pub fn client_config(
+    ca: &CertificateDer<'static>,
+    credential: Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])?
+        .with_root_certificates(roots(ca)?);
+    let mut config = match credential {
+        Some((chain, key)) => builder.with_client_auth_cert(chain, key)?,
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = alpn();
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+fn alpn() -> Vec<Vec<u8>> {
+    vec![b"h2".to_vec(), b"http/1.1".to_vec()]
+}
+
+fn roots(ca: &CertificateDer<'static>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.clone())?;
+    Ok(roots)
+}
+
+fn certified(credential: ServerCredential) -> Result<Arc<CertifiedKey>, TlsError> {
+    let provider = rustls::crypto::ring::default_provider();
+    Ok(Arc::new(CertifiedKey::from_der(
+        credential.chain,
+        credential.key,
+        &provider,
+    )?))
+}

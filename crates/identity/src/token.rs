@@ -1,0 +1,134 @@
+//! One-time tokens: shown once, stored as a hash.
+//!
+//! `rw1_` and 64 hex digits of 256 random bits. With that much randomness a plain SHA-256 is enough for storage: there
+//! is nothing to guess. Single use, lifetime and what a token is bound to are the store's business.
+
+use std::fmt;
+use std::hint::black_box;
+
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::rng::{Rng, RngError, random};
+
+const PREFIX: &str = "rw1_";
+
+/// Why a text is not a token or not a token's hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// Not of the form we mint; the text itself is kept out of the message.
+    #[error("not a Rackwright token: expected {PREFIX} and 64 hex digits")]
+    Form,
+    /// A stored hash is broken.
+    #[error("a stored token hash is not 64 hex digits")]
+    Hash,
+}
+
+/// Mints tokens.
+#[derive(Debug)]
+pub struct Token;
+
+impl Token {
+    /// A new token, and the hash to store.
+    pub fn mint(rng: &dyn Rng) -> Result<(SecretString, TokenHash), RngError> {
+        let text = SecretString::from(format!("{PREFIX}{}", hex::encode(random::<32>(rng)?)));
+        let hash = TokenHash::digest(text.expose_secret());
+        Ok((text, hash))
+    }
+}
+
+/// What is stored of a token: its SHA-256.
+#[derive(Clone, Copy, Eq)]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    /// The hash of a token that somebody shows; refuses what cannot be a token before hashing it.
+    pub fn of(shown: &str) -> Result<Self, TokenError> {
+        let digits = shown.strip_prefix(PREFIX).ok_or(TokenError::Form)?;
+        let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        if digits.len() == 64 && digits.bytes().all(lower_hex) {
+            Ok(Self::digest(shown))
+        } else {
+            Err(TokenError::Form)
+        }
+    }
+
+    /// Whether `shown` is the token of this hash, in constant time.
+    pub fn matches(&self, shown: &str) -> bool {
+        Self::of(shown).is_ok_and(|hash| hash == *self)
+    }
+
+    /// 64 hex digits, for the store.
+    pub fn to_hex(self) -> String {
+        hex::encode(self.0)
+    }
+
+    /// From the store.
+    pub fn from_hex(text: &str) -> Result<Self, TokenError> {
+        let mut bytes = [0; 32];
+        hex::decode_to_slice(text, &mut bytes).map_err(|_| TokenError::Hash)?;
+        Ok(Self(bytes))
+    }
+
+    fn digest(text: &str) -> Self {
+        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest.as_ref());
+        Self(bytes)
+    }
+}
+
+impl PartialEq for TokenHash {
+    /// Takes the same time wherever the difference lies.
+    fn eq(&self, other: &Self) -> bool {
+        black_box(self.0.iter().zip(&other.0).fold(0, |all, (a, b)| all | (a ^ b))) == 0
+    }
+}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TokenHash({}…)", hex::encode(&self.0[..4]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SystemRng;
+
+    #[test]
+    fn a_token_matches_its_hash_only() {
+        let rng = SystemRng;
+        let (token, hash) = Token::mint(&rng).unwrap();
+        let (other, other_hash) = Token::mint(&rng).unwrap();
+        assert_eq!(token.expose_secret().len(), 68);
+        assert!(hash.matches(token.expose_secret()));
+        assert!(!hash.matches(other.expose_secret()));
+        assert_ne!(hash, other_hash);
+        assert_eq!(TokenHash::from_hex(&hash.to_hex()).unwrap(), hash);
+        assert!(!hash.matches(&hash.to_hex()), "the hash must not serve as the token");
+        for bit in 0..256 {
+            let mut changed = hash;
+            changed.0[bit / 8] ^= 1 << (bit % 8);
+            assert_ne!(changed, hash, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused() {
+        let hex = "0".repeat(64);
+        for text in [
+            "",
+            "rw1_",
+            &hex,
+            &format!("rw2_{hex}"),
+            &format!("rw1_{hex}0"),
+            &format!("rw1_{}", "G".repeat(64)),
+        ] {
+            assert_eq!(TokenHash::of(text), Err(TokenError::Form), "{text}");
+        }
+        // One token, one text: hex in capitals is another text.
+        assert_eq!(TokenHash::of(&format!("rw1_{}", "A".repeat(64))), Err(TokenError::Form));
+        assert!(TokenHash::of(&format!("rw1_{hex}")).is_ok());
+        assert_eq!(TokenHash::from_hex("00"), Err(TokenError::Hash));
+    }
+}

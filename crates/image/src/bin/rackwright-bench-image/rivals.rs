@@ -1,0 +1,69 @@
+//! The ways under test, as shell commands; each leaves the whole image on `$TARGET`, on the medium.
+
+/// One way of writing an image.
+pub(crate) struct Way {
+    /// Its key in the JSON document.
+    pub(crate) name: &'static str,
+    /// What it stands for.
+    pub(crate) note: &'static str,
+    /// Run by `bash -o pipefail -ec` with SELF, URL, IMAGE, TARGET, BMAP, TMPFS, SHA256 and QEMU_FORMAT in its environment.
+    pub(crate) command: &'static str,
+    /// Whether it sends every byte of the disk, or only those of data.
+    pub(crate) writes_all: bool,
+    /// Whether a disk that differs from the image ends the run: not where the way leaves old data in place by design.
+    pub(crate) must_be_right: bool,
+}
+
+/// What the ratios are taken against.
+pub(crate) const BASELINE: &str = "curl_zstd_dd";
+
+/// Every way, in the order of a round.
+pub(crate) const WAYS: [Way; 6] = [
+    Way {
+        name: "ours",
+        note: "this crate over HTTP; zeros are left to the target, every chunk is verified",
+        command: "exec \"$SELF\" write --url \"$URL\" --image \"$IMAGE\" --target \"$TARGET\"",
+        writes_all: false,
+        must_be_right: true,
+    },
+    Way {
+        name: "ours_every_byte",
+        note: "the same, every zero written too",
+        command: "exec \"$SELF\" write --all --url \"$URL\" --image \"$IMAGE\" --target \"$TARGET\"",
+        writes_all: true,
+        must_be_right: true,
+    },
+    Way {
+        name: "ours_pwrite",
+        note: "the same as the first without io_uring",
+        command: "exec \"$SELF\" write --pwrite --url \"$URL\" --image \"$IMAGE\" --target \"$TARGET\"",
+        writes_all: false,
+        must_be_right: true,
+    },
+    Way {
+        name: BASELINE,
+        note: "curl | zstd -dc | dd oflag=direct; nothing is verified",
+        command: "curl -sSf \"$URL/files/disk.raw.zst\" | zstd -dc | \
+                  dd of=\"$TARGET\" bs=4M iflag=fullblock oflag=direct conv=notrunc,fsync status=none",
+        writes_all: true,
+        must_be_right: true,
+    },
+    Way {
+        name: "qemu_img_convert",
+        note: "as ironic-python-agent does it: qcow2 over HTTP to a tmpfs, its SHA-256, convert",
+        command: "curl -sSf \"$URL/files/disk.qcow2\" -o \"$TMPFS/disk.qcow2\"; \
+                  echo \"$SHA256  $TMPFS/disk.qcow2\" | sha256sum --check --quiet; \
+                  qemu-img convert -n -t directsync -S 0 -W -f qcow2 -O \"$QEMU_FORMAT\" \
+                  \"$TMPFS/disk.qcow2\" \"$TARGET\"; rm \"$TMPFS/disk.qcow2\"",
+        writes_all: true,
+        must_be_right: true,
+    },
+    Way {
+        name: "bmaptool",
+        note: "bmaptool copy of the .zst with its block map; verified by SHA-256 of the mapped ranges; \
+               leaves what the target held wherever the image has holes",
+        command: "bmaptool --quiet copy --bmap \"$BMAP\" \"$URL/files/disk.raw.zst\" \"$TARGET\"",
+        writes_all: false,
+        must_be_right: false,
+    },
+];

@@ -1,0 +1,178 @@
+//! One chunk, packed and unpacked: an independent zstd frame.
+
+use std::io;
+
+use zstd::zstd_safe::{self, DCtx, DParameter, InBuffer, OutBuffer, ResetDirective};
+
+use crate::digest::ChunkDigest;
+use crate::index::CHUNK_SIZE;
+
+/// The most bytes a packed chunk can have: zstd's own bound for 4 MiB (`ZSTD_COMPRESSBOUND` in zstd.h), rounded up to
+/// a page. Nothing longer is ever stored or fetched.
+pub const FRAME_MAX: usize = CHUNK_SIZE + CHUNK_SIZE / 256 + 4096;
+
+/// Why a frame is not the chunk it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Not a zstd frame, or longer than the chunk.
+    #[error("the frame does not decode: {0}")]
+    Frame(#[source] io::Error),
+    /// Decodes to another number of bytes.
+    #[error("the frame decodes to {found} bytes in place of {expected}")]
+    Length {
+        /// Bytes the chunk should have.
+        expected: usize,
+        /// Bytes found.
+        found: usize,
+    },
+    /// Decodes to other bytes.
+    #[error("the chunk's digest is {found} in place of {expected}")]
+    Digest {
+        /// The chunk's name.
+        expected: ChunkDigest,
+        /// BLAKE3 of what was decoded.
+        found: ChunkDigest,
+    },
+}
+
+/// Packs chunks; keeps zstd's context between them.
+pub struct Encoder(zstd::bulk::Compressor<'static>);
+
+impl Encoder {
+    /// An encoder of zstd `level` (1 to 19; 3 is the usual).
+    pub fn new(level: i32) -> io::Result<Self> {
+        zstd::bulk::Compressor::new(level).map(Self)
+    }
+
+    /// Packs `chunk` into `frame`, whose content is replaced.
+    pub fn encode(&mut self, chunk: &[u8], frame: &mut Vec<u8>) -> io::Result<()> {
+        frame.clear();
+        frame.reserve(FRAME_MAX);
+        self.0.compress_to_buffer(chunk, frame)?;
+        Ok(())
+    }
+}
+
+/// Packed bytes given to zstd at a time: the bytes they unpack to are hashed while they are still in the core's cache,
+/// which costs half of what hashing the whole chunk afterwards does.
+const PIECE: usize = 128 << 10;
+/// Hashed at a time: BLAKE3 is quickest on whole subtrees.
+const HASH_STEP: usize = 128 << 10;
+
+/// Unpacks and verifies chunks; keeps zstd's context between them.
+pub struct Decoder(DCtx<'static>);
+
+impl Decoder {
+    /// A decoder; needs about 300 KiB.
+    pub fn new() -> io::Result<Self> {
+        let mut context = DCtx::try_create().ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        // zstd unpacks into the chunk itself, with no window of its own, however large a window a frame asks for.
+        context
+            .set_parameter(DParameter::StableOutBuffer(true))
+            .map_err(zstd_error)?;
+        Ok(Self(context))
+    }
+
+    /// Fills the whole of `chunk` from `frame`. After an error `chunk` holds rubbish.
+    pub fn decode(&mut self, frame: &[u8], digest: &ChunkDigest, chunk: &mut [u8]) -> Result<(), DecodeError> {
+        let expected = chunk.len();
+        let (found, hash) = self.unpack(frame, chunk).map_err(DecodeError::Frame)?;
+        if found != expected {
+            return Err(DecodeError::Length { expected, found });
+        }
+        if hash != *digest {
+            return Err(DecodeError::Digest {
+                expected: *digest,
+                found: hash,
+            });
+        }
+        Ok(())
+    }
+
+    fn unpack(&mut self, frame: &[u8], chunk: &mut [u8]) -> io::Result<(usize, ChunkDigest)> {
+        self.0.reset(ResetDirective::SessionOnly).map_err(zstd_error)?;
+        let mut output = OutBuffer::around(chunk);
+        let mut hasher = blake3::Hasher::new();
+        let mut hashed = 0;
+        let mut missing = 1;
+        for piece in frame.chunks(PIECE) {
+            let mut input = InBuffer::around(piece);
+            while input.pos() < piece.len() {
+                let before = (input.pos(), output.pos());
+                missing = self.0.decompress_stream(&mut output, &mut input).map_err(zstd_error)?;
+                if before == (input.pos(), output.pos()) {
+                    return Err(io::Error::other("it holds more than the chunk"));
+                }
+                let ready = output.pos() - output.pos() % HASH_STEP;
+                hasher.update(&output.as_slice()[hashed..ready]);
+                hashed = ready;
+            }
+        }
+        if missing != 0 {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it is cut"));
+        }
+        hasher.update(&output.as_slice()[hashed..]);
+        Ok((output.pos(), ChunkDigest(*hasher.finalize().as_bytes())))
+    }
+}
+
+fn zstd_error(code: usize) -> io::Error {
+    io::Error::other(zstd_safe::get_error_name(code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn incompressible_chunks_stay_below_the_bound() {
+        let mut chunk = vec![0u8; CHUNK_SIZE];
+        blake3::Hasher::new().finalize_xof().fill(&mut chunk);
+        let mut frame = Vec::new();
+        Encoder::new(3).unwrap().encode(&chunk, &mut frame).unwrap();
+        assert!(
+            frame.len() > CHUNK_SIZE - 1024 && frame.len() <= FRAME_MAX,
+            "{}",
+            frame.len()
+        );
+        let mut again = vec![0; CHUNK_SIZE];
+        Decoder::new()
+            .unwrap()
+            .decode(&frame, &ChunkDigest::of(&chunk), &mut again)
+            .unwrap();
+        assert!(again == chunk);
+    }
+
+    #[test]
+    fn a_frame_that_is_longer_shorter_or_other_is_refused() {
+        let mut frame = Vec::new();
+        let data = vec![7u8; 8192];
+        Encoder::new(3).unwrap().encode(&data, &mut frame).unwrap();
+        let digest = ChunkDigest::of(&data);
+        let mut decoder = Decoder::new().unwrap();
+        let longer = decoder.decode(&frame, &digest, &mut vec![0; 12288]);
+        assert!(
+            matches!(
+                longer,
+                Err(DecodeError::Length {
+                    expected: 12288,
+                    found: 8192
+                })
+            ),
+            "{longer:?}"
+        );
+        let shorter = decoder.decode(&frame, &digest, &mut vec![0; 4096]);
+        assert!(matches!(shorter, Err(DecodeError::Frame(_))), "{shorter:?}");
+        let other = decoder.decode(&frame, &ChunkDigest::of(b"other"), &mut vec![0; 8192]);
+        assert!(matches!(other, Err(DecodeError::Digest { .. })), "{other:?}");
+        let cut = decoder.decode(&frame[..frame.len() - 1], &digest, &mut vec![0; 8192]);
+        assert!(matches!(cut, Err(DecodeError::Frame(_))), "{cut:?}");
+        let nothing = decoder.decode(b"", &digest, &mut vec![0; 8192]);
+        assert!(matches!(nothing, Err(DecodeError::Frame(_))), "{nothing:?}");
+        let rubbish = decoder.decode(b"rubbish", &digest, &mut vec![0; 8192]);
+        assert!(matches!(rubbish, Err(DecodeError::Frame(_))), "{rubbish:?}");
+        // After all that the decoder still works, and a skippable frame behind the chunk does not matter.
+        frame.extend([0x50, 0x2a, 0x4d, 0x18, 4, 0, 0, 0, 1, 2, 3, 4]);
+        decoder.decode(&frame, &digest, &mut vec![0; 8192]).unwrap();
+    }
+}

@@ -1,0 +1,358 @@
+//! A queue of writes: some in flight by io_uring while the next buffers are filled, or one after the other by `pwrite`.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use io_uring::{IoUring, Probe, opcode, types};
+
+use super::AlignedBuf;
+
+/// How writes reach the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// Several in flight.
+    IoUring,
+    /// One at a time.
+    Pwrite,
+}
+
+/// Whose bytes a write sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Slot,
+    Zeros,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Op {
+    source: Source,
+    offset: u64,
+    len: usize,
+    done: usize,
+}
+
+struct Slot {
+    buffer: AlignedBuf,
+    op: Option<Op>,
+}
+
+/// Writes to one file, from buffers of its own. Not shared between threads: each has its own queue.
+///
+/// Invariant: a slot with an `op` is lent to the kernel. Its buffer is neither read nor written here, and not unmapped,
+/// until the kernel has said that the operation is over.
+pub(crate) struct WriteQueue<'file> {
+    file: &'file File,
+    ring: Option<IoUring>,
+    registered: bool,
+    slots: Vec<Slot>,
+    zeros: Option<Arc<AlignedBuf>>,
+    written: u64,
+}
+
+impl<'file> WriteQueue<'file> {
+    /// A queue of `depth` buffers of `buffer_bytes`. `zeros`, if any, is what [`Self::submit_zeros`] writes; it must
+    /// hold zeros. Asking for io_uring where it is missing or forbidden gives a queue that uses `pwrite`.
+    pub(crate) fn new(
+        file: &'file File,
+        method: Method,
+        depth: usize,
+        buffer_bytes: usize,
+        zeros: Option<Arc<AlignedBuf>>,
+    ) -> io::Result<Self> {
+        let ring = match method {
+            Method::IoUring => new_ring(depth as u32),
+            Method::Pwrite => None,
+        };
+        let depth = if ring.is_some() { depth } else { 1 };
+        let mut slots = Vec::with_capacity(depth);
+        for _ in 0..depth {
+            slots.push(Slot {
+                buffer: AlignedBuf::new(buffer_bytes)?,
+                op: None,
+            });
+        }
+        let mut queue = Self {
+            file,
+            ring,
+            registered: false,
+            slots,
+            zeros,
+            written: 0,
+        };
+        queue.register();
+        Ok(queue)
+    }
+
+    /// Pins the buffers once in place of at every write. May be refused (RLIMIT_MEMLOCK): then they are not.
+    fn register(&mut self) {
+        let Some(ring) = &self.ring else { return };
+        let buffers = self.slots.iter().map(|slot| &slot.buffer).chain(self.zeros.as_deref());
+        let ranges: Vec<libc::iovec> = buffers
+            .map(|buffer| libc::iovec {
+                iov_base: buffer.as_ptr().cast_mut().cast(),
+                iov_len: buffer.len(),
+            })
+            .collect();
+        // SAFETY: the ranges are whole mappings. `slots` never changes after this, `zeros` is kept by its Arc, and
+        // `drop` takes the ring down before the buffers.
+        self.registered = unsafe { ring.submitter().register_buffers(&ranges) }.is_ok();
+    }
+
+    /// How writes go in fact.
+    pub(crate) fn method(&self) -> Method {
+        if self.ring.is_some() {
+            Method::IoUring
+        } else {
+            Method::Pwrite
+        }
+    }
+
+    /// Bytes written for good since the last call.
+    pub(crate) fn take_written(&mut self) -> u64 {
+        std::mem::take(&mut self.written)
+    }
+
+    /// A buffer that is free now; waits for a write to end if there is none.
+    pub(crate) fn acquire(&mut self) -> io::Result<usize> {
+        loop {
+            self.reap()?;
+            if let Some(free) = self.slots.iter().position(|slot| slot.op.is_none()) {
+                return Ok(free);
+            }
+            self.wait()?;
+        }
+    }
+
+    /// The bytes of a free buffer.
+    ///
+    /// # Panics
+    /// If the buffer is being written: only what [`Self::acquire`] gave may be filled.
+    pub(crate) fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        let slot = &mut self.slots[slot];
+        assert!(slot.op.is_none(), "a buffer that is being written must not be filled");
+        &mut slot.buffer
+    }
+
+    /// Writes the first `len` bytes of a buffer to `offset`. The buffer is not free until the write has ended.
+    pub(crate) fn submit(&mut self, slot: usize, len: usize, offset: u64) -> io::Result<()> {
+        self.start(
+            slot,
+            Op {
+                source: Source::Slot,
+                offset,
+                len,
+                done: 0,
+            },
+        )
+    }
+
+    /// Writes `len` zeros to `offset`.
+    pub(crate) fn submit_zeros(&mut self, len: usize, offset: u64) -> io::Result<()> {
+        let slot = self.acquire()?;
+        self.start(
+            slot,
+            Op {
+                source: Source::Zeros,
+                offset,
+                len,
+                done: 0,
+            },
+        )
+    }
+
+    fn source(&self, slot: usize, op: &Op) -> &[u8] {
+        let buffer: &[u8] = match (op.source, &self.zeros) {
+            (Source::Zeros, Some(zeros)) => zeros,
+            _ => &self.slots[slot].buffer,
+        };
+        &buffer[op.done..op.len]
+    }
+
+    fn start(&mut self, slot: usize, op: Op) -> io::Result<()> {
+        assert!(self.slots[slot].op.is_none(), "a buffer is written once at a time");
+        assert!(
+            op.source == Source::Slot || self.zeros.is_some(),
+            "a queue without zeros cannot write them"
+        );
+        if op.len == 0 {
+            return Ok(());
+        }
+        if self.ring.is_none() {
+            self.file.write_all_at(self.source(slot, &op), op.offset)?;
+            self.written += op.len as u64;
+            return Ok(());
+        }
+        self.push(slot, op)
+    }
+
+    fn push(&mut self, slot: usize, op: Op) -> io::Result<()> {
+        let bytes = self.source(slot, &op);
+        let (start, len) = (bytes.as_ptr(), bytes.len() as u32);
+        let fd = types::Fd(self.file.as_raw_fd());
+        let offset = op.offset + op.done as u64;
+        let buffer_index = if op.source == Source::Zeros {
+            self.slots.len()
+        } else {
+            slot
+        };
+        let entry = if self.registered {
+            opcode::WriteFixed::new(fd, start, len, buffer_index as u16)
+                .offset(offset)
+                .build()
+        } else {
+            opcode::Write::new(fd, start, len).offset(offset).build()
+        };
+        let Some(ring) = &mut self.ring else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
+        // SAFETY: the bytes lie in a mapping that lives as long as the queue; from here on `op` marks it as lent, and
+        // it is not touched until the completion was seen. The file outlives the queue.
+        let pushed = unsafe { ring.submission().push(&entry.user_data(slot as u64)) };
+        // The ring has an entry for each slot, so it is never full.
+        pushed.map_err(io::Error::other)?;
+        self.slots[slot].op = Some(op);
+        retry_interrupted(|| ring.submit()).map(|_| ())
+    }
+
+    /// Takes note of writes that have ended.
+    fn reap(&mut self) -> io::Result<()> {
+        let mut first_error = None;
+        while let Some(entry) = self.ring.as_mut().and_then(|ring| ring.completion().next()) {
+            let (slot, result) = (entry.user_data() as usize, entry.result());
+            let Some(mut op) = self.slots[slot].op.take() else {
+                continue;
+            };
+            match result {
+                // EINTR and EAGAIN: nothing was written; try again.
+                code if code == -libc::EINTR || code == -libc::EAGAIN => self.push(slot, op)?,
+                code if code < 0 => {
+                    first_error.get_or_insert(io::Error::from_raw_os_error(-code));
+                }
+                0 => {
+                    first_error.get_or_insert(io::ErrorKind::WriteZero.into());
+                }
+                count => {
+                    self.written += count as u64;
+                    op.done += count as usize;
+                    if op.done < op.len {
+                        self.push(slot, op)?;
+                    }
+                }
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    fn in_flight(&self) -> bool {
+        self.slots.iter().any(|slot| slot.op.is_some())
+    }
+
+    fn wait(&mut self) -> io::Result<()> {
+        let Some(ring) = &self.ring else { return Ok(()) };
+        retry_interrupted(|| ring.submit_and_wait(1)).map(|_| ())
+    }
+
+    /// Waits until every write has ended.
+    pub(crate) fn drain(&mut self) -> io::Result<()> {
+        self.reap()?;
+        while self.in_flight() {
+            self.wait()?;
+            self.reap()?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for WriteQueue<'_> {
+    fn drop(&mut self) {
+        // Errors were reported before or concern writes that nobody waits for; what matters is that all have ended.
+        for _ in 0..=self.slots.len() * 4 {
+            if self.drain().is_ok() {
+                break;
+            }
+        }
+        if self.in_flight() {
+            // The kernel may still read these buffers: never give them back.
+            tracing::error!("writes did not end; their buffers are left mapped");
+            std::mem::forget(std::mem::take(&mut self.slots));
+            std::mem::forget(self.zeros.take());
+        }
+        drop(self.ring.take());
+    }
+}
+
+/// A ring that can do what is needed, or nothing.
+fn new_ring(entries: u32) -> Option<IoUring> {
+    // Completions are only looked for when entering the kernel, which saves interrupts (Linux 6.1).
+    let modern = IoUring::builder()
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .build(entries);
+    let ring = modern.or_else(|_| IoUring::new(entries)).ok()?;
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe).ok()?;
+    let able = probe.is_supported(opcode::Write::CODE) && probe.is_supported(opcode::WriteFixed::CODE);
+    able.then_some(ring)
+}
+
+fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write_pattern(method: Method) -> (Method, Vec<u8>) {
+        let file = tempfile::tempfile().unwrap();
+        let zeros = Arc::new(AlignedBuf::new(4096).unwrap());
+        file.write_all_at(&[0xff; 8 * 4096], 0).unwrap();
+        let mut queue = WriteQueue::new(&file, method, 2, 4096, Some(zeros)).unwrap();
+        for number in 0..8u8 {
+            if number == 5 {
+                queue.submit_zeros(4096, 5 * 4096).unwrap();
+                continue;
+            }
+            let slot = queue.acquire().unwrap();
+            queue.buffer(slot).fill(number + 1);
+            queue.submit(slot, 4096, u64::from(number) * 4096).unwrap();
+        }
+        queue.drain().unwrap();
+        assert_eq!(queue.take_written(), 8 * 4096);
+        assert_eq!(queue.take_written(), 0);
+        let used = queue.method();
+        drop(queue);
+        let mut content = vec![0; 8 * 4096];
+        file.read_exact_at(&mut content, 0).unwrap();
+        (used, content)
+    }
+
+    #[test]
+    fn both_methods_write_the_same() {
+        let (_, by_ring) = write_pattern(Method::IoUring);
+        let (used, by_pwrite) = write_pattern(Method::Pwrite);
+        assert_eq!(used, Method::Pwrite);
+        assert!(by_ring == by_pwrite);
+        let firsts: Vec<u8> = by_ring.chunks(4096).map(|page| page[4095]).collect();
+        assert_eq!(firsts, [1, 2, 3, 4, 5, 0, 7, 8]);
+    }
+
+    #[test]
+    fn a_failed_write_is_reported_and_the_queue_can_be_dropped() {
+        for method in [Method::IoUring, Method::Pwrite] {
+            let read_only = File::open("/proc/self/exe").unwrap();
+            let mut queue = WriteQueue::new(&read_only, method, 2, 4096, None).unwrap();
+            let slot = queue.acquire().unwrap();
+            let result = queue.submit(slot, 4096, 0).and_then(|()| queue.drain());
+            assert_eq!(result.unwrap_err().raw_os_error(), Some(libc::EBADF));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! How many threads and buffers fit into the memory budget.
+
+use std::fs;
+use std::thread;
+
+use super::WriteError;
+use crate::codec::FRAME_MAX;
+use crate::index::{CHUNK_SIZE, Index};
+
+/// Used when the caller names no budget; a quarter of the free memory where that is less.
+pub(super) const DEFAULT_BUDGET: u64 = 256 << 20;
+/// Beyond four writes in flight per thread no drive measured got faster.
+const MOST_DEPTH: u64 = 4;
+/// The packed chunk; what zstd, HTTP and TLS keep; the thread's stack.
+const PER_THREAD: u64 = FRAME_MAX as u64 + (1 << 20);
+const PER_BUFFER: u64 = CHUNK_SIZE as u64;
+
+/// What a run uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) threads: usize,
+    /// Buffers of one chunk per thread.
+    pub(super) depth: usize,
+}
+
+impl Plan {
+    /// Divides `budget` bytes. `threads` 0: one per core, between two (one fetches while the other decodes) and eight.
+    pub(super) fn new(index: &Index, threads: usize, budget: u64) -> Result<Self, WriteError> {
+        // The parsed index and the buffer of zeros.
+        let shared = index.memory_bytes() + PER_BUFFER;
+        let wanted = match threads {
+            0 => thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 8)),
+            given => given.min(64),
+        };
+        let left = budget.saturating_sub(shared);
+        let depth_with = |threads: u64| (left / threads).saturating_sub(PER_THREAD) / PER_BUFFER;
+        // With a single buffer, a thread waits for the drive before it can decode: rather fewer threads than that.
+        let fits = |threads: &u64| depth_with(*threads) >= 2;
+        let threads = (1..=wanted as u64).rev().find(fits).unwrap_or(1);
+        let depth = depth_with(threads).min(MOST_DEPTH);
+        if depth == 0 {
+            return Err(WriteError::MemoryBudget {
+                budget,
+                needed: shared + PER_THREAD + PER_BUFFER,
+            });
+        }
+        Ok(Self {
+            threads: threads as usize,
+            depth: depth as usize,
+        })
+    }
+
+    /// Bytes the run may take at most.
+    pub(super) fn memory_bytes(&self, index: &Index) -> u64 {
+        let per_thread = PER_THREAD + self.depth as u64 * PER_BUFFER;
+        index.memory_bytes() + PER_BUFFER + self.threads as u64 * per_thread
+    }
+}
+
+/// The budget to use when none is named: small machines keep three quarters of their free memory.
+pub(super) fn default_budget() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = available.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.map_or(DEFAULT_BUDGET / 4, |kib| (kib * 1024 / 4).min(DEFAULT_BUDGET))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Format, Sha256};
+
+    fn plan(threads: usize, budget_mib: u64) -> Result<Plan, WriteError> {
+        let index = Index::new(1 << 30, Format::Raw, Sha256([0; 32]), vec![]).unwrap();
+        let plan = Plan::new(&index, threads, budget_mib << 20);
+        if let Ok(plan) = &plan {
+            assert!(plan.memory_bytes(&index) <= budget_mib << 20);
+        }
+        plan
+    }
+
+    #[test]
+    fn the_budget_is_kept_and_divided_sensibly() {
+        assert_eq!(plan(4, 256).unwrap(), Plan { threads: 4, depth: 4 });
+        assert_eq!(plan(4, 64).unwrap(), Plan { threads: 4, depth: 2 });
+        assert_eq!(plan(8, 64).unwrap(), Plan { threads: 4, depth: 2 });
+        assert_eq!(plan(4, 32).unwrap(), Plan { threads: 2, depth: 2 });
+        assert_eq!(plan(4, 16).unwrap(), Plan { threads: 1, depth: 1 });
+        let error = plan(4, 8).unwrap_err();
+        assert_eq!(error.code(), "memory-budget");
+        assert!(matches!(error, WriteError::MemoryBudget { needed, .. } if plan(4, needed.div_ceil(1 << 20)).is_ok()));
+    }
+}

@@ -1,0 +1,138 @@
+//! How far a write is, and how fast.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::work::Counters;
+
+/// Between two reports.
+pub(super) const EVERY: Duration = Duration::from_millis(200);
+/// The rate is taken over this time.
+const WINDOW: Duration = Duration::from_secs(3);
+
+/// What a write is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Claiming the drive, removing what was there.
+    Preparing,
+    /// Fetching and writing chunks.
+    Writing,
+    /// Waiting for the drive to have everything.
+    Flushing,
+    /// Reading the whole disk back.
+    Verifying,
+    /// All done.
+    Done,
+}
+
+impl Step {
+    /// A word for people and programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Step::Preparing => "preparing",
+            Step::Writing => "writing",
+            Step::Flushing => "flushing",
+            Step::Verifying => "verifying",
+            Step::Done => "done",
+        }
+    }
+}
+
+/// How far a write is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// What is going on.
+    pub step: Step,
+    /// Bytes of the image done in this step: on their way to the drive, or read back.
+    pub logical_bytes: u64,
+    /// Bytes of the image.
+    pub logical_bytes_total: u64,
+    /// Bytes fetched.
+    pub fetched_bytes: u64,
+    /// Bytes that the drive has taken.
+    pub written_bytes: u64,
+    /// Bytes of the image per second, over the last few seconds.
+    pub bytes_per_second: u64,
+}
+
+pub(super) struct Reporter<'a> {
+    report: &'a dyn Fn(Progress),
+    counters: &'a Counters,
+    total: u64,
+    step: Step,
+    recent: VecDeque<(Instant, u64)>,
+}
+
+impl<'a> Reporter<'a> {
+    pub(super) fn new(report: &'a dyn Fn(Progress), counters: &'a Counters, total: u64) -> Self {
+        let mut reporter = Self {
+            report,
+            counters,
+            total,
+            step: Step::Preparing,
+            recent: VecDeque::new(),
+        };
+        reporter.report();
+        reporter
+    }
+
+    pub(super) fn step(&mut self, step: Step) {
+        self.step = step;
+        self.recent.clear();
+        self.report();
+    }
+
+    pub(super) fn report(&mut self) {
+        let counter = if self.step == Step::Verifying {
+            &self.counters.verified
+        } else {
+            &self.counters.logical
+        };
+        // Zeros that had to be written after all are counted twice.
+        let logical_bytes = counter.load(Ordering::Relaxed).min(self.total);
+        let bytes_per_second = self.rate(Instant::now(), logical_bytes);
+        (self.report)(Progress {
+            step: self.step,
+            logical_bytes,
+            logical_bytes_total: self.total,
+            fetched_bytes: self.counters.fetched.load(Ordering::Relaxed),
+            written_bytes: self.counters.written.load(Ordering::Relaxed),
+            bytes_per_second,
+        });
+    }
+
+    fn rate(&mut self, now: Instant, bytes: u64) -> u64 {
+        self.recent.push_back((now, bytes));
+        while self.recent.len() > 2 && now - self.recent[1].0 >= WINDOW {
+            self.recent.pop_front();
+        }
+        let (since, before) = self.recent[0];
+        let seconds = (now - since).as_secs_f64();
+        if seconds > 0.0 {
+            (bytes.saturating_sub(before) as f64 / seconds) as u64
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_that_of_the_last_seconds() {
+        let counters = Counters::default();
+        let mut reporter = Reporter::new(&|_| {}, &counters, 1 << 40);
+        reporter.recent.clear();
+        let start = Instant::now();
+        let at = |s: u64| start + Duration::from_secs(s);
+        assert_eq!(reporter.rate(at(0), 0), 0);
+        assert_eq!(reporter.rate(at(1), 1000), 1000);
+        for second in 2..10 {
+            reporter.rate(at(second), 1000 + (second - 1) * 100);
+        }
+        assert_eq!(reporter.rate(at(10), 1900), 100);
+    }
+}

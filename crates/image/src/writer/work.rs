@@ -1,0 +1,323 @@
+//! The threads that fetch, decode, verify and write.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::source::{ChunkSource, FetchControl, FetchError, Frame, Object};
+use super::target::Target;
+use super::{WriteError, ZeroMethod};
+use crate::codec::{Decoder, FRAME_MAX};
+use crate::direct::{AlignedBuf, Method, WriteQueue};
+use crate::index::{CHUNK_SIZE, DataChunk, Index, chunk_offset};
+
+/// Zero chunks are handled together, up to 64 MiB: long enough for the drive, short enough to cancel and to show.
+const ZERO_RUN_CHUNKS: u32 = 16;
+
+/// Numbers that every thread adds to.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) logical: AtomicU64,
+    pub(super) fetched: AtomicU64,
+    pub(super) written: AtomicU64,
+    pub(super) verified: AtomicU64,
+    pub(super) resumes: AtomicU32,
+}
+
+/// What the threads share.
+pub(super) struct Shared<'a> {
+    pub(super) index: &'a Index,
+    pub(super) source: &'a dyn ChunkSource,
+    pub(super) target: &'a Target,
+    pub(super) method: Method,
+    pub(super) depth: usize,
+    pub(super) zeros: Arc<AlignedBuf>,
+    pub(super) zero_method: ZeroMethod,
+    /// Set once the target turned out not to make zeros as it should: they are written from then on.
+    pub(super) zeros_by_writing: AtomicBool,
+    pub(super) counters: &'a Counters,
+    pub(super) cancel: &'a AtomicBool,
+    pub(super) failure: &'a Failure,
+}
+
+/// The first error of any thread; ends the others.
+#[derive(Debug, Default)]
+pub(super) struct Failure {
+    stop: AtomicBool,
+    error: Mutex<Option<WriteError>>,
+}
+
+impl Failure {
+    pub(super) fn set(&self, error: WriteError) {
+        self.error
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get_or_insert(error);
+        self.stop.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    pub(super) fn take(&self) -> Option<WriteError> {
+        self.error.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Data(DataChunk),
+    /// `count` chunks of zeros from chunk `first`.
+    Zeros {
+        first: u32,
+        count: u32,
+    },
+}
+
+/// Walks over a range of chunks in order; shared by the threads, so that the drive is written from front to back.
+pub(super) struct Cursor<'a> {
+    data: &'a [DataChunk],
+    state: Mutex<(u32, usize)>,
+    end: u32,
+}
+
+impl<'a> Cursor<'a> {
+    /// Over chunks `first..end`.
+    pub(super) fn new(index: &'a Index, first: u32, end: u32) -> Self {
+        let data = index.data();
+        let skipped = data.partition_point(|chunk| chunk.number < first);
+        Self {
+            data,
+            state: Mutex::new((first, skipped)),
+            end,
+        }
+    }
+
+    pub(super) fn next(&self) -> Option<Work> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (number, position) = *state;
+        if number >= self.end {
+            return None;
+        }
+        let next_data = self.data.get(position).copied();
+        if let Some(chunk) = next_data
+            && chunk.number == number
+        {
+            *state = (number + 1, position + 1);
+            return Some(Work::Data(chunk));
+        }
+        let gap_end = next_data.map_or(self.end, |chunk| chunk.number.min(self.end));
+        let count = (gap_end - number).min(ZERO_RUN_CHUNKS);
+        *state = (number + count, position);
+        Some(Work::Zeros { first: number, count })
+    }
+}
+
+/// Does the work of `cursor` until there is no more, something failed, or it is cancelled. Errors go to the shared
+/// failure.
+pub(super) fn run(shared: &Shared<'_>, cursor: &Cursor<'_>) {
+    let result = Worker::new(shared).and_then(|mut worker| worker.run(cursor));
+    if let Err(error) = result {
+        shared.failure.set(error);
+    }
+}
+
+struct Worker<'a> {
+    shared: &'a Shared<'a>,
+    queue: WriteQueue<'a>,
+    decoder: Decoder,
+    frame: Frame,
+    /// Where the last write was begun.
+    offset: u64,
+}
+
+impl<'a> Worker<'a> {
+    fn new(shared: &'a Shared<'a>) -> Result<Self, WriteError> {
+        let setup = |what| move |source| WriteError::Setup { what, source };
+        let zeros = Some(Arc::clone(&shared.zeros));
+        let queue = WriteQueue::new(shared.target.blocks(), shared.method, shared.depth, CHUNK_SIZE, zeros)
+            .map_err(setup("write buffers"))?;
+        let decoder = Decoder::new().map_err(setup("the decoder"))?;
+        Ok(Self {
+            shared,
+            queue,
+            decoder,
+            frame: Frame::new(FRAME_MAX),
+            offset: 0,
+        })
+    }
+
+    fn run(&mut self, cursor: &Cursor<'_>) -> Result<(), WriteError> {
+        while !self.shared.failure.is_set() {
+            if self.shared.cancel.load(Ordering::Relaxed) {
+                return Err(WriteError::Cancelled);
+            }
+            match cursor.next() {
+                Some(Work::Data(chunk)) => self.data(&chunk)?,
+                Some(Work::Zeros { first, count }) => self.zeros(first, count)?,
+                None => break,
+            }
+        }
+        self.queue.drain().map_err(|source| self.write_error(source))?;
+        self.count_written();
+        Ok(())
+    }
+
+    fn write_error(&self, source: io::Error) -> WriteError {
+        self.shared.target.write_error(self.offset, source)
+    }
+
+    fn count_written(&mut self) {
+        self.shared
+            .counters
+            .written
+            .fetch_add(self.queue.take_written(), Ordering::Relaxed);
+    }
+
+    fn data(&mut self, chunk: &DataChunk) -> Result<(), WriteError> {
+        let slot = self.queue.acquire().map_err(|source| self.write_error(source))?;
+        self.count_written();
+        let len = self.shared.index.chunk_len(chunk.number);
+        self.fetch(chunk, slot, len)?;
+        self.offset = chunk_offset(chunk.number);
+        let target = self.shared.target;
+        let blocks = target.block_part(len);
+        if blocks < len {
+            let rest = &self.queue.buffer(slot)[blocks..len];
+            let written = target.plain().write_all_at(rest, self.offset + blocks as u64);
+            written.map_err(|source| self.write_error(source))?;
+            self.shared
+                .counters
+                .written
+                .fetch_add((len - blocks) as u64, Ordering::Relaxed);
+        }
+        self.queue
+            .submit(slot, blocks, self.offset)
+            .map_err(|source| self.write_error(source))?;
+        self.shared.counters.logical.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Fills the buffer with the verified chunk, from whichever source has it right.
+    fn fetch(&mut self, chunk: &DataChunk, slot: usize, len: usize) -> Result<(), WriteError> {
+        let shared = self.shared;
+        let Counters { fetched, resumes, .. } = shared.counters;
+        let control = FetchControl {
+            cancel: shared.cancel,
+            fetched,
+            resumes,
+        };
+        let mut spliced_before = false;
+        loop {
+            let got = shared
+                .source
+                .fetch(&Object::Chunk(chunk.digest), &mut self.frame, &control);
+            let got = got.map_err(|error| match error {
+                FetchError::Cancelled => WriteError::Cancelled,
+                other => WriteError::Download(other),
+            })?;
+            let buffer = &mut self.queue.buffer(slot)[..len];
+            let Err(source) = self.decoder.decode(self.frame.filled(), &chunk.digest, buffer) else {
+                return Ok(());
+            };
+            if got.resumed && !spliced_before {
+                // Two halves of different packings may have met; that is nobody's fault.
+                spliced_before = true;
+                continue;
+            }
+            if !shared
+                .source
+                .reject(got.origin, &format_args!("chunk {}: {source}", chunk.digest))
+            {
+                return Err(WriteError::Chunk {
+                    chunk: chunk.digest,
+                    number: chunk.number,
+                    source,
+                });
+            }
+        }
+    }
+
+    fn zeros(&mut self, first: u32, count: u32) -> Result<(), WriteError> {
+        let start = chunk_offset(first);
+        let end = chunk_offset(first + count).min(self.shared.index.logical_size());
+        self.offset = start;
+        if !self.shared.zeros_by_writing.load(Ordering::Relaxed) {
+            let zeroed = self.shared.target.zero(self.shared.zero_method, start, end - start);
+            match zeroed {
+                Ok(()) => {
+                    self.shared.counters.logical.fetch_add(end - start, Ordering::Relaxed);
+                    return Ok(());
+                }
+                Err(error) => {
+                    let method = self.shared.zero_method;
+                    let drive = self.shared.target.path().display();
+                    tracing::info!(%drive, ?method, %error, "zeros are written instead");
+                    self.shared.zeros_by_writing.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        for number in first..first + count {
+            self.write_zero_chunk(number)?;
+        }
+        Ok(())
+    }
+
+    fn write_zero_chunk(&mut self, number: u32) -> Result<(), WriteError> {
+        self.offset = chunk_offset(number);
+        let len = self.shared.index.chunk_len(number);
+        let target = self.shared.target;
+        let blocks = target.block_part(len);
+        if blocks < len {
+            target.write_zeros(self.offset + blocks as u64, (len - blocks) as u64)?;
+            self.shared
+                .counters
+                .written
+                .fetch_add((len - blocks) as u64, Ordering::Relaxed);
+        }
+        self.queue
+            .submit_zeros(blocks, self.offset)
+            .map_err(|source| self.write_error(source))?;
+        self.count_written();
+        self.shared.counters.logical.fetch_add(len as u64, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ChunkDigest, Format, Sha256};
+
+    #[test]
+    fn the_cursor_covers_every_chunk_once_and_in_order() {
+        let chunk = |number| DataChunk {
+            number,
+            digest: ChunkDigest::of(&[number as u8]),
+        };
+        let data = vec![chunk(0), chunk(1), chunk(5), chunk(40)];
+        let index = Index::new(50 * CHUNK_SIZE as u64, Format::Raw, Sha256([0; 32]), data).unwrap();
+        let all = |first, end| {
+            let cursor = Cursor::new(&index, first, end);
+            std::iter::from_fn(move || cursor.next()).collect::<Vec<_>>()
+        };
+        let zeros = |first, count| Work::Zeros { first, count };
+        let expected = [
+            Work::Data(chunk(1)),
+            zeros(2, 3),
+            Work::Data(chunk(5)),
+            zeros(6, 16),
+            zeros(22, 16),
+            zeros(38, 2),
+            Work::Data(chunk(40)),
+            zeros(41, 9),
+        ];
+        assert_eq!(all(1, 50), expected);
+        assert_eq!(all(0, 1), [Work::Data(chunk(0))]);
+        assert_eq!(all(3, 4), [zeros(3, 1)]);
+        assert_eq!(all(50, 50), []);
+    }
+}

@@ -1,0 +1,270 @@
+//! The state chart of a node. This table is the only place where edges are named; the diagram in
+//! `docs/architecture.md` is generated from it.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! names {
+    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum $name { $($(#[$vmeta])* $variant),+ }
+
+        impl $name {
+            /// Every value, in the order of the chart.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+
+            /// The name as stored, logged and counted.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $($name::$variant => $text),+ }
+            }
+
+            /// The value with that name.
+            #[must_use]
+            pub fn parse(text: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|v| v.as_str() == text)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+names! {
+    /// Where a node is in its life.
+    State {
+        /// Known by its BMC's address; nothing was read yet.
+        Discovered = "discovered",
+        /// Being booted into the agent to learn what it holds.
+        Inspecting = "inspecting",
+        /// Clean, known and free.
+        Available = "available",
+        /// Claimed; nothing was written yet.
+        Allocated = "allocated",
+        /// An image is being written.
+        Imaging = "imaging",
+        /// Booting what was written.
+        Rebooting = "rebooting",
+        /// The installed system is being checked.
+        Validating = "validating",
+        /// Handed over.
+        Active = "active",
+        /// Being erased.
+        Reclaiming = "reclaiming",
+        /// A step gave up; the reason is kept.
+        Failed = "failed",
+        /// Not to be used until it has been erased.
+        Quarantined = "quarantined",
+        /// Out of service by an operator's word.
+        Maintenance = "maintenance",
+    }
+}
+
+names! {
+    /// The only ways from one state to another: past events.
+    Edge {
+        /// The BMC answered and named its machine.
+        Enrolled = "enrolled",
+        /// The inventory was reported.
+        Inspected = "inspected",
+        /// A claim was made.
+        Claimed = "claimed",
+        /// The claim was withdrawn before anything was written.
+        Unclaimed = "unclaimed",
+        /// Work on the image began.
+        Started = "started",
+        /// The image is on the drive.
+        Written = "written",
+        /// The installed system answers.
+        HostUp = "hostup",
+        /// Every check passed and the provisioning key is gone.
+        Validated = "validated",
+        /// Another image is wanted under the same claim.
+        Reimaged = "reimaged",
+        /// The claim ended.
+        Released = "released",
+        /// Every drive was erased and proven so.
+        Erased = "erased",
+        /// A step gave up.
+        Failed = "failed",
+        /// To be inspected again.
+        Reinspect = "reinspect",
+        /// To be imaged again.
+        Retried = "retried",
+        /// Not trusted any more.
+        Condemned = "condemned",
+        /// Taken out of service.
+        Held = "held",
+        /// Back into service with its claim, to be checked again.
+        Revalidate = "revalidate",
+        /// Let back in, by way of an erase.
+        Readmitted = "readmitted",
+    }
+}
+
+/// One row of the chart: an edge, the states it leaves, the state it enters and the guard in words.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The edge.
+    pub edge: Edge,
+    /// States it may leave.
+    pub from: &'static [State],
+    /// The state it enters.
+    pub to: State,
+    /// What `decide` asks for beside; empty when nothing.
+    pub guard: &'static str,
+}
+
+use State::{
+    Active, Allocated, Available, Discovered, Failed, Imaging, Inspecting, Maintenance, Quarantined, Rebooting,
+    Reclaiming, Validating,
+};
+
+/// The chart.
+pub const CHART: &[Row] = &[
+    row(Edge::Enrolled, &[Discovered], Inspecting, ""),
+    row(
+        Edge::Inspected,
+        &[Inspecting],
+        Available,
+        "evidence newer than the last write",
+    ),
+    row(Edge::Claimed, &[Available], Allocated, ""),
+    row(Edge::Unclaimed, &[Allocated], Available, "nothing written yet"),
+    row(Edge::Started, &[Allocated], Imaging, ""),
+    row(Edge::Written, &[Imaging], Rebooting, ""),
+    row(Edge::HostUp, &[Rebooting], Validating, ""),
+    row(Edge::Validated, &[Validating], Active, ""),
+    row(Edge::Reimaged, &[Active], Imaging, "same claim, new image"),
+    row(
+        Edge::Released,
+        &[Imaging, Rebooting, Validating, Active, Failed],
+        Reclaiming,
+        "from failed only if claimed",
+    ),
+    row(Edge::Erased, &[Reclaiming], Available, ""),
+    row(
+        Edge::Failed,
+        &[Inspecting, Imaging, Rebooting, Validating, Reclaiming],
+        Failed,
+        "",
+    ),
+    row(
+        Edge::Reinspect,
+        &[Failed, Maintenance],
+        Inspecting,
+        "unclaimed and clean",
+    ),
+    row(Edge::Retried, &[Failed], Imaging, "still claimed"),
+    row(
+        Edge::Condemned,
+        &[
+            Discovered, Inspecting, Available, Allocated, Imaging, Rebooting, Validating, Active, Reclaiming, Failed,
+        ],
+        Quarantined,
+        "",
+    ),
+    row(
+        Edge::Held,
+        &[Discovered, Inspecting, Available, Active, Failed],
+        Maintenance,
+        "",
+    ),
+    row(Edge::Revalidate, &[Maintenance], Validating, "claimed"),
+    row(Edge::Readmitted, &[Quarantined, Failed, Maintenance], Reclaiming, ""),
+];
+
+const fn row(edge: Edge, from: &'static [State], to: State, guard: &'static str) -> Row {
+    Row { edge, from, to, guard }
+}
+
+impl Edge {
+    /// The edge's row.
+    #[must_use]
+    pub fn row(self) -> &'static Row {
+        // `every_edge_has_one_row` proves that the row is there.
+        CHART.iter().find(|r| r.edge == self).unwrap_or(&CHART[0])
+    }
+
+    /// Where the edge leads from `state`, if it may be taken there.
+    #[must_use]
+    pub fn target(self, state: State) -> Option<State> {
+        let row = self.row();
+        row.from.contains(&state).then_some(row.to)
+    }
+}
+
+/// The chart as a Mermaid state diagram.
+#[must_use]
+pub fn mermaid() -> String {
+    let mut text = String::from("stateDiagram-v2\n    [*] --> discovered\n");
+    for row in CHART {
+        for from in row.from {
+            let guard = if row.guard.is_empty() {
+                String::new()
+            } else {
+                format!(" [{}]", row.guard)
+            };
+            text.push_str(&format!("    {from} --> {}: {}{guard}\n", row.to, row.edge));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_edge_has_one_row() {
+        for edge in Edge::ALL {
+            assert_eq!(CHART.iter().filter(|r| r.edge == *edge).count(), 1, "{edge}");
+        }
+    }
+
+    #[test]
+    fn every_state_can_be_left_and_reached() {
+        for state in State::ALL {
+            assert!(CHART.iter().any(|r| r.from.contains(state)), "{state} has no exit");
+            assert!(
+                *state == State::Discovered || CHART.iter().any(|r| r.to == *state),
+                "{state} is never entered"
+            );
+        }
+    }
+
+    #[test]
+    fn quarantine_is_left_only_by_an_erase() {
+        let exits: Vec<_> = CHART
+            .iter()
+            .filter(|r| r.from.contains(&State::Quarantined))
+            .map(|r| r.to)
+            .collect();
+        assert_eq!(exits, [State::Reclaiming]);
+    }
+
+    #[test]
+    fn the_ways_to_available_are_inspection_erase_and_an_unused_claim() {
+        let ways: Vec<_> = CHART
+            .iter()
+            .filter(|r| r.to == State::Available)
+            .map(|r| r.edge)
+            .collect();
+        assert_eq!(ways, [Edge::Inspected, Edge::Unclaimed, Edge::Erased]);
+    }
+
+    #[test]
+    fn names_parse_back() {
+        for state in State::ALL {
+            assert_eq!(State::parse(state.as_str()), Some(*state));
+        }
+        assert_eq!(Edge::parse("nonsense"), None);
+    }
+}

@@ -1,0 +1,91 @@
+//! Getting the agent to run on a machine, from any power state.
+//!
+//! The machine may be off, on with whatever it ran, half-way through a boot of ours, or hanging in its firmware. A
+//! running system that is not our agent is switched off and seen off before the boot target is set, because the target
+//! is good for one boot only and a reset that is not seen may have used it up.
+
+use super::{Ctx, Decision, Line, Wait, go_because};
+use crate::chart::Edge;
+use crate::effect::{BootTarget, Effect};
+use crate::facts::{Agent, Outcome, Power, Reading};
+use crate::time::Timestamp;
+
+impl Ctx<'_> {
+    /// The agent is connected and was booted at or after `booted_since`; else the decision that leads there.
+    pub(super) fn agent(&self, booted_since: Timestamp) -> Line<()> {
+        match &self.facts.agent {
+            Reading::Known {
+                value: Agent::Present { booted_at, .. },
+                ..
+            } if *booted_at >= booted_since => {
+                return Ok(());
+            }
+            Reading::Unknown { since } if self.now < since.plus(self.policy.agent_grace_us()) => {
+                let until = since.plus(self.policy.agent_grace_us());
+                return Err(Decision::Wait {
+                    why: Wait::AgentReturn,
+                    until,
+                });
+            }
+            _ => {}
+        }
+        Err(match self.power_since(Timestamp::default())? {
+            Power::On => self.while_on(),
+            Power::Off | Power::Changing => self.while_off(),
+        })
+    }
+
+    fn boots(&self) -> usize {
+        self.facts
+            .of(Effect::PowerOn)
+            .filter(|a| a.outcome == Outcome::Succeeded)
+            .count()
+    }
+
+    fn while_on(&self) -> Decision {
+        let switched_on = self.facts.succeeded(Effect::PowerOn).and_then(|a| a.ended_at);
+        let switched_off = self.facts.succeeded(Effect::PowerOff).and_then(|a| a.ended_at);
+        let Some(on) = switched_on.filter(|on| switched_off.is_none_or(|off| off <= *on)) else {
+            return self.attempt(Effect::PowerOff);
+        };
+        let deadline = on.plus(self.policy.agent_boot_us());
+        if self.now < deadline {
+            let reread = match &self.facts.power {
+                Reading::Known { at, .. } => at.plus(self.policy.power_age_us()),
+                _ => deadline,
+            };
+            return Decision::Wait {
+                why: Wait::AgentBoot,
+                until: deadline.min(reread),
+            };
+        }
+        if let Some(spent) = self.boots_spent() {
+            return spent;
+        }
+        self.attempt(Effect::PowerOff)
+    }
+
+    fn while_off(&self) -> Decision {
+        if let Some(spent) = self.boots_spent() {
+            return spent;
+        }
+        match self.facts.boot_target.fresh(self.node.since) {
+            Some(BootTarget::Network) => self.attempt(Effect::PowerOn),
+            _ => self.attempt(Effect::SetBoot(BootTarget::Network)),
+        }
+    }
+
+    fn boots_spent(&self) -> Option<Decision> {
+        let boots = self.boots();
+        (boots >= self.policy.boots as usize).then(|| {
+            let wait_s = self.policy.agent_boot_s;
+            go_because(
+                Edge::Failed,
+                format!(
+                    "the machine was switched on {boots} times and its agent did not report within {wait_s} s; \
+                     look at `rackwright boot trace` to see how far it got"
+                ),
+            )
+        })
+    }
+}

@@ -1,0 +1,310 @@
+//! What to do about a node now.
+//!
+//! Level-triggered, pure, total and deterministic: the same node, facts and time give the same decision, and nothing
+//! is remembered between calls. Progress within a state is read off the facts. Each phase has a file with its
+//! checklist; the first unmet line decides.
+
+mod agent_boot;
+mod imaging;
+mod inspecting;
+mod rebooting;
+mod reclaiming;
+mod resting;
+#[cfg(test)]
+mod tests;
+mod validating;
+mod wait;
+
+use crate::chart::{Edge, State};
+use crate::effect::{Effect, EffectClass};
+use crate::facts::{Agent, Attempt, Facts, Outcome, Power, Reading};
+use crate::node::Node;
+use crate::policy::Policy;
+use crate::time::{Timestamp, seconds};
+
+pub use resting::power_outcome;
+pub use wait::Wait;
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Nothing to do before `until`, unless something changes.
+    Wait {
+        /// For what.
+        why: Wait,
+        /// Look again then.
+        until: Timestamp,
+    },
+    /// Do this.
+    Act(Effect),
+    /// Take this edge.
+    Move {
+        /// The edge.
+        edge: Edge,
+        /// Why, as a sentence for the history; empty where the edge's name says it.
+        reason: String,
+    },
+}
+
+/// What a checklist looks at.
+struct Ctx<'a> {
+    node: &'a Node,
+    facts: &'a Facts,
+    policy: &'a Policy,
+    now: Timestamp,
+}
+
+/// A checklist line that is not met yet ends the checklist with a decision.
+type Line<T> = Result<T, Decision>;
+
+/// Decides.
+#[must_use]
+pub fn decide(node: &Node, facts: &Facts, policy: &Policy, now: Timestamp) -> Decision {
+    let ctx = Ctx {
+        node,
+        facts,
+        policy,
+        now,
+    };
+    if let Some(decision) = ctx.intent() {
+        return decision;
+    }
+    if let Some(decision) = ctx.overdue() {
+        return decision;
+    }
+    if let Some(open) = facts.open() {
+        return Decision::Wait {
+            why: Wait::Effect(open.effect),
+            until: open.deadline,
+        };
+    }
+    let line = match node.state {
+        State::Discovered => ctx.discovered(),
+        State::Inspecting => ctx.inspecting(),
+        State::Available => ctx.available(),
+        State::Allocated => Err(go(Edge::Started)),
+        State::Imaging => ctx.imaging(),
+        State::Rebooting => ctx.rebooting(),
+        State::Validating => ctx.validating(),
+        State::Active => ctx.active(),
+        State::Reclaiming => ctx.reclaiming(),
+        State::Failed => ctx.failed(),
+        State::Quarantined => ctx.quarantined(),
+        State::Maintenance => ctx.maintenance(),
+    };
+    match line {
+        Ok(never) => match never {},
+        Err(decision) => decision,
+    }
+}
+
+/// How an open attempt has to be closed because its performer cannot end it any more. None: leave it open.
+///
+/// For what the agent does: the machine was booted again, or the agent has been away for longer than the grace.
+#[must_use]
+pub fn verdict_on_open(open: &Attempt, facts: &Facts, policy: &Policy, now: Timestamp) -> Option<Outcome> {
+    let lost = |message: String| {
+        Some(Outcome::Failed {
+            code: "agent-lost".into(),
+            message,
+            retryable: true,
+        })
+    };
+    if now >= open.deadline {
+        let message = format!("{} did not end within its time", open.effect.as_str());
+        return Some(Outcome::Failed {
+            code: "deadline".into(),
+            message,
+            retryable: true,
+        });
+    }
+    if open.effect.class() != EffectClass::Once {
+        return None;
+    }
+    match (&facts.agent, &open.boot_id) {
+        (
+            Reading::Known {
+                value: Agent::Present { boot_id, .. },
+                ..
+            },
+            Some(given),
+        ) if boot_id != given => lost(format!(
+            "the machine was booted again while {} ran",
+            open.effect.as_str()
+        )),
+        (
+            Reading::Known {
+                value: Agent::Absent, ..
+            },
+            _,
+        ) => lost(format!(
+            "the agent went away while {} ran and did not come back",
+            open.effect.as_str()
+        )),
+        (Reading::Unknown { since }, _) if now >= since.plus(policy.agent_grace_us()) => lost(format!(
+            "the agent went away while {} ran and did not come back",
+            open.effect.as_str()
+        )),
+        _ => None,
+    }
+}
+
+/// True when somebody wants the node out of its state: what is under way and can be ended should end.
+#[must_use]
+pub fn is_interrupted(node: &Node) -> bool {
+    let policy = Policy::default();
+    let facts = Facts::default();
+    Ctx { node, facts: &facts, policy: &policy, now: node.since }.intent().is_some()
+}
+
+/// An uninhabited answer: every checklist ends in a decision.
+enum Never {}
+
+fn go(edge: Edge) -> Decision {
+    Decision::Move {
+        edge,
+        reason: String::new(),
+    }
+}
+
+fn go_because(edge: Edge, reason: impl Into<String>) -> Decision {
+    Decision::Move {
+        edge,
+        reason: reason.into(),
+    }
+}
+
+impl Ctx<'_> {
+    /// What operators and customers want goes before what is under way.
+    fn intent(&self) -> Option<Decision> {
+        let wanted = &self.node.wanted;
+        let open = |edge: Edge| edge.target(self.node.state).is_some();
+        if let Some(reason) = &wanted.condemn
+            && open(Edge::Condemned)
+        {
+            return Some(go_because(Edge::Condemned, reason));
+        }
+        if let Some(claim) = &self.node.claim
+            && claim.release_requested
+        {
+            if open(Edge::Released) {
+                return Some(go(Edge::Released));
+            }
+            if open(Edge::Unclaimed) {
+                return Some(go(Edge::Unclaimed));
+            }
+        }
+        if wanted.readmit && open(Edge::Readmitted) {
+            return Some(go(Edge::Readmitted));
+        }
+        if let Some(reason) = &wanted.hold
+            && open(Edge::Held)
+        {
+            return Some(go_because(Edge::Held, reason));
+        }
+        None
+    }
+
+    /// A state that has a deadline is left when it has passed.
+    fn overdue(&self) -> Option<Decision> {
+        let deadline = self.policy.state_deadline(self.node.state, self.node.since)?;
+        if self.now < deadline {
+            return None;
+        }
+        let minutes = deadline.since(self.node.since) / 60_000_000;
+        let last = self.facts.last_failure().unwrap_or("nothing had failed before");
+        let reason = format!(
+            "{} took longer than {minutes} min; last failure: {last}",
+            self.node.state
+        );
+        // Allocated has no way to failed: nothing is done there that could hang.
+        Edge::Failed
+            .target(self.node.state)
+            .map(|_| go_because(Edge::Failed, reason))
+    }
+
+    /// Do `effect`, unless its budget is spent or it has to rest after a failure.
+    fn attempt(&self, effect: Effect) -> Decision {
+        let failures = self.facts.failures(effect);
+        let Some(last) = failures.last() else {
+            return Decision::Act(effect);
+        };
+        let Outcome::Failed { message, retryable, .. } = &last.outcome else {
+            return Decision::Act(effect);
+        };
+        if !retryable {
+            return go_because(Edge::Failed, message);
+        }
+        if failures.len() >= self.policy.tries as usize {
+            let reason = format!(
+                "{} failed {} times; the last: {message}",
+                effect.as_str(),
+                failures.len()
+            );
+            return go_because(Edge::Failed, reason);
+        }
+        self.after_backoff(effect, failures.len(), last, message)
+    }
+
+    /// Like `attempt` for states that cannot fail: never gives up, ever more slowly.
+    fn persist(&self, effect: Effect) -> Decision {
+        let failures = self.facts.failures(effect);
+        let Some(last) = failures.last() else {
+            return Decision::Act(effect);
+        };
+        let Outcome::Failed { message, .. } = &last.outcome else {
+            return Decision::Act(effect);
+        };
+        self.after_backoff(effect, failures.len(), last, message)
+    }
+
+    fn after_backoff(&self, effect: Effect, failures: usize, last: &Attempt, message: &str) -> Decision {
+        let next = last
+            .ended_at
+            .unwrap_or(last.started_at)
+            .plus(self.policy.backoff_us(failures));
+        if self.now < next {
+            let why = Wait::Retry {
+                effect,
+                message: message.to_owned(),
+            };
+            return Decision::Wait { why, until: next };
+        }
+        Decision::Act(effect)
+    }
+
+    /// The power, read not before `oldest`; else the decision to read it.
+    fn power_since(&self, oldest: Timestamp) -> Line<Power> {
+        let oldest = oldest.max(self.now.plus(-self.policy.power_age_us()));
+        match (self.facts.power.fresh(oldest), &self.facts.power) {
+            (Some(Power::Changing), Reading::Known { at, .. }) => {
+                let until = at.plus(seconds(1));
+                if self.now < until {
+                    return Err(Decision::Wait {
+                        why: Wait::PowerSettling,
+                        until,
+                    });
+                }
+                Err(self.attempt_for_state(Effect::ObservePower))
+            }
+            (Some(power), _) => Ok(*power),
+            (None, _) => Err(self.attempt_for_state(Effect::ObservePower)),
+        }
+    }
+
+    fn attempt_for_state(&self, effect: Effect) -> Decision {
+        if Edge::Failed.target(self.node.state).is_some() {
+            self.attempt(effect)
+        } else {
+            self.persist(effect)
+        }
+    }
+
+    /// Seen off at or after `since`; else the decision that leads there.
+    fn off_since(&self, since: Timestamp) -> Line<()> {
+        match self.facts.power.fresh(since) {
+            Some(Power::Off) => Ok(()),
+            _ => Err(self.attempt_for_state(Effect::PowerOff)),
+        }
+    }
+}

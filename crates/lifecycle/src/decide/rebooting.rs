@@ -1,0 +1,39 @@
+//! Rebooting: from the agent into the installed system.
+//!
+//! Seen off, told to use its own boot order, switched on, and waited for. A host that does not come is switched off
+//! and on again until the boots are spent.
+
+use super::{Ctx, Line, Never, go, go_because};
+use crate::chart::Edge;
+use crate::effect::{BootTarget, Effect};
+use crate::facts::Outcome;
+
+impl Ctx<'_> {
+    pub(super) fn rebooting(&self) -> Line<Never> {
+        if self.facts.succeeded(Effect::AwaitHost).is_some() {
+            return Err(go(Edge::HostUp));
+        }
+        let failures = self.facts.failures(Effect::AwaitHost);
+        if failures.len() >= self.policy.boots as usize {
+            let message = self.facts.last_failure().unwrap_or_default();
+            let reason = format!(
+                "the installed system did not answer after {} boots: {message}",
+                failures.len()
+            );
+            return Err(go_because(Edge::Failed, reason));
+        }
+        let begin = failures.last().and_then(|a| a.ended_at).unwrap_or(self.node.since);
+        let switched_on = self
+            .facts
+            .of(Effect::PowerOn)
+            .any(|a| a.outcome == Outcome::Succeeded && a.started_at >= begin);
+        if switched_on {
+            return Err(crate::Decision::Act(Effect::AwaitHost));
+        }
+        self.off_since(begin)?;
+        if self.facts.boot_target.fresh(begin) != Some(&BootTarget::Disk) {
+            return Err(self.attempt(Effect::SetBoot(BootTarget::Disk)));
+        }
+        Err(self.attempt(Effect::PowerOn))
+    }
+}

@@ -1,0 +1,121 @@
+//! The states of rest: nothing happens until somebody wants something.
+
+use super::{Ctx, Decision, Line, Never, Wait, go};
+use crate::chart::Edge;
+use crate::effect::Effect;
+use crate::facts::{Outcome, Power};
+use crate::node::PowerGoal;
+use crate::time::{Timestamp, minutes};
+
+impl Ctx<'_> {
+    pub(super) fn available(&self) -> Line<Never> {
+        if self.node.claim.is_some() {
+            return Err(go(Edge::Claimed));
+        }
+        self.power_wish()?;
+        Err(self.rest(Wait::Rest))
+    }
+
+    pub(super) fn active(&self) -> Line<Never> {
+        if let Some(claim) = &self.node.claim
+            && self.node.evidence.deployment != Some(claim.deployment)
+        {
+            return Err(go(Edge::Reimaged));
+        }
+        self.power_wish()?;
+        Err(self.rest(Wait::Rest))
+    }
+
+    pub(super) fn failed(&self) -> Line<Never> {
+        if self.node.wanted.retry {
+            if self.node.claim.is_some() {
+                return Err(go(Edge::Retried));
+            }
+            if self.node.evidence.is_untouched() {
+                return Err(go(Edge::Reinspect));
+            }
+        }
+        self.power_wish()?;
+        Err(self.rest(Wait::Operator))
+    }
+
+    pub(super) fn maintenance(&self) -> Line<Never> {
+        if self.node.wanted.resume {
+            if self.node.claim.is_some() {
+                return Err(go(Edge::Revalidate));
+            }
+            if self.node.evidence.is_untouched() {
+                return Err(go(Edge::Reinspect));
+            }
+        }
+        self.power_wish()?;
+        Err(self.rest(Wait::Operator))
+    }
+
+    pub(super) fn quarantined(&self) -> Line<Never> {
+        self.power_wish()?;
+        Err(self.rest(Wait::Operator))
+    }
+
+    fn rest(&self, why: Wait) -> Decision {
+        Decision::Wait {
+            why,
+            until: self.now.plus(minutes(60)),
+        }
+    }
+
+    /// Nobody wants the power changed, or it has been done, or it was given up; else the next step towards it.
+    fn power_wish(&self) -> Line<()> {
+        let Some(wish) = self.node.wanted.power else {
+            return Ok(());
+        };
+        match power_outcome(self.facts, wish.goal, wish.at, self.policy.tries as usize) {
+            Some(_) => Ok(()),
+            None => Err(self.power_step(wish.goal, wish.at)),
+        }
+    }
+
+    fn power_step(&self, goal: PowerGoal, asked: Timestamp) -> Decision {
+        match goal {
+            PowerGoal::On => self.persist(Effect::PowerOn),
+            PowerGoal::Off => self.persist(Effect::PowerOff),
+            PowerGoal::Cycle => match self.facts.power.fresh(asked) {
+                Some(Power::Off) => self.persist(Effect::PowerOn),
+                _ => self.persist(Effect::PowerOff),
+            },
+        }
+    }
+}
+
+/// How a wish for the power made at `asked` has ended: done, or given up with the last failure's words after `tries`
+/// failures. None while it is still being worked on.
+pub fn power_outcome(
+    facts: &crate::Facts,
+    goal: PowerGoal,
+    asked: Timestamp,
+    tries: usize,
+) -> Option<Result<(), String>> {
+    let done = |effect: Effect| {
+        facts
+            .of(effect)
+            .any(|a| a.outcome == Outcome::Succeeded && a.started_at >= asked)
+    };
+    let finished = match goal {
+        PowerGoal::On => done(Effect::PowerOn),
+        PowerGoal::Off => done(Effect::PowerOff),
+        PowerGoal::Cycle => done(Effect::PowerOff) && done(Effect::PowerOn),
+    };
+    if finished {
+        return Some(Ok(()));
+    }
+    let failures: Vec<&String> = facts
+        .attempts
+        .iter()
+        .filter(|a| a.started_at >= asked)
+        .filter_map(|a| match &a.outcome {
+            Outcome::Failed { message, .. } => Some(message),
+            _ => None,
+        })
+        .collect();
+    (failures.len() >= tries).then(|| Err(failures.last().map(|m| (*m).clone()).unwrap_or_default()))
+}

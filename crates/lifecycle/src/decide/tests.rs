@@ -1,0 +1,448 @@
+use super::*;
+use crate::effect::BootTarget;
+use crate::facts::Bmc;
+use crate::node::{Claim, Evidence, PowerGoal, PowerRequest, Wanted};
+use crate::outcome::apply;
+
+const T0: Timestamp = Timestamp(1_000_000_000_000);
+
+fn at(s: i64) -> Timestamp {
+    T0.plus(seconds(s))
+}
+
+fn node(state: State) -> Node {
+    Node {
+        state,
+        since: T0,
+        generation: 1,
+        claim: None,
+        wanted: Wanted::default(),
+        evidence: Evidence::default(),
+    }
+}
+
+fn claim() -> Claim {
+    Claim {
+        generation: 1,
+        deployment: 1,
+        image_digest: "b3-00".into(),
+        image_name: "images/debian".into(),
+        hostname: "a".into(),
+        ssh_authorized_keys: Vec::new(),
+        user_data: String::new(),
+        root_drive: String::new(),
+        verify_whole_disk: false,
+        release_requested: false,
+        handed_over: None,
+    }
+}
+
+fn claimed(state: State) -> Node {
+    Node {
+        claim: Some(claim()),
+        ..node(state)
+    }
+}
+
+fn known<T>(value: T, s: i64) -> Reading<T> {
+    Reading::Known { value, at: at(s) }
+}
+
+fn tried(effect: Effect, start: i64, end: i64, outcome: Outcome) -> Attempt {
+    let ended_at = (outcome != Outcome::Open).then_some(at(end));
+    Attempt {
+        effect,
+        started_at: at(start),
+        ended_at,
+        deadline: at(start + 3600),
+        outcome,
+        boot_id: None,
+    }
+}
+
+fn failed(message: &str, retryable: bool) -> Outcome {
+    Outcome::Failed {
+        code: "x".into(),
+        message: message.into(),
+        retryable,
+    }
+}
+
+fn present(s: i64) -> Reading<Agent> {
+    known(
+        Agent::Present {
+            boot_id: "b1".into(),
+            booted_at: at(s),
+        },
+        s,
+    )
+}
+
+fn decide_at(node: &Node, facts: &Facts, s: i64) -> Decision {
+    decide(node, facts, &Policy::default(), at(s))
+}
+
+fn edge_of(decision: &Decision) -> Option<Edge> {
+    match decision {
+        Decision::Move { edge, .. } => Some(*edge),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_machine_that_is_off_is_set_to_the_network_then_switched_on_then_waited_for() {
+    let node = node(State::Inspecting);
+    let mut facts = Facts {
+        bmc: known(Bmc::Identified, 0),
+        ..Facts::default()
+    };
+    assert_eq!(decide_at(&node, &facts, 1), Decision::Act(Effect::ObservePower));
+    facts.power = known(Power::Off, 1);
+    assert_eq!(
+        decide_at(&node, &facts, 2),
+        Decision::Act(Effect::SetBoot(BootTarget::Network))
+    );
+    facts.boot_target = known(BootTarget::Network, 2);
+    assert_eq!(decide_at(&node, &facts, 3), Decision::Act(Effect::PowerOn));
+    facts.attempts.push(tried(Effect::PowerOn, 3, 4, Outcome::Succeeded));
+    facts.power = known(Power::On, 4);
+    assert!(matches!(
+        decide_at(&node, &facts, 5),
+        Decision::Wait {
+            why: Wait::AgentBoot,
+            ..
+        }
+    ));
+    facts.agent = present(20);
+    assert!(matches!(
+        decide_at(&node, &facts, 21),
+        Decision::Wait {
+            why: Wait::Inventory,
+            ..
+        }
+    ));
+    facts.inventory = known((), 22);
+    assert_eq!(decide_at(&node, &facts, 23), Decision::Act(Effect::PowerOff));
+    facts.power = known(Power::Off, 24);
+    assert_eq!(edge_of(&decide_at(&node, &facts, 25)), Some(Edge::Inspected));
+}
+
+#[test]
+fn a_machine_that_runs_something_else_is_switched_off_first() {
+    let facts = Facts {
+        bmc: known(Bmc::Identified, 0),
+        power: known(Power::On, 1),
+        ..Facts::default()
+    };
+    assert_eq!(
+        decide_at(&node(State::Inspecting), &facts, 2),
+        Decision::Act(Effect::PowerOff)
+    );
+}
+
+#[test]
+fn boots_that_bring_no_agent_are_repeated_and_then_given_up_with_advice() {
+    let policy = Policy::default();
+    let mut facts = Facts {
+        power: known(Power::On, 899),
+        ..Facts::default()
+    };
+    facts.attempts.push(tried(Effect::PowerOn, 0, 0, Outcome::Succeeded));
+    let node = claimed(State::Imaging);
+    assert_eq!(decide(&node, &facts, &policy, at(901)), Decision::Act(Effect::PowerOff));
+    for _ in 0..2 {
+        facts.attempts.push(tried(Effect::PowerOn, 0, 0, Outcome::Succeeded));
+    }
+    let Decision::Move { edge, reason } = decide(&node, &facts, &policy, at(901)) else {
+        panic!("must fail")
+    };
+    assert_eq!(edge, Edge::Failed);
+    assert!(reason.contains("boot trace"), "{reason}");
+}
+
+#[test]
+fn a_failure_that_cannot_get_better_ends_the_state_at_once_with_its_own_words() {
+    let mut facts = Facts {
+        agent: present(1),
+        ..Facts::default()
+    };
+    facts.attempts.push(tried(
+        Effect::WriteImage,
+        2,
+        3,
+        failed("chunk 7 has the wrong digest", false),
+    ));
+    let Decision::Move { edge, reason } = decide_at(&claimed(State::Imaging), &facts, 4) else {
+        panic!("must fail")
+    };
+    assert_eq!((edge, reason.as_str()), (Edge::Failed, "chunk 7 has the wrong digest"));
+}
+
+#[test]
+fn retries_back_off_and_are_bounded() {
+    let node = claimed(State::Imaging);
+    let mut facts = Facts {
+        agent: present(1),
+        ..Facts::default()
+    };
+    facts
+        .attempts
+        .push(tried(Effect::WriteImage, 2, 3, failed("cut", true)));
+    assert!(matches!(decide_at(&node, &facts, 4), Decision::Wait { why: Wait::Retry { .. }, until } if until == at(5)));
+    assert_eq!(decide_at(&node, &facts, 5), Decision::Act(Effect::WriteImage));
+    for i in 0..3 {
+        facts
+            .attempts
+            .push(tried(Effect::WriteImage, 10 + i, 11 + i, failed("cut", true)));
+    }
+    assert_eq!(edge_of(&decide_at(&node, &facts, 900)), Some(Edge::Failed));
+}
+
+#[test]
+fn an_interruption_of_ours_costs_no_try() {
+    let node = claimed(State::Imaging);
+    let mut facts = Facts {
+        agent: present(1),
+        ..Facts::default()
+    };
+    for i in 0..20 {
+        facts
+            .attempts
+            .push(tried(Effect::WriteImage, i, i, Outcome::Interrupted));
+    }
+    assert_eq!(decide_at(&node, &facts, 30), Decision::Act(Effect::WriteImage));
+}
+
+#[test]
+fn nothing_is_begun_while_an_effect_is_open() {
+    let mut facts = Facts {
+        agent: present(1),
+        ..Facts::default()
+    };
+    facts.attempts.push(tried(Effect::WriteImage, 2, 0, Outcome::Open));
+    let decision = decide_at(&claimed(State::Imaging), &facts, 3);
+    assert!(matches!(
+        decision,
+        Decision::Wait {
+            why: Wait::Effect(Effect::WriteImage),
+            ..
+        }
+    ));
+}
+
+#[test]
+fn an_agent_that_is_lost_for_a_moment_is_waited_for() {
+    let facts = Facts {
+        agent: Reading::Unknown { since: at(100) },
+        power: known(Power::On, 100),
+        ..Facts::default()
+    };
+    assert!(matches!(
+        decide_at(&claimed(State::Imaging), &facts, 110),
+        Decision::Wait { why: Wait::AgentReturn, until } if until == at(160)
+    ));
+}
+
+#[test]
+fn rebooting_sees_off_sets_disk_switches_on_and_waits() {
+    let node = claimed(State::Rebooting);
+    let mut facts = Facts {
+        power: known(Power::On, 0),
+        agent: present(-20),
+        ..Facts::default()
+    };
+    assert_eq!(decide_at(&node, &facts, 1), Decision::Act(Effect::PowerOff));
+    facts.power = known(Power::Off, 2);
+    assert_eq!(
+        decide_at(&node, &facts, 3),
+        Decision::Act(Effect::SetBoot(BootTarget::Disk))
+    );
+    facts.boot_target = known(BootTarget::Disk, 3);
+    assert_eq!(decide_at(&node, &facts, 4), Decision::Act(Effect::PowerOn));
+    facts.attempts.push(tried(Effect::PowerOn, 4, 5, Outcome::Succeeded));
+    facts.power = known(Power::On, 5);
+    assert_eq!(decide_at(&node, &facts, 6), Decision::Act(Effect::AwaitHost));
+    facts
+        .attempts
+        .push(tried(Effect::AwaitHost, 6, 906, failed("no answer", true)));
+    assert_eq!(decide_at(&node, &facts, 907), Decision::Act(Effect::PowerOff));
+    facts.power = known(Power::Off, 908);
+    assert_eq!(
+        decide_at(&node, &facts, 909),
+        Decision::Act(Effect::SetBoot(BootTarget::Disk))
+    );
+}
+
+#[test]
+fn the_key_is_taken_off_before_the_node_is_handed_over() {
+    let node = claimed(State::Validating);
+    let mut facts = Facts::default();
+    assert_eq!(decide_at(&node, &facts, 1), Decision::Act(Effect::Validate));
+    facts.attempts.push(tried(Effect::Validate, 1, 2, Outcome::Succeeded));
+    assert_eq!(decide_at(&node, &facts, 3), Decision::Act(Effect::HandOver));
+    facts.attempts.push(tried(Effect::HandOver, 3, 4, Outcome::Succeeded));
+    assert_eq!(edge_of(&decide_at(&node, &facts, 5)), Some(Edge::Validated));
+}
+
+#[test]
+fn reclaiming_wants_a_boot_of_its_own() {
+    let node = claimed(State::Reclaiming);
+    let mut facts = Facts {
+        agent: present(-5),
+        power: known(Power::On, -1),
+        ..Facts::default()
+    };
+    assert_eq!(decide_at(&node, &facts, 1), Decision::Act(Effect::PowerOff));
+    facts.agent = present(9);
+    assert_eq!(decide_at(&node, &facts, 10), Decision::Act(Effect::EraseDrives));
+}
+
+#[test]
+fn a_drive_that_cannot_be_erased_condemns_the_node() {
+    let mut facts = Facts {
+        agent: present(1),
+        ..Facts::default()
+    };
+    facts
+        .attempts
+        .push(tried(Effect::EraseDrives, 1, 2, failed("vda: no method", false)));
+    assert_eq!(
+        edge_of(&decide_at(&node(State::Reclaiming), &facts, 3)),
+        Some(Edge::Condemned)
+    );
+}
+
+#[test]
+fn a_release_goes_before_what_is_under_way() {
+    let mut node = claimed(State::Imaging);
+    if let Some(c) = &mut node.claim {
+        c.release_requested = true;
+    }
+    let mut facts = Facts {
+        agent: present(1),
+        ..Facts::default()
+    };
+    facts.attempts.push(tried(Effect::WriteImage, 2, 0, Outcome::Open));
+    assert_eq!(edge_of(&decide_at(&node, &facts, 3)), Some(Edge::Released));
+    node.state = State::Allocated;
+    assert_eq!(edge_of(&decide_at(&node, &facts, 3)), Some(Edge::Unclaimed));
+}
+
+#[test]
+fn an_unclaimed_dirty_node_is_not_inspected_back_into_the_pool() {
+    let mut node = node(State::Failed);
+    node.wanted.retry = true;
+    node.evidence.written_at = Some(at(-10));
+    assert!(matches!(
+        decide_at(&node, &Facts::default(), 1),
+        Decision::Wait {
+            why: Wait::Operator,
+            ..
+        }
+    ));
+    node.state = State::Inspecting;
+    assert_eq!(edge_of(&decide_at(&node, &Facts::default(), 1)), Some(Edge::Failed));
+}
+
+#[test]
+fn power_is_cycled_through_off_and_then_left_alone() {
+    let mut node = node(State::Available);
+    node.wanted.power = Some(PowerRequest {
+        goal: PowerGoal::Cycle,
+        at: at(1),
+    });
+    let mut facts = Facts {
+        power: known(Power::On, 0),
+        ..Facts::default()
+    };
+    assert_eq!(decide_at(&node, &facts, 2), Decision::Act(Effect::PowerOff));
+    facts.attempts.push(tried(Effect::PowerOff, 2, 3, Outcome::Succeeded));
+    facts.power = known(Power::Off, 3);
+    assert_eq!(decide_at(&node, &facts, 4), Decision::Act(Effect::PowerOn));
+    facts.attempts.push(tried(Effect::PowerOn, 4, 5, Outcome::Succeeded));
+    facts.power = known(Power::On, 5);
+    assert!(matches!(
+        decide_at(&node, &facts, 6),
+        Decision::Wait { why: Wait::Rest, .. }
+    ));
+}
+
+#[test]
+fn an_open_job_is_closed_when_its_machine_was_booted_again() {
+    let mut open = tried(Effect::WriteImage, 1, 0, Outcome::Open);
+    open.boot_id = Some("b0".into());
+    let facts = Facts {
+        agent: present(5),
+        ..Facts::default()
+    };
+    let verdict = verdict_on_open(&open, &facts, &Policy::default(), at(6));
+    assert!(matches!(verdict, Some(Outcome::Failed { retryable: true, .. })));
+    open.boot_id = Some("b1".into());
+    assert_eq!(verdict_on_open(&open, &facts, &Policy::default(), at(6)), None);
+}
+
+#[test]
+fn every_working_state_has_an_exit_at_its_deadline() {
+    for state in State::ALL {
+        let Some(deadline) = Policy::default().state_deadline(*state, T0) else {
+            continue;
+        };
+        let decision = decide(&claimed(*state), &Facts::default(), &Policy::default(), deadline);
+        assert!(
+            edge_of(&decision).is_some(),
+            "{state} stays beyond its deadline: {decision:?}"
+        );
+    }
+}
+
+proptest::proptest! {
+    /// Whatever the facts, a decision to move names an edge of the chart, and a wait ends in the future.
+    #[test]
+    fn decisions_are_always_possible(
+        state in 0..State::ALL.len(),
+        flags in 0u32..512,
+        power in 0u8..4,
+        steps in proptest::collection::vec((0..Effect::ALL.len(), 0i64..500, 0u8..5), 0..8),
+        now in 0i64..200_000,
+    ) {
+        let mut node = if flags & 1 == 0 { claimed(State::ALL[state]) } else { node(State::ALL[state]) };
+        if let Some(c) = &mut node.claim { c.release_requested = flags & 2 != 0; }
+        node.wanted.hold = (flags & 4 != 0).then(|| "h".into());
+        node.wanted.condemn = (flags & 8 != 0).then(|| "c".into());
+        node.wanted.retry = flags & 16 != 0;
+        node.wanted.resume = flags & 32 != 0;
+        node.wanted.readmit = flags & 64 != 0;
+        node.evidence.written_at = (flags & 128 != 0).then(|| at(-5));
+        let mut facts = Facts::default();
+        if flags & 256 != 0 { facts.agent = present(now / 2); }
+        facts.power = match power {
+            0 => Reading::Never,
+            1 => known(Power::On, now / 2),
+            2 => known(Power::Off, now / 2),
+            _ => Reading::Unknown { since: at(now / 3) },
+        };
+        for (effect, start, outcome) in steps {
+            let outcome = match outcome {
+                0 => Outcome::Succeeded,
+                1 => failed("no", true),
+                2 => failed("never", false),
+                3 => Outcome::Interrupted,
+                _ => Outcome::Open,
+            };
+            facts.attempts.push(tried(Effect::ALL[effect], start, start + 1, outcome));
+        }
+        match decide_at(&node, &facts, now) {
+            Decision::Move { edge, .. } => {
+                let after = apply(&node, edge, at(now));
+                proptest::prop_assert!(after.is_some(), "{edge} from {}", node.state);
+                if after.is_some_and(|n| n.state == State::Available) && edge != Edge::Unclaimed {
+                    proptest::prop_assert!(node.evidence.is_untouched() || edge == Edge::Erased);
+                }
+            }
+            Decision::Act(_) => proptest::prop_assert!(facts.open().is_none()),
+            Decision::Wait { until, .. } => {
+                proptest::prop_assert!(until > at(now) || facts.open().is_some_and(|o| o.deadline == until));
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What can be done to a machine.
+
+use serde::{Deserialize, Serialize};
+
+/// Where a machine boots from next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BootTarget {
+    /// The network, once.
+    Network,
+    /// Its own boot order, which has the disk first.
+    Disk,
+}
+
+/// One thing to do. At most one is open per node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// Read the BMC: who it is, which MAC addresses, power.
+    Identify,
+    /// Read the power state.
+    ObservePower,
+    /// Set where the machine boots from next.
+    SetBoot(BootTarget),
+    /// Switch on and see it on.
+    PowerOn,
+    /// Switch off and see it off.
+    PowerOff,
+    /// Have the agent write the claim's image.
+    WriteImage,
+    /// Have the agent erase every drive.
+    EraseDrives,
+    /// Wait until the installed system lets us in.
+    AwaitHost,
+    /// Check the installed system from within.
+    Validate,
+    /// Check a system that was handed over before, from outside: its power and its SSH host key.
+    ValidateFromOutside,
+    /// Take our key off the machine and prove that it no longer opens it.
+    HandOver,
+}
+
+/// How an effect may be repeated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EffectClass {
+    /// Changes nothing.
+    Observe,
+    /// Sets something and reads it back.
+    Level,
+    /// Done by the agent only, once per operation id.
+    Once,
+}
+
+impl Effect {
+    /// How this effect may be repeated.
+    #[must_use]
+    pub fn class(self) -> EffectClass {
+        match self {
+            Self::Identify | Self::ObservePower | Self::AwaitHost | Self::Validate | Self::ValidateFromOutside => {
+                EffectClass::Observe
+            }
+            Self::SetBoot(_) | Self::PowerOn | Self::PowerOff | Self::HandOver => EffectClass::Level,
+            Self::WriteImage | Self::EraseDrives => EffectClass::Once,
+        }
+    }
+
+    /// The name as stored, logged and counted.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Identify => "identify",
+            Self::ObservePower => "observe-power",
+            Self::SetBoot(BootTarget::Network) => "set-boot-network",
+            Self::SetBoot(BootTarget::Disk) => "set-boot-disk",
+            Self::PowerOn => "power-on",
+            Self::PowerOff => "power-off",
+            Self::WriteImage => "write-image",
+            Self::EraseDrives => "erase-drives",
+            Self::AwaitHost => "await-host",
+            Self::Validate => "validate",
+            Self::ValidateFromOutside => "validate-from-outside",
+            Self::HandOver => "hand-over",
+        }
+    }
+
+    /// Every effect.
+    pub const ALL: &'static [Self] = &[
+        Self::Identify,
+        Self::ObservePower,
+        Self::SetBoot(BootTarget::Network),
+        Self::SetBoot(BootTarget::Disk),
+        Self::PowerOn,
+        Self::PowerOff,
+        Self::WriteImage,
+        Self::EraseDrives,
+        Self::AwaitHost,
+        Self::Validate,
+        Self::ValidateFromOutside,
+        Self::HandOver,
+    ];
+
+    /// The effect with that name.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|e| e.as_str() == text)
+    }
+}

@@ -1,0 +1,178 @@
+//! What is known of a machine, and how surely.
+
+use serde::{Deserialize, Serialize};
+
+use crate::effect::{BootTarget, Effect};
+use crate::time::Timestamp;
+
+/// Something read from the world.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reading<T> {
+    /// Nobody has ever looked.
+    #[default]
+    Never,
+    /// It was known, or is being changed: nobody can say since then.
+    Unknown {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// It was seen.
+    Known {
+        /// What was seen.
+        value: T,
+        /// When.
+        at: Timestamp,
+    },
+}
+
+impl<T> Reading<T> {
+    /// The value, if it was seen at or after `oldest`.
+    pub fn fresh(&self, oldest: Timestamp) -> Option<&T> {
+        match self {
+            Self::Known { value, at } if *at >= oldest => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The value, however old.
+    pub fn last(&self) -> Option<&T> {
+        match self {
+            Self::Known { value, .. } => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// Power as the BMC tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Power {
+    /// On.
+    On,
+    /// Off.
+    Off,
+    /// Between the two.
+    Changing,
+}
+
+/// Whether the BMC answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bmc {
+    /// It does, and it has told who it is.
+    Identified,
+    /// It does not, and why.
+    Unreachable(String),
+}
+
+/// Our agent on the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Agent {
+    /// Connected.
+    Present {
+        /// The kernel's boot id.
+        boot_id: String,
+        /// When this boot first connected.
+        booted_at: Timestamp,
+    },
+    /// Not connected.
+    Absent,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Under way.
+    Open,
+    /// Done and verified.
+    Succeeded,
+    /// Not done.
+    Failed {
+        /// A stable word for the kind of failure.
+        code: String,
+        /// A sentence for the operator.
+        message: String,
+        /// The same again may help.
+        retryable: bool,
+    },
+    /// We ended before it did; whether it was done is not known.
+    Interrupted,
+}
+
+/// One try of one effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// What was tried.
+    pub effect: Effect,
+    /// When it was written down.
+    pub started_at: Timestamp,
+    /// When it ended; none while open.
+    pub ended_at: Option<Timestamp>,
+    /// It counts as failed after this moment.
+    pub deadline: Timestamp,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The boot of the agent it was given to, for what the agent does.
+    pub boot_id: Option<String>,
+}
+
+/// Everything `decide` may know.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// The BMC.
+    pub bmc: Reading<Bmc>,
+    /// Power.
+    pub power: Reading<Power>,
+    /// What we set the machine to boot from, as read back. Unknown once it may have been used up.
+    pub boot_target: Reading<BootTarget>,
+    /// The agent.
+    pub agent: Reading<Agent>,
+    /// The agent's inventory; what matters here is when it came.
+    pub inventory: Reading<()>,
+    /// Attempts since the present state was entered, oldest first.
+    pub attempts: Vec<Attempt>,
+}
+
+impl Facts {
+    /// The attempt under way.
+    #[must_use]
+    pub fn open(&self) -> Option<&Attempt> {
+        self.attempts.iter().find(|a| a.outcome == Outcome::Open)
+    }
+
+    /// Attempts of `effect`, oldest first.
+    pub fn of(&self, effect: Effect) -> impl DoubleEndedIterator<Item = &Attempt> {
+        self.attempts.iter().filter(move |a| a.effect == effect)
+    }
+
+    /// The newest successful attempt of `effect`.
+    #[must_use]
+    pub fn succeeded(&self, effect: Effect) -> Option<&Attempt> {
+        self.of(effect).rfind(|a| a.outcome == Outcome::Succeeded)
+    }
+
+    /// Failures of `effect` since its last success, oldest first. An interruption is ours and does not count.
+    #[must_use]
+    pub fn failures(&self, effect: Effect) -> Vec<&Attempt> {
+        let mut failures: Vec<_> = self
+            .of(effect)
+            .rev()
+            .take_while(|a| a.outcome != Outcome::Succeeded)
+            .filter(|a| matches!(a.outcome, Outcome::Failed { .. }))
+            .collect();
+        failures.reverse();
+        failures
+    }
+
+    /// The newest failure of anything, in words.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<&str> {
+        self.attempts.iter().rev().find_map(|a| match &a.outcome {
+            Outcome::Failed { message, .. } => Some(message.as_str()),
+            _ => None,
+        })
+    }
+}

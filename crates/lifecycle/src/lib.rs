@@ -1,0 +1,22 @@
+//! The life of a node as values and pure functions.
+//!
+//! `chart` says which states there are and which edges join them; `decide` looks at a node, at what is known of the
+//! machine and at the time, and answers with one move, one effect or one wait. This crate never sees a clock, a
+//! socket, a database or randomness: what it needs of them comes in as an argument.
+
+pub mod chart;
+pub mod decide;
+pub mod effect;
+pub mod facts;
+pub mod node;
+pub mod outcome;
+pub mod policy;
+pub mod time;
+
+pub use chart::{Edge, State};
+pub use decide::{Decision, Wait, decide, is_interrupted, verdict_on_open};
+pub use effect::{BootTarget, Effect, EffectClass};
+pub use facts::{Agent, Attempt, Bmc, Facts, Outcome, Power, Reading};
+pub use node::{Claim, Evidence, Node, PowerGoal, PowerRequest, Wanted};
+pub use policy::Policy;
+pub use time::{Timestamp, minutes, seconds};

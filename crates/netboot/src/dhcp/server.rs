@@ -1,0 +1,230 @@
+//! The loop that receives, asks the directory, and sends.
+
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::net::UdpSocket;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::answer::{Answer, AnswerKind, Decision, Ignored, decide};
+use super::boot::NoBoot;
+use super::reply::reply;
+use super::request::{Malformed, MessageKind, Port, Request};
+use super::rogue::note_server;
+use crate::directory::{Binding, DirectoryError, Lookup, OneTimeToken, Stage};
+use crate::service::Shared;
+
+/// Messages in work at once; more are dropped, as clients repeat themselves.
+const IN_WORK: usize = 1024;
+/// How long the directory may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Serves one port. Runs until cancelled.
+pub(crate) async fn serve(shared: Arc<Shared>, socket: UdpSocket, port: Port, cancel: CancellationToken) {
+    let socket = Arc::new(socket);
+    let room = Arc::new(Semaphore::new(IN_WORK));
+    let mut work = JoinSet::new();
+    let mut packet = vec![0; 4097];
+    loop {
+        while work.try_join_next().is_some() {}
+        let received = tokio::select! {
+            () = cancel.cancelled() => return,
+            received = socket.recv_from(&mut packet) => received,
+        };
+        let (length, from) = match received {
+            Ok((length, SocketAddr::V4(from))) => (length, from),
+            Ok(_) => continue,
+            Err(error) => {
+                tracing::warn!(%error, "receiving DHCP messages failed");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Some(request) = take_in(&shared, &packet[..length], port) else {
+            continue;
+        };
+        let Ok(permit) = room.clone().try_acquire_owned() else {
+            shared.counters.dhcp_overload_total.one();
+            continue;
+        };
+        let (shared, socket) = (shared.clone(), socket.clone());
+        work.spawn(async move {
+            handle(&shared, &socket, &request, from).await;
+            drop(permit);
+        });
+    }
+}
+
+/// Reads and counts a packet.
+fn take_in(shared: &Shared, packet: &[u8], port: Port) -> Option<Request> {
+    let counters = &shared.counters;
+    match Request::parse(packet, port, &shared.settings) {
+        Ok(request) => {
+            match request.kind {
+                MessageKind::Discover => counters.dhcp_discover_total.one(),
+                MessageKind::Request => counters.dhcp_request_total.one(),
+                MessageKind::Inform => counters.dhcp_inform_total.one(),
+                MessageKind::Release => counters.dhcp_release_total.one(),
+                MessageKind::Decline => counters.dhcp_decline_total.one(),
+            }
+            Some(request)
+        }
+        Err(Malformed::FromServer(server)) => {
+            note_server(shared, server, None, "sent us an answer", Instant::now());
+            None
+        }
+        Err(fault) => {
+            counters.dhcp_malformed_total.one();
+            tracing::debug!(%fault, "dropped a malformed DHCP packet");
+            None
+        }
+    }
+}
+
+async fn handle(shared: &Shared, socket: &UdpSocket, request: &Request, from: SocketAddrV4) {
+    let mac = request.client.mac;
+    let remote = IpAddr::V4(*from.ip());
+    if request.kind == MessageKind::Decline {
+        let address = request
+            .requested
+            .map_or_else(|| "its address".to_owned(), |address| address.to_string());
+        let detail = format!("{address} is in use by another machine on the link, says {mac}");
+        shared.record(Some(mac), Stage::DhcpDecline, detail, remote);
+    }
+    let lookup = match patiently(shared.directory.lookup(&request.client)).await {
+        Ok(lookup) => lookup,
+        Err(error) => return note_directory_error(shared, request, &error),
+    };
+    if matches!(lookup, Lookup::Unknown { .. }) {
+        shared.counters.dhcp_unknown_machine_total.one();
+    }
+    let answer = match decide(request, &lookup, &shared.settings) {
+        Decision::Answer(answer) => answer,
+        Decision::Ignore(why) => return note_ignored(shared, request, &lookup, &why, remote),
+    };
+    let token = match mint(shared, request, &answer).await {
+        Ok(token) => token,
+        Err(error) => return note_directory_error(shared, request, &error),
+    };
+    let reply = match reply(request, &answer, token.as_ref(), from, &shared.settings) {
+        Ok(reply) => reply,
+        Err(error) => {
+            tracing::error!(%mac, %error, "no DHCP reply could be written");
+            return shared.record(Some(mac), Stage::Refused, error.to_string(), remote);
+        }
+    };
+    // Whoever gets the answer may be back by TFTP before `send_to` returns.
+    if answer.kind == AnswerKind::Ack
+        && let Some(address) = answer.address
+    {
+        shared.acknowledged.note(address, mac);
+    }
+    if answer.starts_grub() {
+        let address = answer.address.or(request.client.requested);
+        shared.grub.expect(Binding { mac, address }, Instant::now());
+    }
+    match socket.send_to(&reply.bytes, reply.destination).await {
+        Ok(_) => note_answer(shared, request, &lookup, &answer, remote),
+        Err(error) => {
+            shared.counters.dhcp_send_errors_total.one();
+            tracing::warn!(%mac, destination = %reply.destination, %error, "a DHCP reply could not be sent");
+        }
+    }
+}
+
+async fn mint(shared: &Shared, request: &Request, answer: &Answer) -> Result<Option<OneTimeToken>, DirectoryError> {
+    if !answer.needs_token() {
+        return Ok(None);
+    }
+    // As proxy we are told the address only on the boot server's port.
+    let told = (!request.ciaddr.is_unspecified()).then_some(request.ciaddr);
+    let binding = Binding {
+        mac: request.client.mac,
+        address: answer.address.or(told),
+    };
+    patiently(shared.directory.mint(&binding)).await.map(Some)
+}
+
+async fn patiently<T>(answer: impl Future<Output = Result<T, DirectoryError>>) -> Result<T, DirectoryError> {
+    tokio::time::timeout(PATIENCE, answer)
+        .await
+        .unwrap_or_else(|_| Err(DirectoryError(format!("no answer within {} s", PATIENCE.as_secs()))))
+}
+
+fn note_directory_error(shared: &Shared, request: &Request, error: &DirectoryError) {
+    shared.counters.dhcp_directory_errors_total.one();
+    tracing::warn!(mac = %request.client.mac, %error, "a DHCP message stays unanswered");
+}
+
+fn note_answer(shared: &Shared, request: &Request, lookup: &Lookup, answer: &Answer, remote: IpAddr) {
+    let counters = &shared.counters;
+    let (stage, verb) = match answer.kind {
+        AnswerKind::Offer => (Stage::DhcpDiscover, "offered"),
+        AnswerKind::Ack => (Stage::DhcpRequest, "given"),
+        AnswerKind::Nak => (Stage::DhcpRequest, "refused what it asked for"),
+        AnswerKind::ProxyOffer | AnswerKind::ProxyAck => (Stage::ProxyDhcp, "pointed to"),
+    };
+    match answer.kind {
+        AnswerKind::Offer => counters.dhcp_offer_total.one(),
+        AnswerKind::Ack => counters.dhcp_ack_total.one(),
+        AnswerKind::Nak => counters.dhcp_nak_total.one(),
+        AnswerKind::ProxyOffer | AnswerKind::ProxyAck => counters.proxy_dhcp_total.one(),
+    }
+    let mut parts = Vec::new();
+    parts.extend(answer.address.map(|address| address.to_string()));
+    parts.extend(answer.boot.as_ref().ok().map(ToString::to_string));
+    let mut detail = format!("{}: {verb} {}", describe(request, lookup), parts.join(" and "));
+    if let Err(why) = &answer.boot
+        && *why != NoBoot::NotAsked
+    {
+        detail.push_str(&format!(", no boot file: {why}"));
+    }
+    shared.record(Some(request.client.mac), stage, detail, remote);
+}
+
+fn note_ignored(shared: &Shared, request: &Request, lookup: &Lookup, why: &Ignored, remote: IpAddr) {
+    shared.counters.dhcp_ignored_total.one();
+    let mac = Some(request.client.mac);
+    match why {
+        Ignored::OtherServer(server) => {
+            shared.counters.dhcp_other_server_total.one();
+            note_server(shared, *server, mac, "was chosen by a machine", Instant::now());
+        }
+        Ignored::NotDue | Ignored::Off | Ignored::NothingToAdd(NoBoot::NotAsked) => {}
+        Ignored::NoAddress | Ignored::NoSubnet | Ignored::OtherSubnet { .. } | Ignored::NothingToAdd(_) => {
+            let stage = if request.kind == MessageKind::Discover {
+                Stage::DhcpDiscover
+            } else {
+                Stage::DhcpRequest
+            };
+            let detail = format!("{}: not answered: {why}", describe(request, lookup));
+            shared.record(mac, stage, detail, remote);
+        }
+    }
+}
+
+/// The client in a few words: "UEFI x86-64 firmware, through relay 10.1.0.1, unknown machine".
+fn describe(request: &Request, lookup: &Lookup) -> String {
+    use super::request::Kind;
+    let client = &request.client;
+    let architecture = client
+        .architecture
+        .map(|architecture| format!(" {architecture}"))
+        .unwrap_or_default();
+    let mut text = match client.kind {
+        Kind::Plain => "DHCP client".to_owned(),
+        Kind::Pxe => format!("PXE firmware{architecture}"),
+        Kind::HttpBoot => format!("HTTP firmware{architecture}"),
+        Kind::Ipxe => format!("iPXE{architecture}"),
+    };
+    if let Some(relay) = client.relay {
+        text.push_str(&format!(", through relay {relay}"));
+    }
+    if matches!(lookup, Lookup::Unknown { .. }) {
+        text.push_str(", unknown machine");
+    }
+    text
+}

@@ -1,0 +1,194 @@
+//! The Secure Boot way: shim, Debian's signed grub, and a configuration per node by TFTP.
+//!
+//! The signed grub always reads `grub/grub.cfg` from where it came from and cannot speak HTTP, so no token can travel
+//! in a file name that firmware would accept. Instead:
+//!
+//! 1. Our DHCP answer that names shim *expects* a grub: this MAC address, at the address it was given, for two minutes.
+//! 2. `grub/grub.cfg` is the same for all and secret-free; it loads `grub/node/MAC.cfg`, the MAC being the machine's own.
+//! 3. The first read of that file from the expected address mints and redeems a token at once: the same rules, the
+//!    same trace as for iPXE. Without an expectation, or from another address, it is refused.
+//! 4. For 30 s the same client may read the same text again (TFTP repeats requests, grub opens files twice); after that
+//!    the expectation is spent.
+//!
+//! Weaker than iPXE's way in one respect: whoever can both forge the DHCP exchange of a machine and answer for its
+//! address on the link, within the two minutes, gets its plan. Under proxyDHCP the address is not known beforehand; then
+//! the kernel's neighbour table must not contradict the MAC address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::config::Settings;
+use crate::directory::Binding;
+use crate::mac::Mac;
+use crate::sessions::Session;
+
+/// From the DHCP answer to the read of the configuration.
+const EXPECTED_FOR: Duration = Duration::from_secs(120);
+/// The same text again for the same client.
+const REPEATED_FOR: Duration = Duration::from_secs(30);
+const CAPACITY: usize = 16_384;
+
+/// Machines that were sent to shim and have not yet shown up as grub.
+#[derive(Debug, Default)]
+pub(crate) struct GrubBoots(Mutex<HashMap<Mac, Expected>>);
+
+#[derive(Debug)]
+struct Expected {
+    binding: Binding,
+    until: Instant,
+    given: Option<(IpAddr, Arc<str>)>,
+}
+
+/// What to do with a read of a node's configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The first: mint, redeem, render, [`GrubBoots::given`].
+    First(Binding),
+    /// A repeat.
+    Again(Arc<str>),
+    Refused(&'static str),
+}
+
+impl GrubBoots {
+    pub(crate) fn expect(&self, binding: Binding, now: Instant) {
+        let Ok(mut boots) = self.0.lock() else { return };
+        if boots.len() >= CAPACITY {
+            boots.retain(|_, expected| expected.until > now);
+        }
+        if boots.len() < CAPACITY {
+            boots.insert(
+                binding.mac,
+                Expected {
+                    binding,
+                    until: now + EXPECTED_FOR,
+                    given: None,
+                },
+            );
+        }
+    }
+
+    /// `remote` asks for the configuration of `mac`; `neighbour` is whose address that is, as far as known.
+    pub(crate) fn claim(&self, mac: Mac, remote: IpAddr, neighbour: Option<Mac>, now: Instant) -> Claim {
+        let Ok(boots) = self.0.lock() else {
+            return Claim::Refused("the server is shutting down");
+        };
+        let Some(expected) = boots.get(&mac).filter(|expected| expected.until > now) else {
+            return Claim::Refused("no DHCP answer of the last minutes sent this machine to grub");
+        };
+        if neighbour.is_some_and(|neighbour| neighbour != mac) {
+            return Claim::Refused("the client address is another machine's");
+        }
+        match (&expected.given, expected.binding.address) {
+            (Some((to, text)), _) if *to == remote => Claim::Again(text.clone()),
+            (None, None) => Claim::First(expected.binding),
+            (None, Some(address)) if IpAddr::V4(address) == remote => Claim::First(expected.binding),
+            _ => Claim::Refused("the client address is not the one given to this machine"),
+        }
+    }
+
+    /// Remembers the text for repeats, and only for those.
+    pub(crate) fn given(&self, mac: Mac, remote: IpAddr, text: Arc<str>, now: Instant) {
+        let Ok(mut boots) = self.0.lock() else { return };
+        if let Some(expected) = boots.get_mut(&mac) {
+            expected.given = Some((remote, text));
+            expected.until = now + REPEATED_FOR;
+        }
+    }
+}
+
+/// The configuration that every grub reads.
+pub(crate) const COMMON: &str = "\
+set timeout=0
+echo \"rackwright: configuration for $net_default_mac\"
+if configfile /grub/node/$net_default_mac.cfg; then true; fi
+echo \"rackwright: no boot plan for this machine; going on to the next boot entry\"
+sleep 3
+exit
+";
+
+/// The configuration of one node.
+pub(crate) fn node_config(session: &Session, settings: &Settings) -> String {
+    let root = format!("(tftp,{})/boot/{}", settings.server_ip, session.id);
+    let words: Vec<_> = session
+        .cmdline(settings)
+        .split_ascii_whitespace()
+        .map(|word| format!("'{word}'"))
+        .collect();
+    let mut text = format!(
+        "echo \"rackwright: loading {kernel}\"\nif linux {root}/{kernel} {}; then\n",
+        words.join(" "),
+        kernel = session.plan.kernel.name,
+    );
+    let initrds: Vec<_> = session
+        .plan
+        .initrds
+        .iter()
+        .map(|file| format!("{root}/{}", file.name))
+        .collect();
+    if initrds.is_empty() {
+        text.push_str("boot\n");
+    } else {
+        text.push_str(&format!("if initrd {}; then\nboot\nfi\n", initrds.join(" ")));
+    }
+    text.push_str("fi\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::dhcp::testing::settings;
+    use crate::sessions::Sessions;
+    use crate::sessions::tests::{MAC, plan};
+
+    const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 10);
+
+    #[test]
+    fn only_the_expected_machine_reads_and_only_for_a_while() {
+        let boots = GrubBoots::default();
+        let now = Instant::now();
+        let remote = IpAddr::V4(ADDRESS);
+        let binding = Binding {
+            mac: MAC,
+            address: Some(ADDRESS),
+        };
+        assert!(matches!(boots.claim(MAC, remote, None, now), Claim::Refused(_)));
+        boots.expect(binding, now);
+        let other = IpAddr::from([10, 77, 0, 11]);
+        assert!(matches!(boots.claim(MAC, other, None, now), Claim::Refused(_)));
+        assert!(matches!(
+            boots.claim(MAC, remote, Some(Mac([2; 6])), now),
+            Claim::Refused(_)
+        ));
+        assert!(matches!(
+            boots.claim(MAC, remote, None, now + EXPECTED_FOR),
+            Claim::Refused(_)
+        ));
+        assert_eq!(boots.claim(MAC, remote, Some(MAC), now), Claim::First(binding));
+        boots.given(MAC, remote, "text".into(), now);
+        assert_eq!(boots.claim(MAC, remote, None, now), Claim::Again("text".into()));
+        assert!(matches!(boots.claim(MAC, other, None, now), Claim::Refused(_)));
+        assert!(matches!(
+            boots.claim(MAC, remote, None, now + REPEATED_FOR),
+            Claim::Refused(_)
+        ));
+    }
+
+    #[test]
+    fn the_node_configuration_loads_the_session_and_quotes_every_word() {
+        let sessions = Sessions::default();
+        let session = sessions
+            .open(MAC, plan("quiet a=$x;reboot"), ADDRESS.into(), Instant::now())
+            .unwrap();
+        let text = node_config(&session, &settings());
+        let root = format!("(tftp,10.77.0.1)/boot/{}", session.id);
+        assert!(text.contains(&format!(
+            "linux {root}/vmlinuz 'quiet' 'a=$x;reboot' 'rackwright.mac={MAC}' 'rackwright.ip=10.77.0.10/24' 'rackwright.gw=10.77.0.1'; then"
+        )));
+        assert!(text.contains(&format!("initrd {root}/initrd; then")));
+    }
+}

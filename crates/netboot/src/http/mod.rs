@@ -1,0 +1,247 @@
+//! Boot over HTTP: the node's script against its token, then kernel and ramdisk, and first stages for UEFI HTTP Boot.
+//!
+//! Plain text on purpose: it is what firmware speaks. The agent's own traffic is TLS and does not come here.
+
+mod file;
+mod script;
+mod stall;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Extension, Path, Query, State};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::get;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use serde::Deserialize;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::directory::{DirectoryError, OneTimeToken, Refusal, Stage};
+use crate::mac::Mac;
+use crate::service::Shared;
+use crate::sessions::NoFile;
+
+use file::serve_file;
+use stall::StallGuard;
+
+/// Connections at once. A machine opens one or two.
+const CONNECTIONS: usize = 4096;
+/// A client must send its headers within this time.
+const HEADERS_WITHIN: Duration = Duration::from_secs(10);
+/// A connection on which nothing moves is closed.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+/// How long redeeming may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The client's address.
+#[derive(Debug, Clone, Copy)]
+struct Remote(IpAddr);
+
+/// Serves until cancelled.
+pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, cancel: CancellationToken) {
+    let app = router(shared.clone());
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let accepted = tokio::select! {
+            () = cancel.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let (stream, remote) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, for one: it passes as connections end.
+                tracing::warn!(%error, "accepting a boot HTTP connection failed");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let Ok(permit) = room.clone().try_acquire_owned() else {
+            shared.counters.http_overload_total.one();
+            continue;
+        };
+        let app = app.clone();
+        connections.spawn(async move {
+            connection(app, stream, remote).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn connection(app: Router, stream: TcpStream, remote: SocketAddr) {
+    let _ = stream.set_nodelay(true);
+    let io = TokioIo::new(StallGuard::new(stream, STALLED_AFTER));
+    let service = TowerToHyperService::new(app.layer(Extension(Remote(remote.ip()))));
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS_WITHIN)
+        .max_buf_size(16 << 10)
+        .max_headers(64)
+        .serve_connection(io, service)
+        .await;
+    if let Err(error) = served {
+        // Firmware resets connections as a habit.
+        tracing::debug!(%remote, %error, "a boot HTTP connection broke off");
+    }
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    let not_allowed = || async { StatusCode::METHOD_NOT_ALLOWED };
+    Router::new()
+        // HEAD must not use up a token.
+        .route("/boot/v1/script", get(node_script).head(not_allowed))
+        .route("/boot/v1/files/{session}/{name}", get(session_file))
+        .route("/boot/v1/efi/{name}", get(first_stage))
+        .route("/boot/v1/ca.pem", get(ca_certificate))
+        .fallback(|| async { StatusCode::NOT_FOUND })
+        .with_state(shared)
+}
+
+#[derive(Deserialize)]
+struct ScriptQuery {
+    mac: String,
+    token: String,
+}
+
+async fn node_script(
+    State(shared): State<Arc<Shared>>,
+    Extension(Remote(remote)): Extension<Remote>,
+    query: Result<Query<ScriptQuery>, QueryRejection>,
+) -> Response {
+    shared.counters.http_requests_total.one();
+    let parsed = query
+        .ok()
+        .and_then(|Query(query)| Some((query.mac.parse::<Mac>().ok()?, OneTimeToken::new(query.token)?)));
+    let Some((mac, token)) = parsed else {
+        return refuse(
+            &shared,
+            None,
+            StatusCode::BAD_REQUEST,
+            "a boot script needs mac= and token=",
+            remote,
+        );
+    };
+    let redeemed = tokio::time::timeout(PATIENCE, shared.directory.redeem(&token, mac, remote))
+        .await
+        .unwrap_or_else(|_| Err(Refusal::Directory(DirectoryError("no answer within 10 s".to_owned()))));
+    let plan = match redeemed {
+        Ok(plan) => plan,
+        Err(why @ Refusal::Directory(_)) => {
+            return refuse(
+                &shared,
+                Some(mac),
+                StatusCode::SERVICE_UNAVAILABLE,
+                &why.to_string(),
+                remote,
+            );
+        }
+        Err(why) => return refuse(&shared, Some(mac), StatusCode::FORBIDDEN, &why.to_string(), remote),
+    };
+    let session = match shared.sessions.open(mac, plan, remote, Instant::now()) {
+        Ok(session) => session,
+        Err(fault) => {
+            tracing::error!(%mac, %fault, "a boot plan cannot be handed out");
+            return refuse(
+                &shared,
+                Some(mac),
+                StatusCode::INTERNAL_SERVER_ERROR,
+                &fault.to_string(),
+                remote,
+            );
+        }
+    };
+    shared.counters.http_scripts_total.one();
+    shared.record(
+        Some(mac),
+        Stage::Script,
+        format!("iPXE script, session {}…", &session.id[..6]),
+        remote,
+    );
+    let mut response = script::ipxe(&session, &shared.settings).into_response();
+    response
+        .headers_mut()
+        .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+async fn session_file(
+    State(shared): State<Arc<Shared>>,
+    Extension(Remote(remote)): Extension<Remote>,
+    Path((session, name)): Path<(String, String)>,
+    method: Method,
+    headers: HeaderMap,
+) -> Response {
+    shared.counters.http_requests_total.one();
+    match shared.sessions.file(&session, &name, remote, Instant::now()) {
+        Ok((session, file, stage)) => {
+            serve_file(
+                shared,
+                &file.path,
+                &file.name,
+                (Some(session.mac), stage, remote),
+                &method,
+                &headers,
+            )
+            .await
+        }
+        Err(NoFile::NotFound) => StatusCode::NOT_FOUND.into_response(),
+        Err(NoFile::Foreign(mac)) => refuse(
+            &shared,
+            Some(mac),
+            StatusCode::FORBIDDEN,
+            "this boot session is another client's",
+            remote,
+        ),
+    }
+}
+
+async fn first_stage(
+    State(shared): State<Arc<Shared>>,
+    Extension(Remote(remote)): Extension<Remote>,
+    Path(name): Path<String>,
+    method: Method,
+    headers: HeaderMap,
+) -> Response {
+    shared.counters.http_requests_total.one();
+    let Some(path) = shared.settings.first_stages.get(&name).cloned() else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    let mac = shared.acknowledged.mac_of(remote);
+    serve_file(shared, &path, &name, (mac, Stage::Http, remote), &method, &headers).await
+}
+
+async fn ca_certificate(
+    State(shared): State<Arc<Shared>>,
+    Extension(Remote(remote)): Extension<Remote>,
+    method: Method,
+) -> Response {
+    shared.counters.http_requests_total.one();
+    let Some(pem) = shared.settings.ca_pem.clone() else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    if method == Method::GET {
+        shared.record(
+            shared.acknowledged.mac_of(remote),
+            Stage::Http,
+            "CA certificate by HTTP".to_owned(),
+            remote,
+        );
+    }
+    ([(header::CONTENT_TYPE, "application/x-pem-file")], pem).into_response()
+}
+
+/// Counts, records and answers a refusal.
+fn refuse(shared: &Shared, mac: Option<Mac>, status: StatusCode, why: &str, remote: IpAddr) -> Response {
+    shared.counters.http_refused_total.one();
+    shared.record(mac, Stage::Refused, format!("HTTP {}: {why}", status.as_u16()), remote);
+    (status, format!("{why}\n")).into_response()
+}

@@ -1,0 +1,45 @@
+//! Network boot: what stands between a machine's firmware and the agent's kernel.
+//!
+//! ```text
+//!  firmware ──DHCP──▶ dhcp   address (or, as proxyDHCP, none) and the name of a first stage
+//!           ──TFTP──▶ tftp   iPXE, or shim and grub: the first stage, and all of a Secure Boot start
+//!           ──HTTP──▶ http   one script per node against a one-time token, then kernel and ramdisk
+//!           ◀──RA────  ra    router advertisements, so that iPXE does not wait 16 s for IPv6
+//! ```
+//!
+//! What a packet means and what is answered is decided by functions of values ([`dhcp::Request::parse`],
+//! [`dhcp::decide`], [`dhcp::reply`]); the socket loops around them only gather and perform. Nothing here
+//! knows nodes or a database: all knowledge comes through [`BootDirectory`], and everything that was seen goes
+//! back through it as [`StageSeen`].
+//!
+//! Invariants:
+//! - No packet, request or file name from the network can make this crate panic, block or grow without bound.
+//! - A boot plan leaves only against a token that was minted for this very MAC address, once.
+//! - Only files named in the configuration or in a redeemed plan are ever opened.
+
+pub mod config;
+pub mod counters;
+pub mod dhcp;
+pub mod directory;
+pub mod http;
+pub mod pool;
+pub mod tftp;
+pub mod tokens;
+
+mod grub;
+mod leases;
+mod mac;
+mod ra;
+mod random;
+mod service;
+mod sessions;
+mod socket;
+
+pub use config::{BootLoader, ConfigFaults, DhcpMode, NetbootConfig, Pool, Settings, Subnet, first_stages_in};
+pub use counters::Counters;
+pub use directory::{
+    Binding, BootDirectory, BootFile, BootIntent, BootPlan, Client, DirectoryError, Lookup, OneTimeToken, Refusal,
+    Stage, StageDropped, StageSeen,
+};
+pub use mac::{Mac, MacError};
+pub use service::{Addresses, BindError, Netboot};

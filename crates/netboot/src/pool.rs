@@ -1,0 +1,96 @@
+//! Addresses for machines that nobody enrolled, for whoever implements [`crate::BootDirectory`].
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::net::Ipv4Addr;
+use std::time::{Duration, Instant};
+
+use crate::config::Pool;
+use crate::mac::Mac;
+
+/// Who holds which address of one pool, and until when. In memory: after a restart the same machine is offered the
+/// same address again as long as nobody else took it, because the search begins at a hash of its MAC address.
+#[derive(Debug)]
+pub struct Leases {
+    pool: Pool,
+    lease: Duration,
+    by_address: HashMap<Ipv4Addr, (Mac, Instant)>,
+    by_mac: HashMap<Mac, Ipv4Addr>,
+}
+
+impl Leases {
+    /// Leases of `lease_s` seconds from `pool`.
+    pub fn new(pool: Pool, lease_s: u32) -> Self {
+        let lease = Duration::from_secs(lease_s.into());
+        Self {
+            pool,
+            lease,
+            by_address: HashMap::new(),
+            by_mac: HashMap::new(),
+        }
+    }
+
+    /// The address for `mac`: its current one, or else a free or expired one; `None` when all are held.
+    /// Extends the lease.
+    pub fn lease(&mut self, mac: Mac, now: Instant) -> Option<Ipv4Addr> {
+        let address = match self.by_mac.get(&mac) {
+            Some(address) => *address,
+            None => self.free_address(mac, now)?,
+        };
+        if let Some((before, _)) = self.by_address.insert(address, (mac, now + self.lease))
+            && before != mac
+        {
+            self.by_mac.remove(&before);
+        }
+        self.by_mac.insert(mac, address);
+        Some(address)
+    }
+
+    /// Withdraws an address that a machine found to be in use (DHCPDECLINE), for one lease.
+    pub fn decline(&mut self, mac: Mac, now: Instant) {
+        if let Some(address) = self.by_mac.remove(&mac) {
+            // Held by the null address, which is nobody's.
+            self.by_address.insert(address, (Mac([0; 6]), now + self.lease));
+        }
+    }
+
+    fn free_address(&self, mac: Mac, now: Instant) -> Option<Ipv4Addr> {
+        let first = u32::from(self.pool.first);
+        let size = u64::from(u32::from(self.pool.last).checked_sub(first)?) + 1;
+        let mut hasher = DefaultHasher::new();
+        mac.hash(&mut hasher);
+        let start = hasher.finish() % size;
+        (0..size)
+            .map(|i| Ipv4Addr::from(first + u32::try_from((start + i) % size).unwrap_or(0)))
+            .find(|address| self.by_address.get(address).is_none_or(|(_, until)| *until <= now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mac(n: u8) -> Mac {
+        Mac([2, 0, 0, 0, 0, n])
+    }
+
+    #[test]
+    fn each_gets_one_until_none_is_left_and_expired_ones_return() {
+        let pool = Pool {
+            first: Ipv4Addr::new(10, 0, 0, 1),
+            last: Ipv4Addr::new(10, 0, 0, 3),
+        };
+        let mut leases = Leases::new(pool, 60);
+        let now = Instant::now();
+        let given: Vec<_> = (1..=3).map(|n| leases.lease(mac(n), now).unwrap()).collect();
+        let distinct: std::collections::BTreeSet<_> = given.iter().collect();
+        assert_eq!(distinct.len(), 3);
+        assert_eq!(leases.lease(mac(4), now), None);
+        assert_eq!(leases.lease(mac(2), now), Some(given[1]));
+        let later = now + Duration::from_secs(60);
+        let fourth = leases.lease(mac(4), later).unwrap();
+        assert!(given.contains(&fourth));
+        leases.decline(mac(4), later);
+        assert_ne!(leases.lease(mac(4), later), Some(fourth));
+    }
+}

@@ -1,0 +1,185 @@
+//! IPv6 router advertisements, without a default route.
+//!
+//! iPXE waits about 16 s for IPv6 autoconfiguration on a link where nobody advertises (seen with iPXE of 2019). An
+//! advertisement with router lifetime 0 ends the wait and makes nobody route through us (RFC 4861, section 4.2).
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::UdpSocket;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::service::Shared;
+
+/// Unasked advertisements.
+const EVERY: Duration = Duration::from_secs(10);
+/// Asked ones are multicast, at most this often (RFC 4861, MIN_DELAY_BETWEEN_RAS is 3 s; iPXE asks once a second).
+const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+const ROUTER_SOLICITATION: u8 = 133;
+const ROUTER_ADVERTISEMENT: u8 = 134;
+
+/// An interface as `/proc/net/if_inet6` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Link {
+    index: u32,
+    /// Its first global or unique local /64.
+    prefix: Option<Ipv6Addr>,
+}
+
+/// A raw ICMPv6 socket that hears solicitations. Held as Tokio's UDP socket, which only calls `sendto` and `recvfrom` on it.
+#[derive(Debug)]
+pub(crate) struct Advertiser {
+    socket: UdpSocket,
+    interface: String,
+    index: u32,
+}
+
+impl Advertiser {
+    pub(crate) fn bind(interface: &str) -> io::Result<Self> {
+        let link = link(interface)?;
+        let socket = Socket::new(Domain::IPV6, Type::RAW, Some(Protocol::ICMPV6))?;
+        socket.set_nonblocking(true)?;
+        socket.bind_device(Some(interface.as_bytes()))?;
+        socket.set_multicast_if_v6(link.index)?;
+        socket.set_multicast_loop_v6(false)?;
+        // Receivers drop anything that a router has forwarded.
+        socket.set_multicast_hops_v6(255)?;
+        socket.join_multicast_v6(&ALL_ROUTERS, link.index)?;
+        let socket = UdpSocket::from_std(std::net::UdpSocket::from(socket))?;
+        Ok(Self {
+            socket,
+            interface: interface.to_owned(),
+            index: link.index,
+        })
+    }
+
+    async fn advertise(&self) -> io::Result<()> {
+        // Read again each time: the address may have come after us.
+        let message = advertisement(link(&self.interface)?.prefix);
+        let to = SocketAddrV6::new(ALL_NODES, 0, 0, self.index);
+        self.socket.send_to(&message, to).await.map(drop)
+    }
+}
+
+/// Advertises until cancelled.
+pub(crate) async fn serve(shared: Arc<Shared>, advertiser: Advertiser, cancel: CancellationToken) {
+    let mut next = Instant::now();
+    let mut last: Option<Instant> = None;
+    let mut buffer = [0; 1500];
+    loop {
+        tokio::select! {
+            () = cancel.cancelled() => return,
+            () = tokio::time::sleep_until(next) => {
+                let now = Instant::now();
+                match advertiser.advertise().await {
+                    Ok(()) => {
+                        shared.counters.router_advertisements_total.one();
+                        last = Some(now);
+                        next = now + EVERY;
+                    }
+                    Err(error) => {
+                        // No link-local address yet, or the link is down: soon again.
+                        tracing::debug!(%error, "a router advertisement could not be sent");
+                        next = now + AT_MOST_EVERY;
+                    }
+                }
+            }
+            received = advertiser.socket.recv(&mut buffer) => match received {
+                Ok(length) if length >= 8 && buffer[0] == ROUTER_SOLICITATION => {
+                    shared.counters.router_solicitations_total.one();
+                    let due = last.map_or_else(Instant::now, |last| last + AT_MOST_EVERY);
+                    next = next.min(due);
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::debug!(%error, "receiving router solicitations failed");
+                    tokio::time::sleep(AT_MOST_EVERY).await;
+                }
+            },
+        }
+    }
+}
+
+/// RFC 4861, section 4.2 and 4.6.2. The kernel fills in the checksum (RFC 3542, section 3.1).
+fn advertisement(prefix: Option<Ipv6Addr>) -> Vec<u8> {
+    // Hop limit 64, no managed or other configuration, router lifetime 0, no reachable time or retransmission timer.
+    let mut message = vec![ROUTER_ADVERTISEMENT, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    if let Some(prefix) = prefix {
+        // Type 3, 4 × 8 bytes, /64, on-link and autonomous; valid for an hour, preferred for half an hour.
+        message.extend([3, 4, 64, 0b1100_0000]);
+        message.extend(3600_u32.to_be_bytes());
+        message.extend(1800_u32.to_be_bytes());
+        message.extend([0; 4]);
+        message.extend(prefix.octets());
+    }
+    message
+}
+
+fn link(interface: &str) -> io::Result<Link> {
+    parse_link(&std::fs::read_to_string("/proc/net/if_inet6")?, interface).ok_or_else(|| {
+        let text =
+            format!("{interface} has no IPv6 address, not even a link-local one: enable IPv6 on it and set it up");
+        io::Error::new(io::ErrorKind::AddrNotAvailable, text)
+    })
+}
+
+/// Rows of `address index prefix-length scope flags name`, all but the name in hex (kernel, net/ipv6/addrconf.c).
+fn parse_link(table: &str, interface: &str) -> Option<Link> {
+    let mut found: Option<Link> = None;
+    for row in table.lines() {
+        let fields: Vec<_> = row.split_whitespace().collect();
+        let [address, index, length, scope, _, name] = fields[..] else {
+            continue;
+        };
+        if name != interface {
+            continue;
+        }
+        let index = u32::from_str_radix(index, 16).ok()?;
+        let link = found.get_or_insert(Link { index, prefix: None });
+        if length == "40" && scope == "00" && link.prefix.is_none() {
+            let address = u128::from_str_radix(address, 16).ok()?;
+            link.prefix = Some(Ipv6Addr::from(address >> 64 << 64));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+00000000000000000000000000000001 01 80 10 80       lo
+fe800000000000005c2dd8fffe5ab1c7 0f 40 20 80      br0
+fd770000000000000000000000000001 0f 40 00 82      br0
+";
+
+    #[test]
+    fn the_interface_and_its_prefix_are_found() {
+        let expected = Link {
+            index: 15,
+            prefix: Some("fd77::".parse().unwrap()),
+        };
+        assert_eq!(parse_link(TABLE, "br0"), Some(expected));
+        assert_eq!(parse_link(TABLE, "lo"), Some(Link { index: 1, prefix: None }));
+        assert_eq!(parse_link(TABLE, "br1"), None);
+    }
+
+    #[test]
+    fn an_advertisement_has_no_router_lifetime() {
+        let bare = advertisement(None);
+        assert_eq!(bare.len(), 16);
+        assert_eq!(bare[0], 134);
+        assert_eq!(bare[6..8], [0, 0]);
+        let full = advertisement(Some("fd77::".parse().unwrap()));
+        assert_eq!(full.len(), 48);
+        assert_eq!(full[16..20], [3, 4, 64, 0xc0]);
+        assert_eq!(full[32..48], "fd77::".parse::<Ipv6Addr>().unwrap().octets());
+    }
+}

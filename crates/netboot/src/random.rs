@@ -1,0 +1,22 @@
+//! Unguessable names.
+
+use std::fmt::Write as _;
+
+use ring::rand::{SecureRandom as _, SystemRandom};
+
+/// The system gave no random bytes.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the system's random source gave no bytes")]
+pub(crate) struct NoRandom;
+
+/// 32 hex digits of 128 random bits.
+pub(crate) fn unguessable() -> Result<String, NoRandom> {
+    let mut bytes = [0u8; 16];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandom)?;
+    let mut text = String::with_capacity(32);
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}

@@ -1,0 +1,204 @@
+//! Binding and running everything together.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::sync::Arc;
+
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{ConfigFaults, DhcpMode, NetbootConfig, Settings};
+use crate::counters::Counters;
+use crate::dhcp::{self, Port, RogueWatch};
+use crate::directory::{BootDirectory, Stage, StageSeen};
+use crate::grub::GrubBoots;
+use crate::leases::Acknowledged;
+use crate::mac::Mac;
+use crate::ra::Advertiser;
+use crate::sessions::Sessions;
+use crate::socket::{self, Sharing, advice};
+use crate::{http, ra, tftp};
+
+/// What all loops share.
+pub(crate) struct Shared {
+    pub(crate) settings: Settings,
+    pub(crate) directory: Arc<dyn BootDirectory>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) acknowledged: Acknowledged,
+    pub(crate) grub: GrubBoots,
+    pub(crate) sessions: Sessions,
+    pub(crate) rogues: RogueWatch,
+}
+
+impl Shared {
+    /// Hands a stage to the directory, or counts that it could not take it.
+    pub(crate) fn record(&self, mac: Option<Mac>, stage: Stage, mut detail: String, remote: IpAddr) {
+        if detail.len() > 512 {
+            let cut = (0..=509).rev().find(|i| detail.is_char_boundary(*i)).unwrap_or(0);
+            detail.truncate(cut);
+            detail.push('…');
+        }
+        tracing::debug!(?mac, %stage, detail, %remote, "boot stage");
+        if self
+            .directory
+            .record(StageSeen {
+                mac,
+                stage,
+                detail,
+                remote,
+            })
+            .is_err()
+        {
+            self.counters.stages_dropped_total.one();
+        }
+    }
+}
+
+/// Why network boot cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error(transparent)]
+    Config(#[from] ConfigFaults),
+    #[error("cannot listen for {what} on {place}: {source}; {}", advice(.source))]
+    Socket {
+        what: &'static str,
+        place: String,
+        source: io::Error,
+    },
+}
+
+/// Where the servers really listen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Addresses {
+    /// `None` when DHCP is off.
+    pub dhcp: Option<SocketAddr>,
+    pub tftp: SocketAddr,
+    pub http: SocketAddr,
+}
+
+/// Network boot, bound and ready to run.
+pub struct Netboot {
+    shared: Arc<Shared>,
+    dhcp: Option<UdpSocket>,
+    boot_server: Option<UdpSocket>,
+    offers: Option<UdpSocket>,
+    tftp: UdpSocket,
+    http: TcpListener,
+    advertiser: Option<Advertiser>,
+    addresses: Addresses,
+}
+
+impl Netboot {
+    /// Checks the configuration and opens every socket; nothing is answered before [`Netboot::run`].
+    /// Must be called within a Tokio runtime. On failure nothing stays open.
+    pub async fn bind(config: NetbootConfig, directory: Arc<dyn BootDirectory>) -> Result<Self, BindError> {
+        let settings = config.check()?;
+        let interface = settings.interface.as_deref();
+        let on_ip = |port| SocketAddrV4::new(settings.server_ip, port);
+        let tftp = socket::udp(on_ip(settings.tftp_port)).map_err(failed("TFTP", on_ip(settings.tftp_port)))?;
+        let http = socket::tcp(on_ip(settings.http_port)).map_err(failed("boot HTTP", on_ip(settings.http_port)))?;
+        let dhcp_on = |port: u16, what, sharing| {
+            let place = format!(
+                "UDP port {port}{}",
+                interface.map(|name| format!(" of {name}")).unwrap_or_default()
+            );
+            socket::dhcp(port, interface, sharing).map_err(failed(what, place))
+        };
+        let (dhcp, boot_server, offers) = match &settings.dhcp {
+            DhcpMode::Server { .. } => {
+                let dhcp = dhcp_on(settings.dhcp_port, "DHCP", Sharing::Exclusive)?;
+                (Some(dhcp), None, offers_socket(&settings, interface))
+            }
+            DhcpMode::Proxy => {
+                let dhcp = dhcp_on(settings.dhcp_port, "proxyDHCP", Sharing::Shared)?;
+                let boot_server = dhcp_on(settings.boot_server_port, "PXE boot server requests", Sharing::Shared)?;
+                (Some(dhcp), Some(boot_server), None)
+            }
+            DhcpMode::Off => (None, None, None),
+        };
+        let advertiser = match interface.filter(|_| settings.router_advertisements) {
+            Some(name) => Some(Advertiser::bind(name).map_err(failed("router solicitations", name))?),
+            None => None,
+        };
+        let addresses = Addresses {
+            dhcp: dhcp.as_ref().and_then(|socket| socket.local_addr().ok()),
+            tftp: tftp.local_addr().map_err(failed("TFTP", "its socket"))?,
+            http: http.local_addr().map_err(failed("boot HTTP", "its socket"))?,
+        };
+        let shared = Shared {
+            settings: settings.with_http_port(addresses.http.port()),
+            directory,
+            counters: Arc::default(),
+            acknowledged: Acknowledged::default(),
+            grub: GrubBoots::default(),
+            sessions: Sessions::default(),
+            rogues: RogueWatch::default(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+            dhcp,
+            boot_server,
+            offers,
+            tftp,
+            http,
+            advertiser,
+            addresses,
+        })
+    }
+
+    /// Where the servers listen.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// The live counters.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.shared.counters.clone()
+    }
+
+    /// Serves until `cancel` is cancelled, then closes every socket; transfers in progress end.
+    pub async fn run(self, cancel: CancellationToken) {
+        let shared = self.shared;
+        let mut loops = JoinSet::new();
+        if let Some(socket) = self.dhcp {
+            loops.spawn(dhcp::serve(shared.clone(), socket, Port::Server, cancel.clone()));
+        }
+        if let Some(socket) = self.boot_server {
+            loops.spawn(dhcp::serve(shared.clone(), socket, Port::BootServer, cancel.clone()));
+        }
+        if let Some(socket) = self.offers {
+            loops.spawn(dhcp::listen_for_offers(shared.clone(), socket, cancel.clone()));
+        }
+        if let Some(advertiser) = self.advertiser {
+            loops.spawn(ra::serve(shared.clone(), advertiser, cancel.clone()));
+        }
+        loops.spawn(tftp::serve(shared.clone(), self.tftp, cancel.clone()));
+        loops.spawn(http::serve(shared, self.http, cancel));
+        while let Some(ended) = loops.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a network boot server ended by a fault of its own");
+            }
+        }
+    }
+}
+
+fn failed<P: std::fmt::Display>(what: &'static str, place: P) -> impl FnOnce(io::Error) -> BindError {
+    move |source| BindError::Socket {
+        what,
+        place: place.to_string(),
+        source,
+    }
+}
+
+/// Hearing other servers is worth a warning, not a failure: this machine's own DHCP client may hold the port.
+fn offers_socket(settings: &Settings, interface: Option<&str>) -> Option<UdpSocket> {
+    let port = settings.client_port();
+    match socket::dhcp(port, interface, Sharing::Shared) {
+        Ok(socket) => Some(socket),
+        Err(error) => {
+            tracing::warn!(port, %error, "cannot listen for the offers of other DHCP servers");
+            None
+        }
+    }
+}

@@ -1,0 +1,577 @@
+//! Boot override: written where the BMC wants it, in the words that it lists, and verified by reading back.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::client::BmcClient;
+use crate::environment::Poll;
+use crate::error::RedfishError;
+use crate::quirks::{BootPayload, Profile};
+use crate::resource::Resource;
+use crate::views::{BootMode, BootView};
+
+const TARGET: &str = "BootSourceOverrideTarget";
+const ENABLED: &str = "BootSourceOverrideEnabled";
+const MODE: &str = "BootSourceOverrideMode";
+const HTTP_URI: &str = "HttpBootUri";
+
+/// What to boot from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum BootTarget {
+    /// The network, by PXE.
+    Pxe,
+    /// The network, by UEFI HTTP Boot.
+    UefiHttp,
+    /// The disk.
+    Disk,
+    /// A CD, virtual or not.
+    Cd,
+    /// Whatever the boot order says: the override is cleared.
+    None,
+}
+
+/// How long an override holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub enum Persistence {
+    /// For one boot.
+    Once,
+    /// Until it is changed.
+    Continuous,
+    /// Not at all.
+    Disabled,
+}
+
+impl Persistence {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Once => "Once",
+            Self::Continuous => "Continuous",
+            Self::Disabled => "Disabled",
+        }
+    }
+}
+
+impl fmt::Display for BootTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A difference between what was written and what reads back that is known not to matter.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Deviation {
+    /// The property below `Boot`.
+    pub property: String,
+    /// What was written.
+    pub wanted: String,
+    /// What is read.
+    pub seen: String,
+    /// What that means.
+    pub note: String,
+}
+
+/// What came of setting a boot override.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BootOutcome {
+    /// The resource that was written: the system or its settings object.
+    pub written_to: String,
+    /// Whether anything had to be sent.
+    pub changed: bool,
+    /// What holds now. `Once` where `Continuous` was asked for but is not offered: then it must be set again before
+    /// every boot.
+    pub persistence: Persistence,
+    /// What reads back.
+    pub after: BootView,
+    /// How that differs from what was asked for.
+    pub deviations: Vec<Deviation>,
+}
+
+/// What is to be read back in the end, in the BMC's own words.
+#[derive(Debug, Clone)]
+struct Plan {
+    target: String,
+    persistence: Persistence,
+    mode: Option<BootMode>,
+    http_uri: Option<Value>,
+}
+
+/// Where overrides are written.
+struct Place {
+    resource: Resource,
+    view: BootView,
+    /// What stands in a settings object may be old: it is written even if it reads as wanted.
+    is_settings: bool,
+}
+
+impl BmcClient {
+    /// The boot override that is in force, with what the BMC allows.
+    ///
+    /// # Errors
+    /// Those of [`system`](Self::system).
+    pub async fn boot(&self) -> Result<BootView, RedfishError> {
+        let place = self.boot_place().await?;
+        if place.is_settings {
+            Ok(self.system().await?.boot().completed_by(&place.view))
+        } else {
+            Ok(place.view)
+        }
+    }
+
+    /// Sets the boot override and verifies it by reading it back.
+    ///
+    /// The mode is left alone where none is given. A BMC without `Continuous` gets `Once`, and the outcome says so.
+    ///
+    /// # Errors
+    /// [`RedfishError::NotOffered`] if the BMC does not list the target, [`RedfishError::NotApplied`] if it accepts
+    /// but reads back something else that no quirk file knows; else what it said last.
+    pub async fn set_boot(
+        &self,
+        target: BootTarget,
+        persistence: Persistence,
+        mode: Option<BootMode>,
+    ) -> Result<BootOutcome, RedfishError> {
+        self.write_boot(target, persistence, mode, None).await
+    }
+
+    /// Sets UEFI HTTP Boot from a given URI, on BMCs that take one.
+    ///
+    /// # Errors
+    /// Those of [`set_boot`](Self::set_boot); [`RedfishError::NotOffered`] where there is no `HttpBootUri`.
+    pub async fn set_http_boot(&self, uri: &str, persistence: Persistence) -> Result<BootOutcome, RedfishError> {
+        self.write_boot(BootTarget::UefiHttp, persistence, Some(BootMode::Uefi), Some(uri))
+            .await
+    }
+
+    async fn write_boot(
+        &self,
+        target: BootTarget,
+        persistence: Persistence,
+        mode: Option<BootMode>,
+        http_uri: Option<&str>,
+    ) -> Result<BootOutcome, RedfishError> {
+        let profile = self.profile().await?;
+        let place = self.boot_place().await?;
+        let mut plan = self.plan(profile, &place.view, target, persistence, http_uri)?;
+        plan.mode = mode.filter(|_| place.view.knows_mode || !place.view.allowed_modes.is_empty());
+        if !place.is_settings && plan.is_met_by(&place.view) {
+            return self.outcome(&place, &plan, place.view.clone(), false, Vec::new());
+        }
+        match self.send_boot(profile, &place, &plan).await {
+            Ok(()) => {}
+            // Continuous may be unknown without a list that says so.
+            Err(failure) if plan.persistence == Persistence::Continuous && failure.status() == Some(400) => {
+                plan.persistence = Persistence::Once;
+                self.send_boot(profile, &place, &plan).await.map_err(|_| failure)?;
+            }
+            Err(failure) => return Err(failure),
+        }
+        self.verify_boot(profile, &place, &plan).await
+    }
+
+    async fn boot_place(&self) -> Result<Place, RedfishError> {
+        let system = self.system().await?;
+        let mut own = system.boot();
+        if let Some(link) = system.settings() {
+            match self.get(&link).await {
+                Ok(settings) => {
+                    let view = BootView::read(&settings);
+                    if view.holds_override {
+                        let view = view.completed_by(&own);
+                        return Ok(Place {
+                            resource: settings,
+                            view,
+                            is_settings: true,
+                        });
+                    }
+                    own = own.completed_by(&view);
+                }
+                Err(failure) if failure.ends_a_walk() => return Err(failure),
+                Err(_) => {}
+            }
+        }
+        if own.holds_override {
+            return Ok(Place {
+                resource: system.resource().clone(),
+                view: own,
+                is_settings: false,
+            });
+        }
+        Err(RedfishError::MissingProperty {
+            bmc: self.address(),
+            path: system.path().to_owned(),
+            property: "Boot.BootSourceOverrideTarget",
+            consequence: "its boot device cannot be chosen",
+        })
+    }
+
+    fn plan(
+        &self,
+        profile: &Profile,
+        view: &BootView,
+        target: BootTarget,
+        persistence: Persistence,
+        http_uri: Option<&str>,
+    ) -> Result<Plan, RedfishError> {
+        let is_clearing = target == BootTarget::None || persistence == Persistence::Disabled;
+        let (target, persistence) = if is_clearing {
+            (BootTarget::None, Persistence::Disabled)
+        } else {
+            (target, persistence)
+        };
+        let not_offered = |what: String, offered: String| RedfishError::NotOffered {
+            bmc: self.address(),
+            what,
+            offered,
+        };
+        let word = choose_target(target, &view.allowed_targets, profile)
+            .ok_or_else(|| not_offered(format!("boot target {target}"), view.allowed_targets.join(", ")))?;
+        if http_uri.is_some() && !view.knows_http_boot_uri {
+            return Err(not_offered(
+                "an HttpBootUri".to_owned(),
+                "the URI that DHCP gives".to_owned(),
+            ));
+        }
+        // A URI that is left over from before must not come back to life.
+        let stale = view.http_boot_uri.is_some().then_some(Value::Null);
+        let offers = |word: &str| view.allowed_enabled.is_empty() || listed(&view.allowed_enabled, word).is_some();
+        let persistence = match persistence {
+            Persistence::Continuous if !offers("Continuous") => Persistence::Once,
+            other => other,
+        };
+        Ok(Plan {
+            target: word,
+            persistence,
+            mode: None,
+            http_uri: http_uri.map(|uri| json!(uri)).or(stale),
+        })
+    }
+
+    /// Sends one form of the override after the other while the BMC finds fault with the form.
+    async fn send_boot(&self, profile: &Profile, place: &Place, plan: &Plan) -> Result<(), RedfishError> {
+        let mut refusal = None;
+        for boot in payloads(profile.boot_payload, &place.view, place.is_settings, plan) {
+            match self.patch(&place.resource, &json!({"Boot": boot})).await {
+                Ok(reply) => return self.finish(&reply, self.settings().read_back_timeout).await,
+                // The first refusal answers what the BMC should like best, and so says most.
+                Err(failure) if matches!(failure.status(), Some(400 | 422 | 500)) => {
+                    refusal.get_or_insert(failure);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(refusal.unwrap_or_else(|| RedfishError::NotOffered {
+            bmc: self.address(),
+            what: "a form of boot override".to_owned(),
+            offered: String::new(),
+        }))
+    }
+
+    async fn verify_boot(&self, profile: &Profile, place: &Place, plan: &Plan) -> Result<BootOutcome, RedfishError> {
+        let settings = self.settings();
+        let limit = settings.read_back_timeout;
+        let mut poll = Poll::new(&*settings.environment, settings.poll_first, settings.poll_cap, limit);
+        let mut mode_sent_again = false;
+        loop {
+            let fresh = self.get(place.resource.path()).await?;
+            let after = BootView::read(&fresh).completed_by(&place.view);
+            let (known, unknown) = differences(profile, plan, &after);
+            let Some(first) = unknown.first() else {
+                return self.outcome(place, plan, after, true, known);
+            };
+            // Setting the target changes the mode on some BMCs: then it is set once more by itself.
+            if first.property == MODE && unknown.len() == 1 && !mode_sent_again {
+                mode_sent_again = true;
+                self.patch(
+                    &fresh,
+                    &json!({"Boot": {MODE: first.wanted, ENABLED: plan.persistence.as_str()}}),
+                )
+                .await?;
+                continue;
+            }
+            if !poll.pause(None).await {
+                return Err(RedfishError::NotApplied {
+                    bmc: self.address(),
+                    path: place.resource.path().to_owned(),
+                    property: first.property.clone(),
+                    wanted: first.wanted.clone(),
+                    seen: first.seen.clone(),
+                });
+            }
+        }
+    }
+
+    fn outcome(
+        &self,
+        place: &Place,
+        plan: &Plan,
+        after: BootView,
+        changed: bool,
+        deviations: Vec<Deviation>,
+    ) -> Result<BootOutcome, RedfishError> {
+        for Deviation {
+            property,
+            wanted,
+            seen,
+            note,
+        } in &deviations
+        {
+            tracing::info!(bmc = %self.bmc(), property, wanted, seen, note, "boot override reads back differently");
+        }
+        let written_to = place.resource.path().to_owned();
+        Ok(BootOutcome {
+            written_to,
+            changed,
+            persistence: plan.persistence,
+            after,
+            deviations,
+        })
+    }
+}
+
+impl Plan {
+    fn is_clearing(&self) -> bool {
+        self.persistence == Persistence::Disabled
+    }
+
+    fn is_met_by(&self, view: &BootView) -> bool {
+        let reads =
+            |value: &Option<String>, word: &str| value.as_deref().is_some_and(|text| text.eq_ignore_ascii_case(word));
+        let rest = self.http_uri.is_none() && self.mode.is_none_or(|mode| reads(&view.mode, mode.as_str()));
+        let enabled = reads(&view.enabled, self.persistence.as_str());
+        rest && enabled && (self.is_clearing() || reads(&view.target, &self.target))
+    }
+}
+
+fn listed<'a>(list: &'a [String], word: &str) -> Option<&'a String> {
+    list.iter().find(|one| one.eq_ignore_ascii_case(word))
+}
+
+/// The BMC's word for a target; none if it does not offer it.
+fn choose_target(target: BootTarget, allowed: &[String], profile: &Profile) -> Option<String> {
+    let cd: Vec<&str> = profile.cd_boot_targets.iter().map(String::as_str).collect();
+    let words: &[&str] = match target {
+        BootTarget::Pxe => &["Pxe"],
+        BootTarget::UefiHttp => &["UefiHttp"],
+        BootTarget::Disk => &["Hdd"],
+        BootTarget::Cd => &cd,
+        // Clearing needs no target.
+        BootTarget::None => return Some("None".to_owned()),
+    };
+    if allowed.is_empty() {
+        return words.first().map(|word| (*word).to_owned());
+    }
+    let forced = || words.iter().find_map(|word| listed(&profile.forced_boot_targets, word));
+    words
+        .iter()
+        .find_map(|word| listed(allowed, word))
+        .or_else(forced)
+        .cloned()
+}
+
+/// Forms of the override to try, the one that the profile asks for first.
+fn payloads(first: BootPayload, before: &BootView, is_settings: bool, plan: &Plan) -> Vec<Map<String, Value>> {
+    let enabled = plan.persistence.as_str();
+    let with = |properties: &[(&str, Option<&str>)]| {
+        let given = properties
+            .iter()
+            .filter_map(|(name, value)| Some(((*name).to_owned(), json!((*value)?))));
+        let mut boot: Map<String, Value> = given.collect();
+        if let Some(uri) = &plan.http_uri {
+            boot.insert(HTTP_URI.to_owned(), uri.clone());
+        }
+        boot
+    };
+    let wanted_mode = plan.mode.map(BootMode::as_str);
+    let changed_mode = wanted_mode.filter(|mode| before.mode.as_deref() != Some(mode));
+    let any_mode = wanted_mode.or(before.mode.as_deref());
+    let target = Some(plan.target.as_str());
+    let changed_enabled = (is_settings || before.enabled.as_deref() != Some(enabled)).then_some(enabled);
+    let with_enabled = with(&[(TARGET, target), (ENABLED, Some(enabled)), (MODE, changed_mode)]);
+    let full = with(&[(TARGET, target), (ENABLED, Some(enabled)), (MODE, any_mode)]);
+    let changed = if plan.is_clearing() {
+        with(&[(ENABLED, Some(enabled)), (MODE, changed_mode)])
+    } else {
+        with(&[(TARGET, target), (ENABLED, changed_enabled), (MODE, changed_mode)])
+    };
+    let target_only = with(&[(TARGET, target), (MODE, changed_mode)]);
+    let forms = match first {
+        BootPayload::Changed => [changed, with_enabled, full, target_only],
+        BootPayload::WithEnabled => [with_enabled, changed, full, target_only],
+        BootPayload::Full => [full, with_enabled, changed, target_only],
+    };
+    let mut distinct: Vec<Map<String, Value>> = Vec::new();
+    for form in forms {
+        // Without Enabled an override may stay ineffective: only as the last resort, and only where it reads as wanted.
+        let complete = form.contains_key(ENABLED) || plan.is_clearing() || changed_enabled.is_none();
+        if complete && !distinct.contains(&form) {
+            distinct.push(form);
+        }
+    }
+    distinct
+}
+
+/// How a reading differs from the plan: in known ways, and in others.
+fn differences(profile: &Profile, plan: &Plan, after: &BootView) -> (Vec<Deviation>, Vec<Deviation>) {
+    let mut all: Vec<(&str, String, Option<&String>)> = Vec::new();
+    let cleared_by_target = plan.is_clearing() && after.target.as_deref().is_none_or(|target| target == "None");
+    all.push((ENABLED, plan.persistence.as_str().to_owned(), after.enabled.as_ref()));
+    if !plan.is_clearing() {
+        all.push((TARGET, plan.target.clone(), after.target.as_ref()));
+    }
+    if let Some(mode) = plan.mode {
+        all.push((MODE, mode.as_str().to_owned(), after.mode.as_ref()));
+    }
+    let (mut known, mut unknown) = (Vec::new(), Vec::new());
+    for (property, wanted, seen) in all {
+        let seen = seen.map_or("null", String::as_str);
+        if wanted.eq_ignore_ascii_case(seen) {
+            continue;
+        }
+        let quirk = profile.boot_read_back.iter().find(|quirk| {
+            quirk.property == property && quirk.wanted == wanted && quirk.seen.eq_ignore_ascii_case(seen)
+        });
+        let note = match quirk {
+            Some(quirk) => Some(quirk.note.clone()),
+            None if cleared_by_target && property == ENABLED => Some("there is no target left".to_owned()),
+            None if property == MODE && seen == "null" => Some("the BMC does not show the mode".to_owned()),
+            None => None,
+        };
+        let list = if note.is_some() { &mut known } else { &mut unknown };
+        let (property, seen) = (property.to_owned(), seen.to_owned());
+        list.push(Deviation {
+            property,
+            wanted,
+            seen,
+            note: note.unwrap_or_default(),
+        });
+    }
+    (known, unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(target: &str, enabled: &str, mode: &str) -> BootView {
+        let text = |text: &str| Some(text.to_owned());
+        BootView {
+            target: text(target),
+            enabled: text(enabled),
+            mode: text(mode),
+            ..BootView::default()
+        }
+    }
+
+    fn plan(target: &str, persistence: Persistence, mode: Option<BootMode>) -> Plan {
+        Plan {
+            target: target.to_owned(),
+            persistence,
+            mode,
+            http_uri: None,
+        }
+    }
+
+    fn forms(first: BootPayload, before: &BootView, plan: &Plan) -> Vec<String> {
+        payloads(first, before, false, plan)
+            .into_iter()
+            .map(|form| Value::Object(form).to_string())
+            .collect()
+    }
+
+    #[test]
+    fn only_what_changes_is_written_first() {
+        let before = view("Hdd", "Once", "UEFI");
+        let forms = forms(
+            BootPayload::Changed,
+            &before,
+            &plan("Pxe", Persistence::Once, Some(BootMode::Uefi)),
+        );
+        assert_eq!(forms[0], r#"{"BootSourceOverrideTarget":"Pxe"}"#);
+        assert_eq!(
+            forms[1],
+            r#"{"BootSourceOverrideTarget":"Pxe","BootSourceOverrideEnabled":"Once"}"#
+        );
+        assert!(forms[2].contains(r#""BootSourceOverrideMode":"UEFI""#));
+        assert_eq!(forms.len(), 3);
+    }
+
+    #[test]
+    fn profiles_choose_the_first_form() {
+        let before = view("None", "Disabled", "Legacy");
+        let wish = plan("Pxe", Persistence::Once, None);
+        let full = r#"{"BootSourceOverrideTarget":"Pxe","BootSourceOverrideEnabled":"Once","BootSourceOverrideMode":"Legacy"}"#;
+        assert_eq!(forms(BootPayload::Full, &before, &wish)[0], full);
+        let short = r#"{"BootSourceOverrideTarget":"Pxe","BootSourceOverrideEnabled":"Once"}"#;
+        assert_eq!(forms(BootPayload::WithEnabled, &before, &wish)[0], short);
+        // Never a target alone when it would stay disabled.
+        assert!(
+            forms(BootPayload::Changed, &before, &wish)
+                .iter()
+                .all(|form| form.contains("Once"))
+        );
+    }
+
+    #[test]
+    fn clearing_goes_by_enabled_first() {
+        let wish = plan("None", Persistence::Disabled, None);
+        let forms = forms(BootPayload::Changed, &view("Pxe", "Once", "UEFI"), &wish);
+        assert_eq!(forms[0], r#"{"BootSourceOverrideEnabled":"Disabled"}"#);
+        assert_eq!(forms.last().unwrap(), r#"{"BootSourceOverrideTarget":"None"}"#);
+    }
+
+    #[test]
+    fn targets_in_the_words_of_the_bmc() {
+        let owned = |list: &[&str]| list.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let standard = Profile::default();
+        let forcing = Profile {
+            forced_boot_targets: owned(&["UefiHttp"]),
+            ..Profile::default()
+        };
+        let usb_first = Profile {
+            cd_boot_targets: owned(&["UsbCd", "Cd"]),
+            ..Profile::default()
+        };
+        let some = owned(&["None", "Pxe", "Cd", "UsbCd", "hdd"]);
+        let choose = |target, profile| choose_target(target, &some, profile);
+        assert_eq!(choose(BootTarget::Disk, &standard).as_deref(), Some("hdd"));
+        assert_eq!(choose(BootTarget::Cd, &standard).as_deref(), Some("Cd"));
+        assert_eq!(choose(BootTarget::Cd, &usb_first).as_deref(), Some("UsbCd"));
+        assert_eq!(choose(BootTarget::UefiHttp, &standard), None);
+        assert_eq!(choose(BootTarget::UefiHttp, &forcing).as_deref(), Some("UefiHttp"));
+        assert_eq!(
+            choose_target(BootTarget::UefiHttp, &[], &standard).as_deref(),
+            Some("UefiHttp")
+        );
+    }
+
+    #[test]
+    fn known_differences_are_told_from_others() {
+        let mut profile = Profile::default();
+        let wish = plan("Pxe", Persistence::Once, Some(BootMode::Uefi));
+        let reading = view("UefiBootNext", "Once", "UEFI");
+        let (known, unknown) = differences(&profile, &wish, &reading);
+        assert_eq!((known.len(), unknown.len()), (0, 1));
+        profile.boot_read_back.push(crate::quirks::ReadBack {
+            property: TARGET.to_owned(),
+            wanted: "Pxe".to_owned(),
+            seen: "UefiBootNext".to_owned(),
+            note: "as expected".to_owned(),
+        });
+        let (known, unknown) = differences(&profile, &wish, &reading);
+        assert_eq!((known.len(), unknown.len()), (1, 0));
+        let cleared = differences(
+            &profile,
+            &plan("None", Persistence::Disabled, None),
+            &view("None", "Once", "UEFI"),
+        );
+        assert_eq!((cleared.0.len(), cleared.1.len()), (1, 0));
+        let not_cleared = differences(
+            &profile,
+            &plan("None", Persistence::Disabled, None),
+            &view("Pxe", "Once", "UEFI"),
+        );
+        assert_eq!(not_cleared.1.len(), 1);
+    }
+}

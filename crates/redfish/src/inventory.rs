@@ -1,0 +1,426 @@
+//! What stands in the machine, as far as its BMC knows. What cannot be read is named, not left out in silence.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::address::same_resource;
+use crate::client::BmcClient;
+use crate::error::RedfishError;
+use crate::json;
+use crate::resource::Resource;
+use crate::views::{
+    Drive, EthernetInterface, MacAddress, Memory, NetworkAdapter, NetworkFunction, NetworkPort, Processor, System,
+};
+
+/// Most resources that one inventory reads; a DGX H100 needs about 150.
+const MAX_RESOURCES: usize = 5000;
+
+/// A processor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProcessorInfo {
+    /// Link.
+    pub path: String,
+    /// Id.
+    pub id: String,
+    /// `CPU`, `GPU`, …
+    pub kind: Option<String>,
+    /// Maker.
+    pub manufacturer: Option<String>,
+    /// Model.
+    pub model: Option<String>,
+    /// Serial number.
+    pub serial: Option<String>,
+    /// Cores.
+    pub cores: Option<u64>,
+    /// Threads.
+    pub threads: Option<u64>,
+}
+
+/// A memory module.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MemoryInfo {
+    /// Link.
+    pub path: String,
+    /// Id.
+    pub id: String,
+    /// Label of the slot.
+    pub locator: Option<String>,
+    /// `DDR5`, …
+    pub kind: Option<String>,
+    /// Size in MiB.
+    pub capacity_mib: Option<u64>,
+    /// Speed in MHz.
+    pub speed_mhz: Option<u64>,
+    /// Maker.
+    pub manufacturer: Option<String>,
+    /// Part number.
+    pub part_number: Option<String>,
+    /// Serial number.
+    pub serial: Option<String>,
+}
+
+/// A network adapter, or an Ethernet interface that belongs to none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Nic {
+    /// Link.
+    pub path: String,
+    /// Id.
+    pub id: String,
+    /// Maker.
+    pub manufacturer: Option<String>,
+    /// Model.
+    pub model: Option<String>,
+    /// Serial number.
+    pub serial: Option<String>,
+    /// Ethernet addresses.
+    pub macs: Vec<MacAddress>,
+    /// InfiniBand port GUIDs in hexadecimal.
+    pub port_guids: Vec<String>,
+    /// Whether any link is up, where the BMC knows.
+    pub link_up: Option<bool>,
+}
+
+/// A drive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DriveInfo {
+    /// Link.
+    pub path: String,
+    /// Id.
+    pub id: String,
+    /// Maker.
+    pub manufacturer: Option<String>,
+    /// Model.
+    pub model: Option<String>,
+    /// Serial number.
+    pub serial: Option<String>,
+    /// Size in bytes.
+    pub capacity_bytes: Option<u64>,
+    /// `SSD`, `HDD`.
+    pub media: Option<String>,
+    /// `NVMe`, `SATA`, …
+    pub protocol: Option<String>,
+}
+
+/// A part of the inventory that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct InventoryGap {
+    /// The resource.
+    pub path: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// Everything found. Empty sockets, slots and bays are left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct BmcInventory {
+    /// Processors.
+    pub processors: Vec<ProcessorInfo>,
+    /// Memory modules.
+    pub memory: Vec<MemoryInfo>,
+    /// Network adapters and interfaces.
+    pub nics: Vec<Nic>,
+    /// Drives.
+    pub drives: Vec<DriveInfo>,
+    /// What could not be read.
+    pub gaps: Vec<InventoryGap>,
+}
+
+impl BmcClient {
+    /// Reads what stands in the machine.
+    ///
+    /// # Errors
+    /// Those of [`system`](Self::system) and those that concern the whole BMC; any other becomes a gap.
+    pub async fn inventory(&self) -> Result<BmcInventory, RedfishError> {
+        let system = self.system().await?;
+        let mut walk = Walk::new(self);
+        let processors = walk
+            .members(system.processors())
+            .await?
+            .into_iter()
+            .map(Processor::from);
+        let processors = processors
+            .filter(Processor::is_present)
+            .map(ProcessorInfo::from)
+            .collect();
+        let memory = walk.members(system.memory()).await?.into_iter().map(Memory::from);
+        let memory = memory.filter(Memory::is_present).map(MemoryInfo::from).collect();
+        let drives = walk.drives(&system).await?;
+        let nics = walk.nics(&system).await?;
+        Ok(BmcInventory {
+            processors,
+            memory,
+            nics,
+            drives,
+            gaps: walk.gaps,
+        })
+    }
+
+    /// All Ethernet addresses of the machine, those of the system's own interfaces first.
+    ///
+    /// # Errors
+    /// Those of [`inventory`](Self::inventory).
+    pub async fn macs(&self) -> Result<Vec<MacAddress>, RedfishError> {
+        let system = self.system().await?;
+        let mut walk = Walk::new(self);
+        let interfaces = walk.members(system.ethernet_interfaces()).await?;
+        let adapters = walk.adapters(&system).await?;
+        let own = interfaces
+            .into_iter()
+            .filter_map(|interface| EthernetInterface::from(interface).mac());
+        let mut macs: Vec<MacAddress> = Vec::new();
+        for mac in own.chain(adapters.into_iter().flat_map(|nic| nic.macs)) {
+            if !macs.contains(&mac) {
+                macs.push(mac);
+            }
+        }
+        Ok(macs)
+    }
+}
+
+/// A bounded walk that goes on where single resources fail.
+struct Walk<'a> {
+    client: &'a BmcClient,
+    gaps: Vec<InventoryGap>,
+    left: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn new(client: &'a BmcClient) -> Self {
+        Self {
+            client,
+            gaps: Vec::new(),
+            left: MAX_RESOURCES,
+        }
+    }
+
+    /// Turns a failure that concerns one resource into a gap.
+    fn note(&mut self, path: &str, failure: RedfishError) -> Result<(), RedfishError> {
+        if failure.ends_a_walk() {
+            return Err(failure);
+        }
+        self.gaps.push(InventoryGap {
+            path: path.to_owned(),
+            why: failure.to_string(),
+        });
+        Ok(())
+    }
+
+    async fn get_all(&mut self, links: &[String]) -> Result<Vec<Resource>, RedfishError> {
+        let mut fresh: Vec<String> = Vec::new();
+        for link in links {
+            if !fresh.iter().any(|known| same_resource(known, link)) {
+                fresh.push(link.clone());
+            }
+        }
+        if fresh.len() > self.left {
+            let why = format!("more than {MAX_RESOURCES} resources, the rest was not read");
+            self.gaps.push(InventoryGap {
+                path: fresh.get(self.left).cloned().unwrap_or_default(),
+                why,
+            });
+            fresh.truncate(self.left);
+        }
+        self.left -= fresh.len();
+        let mut found = Vec::new();
+        for (link, outcome) in self.client.get_each(&fresh).await {
+            match outcome {
+                Ok(resource) => found.push(resource),
+                Err(failure) => self.note(&link, failure)?,
+            }
+        }
+        Ok(found)
+    }
+
+    async fn member_links(&mut self, collection: Option<String>) -> Result<Vec<String>, RedfishError> {
+        let Some(link) = collection else { return Ok(Vec::new()) };
+        self.left = self.left.saturating_sub(1);
+        match self.client.member_links(&link).await {
+            Ok(members) => Ok(members),
+            Err(failure) => self.note(&link, failure).map(|()| Vec::new()),
+        }
+    }
+
+    async fn members(&mut self, collection: Option<String>) -> Result<Vec<Resource>, RedfishError> {
+        let links = self.member_links(collection).await?;
+        self.get_all(&links).await
+    }
+
+    async fn drives(&mut self, system: &System) -> Result<Vec<DriveInfo>, RedfishError> {
+        let mut links: Vec<String> = Vec::new();
+        for storage in self.members(system.storage()).await? {
+            match storage.at(&["Drives"]) {
+                // A collection where an array should stand.
+                Some(Value::Object(_)) => links.extend(self.member_links(storage.link(&["Drives"])).await?),
+                _ => links.extend(storage.links(&["Drives"])),
+            }
+        }
+        let drives = self
+            .get_all(&links)
+            .await?
+            .into_iter()
+            .map(Drive::from)
+            .filter(Drive::is_present);
+        let drives: Vec<DriveInfo> = drives.map(DriveInfo::from).collect();
+        if !drives.is_empty() {
+            return Ok(drives);
+        }
+        let simple = self.members(system.simple_storage()).await?;
+        Ok(simple.iter().flat_map(simple_drives).collect())
+    }
+
+    async fn adapters(&mut self, system: &System) -> Result<Vec<Nic>, RedfishError> {
+        let interfaces = self.members(system.network_interfaces()).await?;
+        let mut links: Vec<String> = interfaces
+            .iter()
+            .filter_map(|interface| interface.link(&["Links", "NetworkAdapter"]))
+            .collect();
+        if links.is_empty() {
+            for chassis in self.get_all(&system.chassis()).await? {
+                links.extend(self.member_links(chassis.link(&["NetworkAdapters"])).await?);
+            }
+        }
+        let mut nics = Vec::new();
+        for adapter in self.get_all(&links).await? {
+            let adapter = NetworkAdapter::from(adapter);
+            let functions = self
+                .members(adapter.functions())
+                .await?
+                .into_iter()
+                .map(NetworkFunction::from);
+            let functions: Vec<NetworkFunction> = functions.collect();
+            let ports: Vec<NetworkPort> = self
+                .members(adapter.ports())
+                .await?
+                .into_iter()
+                .map(NetworkPort::from)
+                .collect();
+            let mut macs: Vec<MacAddress> = functions.iter().flat_map(NetworkFunction::macs).collect();
+            macs.extend(ports.iter().flat_map(NetworkPort::macs));
+            let mut port_guids: Vec<String> = functions.iter().flat_map(NetworkFunction::port_guids).collect();
+            port_guids.extend(ports.iter().flat_map(NetworkPort::port_guids));
+            nics.push(Nic {
+                path: adapter.path().to_owned(),
+                id: adapter.id(),
+                manufacturer: adapter.manufacturer(),
+                model: adapter.model(),
+                serial: adapter.serial(),
+                macs: distinct(macs),
+                port_guids: distinct(port_guids),
+                link_up: None,
+            });
+        }
+        Ok(nics)
+    }
+
+    async fn nics(&mut self, system: &System) -> Result<Vec<Nic>, RedfishError> {
+        let mut nics = self.adapters(system).await?;
+        for interface in self
+            .members(system.ethernet_interfaces())
+            .await?
+            .into_iter()
+            .map(EthernetInterface::from)
+        {
+            let mac = interface.mac();
+            match nics
+                .iter_mut()
+                .find(|nic| mac.is_some_and(|mac| nic.macs.contains(&mac)))
+            {
+                Some(nic) => {
+                    let ups = [nic.link_up, interface.link_up()];
+                    nic.link_up = ups.iter().flatten().copied().reduce(|a, b| a || b);
+                }
+                None => nics.push(Nic {
+                    path: interface.path().to_owned(),
+                    id: interface.id(),
+                    manufacturer: None,
+                    model: None,
+                    serial: None,
+                    macs: mac.into_iter().collect(),
+                    port_guids: Vec::new(),
+                    link_up: interface.link_up(),
+                }),
+            }
+        }
+        Ok(nics)
+    }
+}
+
+fn distinct<T: PartialEq>(list: Vec<T>) -> Vec<T> {
+    let mut out: Vec<T> = Vec::new();
+    for item in list {
+        if !out.contains(&item) {
+            out.push(item);
+        }
+    }
+    out
+}
+
+/// The devices that a simple storage controller holds inline.
+fn simple_drives(storage: &Resource) -> Vec<DriveInfo> {
+    let Some(Value::Array(devices)) = storage.at(&["Devices"]) else {
+        return Vec::new();
+    };
+    let is_present =
+        |(_, device): &(usize, &Value)| json::text(device, &["Status", "State"]).as_deref() != Some("Absent");
+    let described = devices
+        .iter()
+        .enumerate()
+        .filter(is_present)
+        .map(|(index, device)| DriveInfo {
+            path: format!("{}#/Devices/{index}", storage.path()),
+            id: json::fact(device, &["Name"]).unwrap_or_else(|| format!("{}.{index}", storage.id())),
+            manufacturer: json::fact(device, &["Manufacturer"]),
+            model: json::fact(device, &["Model"]),
+            serial: json::fact(device, &["SerialNumber"]),
+            capacity_bytes: json::whole(device, &["CapacityBytes"]),
+            media: None,
+            protocol: None,
+        });
+    described.collect()
+}
+
+impl From<Processor> for ProcessorInfo {
+    fn from(view: Processor) -> Self {
+        Self {
+            path: view.path().to_owned(),
+            id: view.id(),
+            kind: view.kind(),
+            manufacturer: view.manufacturer(),
+            model: view.model(),
+            serial: view.serial(),
+            cores: view.cores(),
+            threads: view.threads(),
+        }
+    }
+}
+
+impl From<Memory> for MemoryInfo {
+    fn from(view: Memory) -> Self {
+        Self {
+            path: view.path().to_owned(),
+            id: view.id(),
+            locator: view.locator(),
+            kind: view.kind(),
+            capacity_mib: view.capacity_mib(),
+            speed_mhz: view.speed_mhz(),
+            manufacturer: view.manufacturer(),
+            part_number: view.part_number(),
+            serial: view.serial(),
+        }
+    }
+}
+
+impl From<Drive> for DriveInfo {
+    fn from(view: Drive) -> Self {
+        Self {
+            path: view.path().to_owned(),
+            id: view.id(),
+            manufacturer: view.manufacturer(),
+            model: view.model(),
+            serial: view.serial(),
+            capacity_bytes: view.capacity_bytes(),
+            media: view.media(),
+            protocol: view.protocol(),
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Reading properties that may be missing, null or of the wrong type: then there is no value, never a failure.
+
+use serde_json::Value;
+
+/// Strings by which BMCs say "nothing here".
+const PLACEHOLDERS: [&str; 9] = [
+    "",
+    "null",
+    "none",
+    "n/a",
+    "na",
+    "unknown",
+    "not available",
+    "not specified",
+    "to be filled by o.e.m.",
+];
+
+/// The value at a path of property names; null counts as absent.
+pub(crate) fn at<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    let found = path.iter().try_fold(value, |value, name| value.get(name))?;
+    (!found.is_null()).then_some(found)
+}
+
+/// A string, trimmed and not empty; numbers are taken as their text.
+pub(crate) fn text(value: &Value, path: &[&str]) -> Option<String> {
+    match at(value, path)? {
+        Value::String(text) => Some(text.trim().to_owned()).filter(|text| !text.is_empty()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Like [`text`], but placeholders such as "N/A" count as absent.
+pub(crate) fn fact(value: &Value, path: &[&str]) -> Option<String> {
+    text(value, path).filter(|text| !PLACEHOLDERS.contains(&text.to_ascii_lowercase().as_str()))
+}
+
+/// A whole number that is not negative; fractions are cut, numbers in strings are understood.
+pub(crate) fn whole(value: &Value, path: &[&str]) -> Option<u64> {
+    match at(value, path)? {
+        Value::Number(number) => number.as_u64().or_else(|| {
+            let float = number.as_f64()?;
+            (float >= 0.0 && float < u64::MAX as f64).then_some(float as u64)
+        }),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+/// A truth value, also in a string.
+pub(crate) fn flag(value: &Value, path: &[&str]) -> Option<bool> {
+    match at(value, path)? {
+        Value::Bool(flag) => Some(*flag),
+        Value::String(text) if text.eq_ignore_ascii_case("true") => Some(true),
+        Value::String(text) if text.eq_ignore_ascii_case("false") => Some(false),
+        _ => None,
+    }
+}
+
+/// The strings of an array; what is no string is left out. One string alone counts as an array of one.
+pub(crate) fn texts(value: &Value, path: &[&str]) -> Vec<String> {
+    match at(value, path) {
+        Some(Value::Array(list)) => list.iter().filter_map(|item| text(item, &[])).collect(),
+        Some(Value::String(one)) if !one.trim().is_empty() => vec![one.trim().to_owned()],
+        _ => Vec::new(),
+    }
+}
+
+/// The target of a link: `{"@odata.id": …}`, the older `{"href": …}`, or a bare string.
+pub(crate) fn link(value: &Value, path: &[&str]) -> Option<String> {
+    let found = at(value, path)?;
+    match found {
+        Value::String(_) => text(found, &[]),
+        Value::Object(_) => text(found, &["@odata.id"]).or_else(|| text(found, &["href"])),
+        _ => None,
+    }
+}
+
+/// The targets of an array of links, or of a single link where an array should stand; bogus members are left out.
+pub(crate) fn links(value: &Value, path: &[&str]) -> Vec<String> {
+    match at(value, path) {
+        Some(Value::Array(list)) => list.iter().filter_map(|item| link(item, &[])).collect(),
+        Some(other) => link(other, &[]).into_iter().collect(),
+        None => Vec::new(),
+    }
+}
+
+/// Refuses what would cost too much to parse: nesting beyond `max_depth` or more than `max_values` values.
+pub(crate) fn check_cost(text: &str, max_depth: usize, max_values: usize) -> Result<(), String> {
+    let (mut depth, mut values) = (0_usize, 1_usize);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in text.bytes() {
+        if in_string {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'{' | b'[' => {
+                depth += 1;
+                values += 1;
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' => values += 1,
+            _ => {}
+        }
+        if depth > max_depth {
+            return Err(format!("nested deeper than {max_depth} levels"));
+        }
+        if values > max_values {
+            return Err(format!("more than {max_values} values"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn odd_types_are_absent_not_errors() {
+        let value = json!({
+            "Text": " On ", "Null": null, "Num": 5, "Float": 2.9, "NumText": " 17 ", "Neg": -4, "Flag": "True",
+            "List": ["a", null, 3, {"x": 1}], "NA": "N/A", "Link": {"@odata.id": "/a"}, "Old": {"href": "/b"},
+            "Links": [{"@odata.id": "/a"}, null, {}, "/c", 7], "One": {"@odata.id": "/d"}
+        });
+        assert_eq!(text(&value, &["Text"]).as_deref(), Some("On"));
+        assert_eq!(text(&value, &["Null"]), None);
+        assert_eq!(text(&value, &["Num"]).as_deref(), Some("5"));
+        assert_eq!(text(&value, &["List"]), None);
+        assert_eq!(fact(&value, &["NA"]), None);
+        assert_eq!(whole(&value, &["Float"]), Some(2));
+        assert_eq!(whole(&value, &["NumText"]), Some(17));
+        assert_eq!(whole(&value, &["Neg"]), None);
+        assert_eq!(flag(&value, &["Flag"]), Some(true));
+        assert_eq!(texts(&value, &["List"]), ["a", "3"]);
+        assert_eq!(link(&value, &["Old"]).as_deref(), Some("/b"));
+        assert_eq!(links(&value, &["Links"]), ["/a", "/c"]);
+        assert_eq!(links(&value, &["One"]), ["/d"]);
+        assert_eq!(at(&value, &["Text", "deeper"]), None);
+    }
+
+    #[test]
+    fn cost_is_bounded_before_parsing() {
+        assert!(check_cost(r#"{"a":["[[[[",{"b":"\"[[["}]}"#, 3, 10).is_ok());
+        assert!(check_cost(&"[".repeat(100), 64, 1000).is_err());
+        assert!(check_cost(&format!("[{}0]", "0,".repeat(2000)), 64, 1000).is_err());
+    }
+}

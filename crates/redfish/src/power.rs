@@ -1,0 +1,295 @@
+//! Power: choose a reset type that the BMC offers, send it, and believe only what reads back.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::client::BmcClient;
+use crate::environment::Poll;
+use crate::error::RedfishError;
+use crate::retry::{self, Repeat};
+use crate::views::{Action, ActionInfo, PowerState, System};
+
+/// What the machine shall do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PowerGoal {
+    /// Run.
+    On,
+    /// Be off, now.
+    Off,
+    /// Be off, after the operating system has ended in order.
+    GracefulOff,
+    /// Start anew. Several BMCs report success without doing it: prefer [`BmcClient::power_cycle`], which observes.
+    Restart,
+}
+
+impl PowerGoal {
+    /// Reset types that lead there, the best first (DSP2046, `ResetType`).
+    fn reset_types(self) -> &'static [&'static str] {
+        match self {
+            Self::On => &["On", "ForceOn"],
+            Self::Off => &["ForceOff"],
+            Self::GracefulOff => &["GracefulShutdown", "PushPowerButton"],
+            Self::Restart => &["ForceRestart", "PowerCycle", "GracefulRestart"],
+        }
+    }
+
+    /// Whether this state is what is wanted. A restart is never reached: no state tells that it took place.
+    fn is_reached_in(self, state: &PowerState) -> bool {
+        match self {
+            Self::On => *state == PowerState::On,
+            Self::Off | Self::GracefulOff => *state == PowerState::Off,
+            Self::Restart => false,
+        }
+    }
+
+    fn is_under_way_in(self, state: &PowerState) -> bool {
+        match self {
+            Self::On => *state == PowerState::PoweringOn,
+            Self::Off | Self::GracefulOff => *state == PowerState::PoweringOff,
+            Self::Restart => false,
+        }
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            Self::On => "power on",
+            Self::Off => "power off",
+            Self::GracefulOff => "orderly power off",
+            Self::Restart => "restart",
+        }
+    }
+}
+
+/// What came of [`BmcClient::set_power`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PowerChange {
+    /// Nothing had to be sent, or the BMC said that it is so already and reads back so.
+    AlreadyThere,
+    /// The BMC accepted this reset type. It takes effect later: see [`BmcClient::wait_power`].
+    Accepted {
+        /// The type that was sent.
+        reset_type: String,
+    },
+}
+
+impl BmcClient {
+    /// Reads the power state.
+    ///
+    /// # Errors
+    /// Those of [`system`](Self::system).
+    pub async fn power(&self) -> Result<PowerState, RedfishError> {
+        Ok(self.system().await?.power_state())
+    }
+
+    /// The reset types that the system offers; none where it does not say.
+    ///
+    /// # Errors
+    /// Those of [`system`](Self::system), and [`RedfishError::MissingProperty`] without a reset action.
+    pub async fn reset_types(&self) -> Result<Option<Vec<String>>, RedfishError> {
+        let system = self.system().await?;
+        let action = self.reset_action(&system)?;
+        self.allowed_resets(&action).await
+    }
+
+    /// Sends what leads to the goal, unless it is reached already, and returns once the BMC has accepted it.
+    ///
+    /// # Errors
+    /// [`RedfishError::NotOffered`] where no reset type leads there; else what the BMC said last.
+    pub async fn set_power(&self, goal: PowerGoal) -> Result<PowerChange, RedfishError> {
+        let policy = &self.settings().retry;
+        let mut refusals = 0;
+        let mut was_broken = false;
+        loop {
+            let system = self.system().await?;
+            if goal.is_reached_in(&system.power_state()) {
+                return Ok(PowerChange::AlreadyThere);
+            }
+            let failure = match self.reset(&system, goal).await {
+                Ok(reset_type) => return Ok(PowerChange::Accepted { reset_type }),
+                Err(failure) => failure,
+            };
+            // HPE resets reused connections. Whether the request came through is what reads back; a level goal may be
+            // sent again after that look, a restart may not.
+            if matches!(failure, RedfishError::Broken { .. }) && goal != PowerGoal::Restart && !was_broken {
+                was_broken = true;
+                if goal.is_under_way_in(&self.power().await?) {
+                    return Ok(PowerChange::AlreadyThere);
+                }
+                continue;
+            }
+            let busy = failure.messages().is_some_and(|said| said.say_busy());
+            if !busy && !matches!(failure.status(), Some(400 | 409)) {
+                return Err(failure);
+            }
+            // "Already in that state", or too soon after the last change: what reads back decides.
+            let state = self.power().await?;
+            if goal.is_reached_in(&state) || goal.is_under_way_in(&state) {
+                return Ok(PowerChange::AlreadyThere);
+            }
+            let may_pass = busy || failure.status() == Some(409);
+            if !may_pass || refusals >= policy.busy_retries {
+                return Err(failure);
+            }
+            let pause = retry::grow(policy.busy_first, policy.busy_cap, refusals);
+            let environment = &self.settings().environment;
+            environment.sleep(retry::spread(pause, environment.jitter())).await;
+            refusals += 1;
+        }
+    }
+
+    /// Waits until the power state reads as the goal wants it. Looks first at once, then after 250 ms, then at
+    /// growing intervals; a BMC that does not answer for a while is borne with until the time is up.
+    ///
+    /// # Errors
+    /// [`RedfishError::WaitedTooLong`] with the last state; what is not retryable at once. Waiting for
+    /// [`PowerGoal::Restart`] means waiting for on.
+    pub async fn wait_power(&self, goal: PowerGoal, timeout: Duration) -> Result<(), RedfishError> {
+        let settings = self.settings();
+        let mut poll = Poll::new(&*settings.environment, settings.poll_first, settings.poll_cap, timeout);
+        loop {
+            let last = match self.power().await {
+                Ok(state) => {
+                    let reached = goal.is_reached_in(&state) || (goal == PowerGoal::Restart && state == PowerState::On);
+                    if reached {
+                        return Ok(());
+                    }
+                    state.to_string()
+                }
+                Err(failure) if failure.kind() == crate::error::ErrorKind::Retryable => failure.to_string(),
+                Err(failure) => return Err(failure),
+            };
+            if !poll.pause(None).await {
+                return Err(RedfishError::WaitedTooLong {
+                    bmc: self.address(),
+                    what: goal.describe().to_owned(),
+                    waited_s: poll.elapsed().as_secs(),
+                    last,
+                });
+            }
+        }
+    }
+
+    /// Off, observed off, on, observed on: the only restart that is known to have happened.
+    ///
+    /// # Errors
+    /// Those of [`set_power`](Self::set_power) and [`wait_power`](Self::wait_power); `timeout` holds for each half.
+    pub async fn power_cycle(&self, timeout: Duration) -> Result<(), RedfishError> {
+        for goal in [PowerGoal::Off, PowerGoal::On] {
+            self.set_power(goal).await?;
+            self.wait_power(goal, timeout).await?;
+        }
+        Ok(())
+    }
+
+    fn reset_action(&self, system: &System) -> Result<Action, RedfishError> {
+        system.reset().ok_or_else(|| RedfishError::MissingProperty {
+            bmc: self.address(),
+            path: system.path().to_owned(),
+            property: "Actions.#ComputerSystem.Reset",
+            consequence: "its power cannot be controlled",
+        })
+    }
+
+    async fn allowed_resets(&self, action: &Action) -> Result<Option<Vec<String>>, RedfishError> {
+        let inline = action.allowable("ResetType");
+        if !inline.is_empty() {
+            return Ok(Some(inline));
+        }
+        let Some(link) = &action.info else { return Ok(None) };
+        match self.get(link).await {
+            Ok(info) => Ok(Some(ActionInfo::from(info).allowable("ResetType")).filter(|types| !types.is_empty())),
+            Err(failure) if failure.ends_a_walk() => Err(failure),
+            // Without a list all types are assumed, as the standard has it.
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn reset(&self, system: &System, goal: PowerGoal) -> Result<String, RedfishError> {
+        let action = self.reset_action(system)?;
+        let allowed = self.allowed_resets(&action).await?;
+        let avoided = &self.profile().await?.avoided_reset_types;
+        let candidates = choose(goal, allowed.as_deref(), avoided);
+        // A level goal is decided by what reads back, see set_power; a restart may only be sent again if refused.
+        let repeat = if goal == PowerGoal::Restart {
+            Repeat::IfRefused
+        } else {
+            Repeat::Never
+        };
+        let mut refusal = None;
+        for reset_type in candidates {
+            match self
+                .post(&action.target, &json!({"ResetType": reset_type}), repeat)
+                .await
+            {
+                Ok(_) => return Ok(reset_type),
+                Err(failure) if allowed.is_none() && says_unknown_type(&failure) => refusal = Some(failure),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(refusal.unwrap_or_else(|| RedfishError::NotOffered {
+            bmc: self.address(),
+            what: format!("a reset type for {}", goal.describe()),
+            offered: allowed.unwrap_or_default().join(", "),
+        }))
+    }
+}
+
+/// Reset types to try, spelt as the BMC spells them.
+fn choose(goal: PowerGoal, allowed: Option<&[String]>, avoided: &[String]) -> Vec<String> {
+    let same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
+    let wanted = goal
+        .reset_types()
+        .iter()
+        .filter(|name| !avoided.iter().any(|bad| same(bad, name)));
+    match allowed {
+        None => wanted.map(|name| (*name).to_owned()).collect(),
+        Some(allowed) => wanted
+            .filter_map(|name| allowed.iter().find(|one| same(one, name)).cloned())
+            .collect(),
+    }
+}
+
+fn says_unknown_type(failure: &RedfishError) -> bool {
+    const IDS: [&str; 5] = [
+        "ActionParameterNotSupported",
+        "ActionParameterValueNotInList",
+        "ActionParameterValueFormatError",
+        "PropertyValueNotInList",
+        "ActionParameterUnknown",
+    ];
+    failure.status() == Some(501) || failure.messages().is_some_and(|said| IDS.iter().any(|id| said.has(id)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_offered_reset_type_is_chosen() {
+        let owned = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let full = owned(&[
+            "On",
+            "ForceOff",
+            "GracefulShutdown",
+            "ForceRestart",
+            "PowerCycle",
+            "ForceOn",
+        ]);
+        let few = owned(&["on", "ForceOff"]);
+        for (goal, allowed, avoided, expected) in [
+            (PowerGoal::On, Some(&full), "", vec!["On", "ForceOn"]),
+            (PowerGoal::On, Some(&few), "", vec!["on"]),
+            (PowerGoal::Off, Some(&full), "", vec!["ForceOff"]),
+            (PowerGoal::GracefulOff, Some(&few), "", vec![]),
+            (PowerGoal::Restart, Some(&full), "ForceRestart", vec!["PowerCycle"]),
+            (PowerGoal::On, None, "", vec!["On", "ForceOn"]),
+        ] {
+            assert_eq!(
+                choose(goal, allowed.map(Vec::as_slice), &owned(&[avoided])),
+                expected,
+                "{goal:?} {allowed:?}"
+            );
+        }
+    }
+}

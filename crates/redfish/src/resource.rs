@@ -1,0 +1,113 @@
+//! A resource as the BMC gave it, read property by property.
+
+use serde_json::Value;
+
+use crate::json;
+
+/// One Redfish resource: JSON value first, typed views on top.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resource {
+    path: String,
+    etag: Option<String>,
+    body: Value,
+}
+
+impl Resource {
+    /// A resource at `path` with its body, and the ETag of the answer where there was one.
+    pub fn new(path: impl Into<String>, etag: Option<String>, body: Value) -> Self {
+        Self {
+            path: path.into(),
+            etag: etag.filter(|etag| is_usable_etag(etag)),
+            body,
+        }
+    }
+
+    /// The link by which it was fetched.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Its ETag; an empty one counts as none.
+    pub fn etag(&self) -> Option<&str> {
+        self.etag.as_deref()
+    }
+
+    /// The JSON as it came.
+    pub fn json(&self) -> &Value {
+        &self.body
+    }
+
+    /// The value at a path of property names; null counts as absent.
+    pub fn at(&self, path: &[&str]) -> Option<&Value> {
+        json::at(&self.body, path)
+    }
+
+    /// A string; absent if empty or of another type.
+    pub fn text(&self, path: &[&str]) -> Option<String> {
+        json::text(&self.body, path)
+    }
+
+    /// A string that says something: "N/A" and its like count as absent.
+    pub fn fact(&self, path: &[&str]) -> Option<String> {
+        json::fact(&self.body, path)
+    }
+
+    /// A whole number.
+    pub fn whole(&self, path: &[&str]) -> Option<u64> {
+        json::whole(&self.body, path)
+    }
+
+    /// A truth value.
+    pub fn flag(&self, path: &[&str]) -> Option<bool> {
+        json::flag(&self.body, path)
+    }
+
+    /// The strings of an array.
+    pub fn texts(&self, path: &[&str]) -> Vec<String> {
+        json::texts(&self.body, path)
+    }
+
+    /// The target of a link.
+    pub fn link(&self, path: &[&str]) -> Option<String> {
+        json::link(&self.body, path)
+    }
+
+    /// The targets of an array of links.
+    pub fn links(&self, path: &[&str]) -> Vec<String> {
+        json::links(&self.body, path)
+    }
+
+    /// `Id`, or else the last segment of the path.
+    pub fn id(&self) -> String {
+        self.text(&["Id"])
+            .unwrap_or_else(|| crate::address::last_segment(&self.path).to_owned())
+    }
+}
+
+fn is_usable_etag(etag: &str) -> bool {
+    let bare = etag.trim().trim_start_matches("W/").trim_matches('"');
+    !bare.is_empty() && etag.len() <= 256 && etag.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn empty_and_odd_etags_are_dropped() {
+        for (etag, usable) in [
+            ("\"a\"", true),
+            ("W/\"a\"", true),
+            ("12", true),
+            ("", false),
+            ("\"\"", false),
+            ("W/\"\"", false),
+            ("a\nb", false),
+        ] {
+            let resource = Resource::new("/x", Some(etag.to_owned()), json!({}));
+            assert_eq!(resource.etag().is_some(), usable, "{etag:?}");
+        }
+    }
+}

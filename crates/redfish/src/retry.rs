@@ -1,0 +1,150 @@
+//! Whether a failed request is sent again, and after how long: a function of values.
+
+use std::time::Duration;
+
+use crate::error::RedfishError;
+use crate::settings::RetryPolicy;
+
+/// What a request bears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// Twice is as good as once.
+    Always,
+    /// Only if the BMC surely did nothing: no connection, or a refusal.
+    IfRefused,
+    /// Never: the caller has a ladder of its own.
+    Never,
+}
+
+/// How often a request was repeated, and why.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Attempts {
+    broken: u32,
+    busy: u32,
+    failed: u32,
+}
+
+/// The pause before the next attempt, before jitter; none means: give up.
+pub(crate) fn next_pause(
+    policy: &RetryPolicy,
+    repeat: Repeat,
+    attempts: &mut Attempts,
+    failure: &RedfishError,
+) -> Option<Duration> {
+    if repeat == Repeat::Never {
+        return None;
+    }
+    match failure {
+        RedfishError::Unreachable { source, .. } => {
+            // A silent address has already cost the whole connect time-out.
+            let limit = if source.is_timeout() { 0 } else { policy.retries.min(2) };
+            count(&mut attempts.failed, limit).map(|n| grow(policy.first, policy.cap, n))
+        }
+        RedfishError::Broken { .. } if repeat == Repeat::Always => {
+            // Once at once on a fresh connection: HPE resets reused ones.
+            count(&mut attempts.broken, 1).map(|_| Duration::ZERO)
+        }
+        RedfishError::TimedOut { .. } if repeat == Repeat::Always => {
+            count(&mut attempts.broken, 1).map(|n| grow(policy.first, policy.cap, n))
+        }
+        RedfishError::Status { detail, .. } if detail.say_sessions_exhausted() => None,
+        RedfishError::Status {
+            detail, retry_after, ..
+        } if detail.say_busy() => count(&mut attempts.busy, policy.busy_retries).map(|n| {
+            retry_after.map_or(grow(policy.busy_first, policy.busy_cap, n), |wish| {
+                wish.min(policy.retry_after_cap)
+            })
+        }),
+        RedfishError::Status {
+            status: 429 | 503,
+            retry_after: Some(wish),
+            ..
+        } => count(&mut attempts.failed, policy.retries).map(|_| (*wish).min(policy.retry_after_cap)),
+        RedfishError::Status {
+            status: 429 | 500 | 502..=504,
+            ..
+        } if repeat == Repeat::Always => {
+            count(&mut attempts.failed, policy.retries).map(|n| grow(policy.first, policy.cap, n))
+        }
+        _ => None,
+    }
+}
+
+/// Spreads a pause over 50 to 150 % of itself.
+pub(crate) fn spread(pause: Duration, jitter: f64) -> Duration {
+    pause.mul_f64(0.5 + jitter.clamp(0.0, 1.0))
+}
+
+/// `first · 2^n`, at most `cap`.
+pub(crate) fn grow(first: Duration, cap: Duration, n: u32) -> Duration {
+    first.saturating_mul(1_u32.checked_shl(n).unwrap_or(u32::MAX)).min(cap)
+}
+
+fn count(used: &mut u32, limit: u32) -> Option<u32> {
+    let n = *used;
+    *used += 1;
+    (n < limit).then_some(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Exchange;
+    use crate::extended::{BmcMessage, BmcMessages};
+
+    fn status(status: u16, id: &str, retry_after_s: Option<u64>) -> RedfishError {
+        let at = Box::new(Exchange {
+            bmc: "b".into(),
+            method: "GET".into(),
+            path: "/".into(),
+        });
+        let detail = BmcMessages(vec![BmcMessage {
+            id: id.into(),
+            text: String::new(),
+        }]);
+        RedfishError::Status {
+            at,
+            status,
+            detail,
+            retry_after: retry_after_s.map(Duration::from_secs),
+        }
+    }
+
+    fn pauses(repeat: Repeat, failure: &RedfishError) -> Vec<u64> {
+        let mut attempts = Attempts::default();
+        let policy = RetryPolicy::default();
+        let next = || next_pause(&policy, repeat, &mut attempts, failure).map(|pause| pause.as_millis() as u64);
+        std::iter::from_fn(next).take(20).collect()
+    }
+
+    #[test]
+    fn what_is_repeated_and_when() {
+        for (repeat, failure, expected) in [
+            (Repeat::Always, status(500, "", None), vec![500, 1000, 2000]),
+            (Repeat::Always, status(503, "", Some(3)), vec![3000; 3]),
+            (Repeat::Always, status(503, "", Some(9999)), vec![60_000; 3]),
+            (Repeat::IfRefused, status(503, "", Some(3)), vec![3000; 3]),
+            (Repeat::IfRefused, status(503, "", None), vec![]),
+            (Repeat::IfRefused, status(500, "", None), vec![]),
+            (
+                Repeat::IfRefused,
+                status(400, "IDRAC.2.7.SYS518", None),
+                vec![5000, 10_000, 20_000, 30_000, 30_000, 30_000],
+            ),
+            (Repeat::Never, status(400, "IDRAC.2.7.SYS518", None), vec![]),
+            (Repeat::Always, status(503, "IDRAC.2.7.RAC0218", Some(3)), vec![]),
+            (Repeat::Always, status(404, "", None), vec![]),
+            (Repeat::Always, status(501, "", None), vec![]),
+        ] {
+            assert_eq!(pauses(repeat, &failure), expected, "{failure} {repeat:?}");
+        }
+    }
+
+    #[test]
+    fn pauses_are_spread_and_bounded() {
+        let pause = Duration::from_secs(10);
+        assert_eq!(spread(pause, 0.0), Duration::from_secs(5));
+        assert_eq!(spread(pause, 1.0), Duration::from_secs(15));
+        assert_eq!(grow(pause, Duration::from_secs(30), 60), Duration::from_secs(30));
+    }
+}

@@ -1,0 +1,124 @@
+//! What a caller decides about a BMC and about the client's manners.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::environment::{Environment, SystemEnvironment};
+use crate::tls::CertificateFingerprint;
+
+/// One BMC and how to get in.
+#[derive(Debug, Clone)]
+pub struct BmcTarget {
+    /// `https://host:port/base` or a bare host; see [`BmcAddress::parse`](crate::BmcAddress::parse).
+    pub address: String,
+    /// User name.
+    pub username: String,
+    /// Password.
+    pub password: SecretString,
+    /// The pinned certificate; without it the first one seen is trusted and can be read by
+    /// [`observed_fingerprint`](crate::BmcClient::observed_fingerprint).
+    pub certificate_sha256: Option<CertificateFingerprint>,
+    /// Id or path of the system, where the BMC manages several.
+    pub system: Option<String>,
+}
+
+/// When and how often a request is repeated. Pauses grow by the factor two and are spread by ±50 %.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Repeats after a broken connection, a time-out or a 5xx.
+    pub retries: u32,
+    /// First pause.
+    pub first: Duration,
+    /// Longest pause.
+    pub cap: Duration,
+    /// Repeats when the BMC says that it is busy (SYS518, POST under way, …).
+    pub busy_retries: u32,
+    /// First pause then; sushy's experience with iLO and iDRAC is 5 to 30 s.
+    pub busy_first: Duration,
+    /// Longest pause then.
+    pub busy_cap: Duration,
+    /// Longest `Retry-After` that is honoured in full.
+    pub retry_after_cap: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            retries: 3,
+            first: Duration::from_millis(500),
+            cap: Duration::from_secs(8),
+            busy_retries: 6,
+            busy_first: Duration::from_secs(5),
+            busy_cap: Duration::from_secs(30),
+            retry_after_cap: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Bounds for what a BMC may send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest answer, in bytes.
+    pub body_bytes: usize,
+    /// Deepest nesting of an answer. Must stay below serde_json's own 128.
+    pub depth: usize,
+    /// Most values in an answer.
+    pub values: usize,
+    /// Most pages of a collection.
+    pub pages: usize,
+    /// Most members of a collection.
+    pub members: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 8 << 20,
+            depth: 64,
+            values: 500_000,
+            pages: 128,
+            members: 4096,
+        }
+    }
+}
+
+/// The client's manners. [`Default`] suits real BMCs.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Limit for TCP and TLS together.
+    pub connect_timeout: Duration,
+    /// Limit for one request with its answer. Some BMCs need tens of seconds.
+    pub request_timeout: Duration,
+    /// Requests at once, clamped to 1..=4: a GB200 BMC bears no more than four.
+    pub max_concurrent: usize,
+    /// Repeating.
+    pub retry: RetryPolicy,
+    /// Bounds.
+    pub limits: Limits,
+    /// How long a written property may take to read back.
+    pub read_back_timeout: Duration,
+    /// First pause between two looks at a state.
+    pub poll_first: Duration,
+    /// Longest pause between two looks at a state.
+    pub poll_cap: Duration,
+    /// Clock and chance.
+    pub environment: Arc<dyn Environment>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(60),
+            max_concurrent: 2,
+            retry: RetryPolicy::default(),
+            limits: Limits::default(),
+            read_back_timeout: Duration::from_secs(20),
+            poll_first: Duration::from_millis(250),
+            poll_cap: Duration::from_secs(5),
+            environment: Arc::new(SystemEnvironment),
+        }
+    }
+}

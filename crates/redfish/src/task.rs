@@ -1,0 +1,186 @@
+//! Work that a BMC goes on with after it has answered.
+
+use std::time::Duration;
+
+use url::Url;
+
+use crate::address::BmcAddress;
+use crate::client::BmcClient;
+use crate::environment::Poll;
+use crate::error::{ErrorKind, RedfishError};
+use crate::extended::BmcMessages;
+use crate::json;
+use crate::resource::Resource;
+use crate::transport::Reply;
+use crate::views::{Task, TaskPhase};
+
+/// Work under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskHandle {
+    /// The task itself, then its monitor: iLO wants the task asked, others drop one of them early.
+    places: Vec<Url>,
+    retry_after: Option<Duration>,
+}
+
+/// How a task ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskReport {
+    /// `TaskState`; absent where the BMC forgot the task before saying how it ended, which counts as well ended.
+    pub state: Option<String>,
+    /// What the BMC said.
+    pub messages: BmcMessages,
+}
+
+enum Look {
+    Running {
+        seen: String,
+        retry_after: Option<Duration>,
+    },
+    Done(TaskReport),
+    Gone,
+}
+
+impl TaskHandle {
+    /// The task of an answer: 202 with a Location or a task as its body, or a job's Location with 200 or 201.
+    /// A 202 with neither has none, and is taken as done when it was accepted.
+    pub(crate) fn of(reply: &Reply, bmc: &BmcAddress) -> Option<Self> {
+        let body = reply
+            .json()
+            .and_then(|body| json::text(body, &["@odata.id"]))
+            .filter(|link| names_work(link));
+        let location = reply
+            .location
+            .clone()
+            .filter(|link| reply.status.as_u16() == 202 || names_work(link));
+        let mut places: Vec<Url> = Vec::new();
+        for link in body.iter().chain(&location) {
+            if let Ok(url) = bmc.resolve_location(link)
+                && !places.contains(&url)
+            {
+                places.push(url);
+            }
+        }
+        (!places.is_empty()).then_some(Self {
+            places,
+            retry_after: reply.retry_after,
+        })
+    }
+}
+
+fn names_work(link: &str) -> bool {
+    let link = link.to_ascii_lowercase();
+    ["/tasks/", "/taskmonitors/", "/taskmonitor/", "/jobs/"]
+        .iter()
+        .any(|part| link.contains(part))
+}
+
+impl BmcClient {
+    /// Waits until a task has ended.
+    ///
+    /// # Errors
+    /// [`RedfishError::TaskFailed`] if it did not end well, [`RedfishError::WaitedTooLong`] if it did not end.
+    pub async fn wait_task(&self, task: &TaskHandle, timeout: Duration) -> Result<TaskReport, RedfishError> {
+        let settings = self.settings();
+        let mut poll = Poll::new(&*settings.environment, settings.poll_first, settings.poll_cap, timeout);
+        let mut places = task.places.iter();
+        let Some(mut place) = places.next() else {
+            return Ok(TaskReport {
+                state: None,
+                messages: BmcMessages::default(),
+            });
+        };
+        let mut wish = task.retry_after;
+        let mut last;
+        loop {
+            match self.look_at_task(place).await {
+                Ok(Look::Done(report)) => return Ok(report),
+                Ok(Look::Running { seen, retry_after }) => (last, wish) = (seen, retry_after),
+                Ok(Look::Gone) => match places.next() {
+                    Some(next) => {
+                        place = next;
+                        continue;
+                    }
+                    None => {
+                        return Ok(TaskReport {
+                            state: None,
+                            messages: BmcMessages::default(),
+                        });
+                    }
+                },
+                Err(failure) if failure.kind() == ErrorKind::Retryable => last = failure.to_string(),
+                Err(failure) => return Err(failure),
+            }
+            if !poll.pause(wish).await {
+                return Err(RedfishError::WaitedTooLong {
+                    bmc: self.address(),
+                    what: format!("the end of task {}", place.path()),
+                    waited_s: poll.elapsed().as_secs(),
+                    last,
+                });
+            }
+        }
+    }
+
+    /// Waits for the task of an answer, where it has one.
+    pub(crate) async fn finish(&self, reply: &Reply, timeout: Duration) -> Result<(), RedfishError> {
+        match TaskHandle::of(reply, self.bmc()) {
+            Some(task) => self.wait_task(&task, timeout).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    async fn look_at_task(&self, place: &Url) -> Result<Look, RedfishError> {
+        let failed = |state: String, detail| RedfishError::TaskFailed {
+            bmc: self.address(),
+            path: place.path().to_owned(),
+            state,
+            detail,
+        };
+        let reply = match self.get_reply(place.clone()).await {
+            Ok(reply) => reply,
+            Err(failure) if matches!(failure.status(), Some(404 | 410)) => return Ok(Look::Gone),
+            // A monitor gives the status of the work itself once that has ended.
+            Err(RedfishError::Status {
+                status: status @ 400..=499,
+                detail,
+                ..
+            }) if !matches!(status, 408 | 425 | 429) => {
+                return Err(failed(format!("HTTP {status}"), detail));
+            }
+            Err(failure) => return Err(failure),
+        };
+        let task = reply
+            .json()
+            .map(|body| Task::from(Resource::new(place.path(), None, body.clone())));
+        match task.filter(Task::is_task) {
+            Some(task) => {
+                let state = task.state().unwrap_or_default();
+                Ok(match task.phase() {
+                    TaskPhase::Done => Look::Done(TaskReport {
+                        state: Some(state),
+                        messages: task.messages(),
+                    }),
+                    TaskPhase::Failed => return Err(failed(state, task.messages())),
+                    TaskPhase::Running => {
+                        let percent = task
+                            .percent()
+                            .map(|percent| format!(" {percent} %"))
+                            .unwrap_or_default();
+                        Look::Running {
+                            seen: format!("{state}{percent}"),
+                            retry_after: reply.retry_after,
+                        }
+                    }
+                })
+            }
+            None if reply.status.as_u16() == 202 => Ok(Look::Running {
+                seen: "HTTP 202".to_owned(),
+                retry_after: reply.retry_after,
+            }),
+            None => Ok(Look::Done(TaskReport {
+                state: Some("Completed".to_owned()),
+                messages: reply.messages(),
+            })),
+        }
+    }
+}

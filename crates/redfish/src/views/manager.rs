@@ -1,0 +1,28 @@
+use super::view;
+
+view!(
+    /// A BMC (`#Manager`).
+    Manager
+);
+
+impl Manager {
+    /// `Id`.
+    pub fn id(&self) -> String {
+        self.0.id()
+    }
+
+    /// `Model`.
+    pub fn model(&self) -> Option<String> {
+        self.0.fact(&["Model"])
+    }
+
+    /// `FirmwareVersion`.
+    pub fn firmware_version(&self) -> Option<String> {
+        self.0.fact(&["FirmwareVersion"])
+    }
+
+    /// Link to the virtual media of older BMCs.
+    pub fn virtual_media(&self) -> Option<String> {
+        self.0.link(&["VirtualMedia"])
+    }
+}

@@ -1,0 +1,74 @@
+use super::view;
+
+view!(
+    /// The service root (`#ServiceRoot`).
+    ServiceRoot
+);
+
+impl ServiceRoot {
+    /// `Vendor`.
+    pub fn vendor(&self) -> Option<String> {
+        self.0.fact(&["Vendor"])
+    }
+
+    /// `Product`.
+    pub fn product(&self) -> Option<String> {
+        self.0.fact(&["Product"])
+    }
+
+    /// `Name`.
+    pub fn name(&self) -> Option<String> {
+        self.0.fact(&["Name"])
+    }
+
+    /// `RedfishVersion`.
+    pub fn redfish_version(&self) -> Option<String> {
+        self.0.fact(&["RedfishVersion"])
+    }
+
+    /// Link to the systems; old roots keep it under `Links`.
+    pub fn systems(&self) -> Option<String> {
+        self.either("Systems")
+    }
+
+    /// Link to the managers.
+    pub fn managers(&self) -> Option<String> {
+        self.either("Managers")
+    }
+
+    /// Link to the chassis.
+    pub fn chassis(&self) -> Option<String> {
+        self.either("Chassis")
+    }
+
+    /// Link by which sessions are opened.
+    pub fn sessions(&self) -> Option<String> {
+        self.0.link(&["Links", "Sessions"])
+    }
+
+    /// Link to the session service.
+    pub fn session_service(&self) -> Option<String> {
+        self.either("SessionService")
+    }
+
+    /// Link to the task service.
+    pub fn task_service(&self) -> Option<String> {
+        self.either("Tasks").or_else(|| self.either("TaskService"))
+    }
+
+    /// Link to the update service.
+    pub fn update_service(&self) -> Option<String> {
+        self.either("UpdateService")
+    }
+
+    /// Names under `Oem`: one Supermicro root says who it is nowhere else.
+    pub fn oem_names(&self) -> Vec<String> {
+        let oem = self.0.at(&["Oem"]).and_then(serde_json::Value::as_object);
+        oem.map(|names| names.keys().take(16).cloned().collect())
+            .unwrap_or_default()
+    }
+
+    fn either(&self, name: &str) -> Option<String> {
+        self.0.link(&[name]).or_else(|| self.0.link(&["Links", name]))
+    }
+}

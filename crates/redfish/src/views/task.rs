@@ -1,0 +1,86 @@
+use serde::Serialize;
+
+use super::view;
+use crate::extended::BmcMessages;
+
+/// What a task's state means for who waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub enum TaskPhase {
+    /// Not over.
+    Running,
+    /// Over, and well.
+    Done,
+    /// Over, and not well.
+    Failed,
+}
+
+view!(
+    /// A task or a vendor's job (`#Task`).
+    Task
+);
+
+impl Task {
+    /// Whether the resource is a task at all: a monitor may also answer with the result.
+    pub fn is_task(&self) -> bool {
+        self.state().is_some()
+    }
+
+    /// `TaskState`, or `JobState` of Dell's jobs.
+    pub fn state(&self) -> Option<String> {
+        self.0.text(&["TaskState"]).or_else(|| self.0.text(&["JobState"]))
+    }
+
+    /// `PercentComplete`.
+    pub fn percent(&self) -> Option<u64> {
+        self.0.whole(&["PercentComplete"])
+    }
+
+    /// What the state means. A state that nobody knows counts as running: whoever waits has a time limit.
+    pub fn phase(&self) -> TaskPhase {
+        let critical = self
+            .0
+            .text(&["TaskStatus"])
+            .is_some_and(|status| status.eq_ignore_ascii_case("critical"));
+        match self.state().unwrap_or_default().to_ascii_lowercase().as_str() {
+            "completed" | "ok" if !critical => TaskPhase::Done,
+            "completed" | "ok" | "killed" | "exception" | "cancelled" | "failed" | "completedwitherrors" => {
+                TaskPhase::Failed
+            }
+            _ => TaskPhase::Running,
+        }
+    }
+
+    /// What the BMC says about it.
+    pub fn messages(&self) -> BmcMessages {
+        BmcMessages::from_json(self.0.json())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::resource::Resource;
+
+    #[test]
+    fn phases() {
+        for (body, phase) in [
+            (json!({"TaskState": "New"}), TaskPhase::Running),
+            (json!({"TaskState": "Pending"}), TaskPhase::Running),
+            (json!({"TaskState": "Completed", "TaskStatus": "OK"}), TaskPhase::Done),
+            (
+                json!({"TaskState": "Completed", "TaskStatus": "Critical"}),
+                TaskPhase::Failed,
+            ),
+            (json!({"TaskState": "Exception"}), TaskPhase::Failed),
+            (json!({"JobState": "CompletedWithErrors"}), TaskPhase::Failed),
+        ] {
+            assert_eq!(
+                Task::from(Resource::new("/t", None, body.clone())).phase(),
+                phase,
+                "{body}"
+            );
+        }
+    }
+}

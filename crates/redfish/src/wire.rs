@@ -1,0 +1,93 @@
+//! Requests that are repeated by policy, and answers that say no as errors.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::environment::Environment;
+use crate::error::RedfishError;
+use crate::retry::{self, Attempts, Repeat};
+use crate::settings::RetryPolicy;
+use crate::transport::{Outgoing, Proof, Reply, Transport};
+
+/// The transport with its patience.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    pub(crate) transport: Transport,
+    pub(crate) environment: Arc<dyn Environment>,
+    pub(crate) policy: RetryPolicy,
+    /// Blotted out of whatever the BMC says.
+    pub(crate) password: SecretString,
+}
+
+impl Wire {
+    /// One exchange; a status other than 2xx is an error.
+    pub(crate) async fn attempt(&self, outgoing: &Outgoing<'_>, proof: &Proof) -> Result<Reply, RedfishError> {
+        let reply = self.transport.send(outgoing, proof).await?;
+        if reply.status.is_success() {
+            return Ok(reply);
+        }
+        let mut detail = reply.messages();
+        detail.redact(self.password.expose_secret());
+        let at = self.transport.exchange(&outgoing.method, &reply.url);
+        if reply.status == StatusCode::FORBIDDEN && detail.has("PasswordChangeRequired") {
+            return Err(RedfishError::PasswordChangeRequired { at, detail });
+        }
+        Err(RedfishError::Status {
+            at,
+            status: reply.status.as_u16(),
+            detail,
+            retry_after: reply.retry_after,
+        })
+    }
+
+    /// Exchanges until there is a good answer or the policy says stop.
+    pub(crate) async fn repeat(
+        &self,
+        outgoing: &Outgoing<'_>,
+        proof: &Proof,
+        repeat: Repeat,
+    ) -> Result<Reply, RedfishError> {
+        let mut attempts = Attempts::default();
+        loop {
+            match self.attempt(outgoing, proof).await {
+                Ok(reply) => return Ok(reply),
+                Err(failure) => self.pause_or_fail(repeat, &mut attempts, failure).await?,
+            }
+        }
+    }
+
+    /// Sleeps before the next attempt, or gives the failure back.
+    pub(crate) async fn pause_or_fail(
+        &self,
+        repeat: Repeat,
+        attempts: &mut Attempts,
+        failure: RedfishError,
+    ) -> Result<(), RedfishError> {
+        match retry::next_pause(&self.policy, repeat, attempts, &failure) {
+            Some(pause) => {
+                let asked = matches!(
+                    &failure,
+                    RedfishError::Status {
+                        retry_after: Some(_),
+                        ..
+                    }
+                );
+                let jitter = self.environment.jitter();
+                // A pause that the BMC asked for may become longer, never shorter.
+                let pause = if asked {
+                    pause.mul_f64(1.0 + jitter * 0.1)
+                } else {
+                    retry::spread(pause, jitter)
+                };
+                tracing::debug!(%failure, pause_ms = pause.as_millis() as u64, "redfish request is repeated");
+                if !pause.is_zero() {
+                    self.environment.sleep(pause).await;
+                }
+                Ok(())
+            }
+            None => Err(failure),
+        }
+    }
+}

@@ -1,0 +1,119 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::bmc::{Bmc, SYSTEM, standard_tree};
+use crate::server::Answer;
+
+/// A machine with a little of everything, some of it odd.
+fn machine() -> BTreeMap<String, Value> {
+    let mut tree = standard_tree();
+    let link = |path: &str| json!({"@odata.id": path});
+    let system = tree.get_mut(SYSTEM).unwrap();
+    for (name, path) in [
+        ("Processors", "/p"),
+        ("Memory", "/m"),
+        ("Storage", "/s"),
+        ("EthernetInterfaces", "/e"),
+        ("NetworkInterfaces", "/n"),
+    ] {
+        system[name] = link(path);
+    }
+    for (path, body) in [
+        (
+            "/p",
+            json!({"Members": [link("/p/1"), link("/p/2"), link("/p/broken"), link("/p/gone")]}),
+        ),
+        (
+            "/p/1",
+            json!({"Id": "1", "ProcessorType": "CPU", "TotalCores": "32", "Model": "Xeon", "TotalThreads": 64.0}),
+        ),
+        ("/p/2", json!({"Id": "2", "Status": {"State": "Absent"}})),
+        ("/m", json!({"Members": [link("/m/1"), link("/m/2")]})),
+        (
+            "/m/1",
+            json!({"Id": "1", "CapacityMiB": 65536, "MemoryDeviceType": "DDR5", "DeviceLocator": "A1"}),
+        ),
+        ("/m/2", json!({"Id": "2", "CapacityMiB": 0})),
+        ("/s", json!({"Members": [link("/s/1"), link("/s/2")]})),
+        ("/s/1", json!({"Drives": [link("/d/1/"), link("/d/1"), null]})),
+        ("/s/2", json!({"Drives": link("/s/2/Drives")})),
+        ("/s/2/Drives", json!({"Members": [link("/d/2")]})),
+        (
+            "/d/1",
+            json!({"Id": "1", "CapacityBytes": 1_920_383_410_176_u64, "SerialNumber": "D1", "Protocol": "NVMe"}),
+        ),
+        ("/d/2", json!({"Id": "2", "CapacityBytes": null})),
+        ("/e", json!({"Members": [link("/e/1"), link("/e/2"), link("/e/3")]})),
+        (
+            "/e/1",
+            json!({"Id": "1", "MACAddress": "B8:3F:D2:A4:1B:D2", "LinkStatus": "LinkUp"}),
+        ),
+        (
+            "/e/2",
+            json!({"Id": "2", "MACAddress": "02-00-00-00-00-07", "LinkStatus": "LinkDown"}),
+        ),
+        ("/e/3", json!({"Id": "3", "MACAddress": ""})),
+        ("/n", json!({"Members": [link("/n/1")]})),
+        ("/n/1", json!({"Links": {"NetworkAdapter": link("/a/1/")}})),
+        (
+            "/a/1",
+            json!({"Id": "1", "Model": "ConnectX-7", "NetworkDeviceFunctions": link("/f"), "Ports": link("/ports")}),
+        ),
+        ("/f", json!({"Members": [link("/f/1")]})),
+        (
+            "/f/1",
+            json!({"Ethernet": {"PermanentMACAddress": "b8:3f:d2:a4:1b:d2", "MACAddress": "02:00:00:00:00:09"}}),
+        ),
+        ("/ports", json!({"Members": [link("/ports/1")]})),
+        (
+            "/ports/1",
+            json!({"AssociatedNetworkAddresses": ["88e9:a4ff:ff80:9da2"]}),
+        ),
+    ] {
+        tree.insert(path.to_owned(), body);
+    }
+    tree
+}
+
+#[tokio::test]
+async fn everything_is_found_and_what_fails_is_named() {
+    let bmc = Bmc::start_with(machine(), Duration::ZERO, |request, _| {
+        request.is("GET", "/p/broken").then(|| Answer::text(200, "{\"Id\": "))
+    })
+    .await;
+    let client = bmc.connect().await;
+    let found = client.inventory().await.unwrap();
+    assert_eq!(found.processors.len(), 1);
+    assert_eq!(
+        (found.processors[0].cores, found.processors[0].threads),
+        (Some(32), Some(64))
+    );
+    assert_eq!(found.memory.len(), 1);
+    assert_eq!(found.memory[0].capacity_mib, Some(65_536));
+    let drives: Vec<_> = found
+        .drives
+        .iter()
+        .map(|drive| (drive.id.as_str(), drive.capacity_bytes))
+        .collect();
+    assert_eq!(drives, [("1", Some(1_920_383_410_176)), ("2", None)]);
+    let nics: Vec<_> = found.nics.iter().map(|nic| (nic.path.as_str(), nic.link_up)).collect();
+    assert_eq!(nics, [("/a/1/", Some(true)), ("/e/2", Some(false)), ("/e/3", None)]);
+    assert_eq!(found.nics[0].port_guids, ["88e9a4ffff809da2"]);
+    let gaps: Vec<_> = found.gaps.iter().map(|gap| gap.path.as_str()).collect();
+    assert_eq!(gaps, ["/p/broken", "/p/gone"]);
+    let macs: Vec<_> = client.macs().await.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(macs, ["b8:3f:d2:a4:1b:d2", "02:00:00:00:00:07"]);
+}
+
+#[tokio::test]
+async fn a_machine_that_says_nothing_has_an_empty_inventory() {
+    let bmc = Bmc::plain().await;
+    let client = bmc.connect().await;
+    assert_eq!(
+        client.inventory().await.unwrap(),
+        rackwright_redfish::BmcInventory::default()
+    );
+    assert!(client.macs().await.unwrap().is_empty());
+}

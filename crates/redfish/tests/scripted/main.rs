@@ -1,0 +1,14 @@
+//! The client against a scripted BMC.
+
+#![allow(clippy::unwrap_used)] // helpers of tests fail loudly
+
+mod bmc;
+mod boot;
+mod hostile;
+mod inventory;
+mod media_and_tasks;
+mod power;
+mod requests;
+mod server;
+mod sessions;
+mod tls;

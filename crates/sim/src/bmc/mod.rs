@@ -1,0 +1,198 @@
+//! A BMC for each machine: Redfish over HTTPS with a self-signed certificate, sessions and Basic authentication.
+//!
+//! Written from DMTF's DSP0266 (protocol) and DSP8010 (schemas), not from the client: the two share nothing.
+
+mod media;
+mod reply;
+mod resources;
+mod routes;
+mod session;
+mod system;
+
+use crate::lab::{LabError, Machine};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+
+/// Connections that a BMC holds at once; further ones are dropped.
+const CONNECTIONS: usize = 32;
+/// How long a client may take for its TLS handshake, and for the header of a request.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is broken about a BMC.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    /// It does not listen.
+    pub dead: bool,
+    /// It listens but never answers.
+    pub silent: bool,
+    /// It answers late by this.
+    pub delay: Duration,
+}
+
+/// Bounds of a BMC.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) sessions: usize,
+    pub(crate) session_timeout: Duration,
+    pub(crate) media_bytes: u64,
+}
+
+/// A BMC's self-signed certificate.
+pub(crate) struct Identity {
+    pub(crate) fingerprint: String,
+    pub(crate) certificate_pem: String,
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    pub(crate) fn new(machine: &str, address: Ipv4Addr) -> Result<Self, LabError> {
+        let failed = |error: rcgen::Error| LabError::Tls {
+            machine: machine.to_owned(),
+            detail: error.to_string(),
+        };
+        let key = KeyPair::generate().map_err(failed)?;
+        let mut params = CertificateParams::new(vec![format!("{machine}-bmc")]).map_err(failed)?;
+        params.subject_alt_names.push(SanType::IpAddress(address.into()));
+        params.distinguished_name = DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, format!("{machine}-bmc"));
+        let certificate = params.self_signed(&key).map_err(failed)?;
+        let digest = ring::digest::digest(&ring::digest::SHA256, certificate.der());
+        Ok(Self {
+            fingerprint: format!("sha256:{}", hex::encode(digest)),
+            certificate_pem: certificate.pem(),
+            certificate: certificate.der().clone(),
+            key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+        })
+    }
+
+    fn acceptor(self, machine: &str) -> Result<TlsAcceptor, LabError> {
+        let failed = |error: rustls::Error| LabError::Tls {
+            machine: machine.to_owned(),
+            detail: error.to_string(),
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(failed)?
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate], self.key)
+            .map_err(failed)?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+/// A machine's BMC, listening.
+pub(crate) struct Server {
+    machine: Machine,
+    address: SocketAddr,
+    first: Option<TcpListener>,
+    tls: TlsAcceptor,
+    router: axum::Router,
+    faults: watch::Receiver<Faults>,
+    listening: watch::Sender<bool>,
+}
+
+impl Server {
+    pub(crate) async fn bind(
+        machine: Machine,
+        address: SocketAddr,
+        identity: Identity,
+        limits: Limits,
+        faults: watch::Receiver<Faults>,
+        listening: watch::Sender<bool>,
+    ) -> Result<Self, LabError> {
+        let failed = |source| LabError::Listen {
+            machine: machine.name().to_owned(),
+            address,
+            source,
+        };
+        let first = Some(TcpListener::bind(address).await.map_err(failed)?);
+        let _ = listening.send(true);
+        let tls = identity.acceptor(machine.name())?;
+        let router = routes::router(machine.clone(), limits, faults.clone());
+        Ok(Self {
+            machine,
+            address,
+            first,
+            tls,
+            router,
+            faults,
+            listening,
+        })
+    }
+
+    /// Serves until the task is aborted.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let Some(listener) = self.listener().await else { return };
+            self.listening.send_replace(true);
+            self.serve(listener).await;
+            self.listening.send_replace(false);
+        }
+    }
+
+    /// The listener of a BMC that is alive: the first one, or a new one once it has come back.
+    async fn listener(&mut self) -> Option<TcpListener> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        self.faults.wait_for(|faults| !faults.dead).await.ok()?;
+        match TcpListener::bind(self.address).await {
+            Ok(listener) => Some(listener),
+            Err(error) => {
+                tracing::error!(machine = self.machine.name(), address = %self.address, %error, "the BMC cannot come back");
+                None
+            }
+        }
+    }
+
+    /// Accepts connections until the BMC dies; listener and connections go with this function's return.
+    async fn serve(&mut self, listener: TcpListener) {
+        let mut connections = JoinSet::new();
+        let mut faults = self.faults.clone();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) if connections.len() < CONNECTIONS => {
+                        connections.spawn(connection(stream, self.tls.clone(), self.router.clone(), self.faults.clone()));
+                    }
+                    Ok(_) => tracing::warn!(machine = self.machine.name(), "too many connections to the BMC"),
+                    Err(error) => tracing::warn!(machine = self.machine.name(), %error, "BMC connection lost"),
+                },
+                _ = faults.wait_for(|faults| faults.dead) => return,
+                Some(_) = connections.join_next() => {}
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, tls: TlsAcceptor, router: axum::Router, mut faults: watch::Receiver<Faults>) {
+    if faults.wait_for(|faults| !faults.silent).await.is_err() {
+        return;
+    }
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
+        return;
+    };
+    let service = hyper_util::service::TowerToHyperService::new(routes::tolerant(router));
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(PATIENCE)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "BMC connection ended");
+    }
+}

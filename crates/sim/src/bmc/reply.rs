@@ -1,0 +1,333 @@
+//! Responses and Redfish errors. Message texts and ids follow DMTF's Base registry (DSP8011), version 1.13.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Value, json};
+
+/// An error reply.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    status: StatusCode,
+    id: &'static str,
+    message: String,
+    args: Vec<String>,
+    property: Option<String>,
+    resolution: &'static str,
+}
+
+impl Fault {
+    fn new(status: StatusCode, id: &'static str, message: String, args: Vec<String>, resolution: &'static str) -> Self {
+        Self {
+            status,
+            id,
+            message,
+            args,
+            property: None,
+            resolution,
+        }
+    }
+
+    fn about(mut self, property: &str) -> Self {
+        self.property = Some(format!("#/{}", property.replace('.', "/")));
+        self
+    }
+
+    pub(super) fn unauthorized() -> Self {
+        let message = "The authentication credentials included with this request are missing or invalid.";
+        let resolution = "Authenticate with a session token or with HTTP Basic.";
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "NoValidSession",
+            message.into(),
+            vec![],
+            resolution,
+        )
+    }
+
+    pub(super) fn sessions_full() -> Self {
+        let message = "The session establishment failed due to the number of simultaneous sessions exceeding the limit of \
+                       the implementation.";
+        let resolution = "Delete a session, or wait until one expires.";
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "SessionLimitExceeded",
+            message.into(),
+            vec![],
+            resolution,
+        )
+    }
+
+    pub(super) fn not_found(path: &str) -> Self {
+        let message = format!("The resource at the URI '{path}' was not found.");
+        let resolution = "Provide a URI that this service offers.";
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "ResourceMissingAtURI",
+            message,
+            vec![path.to_owned()],
+            resolution,
+        )
+    }
+
+    pub(super) fn method(method: &str) -> Self {
+        let message = format!("The HTTP method {method} is not supported by the requested resource.");
+        let resolution = "Use a method that the Allow header names.";
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "OperationNotAllowed",
+            message,
+            vec![],
+            resolution,
+        )
+    }
+
+    pub(super) fn malformed() -> Self {
+        let message = "The request body submitted was malformed JSON and could not be parsed by the receiving service.";
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "MalformedJSON",
+            message.into(),
+            vec![],
+            "Send a JSON object.",
+        )
+    }
+
+    pub(super) fn too_large() -> Self {
+        let message = "The request body is larger than this service accepts.";
+        Self::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "GeneralError",
+            message.into(),
+            vec![],
+            "Send a smaller request.",
+        )
+    }
+
+    pub(super) fn unknown_property(name: &str) -> Self {
+        let message = format!("The property {name} is not in the list of valid properties for the resource.");
+        let resolution = "Remove the unknown property from the request body.";
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "PropertyUnknown",
+            message,
+            vec![name.to_owned()],
+            resolution,
+        )
+        .about(name)
+    }
+
+    pub(super) fn not_writable(name: &str) -> Self {
+        let message = format!("The property {name} is a read-only property and cannot be assigned a value.");
+        let resolution = "Remove the property from the request body.";
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "PropertyNotWritable",
+            message,
+            vec![name.to_owned()],
+            resolution,
+        )
+        .about(name)
+    }
+
+    pub(super) fn missing_property(name: &str) -> Self {
+        let message = format!("The property {name} is a required property and must be included in the request.");
+        let resolution = "Add the property to the request body.";
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "PropertyMissing",
+            message,
+            vec![name.to_owned()],
+            resolution,
+        )
+        .about(name)
+    }
+
+    pub(super) fn wrong_type(name: &str, value: &Value) -> Self {
+        let message =
+            format!("The value '{value}' for the property {name} is of a different type than the property accepts.");
+        let resolution = "Correct the value of the property.";
+        let args = vec![value.to_string(), name.to_owned()];
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "PropertyValueTypeError",
+            message,
+            args,
+            resolution,
+        )
+        .about(name)
+    }
+
+    pub(super) fn not_in_list(name: &str, value: &str) -> Self {
+        let message = format!("The value '{value}' for the property {name} is not in the list of acceptable values.");
+        let resolution = "Choose a value from the allowable values.";
+        let args = vec![value.to_owned(), name.to_owned()];
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "PropertyValueNotInList",
+            message,
+            args,
+            resolution,
+        )
+        .about(name)
+    }
+
+    pub(super) fn missing_parameter(action: &str, name: &str) -> Self {
+        let message = format!("The action {action} requires the parameter {name} to be present in the request body.");
+        let resolution = "Supply the parameter.";
+        let args = vec![action.to_owned(), name.to_owned()];
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "ActionParameterMissing",
+            message,
+            args,
+            resolution,
+        )
+        .about(name)
+    }
+
+    pub(super) fn bad_parameter(action: &str, name: &str, value: &str) -> Self {
+        let message = format!("The value '{value}' for the parameter {name} in the action {action} is not acceptable.");
+        let resolution = "Choose a value from the allowable values.";
+        let args = vec![value.to_owned(), name.to_owned(), action.to_owned()];
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "ActionParameterValueNotInList",
+            message,
+            args,
+            resolution,
+        )
+        .about(name)
+    }
+
+    pub(super) fn reset_conflict(reset: &str, why: &str) -> Self {
+        let message = format!("The action ComputerSystem.Reset was submitted with the value '{reset}', but {why}.");
+        let resolution = "Read PowerState and choose a reset type that applies to it.";
+        let args = vec!["ResetType".to_owned(), reset.to_owned()];
+        Self::new(
+            StatusCode::CONFLICT,
+            "ActionParameterValueConflict",
+            message,
+            args,
+            resolution,
+        )
+        .about("ResetType")
+    }
+
+    pub(super) fn precondition_failed() -> Self {
+        let message = "The ETag supplied did not match the ETag required to change this resource.";
+        let resolution = "Read the resource again and use its ETag.";
+        Self::new(
+            StatusCode::PRECONDITION_FAILED,
+            "PreconditionFailed",
+            message.into(),
+            vec![],
+            resolution,
+        )
+    }
+
+    pub(super) fn odata_version(version: &str) -> Self {
+        let message = format!("The OData-Version '{version}' is not supported.");
+        let resolution = "Send OData-Version 4.0 or none.";
+        Self::new(
+            StatusCode::PRECONDITION_FAILED,
+            "HeaderInvalid",
+            message,
+            vec![],
+            resolution,
+        )
+    }
+
+    pub(super) fn media(url: &str, why: &str) -> Self {
+        let message = format!("Failed to get the image at '{url}': {why}.");
+        let resolution = "Offer the image by plain HTTP at a URL that the BMC can reach.";
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "CouldNotEstablishConnection",
+            message,
+            vec![url.to_owned()],
+            resolution,
+        )
+        .about("Image")
+    }
+
+    pub(super) fn media_in_use() -> Self {
+        let message = "The virtual media drive already holds an image.";
+        Self::new(
+            StatusCode::CONFLICT,
+            "ResourceInUse",
+            message.into(),
+            vec![],
+            "Eject the medium first.",
+        )
+    }
+
+    pub(super) fn internal(detail: &str) -> Self {
+        let message = format!("The request failed due to an internal service error: {detail}");
+        let resolution = "Look at the lab's log.";
+        Self::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "InternalError",
+            message,
+            vec![],
+            resolution,
+        )
+    }
+}
+
+impl IntoResponse for Fault {
+    fn into_response(self) -> Response {
+        let id = format!("Base.1.13.{}", self.id);
+        let mut info = json!({
+            "@odata.type": "#Message.v1_1_2.Message",
+            "MessageId": id,
+            "Message": self.message,
+            "MessageArgs": self.args,
+            "MessageSeverity": "Critical",
+            "Resolution": self.resolution,
+        });
+        if let Some(property) = self.property {
+            info["RelatedProperties"] = json!([property]);
+        }
+        let body = json!({"error": {"code": id, "message": self.message, "@Message.ExtendedInfo": [info]}});
+        let mut response = json(self.status, &body);
+        let headers = response.headers_mut();
+        match self.status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(
+                    header::WWW_AUTHENTICATE,
+                    HeaderValue::from_static("Basic realm=\"Rackwright lab BMC\""),
+                );
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+            }
+            _ => {}
+        }
+        response
+    }
+}
+
+/// A JSON response.
+pub(super) fn json(status: StatusCode, body: &Value) -> Response {
+    let mut response = Response::new(Body::from(body.to_string()));
+    *response.status_mut() = status;
+    let kind = HeaderValue::from_static("application/json; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+/// A response without a body.
+pub(super) fn empty(status: StatusCode) -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// Adds an ETag.
+pub(super) fn tagged(mut response: Response, etag: &str) -> Response {
+    if let Ok(value) = HeaderValue::from_str(etag) {
+        response.headers_mut().insert(header::ETAG, value);
+    }
+    response
+}

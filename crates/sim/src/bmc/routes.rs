@@ -1,0 +1,325 @@
+//! Which request goes where, and what every request passes through: faults, authentication, common headers.
+
+use super::reply::{Fault, empty, json, tagged};
+use super::resources;
+use super::session::{Refused, Sessions, basic, same};
+use super::{Faults, Limits, system};
+use crate::lab::Machine;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use serde_json::{Map, Value, json};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use tower::util::MapRequest;
+
+/// Largest request body.
+const BODY_BYTES: usize = 64 * 1024;
+const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
+const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
+const ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
+
+/// A BMC's state.
+pub(super) struct Bmc {
+    pub(super) machine: Machine,
+    pub(super) limits: Limits,
+    sessions: Mutex<Sessions>,
+}
+
+impl Bmc {
+    pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(super) type Shared = State<Arc<Bmc>>;
+
+/// The whole service of one BMC.
+pub(super) fn router(machine: Machine, limits: Limits, faults: watch::Receiver<Faults>) -> Router {
+    let sessions = Mutex::new(Sessions::new(limits.sessions, limits.session_timeout));
+    let bmc = Arc::new(Bmc {
+        machine,
+        limits,
+        sessions,
+    });
+    let documents = resources::READ_ONLY.iter().fold(Router::new(), |router, (path, body)| {
+        router.route(path, get(async |bmc, uri| read_only(bmc, uri, *body)))
+    });
+    documents
+        .route("/redfish/v1/$metadata", get(metadata))
+        .route(
+            "/redfish/v1/SessionService",
+            get(session_service).patch(change_session_service),
+        )
+        .route(SESSIONS, get(list_sessions).post(open_session))
+        .route(
+            "/redfish/v1/SessionService/Sessions/{id}",
+            get(read_session).delete(close_session),
+        )
+        .route("/redfish/v1/Systems/1", get(system::read).patch(system::change))
+        .route(
+            "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset",
+            post(system::reset),
+        )
+        .route("/redfish/v1/Systems/1/Storage/1/Drives/{id}", get(system::drive))
+        .route("/redfish/v1/Managers/1/VirtualMedia/Cd", get(system::media))
+        .route(
+            "/redfish/v1/Managers/1/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia",
+            post(system::insert),
+        )
+        .route(
+            "/redfish/v1/Managers/1/VirtualMedia/Cd/Actions/VirtualMedia.EjectMedia",
+            post(system::eject),
+        )
+        .fallback(async |uri: Uri| Fault::not_found(uri.path()))
+        .method_not_allowed_fallback(async |method: Method| Fault::method(method.as_str()))
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(middleware::from_fn_with_state(Arc::clone(&bmc), authenticate))
+        .layer(middleware::from_fn(common_headers))
+        .layer(middleware::from_fn_with_state(faults, suffer))
+        .with_state(bmc)
+}
+
+type Tolerant = MapRequest<Router, fn(Request<hyper::body::Incoming>) -> Request>;
+
+/// Drops a trailing slash from the path, as DSP0266 asks of services.
+pub(super) fn tolerant(router: Router) -> Tolerant {
+    fn without_slash(request: Request<hyper::body::Incoming>) -> Request {
+        let mut request = request.map(axum::body::Body::new);
+        let path = request.uri().path();
+        if path.len() > 1 && path.ends_with('/') {
+            let mut target = path.trim_end_matches('/').to_owned();
+            if let Some(query) = request.uri().query() {
+                target.push('?');
+                target.push_str(query);
+            }
+            if let Ok(uri) = target.parse() {
+                *request.uri_mut() = uri;
+            }
+        }
+        request
+    }
+    MapRequest::new(router, without_slash)
+}
+
+// ---- what every request passes through ----
+
+/// Plays the BMC's faults.
+async fn suffer(State(mut faults): State<watch::Receiver<Faults>>, request: Request, next: Next) -> Response {
+    let delay = faults.borrow().delay;
+    if delay > Duration::ZERO {
+        tokio::time::sleep(delay).await;
+    }
+    let _ = faults.wait_for(|faults| !faults.silent).await;
+    next.run(request).await
+}
+
+async fn common_headers(request: Request, next: Next) -> Response {
+    let asked = request.headers().get(ODATA_VERSION).cloned();
+    let mut response = match asked {
+        Some(version) if version != "4.0" => {
+            Fault::odata_version(version.to_str().unwrap_or("unreadable")).into_response()
+        }
+        _ => next.run(request).await,
+    };
+    let headers = response.headers_mut();
+    headers.insert(ODATA_VERSION, HeaderValue::from_static("4.0"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(header::SERVER, HeaderValue::from_static("rackwright-lab"));
+    response
+}
+
+async fn authenticate(State(bmc): Shared, request: Request, next: Next) -> Response {
+    if is_public(&request) || is_known(&bmc, request.headers()) {
+        return next.run(request).await;
+    }
+    Fault::unauthorized().into_response()
+}
+
+/// What DSP0266 (13.3.4) leaves open to everybody: the root documents, and opening a session.
+fn is_public(request: &Request) -> bool {
+    let path = request.uri().path();
+    match *request.method() {
+        Method::GET | Method::HEAD => {
+            ["/redfish", "/redfish/v1", "/redfish/v1/odata", "/redfish/v1/$metadata"].contains(&path)
+        }
+        Method::POST => path == SESSIONS,
+        _ => false,
+    }
+}
+
+fn is_known(bmc: &Bmc, headers: &HeaderMap) -> bool {
+    if let Some(token) = headers.get(TOKEN) {
+        return token
+            .to_str()
+            .is_ok_and(|token| bmc.sessions().admit(token, Instant::now()));
+    }
+    let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    header
+        .and_then(basic)
+        .is_some_and(|(user, password)| is_account(bmc, &user, &password))
+}
+
+fn is_account(bmc: &Bmc, user: &str, password: &str) -> bool {
+    let access = bmc.machine.bmc();
+    same(&access.user, user) & same(access.password(), password)
+}
+
+/// A request body that is a JSON object.
+pub(super) struct Object(pub(super) Map<String, Value>);
+
+impl<S: Send + Sync> FromRequest<S> for Object {
+    type Rejection = Fault;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|_| Fault::too_large())?;
+        if bytes.is_empty() {
+            return Ok(Self(Map::new()));
+        }
+        match serde_json::from_slice(&bytes) {
+            Ok(Value::Object(object)) => Ok(Self(object)),
+            _ => Err(Fault::malformed()),
+        }
+    }
+}
+
+/// Checks `If-Match` against the resource's ETag; a missing header is fine.
+pub(super) fn check_match(headers: &HeaderMap, etag: &str) -> Result<(), Fault> {
+    let Some(wanted) = headers.get(header::IF_MATCH) else {
+        return Ok(());
+    };
+    let wanted = wanted.to_str().unwrap_or_default();
+    let matches = wanted
+        .split(',')
+        .map(str::trim)
+        .any(|wanted| wanted == etag || wanted == "*");
+    if matches {
+        Ok(())
+    } else {
+        Err(Fault::precondition_failed())
+    }
+}
+
+// ---- root and sessions ----
+
+fn read_only(State(bmc): Shared, uri: Uri, body: resources::Body) -> Result<Response, Fault> {
+    let body = body(&bmc.machine).ok_or_else(|| Fault::not_found(uri.path()))?;
+    let digest = ring::digest::digest(&ring::digest::SHA256, body.to_string().as_bytes());
+    Ok(tagged(
+        json(StatusCode::OK, &body),
+        &format!("\"{}\"", hex::encode(&digest.as_ref()[..8])),
+    ))
+}
+
+async fn metadata() -> Response {
+    let mut response = Response::new(resources::METADATA.into());
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/xml;charset=utf-8"),
+    );
+    response
+}
+
+async fn session_service(State(bmc): Shared) -> Response {
+    let timeout_s = bmc.sessions().timeout.as_secs();
+    let body = json!({
+        "@odata.id": "/redfish/v1/SessionService",
+        "@odata.type": "#SessionService.v1_1_9.SessionService",
+        "Id": "SessionService",
+        "Name": "Session Service",
+        "ServiceEnabled": true,
+        "SessionTimeout": timeout_s,
+        "Status": {"State": "Enabled", "Health": "OK"},
+        "Sessions": {"@odata.id": SESSIONS},
+    });
+    tagged(json(StatusCode::OK, &body), &format!("\"{timeout_s}\""))
+}
+
+async fn change_session_service(
+    State(bmc): Shared,
+    headers: HeaderMap,
+    Object(body): Object,
+) -> Result<Response, Fault> {
+    check_match(&headers, &format!("\"{}\"", bmc.sessions().timeout.as_secs()))?;
+    for (name, value) in body {
+        if name != "SessionTimeout" {
+            return Err(Fault::unknown_property(&name));
+        }
+        let seconds = value.as_u64().ok_or_else(|| Fault::wrong_type(&name, &value))?;
+        // The range that the SessionService schema allows.
+        if !(30..=86_400).contains(&seconds) {
+            return Err(Fault::not_in_list(&name, &seconds.to_string()));
+        }
+        bmc.sessions().timeout = Duration::from_secs(seconds);
+    }
+    Ok(session_service(State(bmc)).await)
+}
+
+async fn list_sessions(State(bmc): Shared) -> Response {
+    let members = bmc.sessions().ids(Instant::now());
+    let body = resources::collection(
+        SESSIONS,
+        "#SessionCollection.SessionCollection",
+        "Sessions",
+        members.iter().map(String::as_str),
+    );
+    json(StatusCode::OK, &body)
+}
+
+async fn open_session(State(bmc): Shared, Object(body): Object) -> Result<Response, Fault> {
+    let text = |name: &str| match body.get(name) {
+        Some(Value::String(text)) => Ok(text.clone()),
+        Some(value) => Err(Fault::wrong_type(name, value)),
+        None => Err(Fault::missing_property(name)),
+    };
+    let (user, password) = (text("UserName")?, text("Password")?);
+    if !is_account(&bmc, &user, &password) {
+        return Err(Fault::unauthorized());
+    }
+    let (id, token) = bmc.sessions().open(Instant::now()).map_err(|refused| match refused {
+        Refused::Full => Fault::sessions_full(),
+        Refused::NoRandomness => Fault::internal("no randomness for a token"),
+    })?;
+    let mut response = json(StatusCode::CREATED, &session_body(&id, &user));
+    for (name, value) in [(TOKEN, token), (header::LOCATION, format!("{SESSIONS}/{id}"))] {
+        let value = HeaderValue::from_str(&value).map_err(|_| Fault::internal("a header value"))?;
+        response.headers_mut().insert(name, value);
+    }
+    Ok(response)
+}
+
+async fn read_session(State(bmc): Shared, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
+    if !bmc.sessions().ids(Instant::now()).contains(&id) {
+        return Err(Fault::not_found(uri.path()));
+    }
+    Ok(tagged(
+        json(StatusCode::OK, &session_body(&id, &bmc.machine.bmc().user)),
+        "\"1\"",
+    ))
+}
+
+async fn close_session(State(bmc): Shared, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
+    if bmc.sessions().close(&id) {
+        Ok(empty(StatusCode::NO_CONTENT))
+    } else {
+        Err(Fault::not_found(uri.path()))
+    }
+}
+
+fn session_body(id: &str, user: &str) -> Value {
+    json!({
+        "@odata.id": format!("{SESSIONS}/{id}"),
+        "@odata.type": "#Session.v1_7_0.Session",
+        "Id": id,
+        "Name": "User Session",
+        "UserName": user,
+        "SessionType": "Redfish",
+    })
+}

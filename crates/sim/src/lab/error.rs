@@ -1,0 +1,91 @@
+//! What can go wrong in the lab.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why the lab, or one of its machines, could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// Something that the lab needs is not on this machine. The text names each thing and how to get it.
+    #[error("the lab cannot run on this machine:\n{report}\nRun `rackwright-lab doctor` for the whole list.")]
+    Missing { report: String },
+
+    /// A file or folder could not be used.
+    #[error("lab: could not {what} {}: {source}", path.display())]
+    File {
+        what: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
+
+    /// A helper program failed.
+    #[error("lab: `{command}` failed: {detail}")]
+    Command { command: String, detail: String },
+
+    /// The code inside the namespace never ran: the test name given to `run_test` is not the test's name.
+    #[error("lab: nothing ran inside the namespace: is `{name}` the full name of the test?")]
+    NeverEntered { name: String },
+
+    /// `Lab::start` was called outside of a lab namespace, or in one where a lab is already running.
+    #[error("lab: {detail}")]
+    Namespace { detail: String },
+
+    /// A configuration value that no machine can be built from.
+    #[error("lab: {field}: {detail}")]
+    Config { field: &'static str, detail: String },
+
+    /// A machine's QEMU process could not be started or driven.
+    #[error("machine {machine}: could not {what}: {detail}")]
+    Machine {
+        machine: String,
+        what: &'static str,
+        detail: String,
+    },
+
+    /// The machine must be off for this (disks cannot be pulled from a running machine).
+    #[error("machine {machine} is on: switch it off before you {what}")]
+    MachineIsOn { machine: String, what: &'static str },
+
+    /// A wait ended before what it waited for happened.
+    #[error("machine {machine}: {what} did not happen within {deadline_s} s; {seen}")]
+    Deadline {
+        machine: String,
+        what: String,
+        deadline_s: u64,
+        seen: String,
+    },
+
+    /// The machine's task has ended: the lab was stopped.
+    #[error("machine {machine}: the lab has been stopped")]
+    Stopped { machine: String },
+
+    /// A TLS identity for a BMC could not be made.
+    #[error("BMC {machine}: could not make its TLS certificate: {detail}")]
+    Tls { machine: String, detail: String },
+
+    /// A BMC could not listen on its address.
+    #[error("BMC {machine}: could not listen on {address}: {source}")]
+    Listen {
+        machine: String,
+        address: std::net::SocketAddr,
+        source: io::Error,
+    },
+}
+
+impl LabError {
+    pub(crate) fn file(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self::File { what, path, source }
+    }
+}
+
+/// Why a BMC refused a reset request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ResetRefused {
+    /// The machine is already in the state that was asked for, or not in one from which this reset is possible.
+    #[error("the machine is {power}, so {reset} does not apply")]
+    WrongState { power: &'static str, reset: &'static str },
+    /// The lab was stopped.
+    #[error("the machine's task has ended")]
+    Stopped,
+}

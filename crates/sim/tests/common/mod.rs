@@ -1,0 +1,149 @@
+//! What the tests share: a plain Redfish client, guests, a file server.
+#![allow(dead_code)] // each test binary uses its part
+
+pub mod guest;
+
+use rackwright_sim::lab::{Lab, LabConfig, Machine, Namespace};
+use reqwest::{Method, Response, StatusCode};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Five times and more what these things take on a quiet machine.
+pub const LONG: Duration = Duration::from_secs(120);
+
+pub const SYSTEM: &str = "/redfish/v1/Systems/1";
+pub const RESET: &str = "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset";
+pub const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
+pub const CD: &str = "/redfish/v1/Managers/1/VirtualMedia/Cd";
+
+/// Drives one machine's BMC, trusting only its certificate.
+pub struct Client {
+    pub http: reqwest::Client,
+    url: String,
+    user: String,
+    password: String,
+}
+
+impl Client {
+    pub fn new(machine: &Machine) -> Self {
+        let bmc = machine.bmc();
+        let certificate = reqwest::Certificate::from_pem(bmc.certificate_pem.as_bytes()).unwrap();
+        let http = reqwest::Client::builder()
+            .tls_certs_only([certificate])
+            .no_proxy()
+            .timeout(LONG)
+            .build()
+            .unwrap();
+        Self {
+            http,
+            url: bmc.url.clone(),
+            user: bmc.user.clone(),
+            password: bmc.password().to_owned(),
+        }
+    }
+
+    /// A request without credentials.
+    pub fn anonymous(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.http.request(method, format!("{}{path}", self.url))
+    }
+
+    /// A request with Basic credentials.
+    pub fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        self.anonymous(method, path)
+            .basic_auth(&self.user, Some(&self.password))
+    }
+
+    pub fn login(&self) -> Value {
+        json!({"UserName": self.user, "Password": self.password})
+    }
+
+    pub async fn get(&self, path: &str) -> Value {
+        let response = self.request(Method::GET, path).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "GET {path}");
+        response.json().await.unwrap()
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Response {
+        self.request(Method::POST, path).json(&body).send().await.unwrap()
+    }
+
+    pub async fn patch(&self, path: &str, body: Value) -> Response {
+        self.request(Method::PATCH, path).json(&body).send().await.unwrap()
+    }
+
+    /// Resets and expects the BMC to accept it.
+    pub async fn reset(&self, kind: &str) {
+        let response = self.post(RESET, json!({"ResetType": kind})).await;
+        let status = response.status();
+        assert_eq!(
+            status,
+            StatusCode::NO_CONTENT,
+            "{kind}: {}",
+            response.text().await.unwrap()
+        );
+    }
+
+    /// Sets the boot override and expects the BMC to accept it.
+    pub async fn boot(&self, target: &str, enabled: &str) {
+        let boot = json!({"BootSourceOverrideTarget": target, "BootSourceOverrideEnabled": enabled});
+        let response = self.patch(SYSTEM, json!({"Boot": boot})).await;
+        let status = response.status();
+        assert_eq!(
+            status,
+            StatusCode::NO_CONTENT,
+            "{target}: {}",
+            response.text().await.unwrap()
+        );
+    }
+
+    /// Override target and whether it is enabled, as read back.
+    pub async fn boot_now(&self) -> (String, String) {
+        let boot = self.get(SYSTEM).await["Boot"].clone();
+        let text = |name: &str| boot[name].as_str().unwrap().to_owned();
+        (text("BootSourceOverrideTarget"), text("BootSourceOverrideEnabled"))
+    }
+}
+
+/// Asserts status and message id of a Redfish error.
+pub async fn assert_error(response: Response, status: StatusCode, id: &str) {
+    let got = response.status();
+    let body: Value = response.json().await.unwrap();
+    assert_eq!(
+        (got, body["error"]["code"].as_str()),
+        (status, Some(format!("Base.1.13.{id}").as_str())),
+        "{body}"
+    );
+    assert!(
+        body["error"]["@Message.ExtendedInfo"][0]["Message"].is_string(),
+        "{body}"
+    );
+}
+
+/// A lab of one machine and a client of its BMC.
+pub async fn one(namespace: &Namespace, config: LabConfig) -> (Lab, Machine, Client) {
+    let lab = Lab::start(namespace, config).await.unwrap();
+    let machine = lab.machine(0).clone();
+    let client = Client::new(&machine);
+    (lab, machine, client)
+}
+
+/// Serves `content` to every request at the returned URL, for as long as the runtime lives.
+pub async fn serve(content: Vec<u8>) -> String {
+    let listener = tokio::net::TcpListener::bind("10.77.0.1:0").await.unwrap();
+    let url = format!("http://{}/guest.iso", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0_u8; 4096];
+            let _ = stream.read(&mut request).await;
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                content.len()
+            );
+            let _ = stream.write_all(head.as_bytes()).await;
+            let _ = stream.write_all(&content).await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    url
+}

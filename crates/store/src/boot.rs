@@ -1,0 +1,183 @@
+//! What was seen of booting machines, and the addresses they got.
+
+use rackwright_lifecycle::Timestamp;
+use sqlx::Row;
+
+use crate::error::is_unique_violation;
+use crate::{Result, Store, StoreError, WriteTx};
+
+/// Stages kept for one MAC address.
+const STAGES_KEPT: i64 = 200;
+/// Unknown machines kept in all: anybody on the wire can make one up.
+const UNKNOWN_KEPT: i64 = 4096;
+
+/// A stage of a boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootStageRow {
+    /// MAC address.
+    pub mac: String,
+    /// When.
+    pub at: Timestamp,
+    /// Which.
+    pub stage: String,
+    /// In words.
+    pub detail: String,
+    /// From where.
+    pub remote: String,
+}
+
+/// A machine that asked to boot and belongs to no node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnknownMachineRow {
+    /// MAC address.
+    pub mac: String,
+    /// First seen.
+    pub first_seen: Timestamp,
+    /// Last seen.
+    pub last_seen: Timestamp,
+    /// Client architecture.
+    pub architecture: String,
+    /// Relay it came through.
+    pub relay: String,
+    /// SMBIOS UUID it named.
+    pub system_uuid: String,
+}
+
+impl Store {
+    /// Stages of a MAC address, oldest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn boot_stages(&self, mac: &str) -> Result<Vec<BootStageRow>> {
+        let sql = "SELECT mac, at, stage, detail, remote FROM boot_stages WHERE mac = ? ORDER BY position";
+        let rows = sqlx::query(sql).bind(mac).fetch_all(&self.readers).await?;
+        rows.iter()
+            .map(|r| {
+                Ok(BootStageRow {
+                    mac: r.try_get("mac")?,
+                    at: Timestamp(r.try_get("at")?),
+                    stage: r.try_get("stage")?,
+                    detail: r.try_get("detail")?,
+                    remote: r.try_get("remote")?,
+                })
+            })
+            .collect()
+    }
+
+    /// Machines nobody enrolled, by MAC address.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn unknown_machines(&self) -> Result<Vec<UnknownMachineRow>> {
+        let rows = sqlx::query("SELECT * FROM unknown_machines ORDER BY mac")
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter()
+            .map(|r| {
+                Ok(UnknownMachineRow {
+                    mac: r.try_get("mac")?,
+                    first_seen: Timestamp(r.try_get("first_seen")?),
+                    last_seen: Timestamp(r.try_get("last_seen")?),
+                    architecture: r.try_get("architecture")?,
+                    relay: r.try_get("relay")?,
+                    system_uuid: r.try_get("system_uuid")?,
+                })
+            })
+            .collect()
+    }
+
+    /// The address given to a MAC address.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn address_of(&self, mac: &str) -> Result<Option<String>> {
+        let query = sqlx::query("SELECT address FROM addresses WHERE mac = ?").bind(mac);
+        Ok(query
+            .fetch_optional(&self.readers)
+            .await?
+            .map(|r| r.try_get(0))
+            .transpose()?)
+    }
+}
+
+impl WriteTx {
+    /// All addresses given out.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn addresses(&mut self) -> Result<Vec<(String, String)>> {
+        let rows = sqlx::query("SELECT mac, address FROM addresses")
+            .fetch_all(&mut *self.tx)
+            .await?;
+        rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
+    }
+
+    /// Appends a stage; only the newest of a MAC address are kept.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn add_boot_stage(&mut self, row: &BootStageRow) -> Result<()> {
+        let sql = "INSERT INTO boot_stages (mac, at, stage, detail, remote) VALUES (?, ?, ?, ?, ?)";
+        let query = sqlx::query(sql)
+            .bind(&row.mac)
+            .bind(row.at.0)
+            .bind(&row.stage)
+            .bind(&row.detail);
+        query.bind(&row.remote).execute(&mut *self.tx).await?;
+        let sql = "DELETE FROM boot_stages WHERE mac = ? AND position <= \
+                   (SELECT position FROM boot_stages WHERE mac = ? ORDER BY position DESC LIMIT 1 OFFSET ?)";
+        let query = sqlx::query(sql).bind(&row.mac).bind(&row.mac).bind(STAGES_KEPT);
+        query.execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Notes a machine nobody enrolled. Answers true when it was not known before.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn saw_unknown(&mut self, row: &UnknownMachineRow) -> Result<bool> {
+        let known = sqlx::query("SELECT 1 FROM unknown_machines WHERE mac = ?").bind(&row.mac);
+        let is_new = known.fetch_optional(&mut *self.tx).await?.is_none();
+        if is_new {
+            let count: i64 = sqlx::query("SELECT COUNT(*) FROM unknown_machines")
+                .fetch_one(&mut *self.tx)
+                .await?
+                .try_get(0)?;
+            if count >= UNKNOWN_KEPT {
+                return Ok(false);
+            }
+        }
+        let sql = "INSERT INTO unknown_machines (mac, first_seen, last_seen, architecture, relay, system_uuid) \
+                   VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (mac) DO UPDATE SET last_seen = excluded.last_seen, \
+                   architecture = excluded.architecture, relay = excluded.relay, system_uuid = excluded.system_uuid";
+        let query = sqlx::query(sql)
+            .bind(&row.mac)
+            .bind(row.first_seen.0)
+            .bind(row.last_seen.0);
+        let query = query.bind(&row.architecture).bind(&row.relay).bind(&row.system_uuid);
+        query.execute(&mut *self.tx).await?;
+        Ok(is_new)
+    }
+
+    /// Gives an address to a MAC address.
+    ///
+    /// # Errors
+    /// `Exists` when another MAC address has it.
+    pub async fn give_address(&mut self, mac: &str, address: &str, now: Timestamp) -> Result<()> {
+        let sql = "INSERT INTO addresses (mac, address, given_at) VALUES (?, ?, ?) \
+                   ON CONFLICT (mac) DO UPDATE SET address = excluded.address, given_at = excluded.given_at";
+        match sqlx::query(sql)
+            .bind(mac)
+            .bind(address)
+            .bind(now.0)
+            .execute(&mut *self.tx)
+            .await
+        {
+            Err(e) if is_unique_violation(&e) => Err(StoreError::Exists {
+                kind: "address",
+                id: address.to_owned(),
+            }),
+            other => Ok(other.map(|_| ())?),
+        }
+    }
+}

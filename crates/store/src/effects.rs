@@ -1,0 +1,210 @@
+//! Tries of effects.
+
+use rackwright_lifecycle::{Attempt, Effect, Outcome, Timestamp};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use crate::error::{corrupt, is_unique_violation};
+use crate::{Result, Store, StoreError, WriteTx};
+
+/// One try of one effect on one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EffectRow {
+    /// The operation id that the agent's ledger knows.
+    pub id: String,
+    /// The node.
+    pub node_id: String,
+    /// The state it was begun in, by when that was entered.
+    pub state_since: Timestamp,
+    /// From 1 within its state.
+    pub number: i64,
+    /// Claim generation it was begun with.
+    pub generation: u64,
+    /// What was tried and how it went.
+    pub attempt: Attempt,
+}
+
+const COLUMNS: &str = "id, node_id, state_since, effect, attempt, generation, boot_id, started_at, deadline, \
+                       ended_at, outcome, code, message, retryable";
+
+fn from_row(row: &SqliteRow) -> Result<EffectRow> {
+    let id: String = row.try_get("id")?;
+    let effect: String = row.try_get("effect")?;
+    let effect = Effect::parse(&effect).ok_or_else(|| corrupt("effect", &id, effect.clone()))?;
+    let outcome = match row.try_get("outcome")? {
+        "open" => Outcome::Open,
+        "succeeded" => Outcome::Succeeded,
+        "interrupted" => Outcome::Interrupted,
+        _ => Outcome::Failed {
+            code: row.try_get("code")?,
+            message: row.try_get("message")?,
+            retryable: row.try_get::<i64, _>("retryable")? != 0,
+        },
+    };
+    let attempt = Attempt {
+        effect,
+        started_at: Timestamp(row.try_get("started_at")?),
+        ended_at: row.try_get::<Option<i64>, _>("ended_at")?.map(Timestamp),
+        deadline: Timestamp(row.try_get("deadline")?),
+        outcome,
+        boot_id: row.try_get("boot_id")?,
+    };
+    Ok(EffectRow {
+        node_id: row.try_get("node_id")?,
+        state_since: Timestamp(row.try_get("state_since")?),
+        number: row.try_get("attempt")?,
+        generation: u64::try_from(row.try_get::<i64, _>("generation")?).unwrap_or(0),
+        attempt,
+        id,
+    })
+}
+
+fn outcome_columns(outcome: &Outcome) -> (&'static str, &str, &str, bool) {
+    match outcome {
+        Outcome::Open => ("open", "", "", false),
+        Outcome::Succeeded => ("succeeded", "", "", false),
+        Outcome::Interrupted => ("interrupted", "", "", true),
+        Outcome::Failed {
+            code,
+            message,
+            retryable,
+        } => ("failed", code, message, *retryable),
+    }
+}
+
+impl Store {
+    /// Tries within the state entered at `since`, oldest first, at most the newest 200.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn attempts(&self, node: &str, since: Timestamp) -> Result<Vec<EffectRow>> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND state_since = ? \
+             ORDER BY started_at DESC, rowid DESC LIMIT 200"
+        ));
+        let rows = sqlx::query(sql)
+            .bind(node)
+            .bind(since.0)
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter().rev().map(from_row).collect()
+    }
+
+    /// One try.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn effect(&self, id: &str) -> Result<Option<EffectRow>> {
+        let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM effects WHERE id = ?"));
+        let row = sqlx::query(sql).bind(id).fetch_optional(&self.readers).await?;
+        row.as_ref().map(from_row).transpose()
+    }
+
+    /// All tries of one effect on a node, oldest first: what the tests hold against the agent's ledger.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn tries_of(&self, node: &str, effect: Effect) -> Result<Vec<EffectRow>> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND effect = ? ORDER BY started_at, rowid"
+        ));
+        let rows = sqlx::query(sql)
+            .bind(node)
+            .bind(effect.as_str())
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter().map(from_row).collect()
+    }
+}
+
+impl Store {
+    /// All open tries: what a former process left.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn open_effects(&self) -> Result<Vec<EffectRow>> {
+        let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL"));
+        sqlx::query(sql)
+            .fetch_all(&self.readers)
+            .await?
+            .iter()
+            .map(from_row)
+            .collect()
+    }
+}
+
+impl WriteTx {
+    /// The open try of a node.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn open_effect(&mut self, node: &str) -> Result<Option<EffectRow>> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND ended_at IS NULL"
+        ));
+        let row = sqlx::query(sql).bind(node).fetch_optional(&mut *self.tx).await?;
+        row.as_ref().map(from_row).transpose()
+    }
+
+    /// Tries within the state entered at `since`, oldest first, as this change sees them.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn attempts(&mut self, node: &str, since: Timestamp) -> Result<Vec<Attempt>> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND state_since = ? ORDER BY started_at, rowid"
+        ));
+        let rows = sqlx::query(sql)
+            .bind(node)
+            .bind(since.0)
+            .fetch_all(&mut *self.tx)
+            .await?;
+        rows.iter().map(|row| Ok(from_row(row)?.attempt)).collect()
+    }
+
+    /// Writes a try down before it is made.
+    ///
+    /// # Errors
+    /// `Conflict` when the node has an open one.
+    pub async fn begin_effect(&mut self, row: &EffectRow) -> Result<()> {
+        let sql = "INSERT INTO effects (id, node_id, state_since, effect, attempt, generation, boot_id, started_at, \
+                   deadline, ended_at, outcome, code, message, retryable) \
+                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 'open', '', '', 0)";
+        let query = sqlx::query(sql)
+            .bind(&row.id)
+            .bind(&row.node_id)
+            .bind(row.state_since.0);
+        let query = query.bind(row.attempt.effect.as_str()).bind(row.number);
+        let query = query
+            .bind(i64::try_from(row.generation).unwrap_or(i64::MAX))
+            .bind(&row.attempt.boot_id);
+        match query
+            .bind(row.attempt.started_at.0)
+            .bind(row.attempt.deadline.0)
+            .execute(&mut *self.tx)
+            .await
+        {
+            Err(e) if is_unique_violation(&e) => Err(StoreError::Conflict {
+                kind: "node",
+                id: row.node_id.clone(),
+            }),
+            other => Ok(other.map(|_| ())?),
+        }
+    }
+
+    /// Ends a try. Answers false when it had ended before.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn end_effect(&mut self, id: &str, outcome: &Outcome, now: Timestamp) -> Result<bool> {
+        let (word, code, message, retryable) = outcome_columns(outcome);
+        let sql = "UPDATE effects SET outcome = ?, code = ?, message = ?, retryable = ?, ended_at = ? \
+                   WHERE id = ? AND ended_at IS NULL";
+        let query = sqlx::query(sql)
+            .bind(word)
+            .bind(code)
+            .bind(message)
+            .bind(i64::from(retryable));
+        Ok(query.bind(now.0).bind(id).execute(&mut *self.tx).await?.rows_affected() > 0)
+    }
+}

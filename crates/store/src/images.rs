@@ -1,0 +1,332 @@
+//! Images, their versions, and uploads under way.
+
+use rackwright_lifecycle::Timestamp;
+use serde::{Deserialize, Serialize};
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use crate::error::{corrupt, is_unique_violation};
+use crate::{Result, Store, StoreError, WriteTx};
+
+/// An image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageRow {
+    /// Chosen when it was first added.
+    pub id: String,
+    /// Never reused.
+    pub uid: String,
+    /// Grows with every change.
+    pub version: i64,
+    /// First added.
+    pub created_at: Timestamp,
+    /// Last changed.
+    pub updated_at: Timestamp,
+}
+
+/// A version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageVersionRow {
+    /// Its image.
+    pub image_id: String,
+    /// "b3-" and 64 hex digits.
+    pub digest: String,
+    /// When it was taken in.
+    pub created_at: Timestamp,
+    /// What is in it.
+    pub body: ImageVersionBody,
+}
+
+/// What is in a version.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ImageVersionBody {
+    /// Size of the disk it makes, in bytes.
+    pub logical_bytes: u64,
+    /// Bytes that are not in zero chunks.
+    pub data_bytes: u64,
+    /// Bytes as stored.
+    pub compressed_bytes: u64,
+    /// Chunks.
+    pub chunks: u32,
+    /// SHA-256 of the uploaded file, hex.
+    pub source_sha256: String,
+    /// Format of the uploaded file.
+    pub source_format: String,
+    /// Key id of the verified signature; empty where there was none.
+    pub signed_by: String,
+}
+
+/// An upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadRow {
+    /// UUID.
+    pub id: String,
+    /// Image it is for.
+    pub image_id: String,
+    /// Who began it.
+    pub owner: String,
+    /// Under which idempotency key.
+    pub key: String,
+    /// What was announced.
+    pub body: UploadBody,
+    /// The import, once it was begun.
+    pub operation: Option<String>,
+    /// When it was begun.
+    pub created_at: Timestamp,
+}
+
+/// What was announced of an upload.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UploadBody {
+    /// Size of the file in bytes.
+    pub size_bytes: u64,
+    /// SHA-256, hex.
+    pub sha256: String,
+    /// Format; empty: told from its first bytes.
+    pub format: String,
+    /// minisign signature; empty when there is none.
+    pub signature: String,
+}
+
+fn image(row: &SqliteRow) -> Result<ImageRow> {
+    Ok(ImageRow {
+        id: row.try_get("id")?,
+        uid: row.try_get("uid")?,
+        version: row.try_get("version")?,
+        created_at: Timestamp(row.try_get("created_at")?),
+        updated_at: Timestamp(row.try_get("updated_at")?),
+    })
+}
+
+fn version(row: &SqliteRow) -> Result<ImageVersionRow> {
+    let digest: String = row.try_get("digest")?;
+    let body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("image version", &digest, e))?;
+    Ok(ImageVersionRow {
+        image_id: row.try_get("image_id")?,
+        created_at: Timestamp(row.try_get("created_at")?),
+        digest,
+        body,
+    })
+}
+
+fn upload(row: &SqliteRow) -> Result<UploadRow> {
+    let id: String = row.try_get("id")?;
+    let body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("upload", &id, e))?;
+    Ok(UploadRow {
+        image_id: row.try_get("image_id")?,
+        owner: row.try_get("owner")?,
+        key: row.try_get("key")?,
+        operation: row.try_get("operation")?,
+        created_at: Timestamp(row.try_get("created_at")?),
+        id,
+        body,
+    })
+}
+
+impl Store {
+    /// One image.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn image(&self, id: &str) -> Result<ImageRow> {
+        let row = sqlx::query("SELECT * FROM images WHERE id = ?")
+            .bind(id)
+            .fetch_optional(&self.readers)
+            .await?;
+        image(&row.ok_or_else(|| StoreError::NotFound {
+            kind: "image",
+            id: id.to_owned(),
+        })?)
+    }
+
+    /// Images by id after `after`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn images(&self, after: &str, limit: i64) -> Result<Vec<ImageRow>> {
+        let query = sqlx::query("SELECT * FROM images WHERE id > ? ORDER BY id LIMIT ?")
+            .bind(after)
+            .bind(limit);
+        query.fetch_all(&self.readers).await?.iter().map(image).collect()
+    }
+
+    /// Versions of an image, newest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn image_versions(&self, id: &str) -> Result<Vec<ImageVersionRow>> {
+        let sql = "SELECT * FROM image_versions WHERE image_id = ? ORDER BY created_at DESC, rowid DESC";
+        sqlx::query(sql)
+            .bind(id)
+            .fetch_all(&self.readers)
+            .await?
+            .iter()
+            .map(version)
+            .collect()
+    }
+
+    /// An upload.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn upload(&self, id: &str) -> Result<UploadRow> {
+        let row = sqlx::query("SELECT * FROM uploads WHERE id = ?")
+            .bind(id)
+            .fetch_optional(&self.readers)
+            .await?;
+        upload(&row.ok_or_else(|| StoreError::NotFound {
+            kind: "upload",
+            id: id.to_owned(),
+        })?)
+    }
+
+    /// Uploads whose import was begun and has not ended: to be begun again after a restart.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn unfinished_imports(&self) -> Result<Vec<UploadRow>> {
+        let sql = "SELECT u.* FROM uploads u JOIN operations o ON o.id = u.operation WHERE o.ended_at IS NULL";
+        sqlx::query(sql)
+            .fetch_all(&self.readers)
+            .await?
+            .iter()
+            .map(upload)
+            .collect()
+    }
+
+    /// Uploads begun before `oldest`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn old_uploads(&self, oldest: Timestamp) -> Result<Vec<UploadRow>> {
+        let query = sqlx::query("SELECT * FROM uploads WHERE created_at < ? LIMIT 100").bind(oldest.0);
+        query.fetch_all(&self.readers).await?.iter().map(upload).collect()
+    }
+}
+
+impl WriteTx {
+    /// The upload begun by that owner under that key.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn upload_of_key(&mut self, owner: &str, key: &str) -> Result<Option<UploadRow>> {
+        let query = sqlx::query("SELECT * FROM uploads WHERE owner = ? AND key = ?")
+            .bind(owner)
+            .bind(key);
+        query
+            .fetch_optional(&mut *self.tx)
+            .await?
+            .as_ref()
+            .map(upload)
+            .transpose()
+    }
+
+    /// A new upload.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn insert_upload(&mut self, row: &UploadRow) -> Result<()> {
+        let body = serde_json::to_string(&row.body).map_err(|e| corrupt("upload", &row.id, e))?;
+        let sql = "INSERT INTO uploads (id, image_id, owner, key, body, operation, created_at) \
+                   VALUES (?, ?, ?, ?, ?, NULL, ?)";
+        let query = sqlx::query(sql)
+            .bind(&row.id)
+            .bind(&row.image_id)
+            .bind(&row.owner)
+            .bind(&row.key)
+            .bind(body);
+        query.bind(row.created_at.0).execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Notes which operation imports an upload.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn begin_import(&mut self, upload: &str, operation: &str) -> Result<()> {
+        let query = sqlx::query("UPDATE uploads SET operation = ? WHERE id = ?")
+            .bind(operation)
+            .bind(upload);
+        query.execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Forgets an upload.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn delete_upload(&mut self, id: &str) -> Result<()> {
+        sqlx::query("DELETE FROM uploads WHERE id = ?")
+            .bind(id)
+            .execute(&mut *self.tx)
+            .await?;
+        Ok(())
+    }
+
+    /// Adds a version, and its image where it is the first. The same version again moves to the front.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn add_image_version(&mut self, row: &ImageVersionRow, image_uid: &str) -> Result<()> {
+        let sql = "INSERT INTO images (id, uid, version, created_at, updated_at) VALUES (?, ?, 1, ?, ?) \
+                   ON CONFLICT (id) DO UPDATE SET version = images.version + 1, updated_at = excluded.updated_at";
+        let query = sqlx::query(sql)
+            .bind(&row.image_id)
+            .bind(image_uid)
+            .bind(row.created_at.0);
+        match query.bind(row.created_at.0).execute(&mut *self.tx).await {
+            Err(e) if is_unique_violation(&e) => {
+                return Err(StoreError::Exists {
+                    kind: "image",
+                    id: row.image_id.clone(),
+                });
+            }
+            other => other?,
+        };
+        let body = serde_json::to_string(&row.body).map_err(|e| corrupt("image version", &row.digest, e))?;
+        let sql = "INSERT INTO image_versions (image_id, digest, body, created_at) VALUES (?, ?, ?, ?) \
+                   ON CONFLICT (image_id, digest) DO UPDATE SET created_at = excluded.created_at";
+        let query = sqlx::query(sql)
+            .bind(&row.image_id)
+            .bind(&row.digest)
+            .bind(body)
+            .bind(row.created_at.0);
+        query.execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Removes a version; the image goes with its last one.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn delete_image_version(&mut self, image: &str, digest: &str) -> Result<()> {
+        let query = sqlx::query("DELETE FROM image_versions WHERE image_id = ? AND digest = ?");
+        if query
+            .bind(image)
+            .bind(digest)
+            .execute(&mut *self.tx)
+            .await?
+            .rows_affected()
+            == 0
+        {
+            return Err(StoreError::NotFound {
+                kind: "image version",
+                id: digest.to_owned(),
+            });
+        }
+        let sql = "DELETE FROM images WHERE id = ? AND NOT EXISTS \
+                   (SELECT 1 FROM image_versions v WHERE v.image_id = images.id)";
+        sqlx::query(sql).bind(image).execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Digests of all versions: what the chunk store must keep.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn image_digests(&mut self) -> Result<Vec<String>> {
+        let rows = sqlx::query("SELECT DISTINCT digest FROM image_versions")
+            .fetch_all(&mut *self.tx)
+            .await?;
+        rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
+    }
+}

@@ -1,0 +1,215 @@
+//! Members, one-time tokens and the keys of deployments.
+
+use rackwright_lifecycle::Timestamp;
+use sqlx::Row;
+
+use crate::{Result, Store, StoreError, WriteTx};
+
+/// A one-time token, known by its hash.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenRow {
+    /// Hash of the token.
+    pub hash: String,
+    /// "member", "boot" or "agent".
+    pub purpose: String,
+    /// Whom it is for: a member, a MAC address.
+    pub subject: String,
+    /// More, as its user likes it.
+    pub body: String,
+    /// Good until then.
+    pub expires_at: Timestamp,
+}
+
+/// SSH keys of one deployment; private parts sealed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeploymentKeys {
+    /// The host's public key.
+    pub host_public: String,
+    /// The host's private key, sealed.
+    pub host_private: Vec<u8>,
+    /// Our public key.
+    pub provision_public: String,
+    /// Our private key, sealed.
+    pub provision_private: Vec<u8>,
+}
+
+impl Store {
+    /// A member's role.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn role(&self, member: &str) -> Result<Option<String>> {
+        let row = sqlx::query("SELECT role FROM members WHERE name = ?").bind(member);
+        Ok(row
+            .fetch_optional(&self.readers)
+            .await?
+            .map(|r| r.try_get(0))
+            .transpose()?)
+    }
+
+    /// The keys of one deployment.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn deployment_keys(&self, node: &str, generation: u64, deployment: u32) -> Result<DeploymentKeys> {
+        let sql = "SELECT host_public, host_private, provision_public, provision_private FROM deployment_keys \
+                   WHERE node_id = ? AND generation = ? AND deployment = ?";
+        let query = sqlx::query(sql)
+            .bind(node)
+            .bind(i64::try_from(generation).unwrap_or(i64::MAX));
+        let row = query.bind(i64::from(deployment)).fetch_optional(&self.readers).await?;
+        let row = row.ok_or_else(|| StoreError::NotFound {
+            kind: "keys of deployment",
+            id: node.to_owned(),
+        })?;
+        Ok(DeploymentKeys {
+            host_public: row.try_get(0)?,
+            host_private: row.try_get(1)?,
+            provision_public: row.try_get(2)?,
+            provision_private: row.try_get(3)?,
+        })
+    }
+
+    /// Drops tokens that ended before `oldest`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn forget_tokens(&self, oldest: Timestamp) -> Result<u64> {
+        let query = sqlx::query("DELETE FROM tokens WHERE expires_at < ?").bind(oldest.0);
+        Ok(query.execute(&self.writer).await?.rows_affected())
+    }
+}
+
+impl WriteTx {
+    /// Adds a member or changes their role.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_member(&mut self, name: &str, role: &str, now: Timestamp) -> Result<()> {
+        let sql = "INSERT INTO members (name, role, created_at) VALUES (?, ?, ?) \
+                   ON CONFLICT (name) DO UPDATE SET role = excluded.role";
+        sqlx::query(sql)
+            .bind(name)
+            .bind(role)
+            .bind(now.0)
+            .execute(&mut *self.tx)
+            .await?;
+        Ok(())
+    }
+
+    /// How many members there are.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn member_count(&mut self) -> Result<i64> {
+        Ok(sqlx::query("SELECT COUNT(*) FROM members")
+            .fetch_one(&mut *self.tx)
+            .await?
+            .try_get(0)?)
+    }
+
+    /// Adds a token. Of one purpose and subject only the newest few are kept: who asks often does not fill the table.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_token(&mut self, row: &TokenRow) -> Result<()> {
+        let sql = "INSERT INTO tokens (hash, purpose, subject, body, expires_at) VALUES (?, ?, ?, ?, ?)";
+        let query = sqlx::query(sql)
+            .bind(&row.hash)
+            .bind(&row.purpose)
+            .bind(&row.subject)
+            .bind(&row.body);
+        query.bind(row.expires_at.0).execute(&mut *self.tx).await?;
+        let sql = "DELETE FROM tokens WHERE purpose = ? AND subject = ? AND hash NOT IN (SELECT hash FROM tokens \
+                   WHERE purpose = ? AND subject = ? ORDER BY expires_at DESC LIMIT 8)";
+        let query = sqlx::query(sql)
+            .bind(&row.purpose)
+            .bind(&row.subject)
+            .bind(&row.purpose)
+            .bind(&row.subject);
+        query.execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Ends all unused tokens of a purpose and subject.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn revoke_tokens(&mut self, purpose: &str, subject: &str) -> Result<()> {
+        let query = sqlx::query("DELETE FROM tokens WHERE purpose = ? AND subject = ? AND used_at IS NULL");
+        query.bind(purpose).bind(subject).execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// A token and whether it was used, without using it.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn token(&mut self, hash: &str, purpose: &str) -> Result<Option<(TokenRow, bool)>> {
+        let sql = "SELECT subject, body, expires_at, used_at FROM tokens WHERE hash = ? AND purpose = ?";
+        let Some(row) = sqlx::query(sql)
+            .bind(hash)
+            .bind(purpose)
+            .fetch_optional(&mut *self.tx)
+            .await?
+        else {
+            return Ok(None);
+        };
+        let token = TokenRow {
+            hash: hash.to_owned(),
+            purpose: purpose.to_owned(),
+            subject: row.try_get("subject")?,
+            body: row.try_get("body")?,
+            expires_at: Timestamp(row.try_get("expires_at")?),
+        };
+        Ok(Some((token, row.try_get::<Option<i64>, _>("used_at")?.is_some())))
+    }
+
+    /// Uses a token up. None when there is none, it was used, or it has ended: the caller learns no more than that.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn use_token(&mut self, hash: &str, purpose: &str, now: Timestamp) -> Result<Option<TokenRow>> {
+        let sql = "UPDATE tokens SET used_at = ? WHERE hash = ? AND purpose = ? AND used_at IS NULL \
+                   AND expires_at > ? RETURNING subject, body, expires_at";
+        let query = sqlx::query(sql).bind(now.0).bind(hash).bind(purpose).bind(now.0);
+        let Some(row) = query.fetch_optional(&mut *self.tx).await? else {
+            return Ok(None);
+        };
+        Ok(Some(TokenRow {
+            hash: hash.to_owned(),
+            purpose: purpose.to_owned(),
+            subject: row.try_get("subject")?,
+            body: row.try_get("body")?,
+            expires_at: Timestamp(row.try_get("expires_at")?),
+        }))
+    }
+
+    /// Keeps the keys of a deployment.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_deployment_keys(
+        &mut self,
+        node: &str,
+        generation: u64,
+        deployment: u32,
+        keys: &DeploymentKeys,
+    ) -> Result<()> {
+        let sql = "INSERT INTO deployment_keys (node_id, generation, deployment, host_public, host_private, \
+                   provision_public, provision_private) VALUES (?, ?, ?, ?, ?, ?, ?)";
+        let query = sqlx::query(sql)
+            .bind(node)
+            .bind(i64::try_from(generation).unwrap_or(i64::MAX));
+        let query = query
+            .bind(i64::from(deployment))
+            .bind(&keys.host_public)
+            .bind(&keys.host_private);
+        query
+            .bind(&keys.provision_public)
+            .bind(&keys.provision_private)
+            .execute(&mut *self.tx)
+            .await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,602 @@
+//! Nodes: the record, leases, filters, history.
+
+use std::collections::BTreeMap;
+
+use rackwright_lifecycle::{
+    Agent, Bmc, BootTarget, Claim, Edge, Evidence, Node, Power, Reading, State, Timestamp, Wanted,
+};
+use serde::{Deserialize, Serialize};
+use sqlx::sqlite::SqliteRow;
+use sqlx::{QueryBuilder, Row, Sqlite};
+
+use crate::error::{corrupt, is_unique_violation};
+use crate::{Result, Store, StoreError, WriteTx};
+
+/// How to reach the node's BMC, and what class of machine it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Spec {
+    /// https://HOST[:PORT][/BASE]
+    pub bmc_address: String,
+    /// User name at the BMC.
+    pub bmc_username: String,
+    /// Sealed password.
+    pub bmc_password: Vec<u8>,
+    /// SHA-256 of the BMC's certificate, "sha256:" and 64 hex digits; empty until one was seen.
+    pub bmc_certificate: String,
+    /// Path of the system at the BMC; empty when there is only one.
+    pub bmc_system: String,
+    /// SKU.
+    pub sku: String,
+}
+
+/// What the BMC told about the machine.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Identity {
+    /// SMBIOS UUID, lower case.
+    pub uuid: String,
+    /// Serial number.
+    pub serial: String,
+    /// Maker.
+    pub vendor: String,
+    /// Model.
+    pub model: String,
+    /// MAC addresses, lower case with colons.
+    pub macs: Vec<String>,
+}
+
+/// Readings that outlive a restart.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Readings {
+    /// The BMC.
+    pub bmc: Reading<Bmc>,
+    /// Power.
+    pub power: Reading<Power>,
+    /// Boot target as set.
+    pub boot_target: Reading<BootTarget>,
+    /// When the inventory came.
+    pub inventory: Reading<()>,
+    /// The agent, as last seen by whoever it was connected to.
+    pub agent: Reading<Agent>,
+}
+
+/// A node's row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NodeRecord {
+    /// Chosen at enrolment.
+    pub id: String,
+    /// Never reused.
+    pub uid: String,
+    /// Grows with every change of what was decided or asked; 0 before the first write.
+    pub version: i64,
+    /// The node as the decisions see it.
+    pub node: Node,
+    /// Spec.
+    pub spec: Spec,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Who it is.
+    pub identity: Identity,
+    /// Why it is failed, quarantined or held.
+    pub reason: String,
+    /// Readings.
+    pub readings: Readings,
+    /// Address the machine was last seen at; empty when none.
+    pub address: String,
+    /// What it waits for.
+    pub wait_why: String,
+    /// Until when.
+    pub wait_until: Timestamp,
+    /// First seen.
+    pub created_at: Timestamp,
+    /// Last changed.
+    pub updated_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Body {
+    generation: u64,
+    claim: Option<Claim>,
+    wanted: Wanted,
+    evidence: Evidence,
+    spec: Spec,
+    labels: BTreeMap<String, String>,
+    identity: Identity,
+    reason: String,
+}
+
+/// One edge taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryRow {
+    /// The edge.
+    pub edge: String,
+    /// From.
+    pub from: State,
+    /// To.
+    pub to: State,
+    /// When.
+    pub at: Timestamp,
+    /// Microseconds spent in the former state.
+    pub spent_us: i64,
+    /// Why.
+    pub reason: String,
+}
+
+/// Terms joined by AND.
+pub type Filter = Vec<Term>;
+
+/// One term of a filter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Term {
+    /// "state", "sku", "name" or "labels.KEY".
+    pub field: String,
+    /// Compared by text.
+    pub value: String,
+    /// True for `!=`.
+    pub negated: bool,
+}
+
+const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readings, address, wait_why, wait_until, \
+                       created_at, updated_at FROM nodes n";
+
+impl NodeRecord {
+    fn body(&self) -> Result<String> {
+        let body = Body {
+            generation: self.node.generation,
+            claim: self.node.claim.clone(),
+            wanted: self.node.wanted.clone(),
+            evidence: self.node.evidence.clone(),
+            spec: self.spec.clone(),
+            labels: self.labels.clone(),
+            identity: self.identity.clone(),
+            reason: self.reason.clone(),
+        };
+        serde_json::to_string(&body).map_err(|e| corrupt("node", &self.id, e))
+    }
+
+    fn from_row(row: &SqliteRow) -> Result<Self> {
+        let id: String = row.try_get("id")?;
+        let state: String = row.try_get("state")?;
+        let state = State::parse(&state).ok_or_else(|| corrupt("node", &id, format!("unknown state {state:?}")))?;
+        let body: Body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("node", &id, e))?;
+        let readings = serde_json::from_str(row.try_get("readings")?).map_err(|e| corrupt("node", &id, e))?;
+        Ok(Self {
+            uid: row.try_get("uid")?,
+            version: row.try_get("version")?,
+            node: Node {
+                state,
+                since: Timestamp(row.try_get("state_since")?),
+                generation: body.generation,
+                claim: body.claim,
+                wanted: body.wanted,
+                evidence: body.evidence,
+            },
+            spec: body.spec,
+            labels: body.labels,
+            identity: body.identity,
+            reason: body.reason,
+            readings,
+            address: row.try_get("address")?,
+            wait_why: row.try_get("wait_why")?,
+            wait_until: Timestamp(row.try_get("wait_until")?),
+            created_at: Timestamp(row.try_get("created_at")?),
+            updated_at: Timestamp(row.try_get("updated_at")?),
+            id,
+        })
+    }
+}
+
+fn not_found(id: &str) -> StoreError {
+    StoreError::NotFound {
+        kind: "node",
+        id: id.to_owned(),
+    }
+}
+
+fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &Filter) {
+    for term in filter {
+        let operator = if term.negated { " <> " } else { " = " };
+        if let Some(label) = term.field.strip_prefix("labels.") {
+            query.push(if term.negated {
+                " AND NOT EXISTS ("
+            } else {
+                " AND EXISTS ("
+            });
+            query.push("SELECT 1 FROM node_labels l WHERE l.node_id = n.id AND l.name = ");
+            query.push_bind(label.to_owned());
+            query.push(" AND l.value = ").push_bind(term.value.clone()).push(")");
+            continue;
+        }
+        let column = match term.field.as_str() {
+            "state" => "n.state",
+            "sku" => "n.sku",
+            _ => "n.id",
+        };
+        query
+            .push(" AND ")
+            .push(column)
+            .push(operator)
+            .push_bind(term.value.clone());
+    }
+}
+
+impl Store {
+    /// One node.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn node(&self, id: &str) -> Result<NodeRecord> {
+        let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
+        query.push(" WHERE id = ").push_bind(id);
+        let row = query
+            .build()
+            .fetch_optional(&self.readers)
+            .await?
+            .ok_or_else(|| not_found(id))?;
+        NodeRecord::from_row(&row)
+    }
+
+    /// Nodes by id after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn nodes(&self, filter: &Filter, after: &str, limit: i64) -> Result<Vec<NodeRecord>> {
+        let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
+        query.push(" WHERE n.id > ").push_bind(after);
+        push_filter(&mut query, filter);
+        query.push(" ORDER BY n.id LIMIT ").push_bind(limit);
+        query
+            .build()
+            .fetch_all(&self.readers)
+            .await?
+            .iter()
+            .map(NodeRecord::from_row)
+            .collect()
+    }
+
+    /// The node a MAC address belongs to.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn node_of_mac(&self, mac: &str) -> Result<Option<String>> {
+        let row = sqlx::query("SELECT node_id FROM nics WHERE mac = ?").bind(mac);
+        Ok(row
+            .fetch_optional(&self.readers)
+            .await?
+            .map(|r| r.try_get(0))
+            .transpose()?)
+    }
+
+    /// The inventory as the agent sent it, if it ever did.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
+        let query = sqlx::query("SELECT inventory FROM nodes WHERE id = ?").bind(id);
+        let row = query
+            .fetch_optional(&self.readers)
+            .await?
+            .ok_or_else(|| not_found(id))?;
+        Ok(row.try_get(0)?)
+    }
+
+    /// Edges taken, newest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn history(&self, id: &str, limit: i64) -> Result<Vec<HistoryRow>> {
+        let sql = "SELECT edge, from_state, to_state, at, spent_us, reason FROM history WHERE node_id = ? \
+                   ORDER BY position DESC LIMIT ?";
+        let rows = sqlx::query(sql).bind(id).bind(limit).fetch_all(&self.readers).await?;
+        rows.iter()
+            .map(|row| {
+                let state = |column: &str| -> Result<State> {
+                    let text: String = row.try_get(column)?;
+                    State::parse(&text).ok_or_else(|| corrupt("history", id, text))
+                };
+                Ok(HistoryRow {
+                    edge: row.try_get("edge")?,
+                    from: state("from_state")?,
+                    to: state("to_state")?,
+                    at: Timestamp(row.try_get("at")?),
+                    spent_us: row.try_get("spent_us")?,
+                    reason: row.try_get("reason")?,
+                })
+            })
+            .collect()
+    }
+
+    /// Takes up to `limit` due nodes until `lease_end`. One statement: two runners never get the same node.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn lease_due(&self, now: Timestamp, lease_end: Timestamp, limit: i64) -> Result<Vec<String>> {
+        let sql = "UPDATE nodes SET due_at = ? WHERE id IN \
+                   (SELECT id FROM nodes WHERE due_at <= ? ORDER BY due_at LIMIT ?) RETURNING id";
+        let query = sqlx::query(sql).bind(lease_end.0).bind(now.0).bind(limit);
+        let rows = query.fetch_all(&self.writer).await?;
+        rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
+    }
+
+    /// When the next node is due; none when there is no node.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn next_due(&self) -> Result<Option<Timestamp>> {
+        let row = sqlx::query("SELECT MIN(due_at) FROM nodes")
+            .fetch_one(&self.readers)
+            .await?;
+        Ok(row.try_get::<Option<i64>, _>(0)?.map(Timestamp))
+    }
+
+    /// Makes a node due, whatever it waits for.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn wake(&self, id: &str, now: Timestamp) -> Result<()> {
+        let query = sqlx::query("UPDATE nodes SET due_at = ? WHERE id = ? AND due_at > ?").bind(now.0);
+        query.bind(id).bind(now.0).execute(&self.writer).await?;
+        Ok(())
+    }
+
+    /// Puts a node to rest until `until`, with what it waits for.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn rest(&self, id: &str, why: &str, until: Timestamp) -> Result<()> {
+        let sql = "UPDATE nodes SET due_at = ?, wait_why = ?, wait_until = ? WHERE id = ?";
+        sqlx::query(sql)
+            .bind(until.0)
+            .bind(why)
+            .bind(until.0)
+            .bind(id)
+            .execute(&self.writer)
+            .await?;
+        Ok(())
+    }
+
+    /// Makes every node due that a former process may have left in the middle of something.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn wake_unfinished(&self, now: Timestamp) -> Result<u64> {
+        let sql = "UPDATE nodes SET due_at = ? WHERE state IN ('discovered', 'inspecting', 'allocated', 'imaging', \
+                   'rebooting', 'validating', 'reclaiming') \
+                   OR id IN (SELECT node_id FROM effects WHERE ended_at IS NULL)";
+        Ok(sqlx::query(sql)
+            .bind(now.0)
+            .execute(&self.writer)
+            .await?
+            .rows_affected())
+    }
+
+    /// How many nodes are in each state.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn count_by_state(&self) -> Result<Vec<(String, i64)>> {
+        let rows = sqlx::query("SELECT state, COUNT(*) FROM nodes GROUP BY state")
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
+    }
+}
+
+impl WriteTx {
+    /// One node, as it is within this change.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn node(&mut self, id: &str) -> Result<NodeRecord> {
+        let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
+        query.push(" WHERE id = ").push_bind(id);
+        let row = query
+            .build()
+            .fetch_optional(&mut *self.tx)
+            .await?
+            .ok_or_else(|| not_found(id))?;
+        NodeRecord::from_row(&row)
+    }
+
+    /// A new node, due at once.
+    ///
+    /// # Errors
+    /// `Exists`.
+    pub async fn insert_node(&mut self, record: &NodeRecord) -> Result<()> {
+        let sql = "INSERT INTO nodes (id, uid, version, state, state_since, sku, body, readings, address, due_at, \
+                   wait_why, wait_until, created_at, updated_at) VALUES (?, ?, 1, ?, ?, ?, ?, ?, '', ?, '', 0, ?, ?)";
+        let readings = serde_json::to_string(&record.readings).map_err(|e| corrupt("node", &record.id, e))?;
+        let now = record.created_at.0;
+        let query = sqlx::query(sql)
+            .bind(&record.id)
+            .bind(&record.uid)
+            .bind(record.node.state.as_str());
+        let query = query
+            .bind(record.node.since.0)
+            .bind(&record.spec.sku)
+            .bind(record.body()?)
+            .bind(readings);
+        match query.bind(now).bind(now).bind(now).execute(&mut *self.tx).await {
+            Err(e) if is_unique_violation(&e) => {
+                return Err(StoreError::Exists {
+                    kind: "node",
+                    id: record.id.clone(),
+                });
+            }
+            other => other?,
+        };
+        self.put_labels(record).await
+    }
+
+    /// Writes a node back, due at once. `record.version` must be the one that was read; it becomes the new one.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub async fn save_node(&mut self, record: &mut NodeRecord, now: Timestamp) -> Result<()> {
+        let sql = "UPDATE nodes SET version = version + 1, state = ?, state_since = ?, sku = ?, body = ?, \
+                   due_at = ?, updated_at = ? WHERE id = ? AND version = ?";
+        let query = sqlx::query(sql)
+            .bind(record.node.state.as_str())
+            .bind(record.node.since.0);
+        let query = query
+            .bind(&record.spec.sku)
+            .bind(record.body()?)
+            .bind(now.0)
+            .bind(now.0);
+        let done = query
+            .bind(&record.id)
+            .bind(record.version)
+            .execute(&mut *self.tx)
+            .await?;
+        if done.rows_affected() == 0 {
+            return Err(StoreError::Conflict {
+                kind: "node",
+                id: record.id.clone(),
+            });
+        }
+        record.version += 1;
+        record.updated_at = now;
+        self.put_labels(record).await
+    }
+
+    /// Sets when a node is due: a runner keeps its lease over a change of its own.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_due(&mut self, id: &str, due: Timestamp) -> Result<()> {
+        let query = sqlx::query("UPDATE nodes SET due_at = ? WHERE id = ?")
+            .bind(due.0)
+            .bind(id);
+        query.execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    async fn put_labels(&mut self, record: &NodeRecord) -> Result<()> {
+        sqlx::query("DELETE FROM node_labels WHERE node_id = ?")
+            .bind(&record.id)
+            .execute(&mut *self.tx)
+            .await?;
+        for (name, value) in &record.labels {
+            let query = sqlx::query("INSERT INTO node_labels (node_id, name, value) VALUES (?, ?, ?)");
+            query
+                .bind(&record.id)
+                .bind(name)
+                .bind(value)
+                .execute(&mut *self.tx)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Stores readings. They are not versioned: they are what was seen, not what was decided.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn save_readings(&mut self, id: &str, readings: &Readings) -> Result<()> {
+        let readings = serde_json::to_string(readings).map_err(|e| corrupt("node", id, e))?;
+        let query = sqlx::query("UPDATE nodes SET readings = ? WHERE id = ?")
+            .bind(readings)
+            .bind(id);
+        query.execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Stores what the agent found, and from where it spoke.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn save_inventory(&mut self, id: &str, inventory: &[u8]) -> Result<()> {
+        let query = sqlx::query("UPDATE nodes SET inventory = ? WHERE id = ?")
+            .bind(inventory)
+            .bind(id);
+        query.execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Stores where the machine was seen.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn save_address(&mut self, id: &str, address: &str) -> Result<()> {
+        let query = sqlx::query("UPDATE nodes SET address = ? WHERE id = ?")
+            .bind(address)
+            .bind(id);
+        query.execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Makes `macs` the node's MAC addresses.
+    ///
+    /// # Errors
+    /// `MacTaken` when one belongs to another node.
+    pub async fn put_macs(&mut self, id: &str, macs: &[String]) -> Result<()> {
+        sqlx::query("DELETE FROM nics WHERE node_id = ?")
+            .bind(id)
+            .execute(&mut *self.tx)
+            .await?;
+        for mac in macs {
+            let taken = sqlx::query("SELECT node_id FROM nics WHERE mac = ?").bind(mac);
+            if let Some(row) = taken.fetch_optional(&mut *self.tx).await? {
+                return Err(StoreError::MacTaken {
+                    mac: mac.clone(),
+                    node: row.try_get(0)?,
+                });
+            }
+            let query = sqlx::query("INSERT INTO nics (mac, node_id) VALUES (?, ?)")
+                .bind(mac)
+                .bind(id);
+            query.execute(&mut *self.tx).await?;
+            let query = sqlx::query("DELETE FROM unknown_machines WHERE mac = ?").bind(mac);
+            query.execute(&mut *self.tx).await?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a node and all that hangs on it but its erase certificates and reports.
+    ///
+    /// # Errors
+    /// `Conflict` when it changed since.
+    pub async fn delete_node(&mut self, record: &NodeRecord) -> Result<()> {
+        let query = sqlx::query("DELETE FROM nodes WHERE id = ? AND version = ?").bind(&record.id);
+        if query.bind(record.version).execute(&mut *self.tx).await?.rows_affected() == 0 {
+            return Err(StoreError::Conflict {
+                kind: "node",
+                id: record.id.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes an edge into the node's history.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn add_history(&mut self, id: &str, edge: Edge, row: &HistoryRow) -> Result<()> {
+        let sql = "INSERT INTO history (node_id, edge, from_state, to_state, at, spent_us, reason) \
+                   VALUES (?, ?, ?, ?, ?, ?, ?)";
+        let query = sqlx::query(sql)
+            .bind(id)
+            .bind(edge.as_str())
+            .bind(row.from.as_str())
+            .bind(row.to.as_str());
+        query
+            .bind(row.at.0)
+            .bind(row.spent_us)
+            .bind(&row.reason)
+            .execute(&mut *self.tx)
+            .await?;
+        Ok(())
+    }
+
+    /// True when some node holds, or is being given, this image version.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn image_in_use(&mut self, digest: &str) -> Result<Option<String>> {
+        // Claims live in the body; the digest is unique enough to look for it as text.
+        let sql = "SELECT id FROM nodes WHERE body LIKE ? LIMIT 1";
+        let pattern = format!("%\"{digest}\"%");
+        let row = sqlx::query(sql).bind(pattern).fetch_optional(&mut *self.tx).await?;
+        Ok(row.map(|r| r.try_get(0)).transpose()?)
+    }
+}

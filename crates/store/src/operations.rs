@@ -1,0 +1,167 @@
+//! Operations: what somebody asked for and how it ended.
+
+use rackwright_lifecycle::Timestamp;
+use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
+
+use crate::{Result, Store, StoreError, WriteTx};
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OperationRow {
+    /// UUID, ordered by time.
+    pub id: String,
+    /// Grows with every change.
+    pub version: i64,
+    /// "deploy", "release", ...
+    pub kind: String,
+    /// Resource name.
+    pub target: String,
+    /// Member who asked.
+    pub requested_by: String,
+    /// When.
+    pub created_at: Timestamp,
+    /// It fails after that.
+    pub deadline: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// gRPC code it ended with; 0 is good.
+    pub code: i32,
+    /// A sentence when it did not end well.
+    pub message: String,
+    /// Somebody asked for an end.
+    pub cancel_requested: bool,
+}
+
+const COLUMNS: &str = "SELECT id, version, kind, target, requested_by, created_at, deadline, ended_at, code, message, \
+                       cancel_requested FROM operations";
+
+fn from_row(row: &SqliteRow) -> Result<OperationRow> {
+    Ok(OperationRow {
+        id: row.try_get("id")?,
+        version: row.try_get("version")?,
+        kind: row.try_get("kind")?,
+        target: row.try_get("target")?,
+        requested_by: row.try_get("requested_by")?,
+        created_at: Timestamp(row.try_get("created_at")?),
+        deadline: Timestamp(row.try_get("deadline")?),
+        ended_at: row.try_get::<Option<i64>, _>("ended_at")?.map(Timestamp),
+        code: i32::try_from(row.try_get::<i64, _>("code")?).unwrap_or(2),
+        message: row.try_get("message")?,
+        cancel_requested: row.try_get::<i64, _>("cancel_requested")? != 0,
+    })
+}
+
+impl Store {
+    /// One operation.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn operation(&self, id: &str) -> Result<OperationRow> {
+        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE id = ?"));
+        let row = sqlx::query(sql).bind(id).fetch_optional(&self.readers).await?;
+        from_row(&row.ok_or_else(|| StoreError::NotFound {
+            kind: "operation",
+            id: id.to_owned(),
+        })?)
+    }
+
+    /// Operations by id, newest first, before `before` (empty: from the newest). Empty filters match all;
+    /// `done`: "" all, "true", "false".
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn operations(
+        &self,
+        target: &str,
+        kind: &str,
+        done: &str,
+        before: &str,
+        limit: i64,
+    ) -> Result<Vec<OperationRow>> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "{COLUMNS} WHERE (? = '' OR target = ?) AND (? = '' OR kind = ?) \
+             AND (? = '' OR (? = 'true') = (ended_at IS NOT NULL)) AND (? = '' OR id < ?) ORDER BY id DESC LIMIT ?"
+        ));
+        let query = sqlx::query(sql).bind(target).bind(target).bind(kind).bind(kind);
+        let query = query.bind(done).bind(done).bind(before).bind(before).bind(limit);
+        query.fetch_all(&self.readers).await?.iter().map(from_row).collect()
+    }
+
+    /// Operations that are not done and whose deadline has passed.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn overdue_operations(&self, now: Timestamp) -> Result<Vec<OperationRow>> {
+        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE ended_at IS NULL AND deadline < ? LIMIT 100"));
+        sqlx::query(sql)
+            .bind(now.0)
+            .fetch_all(&self.readers)
+            .await?
+            .iter()
+            .map(from_row)
+            .collect()
+    }
+}
+
+impl WriteTx {
+    /// A new operation.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn insert_operation(&mut self, row: &OperationRow) -> Result<()> {
+        let sql = "INSERT INTO operations (id, version, kind, target, requested_by, created_at, deadline, ended_at, \
+                   code, message, cancel_requested) VALUES (?, 1, ?, ?, ?, ?, ?, NULL, 0, '', 0)";
+        let query = sqlx::query(sql)
+            .bind(&row.id)
+            .bind(&row.kind)
+            .bind(&row.target)
+            .bind(&row.requested_by);
+        query
+            .bind(row.created_at.0)
+            .bind(row.deadline.0)
+            .execute(&mut *self.tx)
+            .await?;
+        Ok(())
+    }
+
+    /// Operations on a target that are not done, oldest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn open_operations(&mut self, target: &str) -> Result<Vec<OperationRow>> {
+        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE target = ? AND ended_at IS NULL ORDER BY id"));
+        sqlx::query(sql)
+            .bind(target)
+            .fetch_all(&mut *self.tx)
+            .await?
+            .iter()
+            .map(from_row)
+            .collect()
+    }
+
+    /// Ends an operation. Answers false when it had ended before.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn end_operation(&mut self, id: &str, code: i32, message: &str, now: Timestamp) -> Result<bool> {
+        let sql = "UPDATE operations SET ended_at = ?, code = ?, message = ?, version = version + 1 \
+                   WHERE id = ? AND ended_at IS NULL";
+        let query = sqlx::query(sql)
+            .bind(now.0)
+            .bind(i64::from(code))
+            .bind(message)
+            .bind(id);
+        Ok(query.execute(&mut *self.tx).await?.rows_affected() > 0)
+    }
+
+    /// Notes that somebody asked for an end. Answers false when it has ended.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn request_cancel(&mut self, id: &str) -> Result<bool> {
+        let sql = "UPDATE operations SET cancel_requested = 1, version = version + 1 \
+                   WHERE id = ? AND ended_at IS NULL";
+        Ok(sqlx::query(sql).bind(id).execute(&mut *self.tx).await?.rows_affected() > 0)
+    }
+}

@@ -1,0 +1,257 @@
+//! The verdicts: readings against the inventory, the image and the profile. Pure.
+
+mod parts;
+mod rates;
+
+use rackwright_api::v1::{Check, Inventory, Verdict};
+
+use crate::probe::ClockSpan;
+use crate::profile::{Profile, matches};
+use crate::readings::Readings;
+
+/// The ids of all checks, in the order of a report.
+pub const CHECKS: &[&str] = &[
+    "boot-id-changed",
+    "image-marker",
+    "hostname",
+    "os",
+    "kernel",
+    "cpu-count",
+    "memory",
+    "drives",
+    "nics",
+    "pci-devices",
+    "clock-offset",
+    "disk-read-rate",
+    "systemd-state",
+];
+
+/// What the machine should be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expected {
+    /// As the agent reported it.
+    pub inventory: Inventory,
+    /// The boot id of the ramdisk (or of the system that ran before); `None` where none is known.
+    pub former_boot_id: Option<String>,
+    /// Digest of the image version that was written.
+    pub image_digest: String,
+    /// The generation of the claim.
+    pub claim_generation: u64,
+    /// The name that the seed gave it.
+    pub hostname: String,
+}
+
+/// Judges every check, in the order of [`CHECKS`]; those that the profile skips say so.
+pub fn judge(profile: &Profile, expected: &Expected, readings: &Readings, clock: &ClockSpan) -> Vec<Check> {
+    CHECKS
+        .iter()
+        .map(|id| {
+            if profile.skip.iter().any(|skipped| skipped == id) {
+                return Finding::not_applicable("", "", "the profile skips this check").check(id, &of_profile(profile));
+            }
+            judge_one(id, profile, expected, readings, clock)
+        })
+        .collect()
+}
+
+/// Whether a list of checks lets a machine through: something was judged, and nothing failed.
+pub fn passed(checks: &[Check]) -> bool {
+    let with = |verdict: Verdict| checks.iter().any(|check| check.verdict == verdict as i32);
+    with(Verdict::Pass) && !with(Verdict::Fail) && !with(Verdict::Unspecified)
+}
+
+fn judge_one(id: &str, profile: &Profile, expected: &Expected, readings: &Readings, clock: &ClockSpan) -> Check {
+    let inventory = &expected.inventory;
+    let of_profile = of_profile(profile);
+    match id {
+        "boot-id-changed" => boot_id(expected, readings).check(id, "the ramdisk's boot id"),
+        "image-marker" => image_marker(expected, readings).check(id, "the image written, and the claim"),
+        "hostname" => hostname(expected, readings).check(id, "the seed"),
+        "os" => os(profile, readings).check(id, &of_profile),
+        "kernel" => kernel(profile, readings).check(id, &of_profile),
+        "cpu-count" => parts::cpu_count(inventory, readings).check(id, "inventory"),
+        "memory" => {
+            let source = format!("inventory, {of_profile}");
+            parts::memory(profile.memory_tolerance_percent, inventory, readings).check(id, &source)
+        }
+        "drives" => parts::drives(profile.unexpected_drives, inventory, readings).check(id, "inventory"),
+        "nics" => parts::nics(profile.unexpected_nics, inventory, readings).check(id, "inventory"),
+        "pci-devices" => parts::pci_devices(profile.unexpected_pci_devices, inventory, readings).check(id, "inventory"),
+        "clock-offset" => rates::clock_offset(profile.clock_offset_max_ms, readings, clock).check(id, &of_profile),
+        "disk-read-rate" => rates::disk_read(profile.disk_read_min_mb_per_s, readings).check(id, &of_profile),
+        "systemd-state" => rates::systemd(profile, readings).check(id, &of_profile),
+        // A check in the list that nobody judges must never pass.
+        _ => Finding::fail("", "", "this check has no judge").check(id, &of_profile),
+    }
+}
+
+fn of_profile(profile: &Profile) -> String {
+    format!("profile {}", profile.name)
+}
+
+/// A check without its id and source.
+struct Finding {
+    verdict: Verdict,
+    measured: String,
+    threshold: String,
+    detail: String,
+}
+
+impl Finding {
+    fn new(verdict: Verdict, measured: impl Into<String>, threshold: impl Into<String>, detail: String) -> Self {
+        Self {
+            verdict,
+            measured: measured.into(),
+            threshold: threshold.into(),
+            detail,
+        }
+    }
+
+    fn pass(measured: impl Into<String>, threshold: impl Into<String>) -> Self {
+        Self::new(Verdict::Pass, measured, threshold, String::new())
+    }
+
+    fn fail(measured: impl Into<String>, threshold: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(Verdict::Fail, measured, threshold, detail.into())
+    }
+
+    fn not_applicable(measured: impl Into<String>, threshold: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::new(Verdict::NotApplicable, measured, threshold, why.into())
+    }
+
+    fn check(self, id: &str, source: &str) -> Check {
+        Check {
+            id: id.into(),
+            verdict: self.verdict as i32,
+            measured: self.measured,
+            threshold: self.threshold,
+            source: source.into(),
+            detail: self.detail,
+        }
+    }
+}
+
+fn boot_id(expected: &Expected, readings: &Readings) -> Finding {
+    let now = readings.boot_id.as_str();
+    let Some(former) = expected.former_boot_id.as_deref().filter(|id| !id.is_empty()) else {
+        return Finding::not_applicable(now, "", "no boot id from before is known");
+    };
+    let threshold = format!("not {former}");
+    if now.is_empty() {
+        Finding::fail(
+            "unreadable",
+            threshold,
+            "the machine has no /proc/sys/kernel/random/boot_id",
+        )
+    } else if now.eq_ignore_ascii_case(former) {
+        Finding::fail(
+            now,
+            threshold,
+            "the machine has not rebooted: the system from before still runs",
+        )
+    } else {
+        Finding::pass(now, threshold)
+    }
+}
+
+fn image_marker(expected: &Expected, readings: &Readings) -> Finding {
+    let marker = &readings.image;
+    let threshold = format!("{}, generation {}", expected.image_digest, expected.claim_generation);
+    let generation = marker
+        .generation
+        .map_or("none".to_owned(), |generation| generation.to_string());
+    let digest = if marker.digest.is_empty() {
+        "no digest"
+    } else {
+        &marker.digest
+    };
+    let measured = format!("{digest}, generation {generation}");
+    if marker.digest == expected.image_digest && marker.generation == Some(expected.claim_generation) {
+        Finding::pass(measured, threshold)
+    } else if marker.digest.is_empty() {
+        Finding::fail(
+            measured,
+            threshold,
+            "/etc/rackwright/image is missing: the image did not read its seed",
+        )
+    } else {
+        Finding::fail(
+            measured,
+            threshold,
+            "the machine booted another installation than the one just written",
+        )
+    }
+}
+
+fn hostname(expected: &Expected, readings: &Readings) -> Finding {
+    let (wanted, found) = (expected.hostname.as_str(), readings.hostname.as_str());
+    let short = wanted.split('.').next().unwrap_or(wanted);
+    if found.eq_ignore_ascii_case(wanted) || found.eq_ignore_ascii_case(short) {
+        Finding::pass(found, wanted)
+    } else {
+        Finding::fail(found, wanted, "the image did not take its host name from the seed")
+    }
+}
+
+fn os(profile: &Profile, readings: &Readings) -> Finding {
+    let os = &readings.os;
+    let measured = if os.pretty_name.is_empty() {
+        format!("{} {}", os.id, os.version_id).trim().to_owned()
+    } else {
+        os.pretty_name.clone()
+    };
+    let wanted: Vec<(&str, &str, &str)> = [
+        ("ID", profile.os_id.as_deref(), os.id.as_str()),
+        ("VERSION_ID", profile.os_version_id.as_deref(), os.version_id.as_str()),
+    ]
+    .into_iter()
+    .filter_map(|(key, pattern, found)| Some((key, pattern?, found)))
+    .collect();
+    if wanted.is_empty() {
+        return recorded(measured, "/etc/os-release");
+    }
+    let threshold = wanted
+        .iter()
+        .map(|(key, pattern, _)| format!("{key}={pattern}"))
+        .collect::<Vec<_>>()
+        .join(" ");
+    let off: Vec<String> = wanted
+        .iter()
+        .filter(|(_, pattern, found)| !matches(pattern, found))
+        .map(|(key, _, found)| format!("{key} is {found:?}"))
+        .collect();
+    if off.is_empty() {
+        Finding::pass(measured, threshold)
+    } else {
+        Finding::fail(measured, threshold, off.join("; "))
+    }
+}
+
+fn kernel(profile: &Profile, readings: &Readings) -> Finding {
+    let found = readings.kernel_release.as_str();
+    match profile.kernel.as_deref() {
+        None => recorded(found.to_owned(), "uname"),
+        Some(pattern) if matches(pattern, found) => Finding::pass(found, pattern),
+        Some(pattern) => Finding::fail(
+            found,
+            pattern,
+            "the machine runs another kernel than the profile expects",
+        ),
+    }
+}
+
+/// A value that no threshold was set for.
+fn recorded(found: String, from: &str) -> Finding {
+    if found.is_empty() {
+        Finding::not_applicable(
+            "unreadable",
+            "any",
+            format!("{from} tells nothing, and the profile expects nothing"),
+        )
+    } else {
+        Finding::pass(found, "any")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+//! Reads a machine: one script for everything (`probe.sh`), and one short command for its clock.
+
+use std::time::{Duration, SystemTime};
+
+use crate::profile::Profile;
+use crate::readings::{ClockReading, Readings, ReadingsError};
+use crate::ssh::{RunLimits, Session, SshError};
+
+const SCRIPT: &str = include_str!("probe.sh");
+const OUTPUT_MAX_BYTES: usize = 1024 * 1024;
+/// Beyond the waits that the options ask for: the reading itself, on a slow emulated machine under load.
+const SLACK: Duration = Duration::from_secs(120);
+/// The clock is asked again while the answer is less sure than this, a few times.
+const CLOCK_SPAN_WANTED: Duration = Duration::from_millis(500);
+const CLOCK_TRIES: u32 = 3;
+
+/// What the script may take its time for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProbeOptions {
+    /// How long systemd may take to finish booting, in seconds.
+    pub systemd_wait_s: u32,
+    /// How much of the root drive is read at first, in MiB; 0: nothing.
+    pub disk_read_sample_mib: u32,
+}
+
+impl From<&Profile> for ProbeOptions {
+    fn from(profile: &Profile) -> Self {
+        Self {
+            systemd_wait_s: profile.systemd_wait_s,
+            disk_read_sample_mib: profile.disk_read_sample_mib,
+        }
+    }
+}
+
+/// Our own clock around a reading of the machine's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockSpan {
+    /// Before the request was sent.
+    pub sent: SystemTime,
+    /// After the answer had come.
+    pub received: SystemTime,
+}
+
+/// Everything that was read.
+#[derive(Debug, Clone)]
+pub struct Probe {
+    /// The machine's own words.
+    pub readings: Readings,
+    /// When its clock was read.
+    pub clock: ClockSpan,
+}
+
+/// Why a machine could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The connection or the command failed.
+    #[error(transparent)]
+    Ssh(#[from] SshError),
+    /// The script ran and its output is of no use. Retrying seldom helps.
+    #[error("the probe on {at} failed (exit status {status}; {stderr})")]
+    Readings {
+        /// Address and port.
+        at: std::net::SocketAddr,
+        /// The script's exit status.
+        status: u32,
+        /// The end of its standard error.
+        stderr: String,
+        /// What is wrong with its output.
+        #[source]
+        source: ReadingsError,
+    },
+}
+
+/// Reads the machine at the other end of a session.
+pub async fn probe(session: &Session, options: ProbeOptions) -> Result<Probe, ProbeError> {
+    let script = format!(
+        "wait_s={}\nsample_mib={}\n{SCRIPT}",
+        options.systemd_wait_s, options.disk_read_sample_mib
+    );
+    let timeout = Duration::from_secs(options.systemd_wait_s.into()) + SLACK;
+    let output = session
+        .run(
+            &script,
+            RunLimits {
+                timeout,
+                output_max_bytes: OUTPUT_MAX_BYTES,
+            },
+        )
+        .await?;
+    let readings = Readings::parse(&String::from_utf8_lossy(&output.stdout));
+    let mut readings = readings.map_err(|source| ProbeError::Readings {
+        at: session.at(),
+        status: output.status,
+        stderr: output.stderr_tail(),
+        source,
+    })?;
+    let (clock, reading) = read_clock(session).await?;
+    readings.clock = reading;
+    Ok(Probe { readings, clock })
+}
+
+/// The reading with the shortest way there and back.
+async fn read_clock(session: &Session) -> Result<(ClockSpan, Option<ClockReading>), SshError> {
+    let limits = RunLimits {
+        timeout: Duration::from_secs(30),
+        output_max_bytes: 4096,
+    };
+    let mut best: Option<(Duration, ClockSpan, Option<ClockReading>)> = None;
+    for _ in 0..CLOCK_TRIES {
+        let sent = SystemTime::now();
+        let began = tokio::time::Instant::now();
+        let output = session.run("date +clock=%s.%N </dev/null\n", limits).await?;
+        let took = began.elapsed();
+        let reading = ClockReading::parse(&String::from_utf8_lossy(&output.stdout));
+        // The monotonic clock measures the way; a step of our own clock meanwhile must not make it look short.
+        let span = ClockSpan {
+            sent,
+            received: sent + took,
+        };
+        if best.as_ref().is_none_or(|(shortest, ..)| took < *shortest) {
+            best = Some((took, span, reading));
+        }
+        if took <= CLOCK_SPAN_WANTED {
+            break;
+        }
+    }
+    let now = SystemTime::now();
+    Ok(best.map_or(
+        (
+            ClockSpan {
+                sent: now,
+                received: now,
+            },
+            None,
+        ),
+        |(_, span, reading)| (span, reading),
+    ))
+}

@@ -1,0 +1,353 @@
+//! Thresholds as data.
+//!
+//! A profile is a YAML file (`profiles/default.yaml` is embedded and explains each field). Unknown fields are refused,
+//! and every fault is reported with its line.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use crate::judge::CHECKS;
+
+const DEFAULT: &str = include_str!("../profiles/default.yaml");
+const FILE_MAX_BYTES: usize = 64 * 1024;
+
+/// Checked thresholds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Profile {
+    /// What reports call it.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// How far MemTotal may lie from the inventory's, either way.
+    pub memory_tolerance_percent: f64,
+    /// How far the machine's clock may lie from ours, either way.
+    pub clock_offset_max_ms: u64,
+    /// Floor of the root drive's sequential reads, decimal megabytes.
+    pub disk_read_min_mb_per_s: f64,
+    /// What is read at first.
+    pub disk_read_sample_mib: u32,
+    /// How long systemd may take to finish booting.
+    pub systemd_wait_s: u32,
+    /// States of `systemctl is-system-running` that pass; "none" for another init.
+    pub systemd_states: Vec<String>,
+    /// Patterns of failed units that do not count.
+    pub ignored_failed_units: Vec<String>,
+    /// Drives beyond the inventory.
+    pub unexpected_drives: Unexpected,
+    /// Network interfaces beyond the inventory.
+    pub unexpected_nics: Unexpected,
+    /// PCI devices beyond the inventory.
+    pub unexpected_pci_devices: Unexpected,
+    /// Pattern of the OS's ID, where one is expected.
+    pub os_id: Option<String>,
+    /// Pattern of the OS's VERSION_ID, where one is expected.
+    pub os_version_id: Option<String>,
+    /// Pattern of the kernel's release, where one is expected.
+    pub kernel: Option<String>,
+    /// Ids of checks that do not apply.
+    pub skip: Vec<String>,
+}
+
+/// What a part beyond the inventory means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unexpected {
+    /// The check fails.
+    Fail,
+    /// It is only mentioned.
+    Allow,
+}
+
+/// One thing that is wrong with a profile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// Counted from 1; 0 where the fault has no place.
+    pub line: u64,
+    /// What, and what to write.
+    pub message: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line > 0 {
+            write!(f, "line {}: {}", self.line, self.message)
+        } else {
+            f.write_str(&self.message)
+        }
+    }
+}
+
+/// All that is wrong with a profile. Permanent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProfileError {
+    /// The file's name.
+    pub file: String,
+    /// At least one.
+    pub faults: Vec<Fault>,
+}
+
+impl fmt::Display for ProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the validation profile {} is refused", self.file)?;
+        for fault in &self.faults {
+            write!(f, "; {fault}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ProfileError {}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wire {
+    name: Spanned<String>,
+    #[serde(default)]
+    description: String,
+    memory_tolerance_percent: Spanned<f64>,
+    clock_offset_max_ms: Spanned<u64>,
+    disk_read_min_mb_per_s: Spanned<f64>,
+    disk_read_sample_mib: Spanned<u32>,
+    systemd_wait_s: Spanned<u32>,
+    systemd_states: Spanned<Vec<String>>,
+    #[serde(default)]
+    ignored_failed_units: Vec<String>,
+    unexpected: WireUnexpected,
+    os_id: Option<String>,
+    os_version_id: Option<String>,
+    kernel: Option<String>,
+    #[serde(default)]
+    skip: Vec<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireUnexpected {
+    drives: Unexpected,
+    nics: Unexpected,
+    pci_devices: Unexpected,
+}
+
+impl Profile {
+    /// The embedded profile.
+    pub fn embedded_default() -> Result<Self, ProfileError> {
+        Self::parse("default.yaml", DEFAULT)
+    }
+
+    /// Reads a profile; `file` is only for messages.
+    pub fn parse(file: &str, yaml: &str) -> Result<Self, ProfileError> {
+        let refuse = |faults| ProfileError {
+            file: file.into(),
+            faults,
+        };
+        if yaml.len() > FILE_MAX_BYTES {
+            return Err(refuse(vec![Fault {
+                line: 0,
+                message: "it is larger than 64 KiB".into(),
+            }]));
+        }
+        let wire: Wire = serde_saphyr::from_str(yaml).map_err(|error| {
+            let line = error.location().map_or(0, |place| place.line());
+            let message = error.without_snippet().to_string();
+            // The place is told once, and by the line's own text: the parser names no field.
+            let message = message.split(" at line ").next().unwrap_or(&message);
+            let text = usize::try_from(line)
+                .ok()
+                .and_then(|n| yaml.lines().nth(n.checked_sub(1)?));
+            let message = text.map_or(message.to_owned(), |text| format!("{message}: {}", text.trim()));
+            refuse(vec![Fault { line, message }])
+        })?;
+        let faults = wire.faults();
+        if faults.is_empty() {
+            Ok(wire.into_profile())
+        } else {
+            Err(refuse(faults))
+        }
+    }
+}
+
+impl Wire {
+    fn faults(&self) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        let mut need = |fine: bool, line: u64, message: &str| {
+            if !fine {
+                faults.push(Fault {
+                    line,
+                    message: message.into(),
+                });
+            }
+        };
+        let name = &self.name.value;
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        need(
+            (1..=64).contains(&name.len()) && name.chars().all(plain),
+            self.name.referenced.line(),
+            "name must be 1 to 64 of a-z A-Z 0-9 . _ -",
+        );
+        need(
+            (0.0..=100.0).contains(&self.memory_tolerance_percent.value),
+            self.memory_tolerance_percent.referenced.line(),
+            "memory_tolerance_percent must lie between 0 and 100",
+        );
+        need(
+            (1..=3_600_000).contains(&self.clock_offset_max_ms.value),
+            self.clock_offset_max_ms.referenced.line(),
+            "clock_offset_max_ms must lie between 1 and 3600000",
+        );
+        need(
+            (0.0..=1e6).contains(&self.disk_read_min_mb_per_s.value),
+            self.disk_read_min_mb_per_s.referenced.line(),
+            "disk_read_min_mb_per_s must lie between 0 and 1000000",
+        );
+        need(
+            (1..=1024).contains(&self.disk_read_sample_mib.value),
+            self.disk_read_sample_mib.referenced.line(),
+            "disk_read_sample_mib must lie between 1 and 1024",
+        );
+        need(
+            (1..=3600).contains(&self.systemd_wait_s.value),
+            self.systemd_wait_s.referenced.line(),
+            "systemd_wait_s must lie between 1 and 3600",
+        );
+        need(
+            !self.systemd_states.value.is_empty(),
+            self.systemd_states.referenced.line(),
+            "systemd_states must name at least one state (to switch the check off, skip systemd-state)",
+        );
+        for id in &self.skip {
+            let message = format!("there is no check {:?}; checks are {}", id.value, CHECKS.join(", "));
+            need(CHECKS.contains(&id.value.as_str()), id.referenced.line(), &message);
+        }
+        faults
+    }
+
+    fn into_profile(self) -> Profile {
+        Profile {
+            name: self.name.value,
+            description: self.description,
+            memory_tolerance_percent: self.memory_tolerance_percent.value,
+            clock_offset_max_ms: self.clock_offset_max_ms.value,
+            disk_read_min_mb_per_s: self.disk_read_min_mb_per_s.value,
+            disk_read_sample_mib: self.disk_read_sample_mib.value,
+            systemd_wait_s: self.systemd_wait_s.value,
+            systemd_states: self.systemd_states.value,
+            ignored_failed_units: self.ignored_failed_units,
+            unexpected_drives: self.unexpected.drives,
+            unexpected_nics: self.unexpected.nics,
+            unexpected_pci_devices: self.unexpected.pci_devices,
+            os_id: self.os_id,
+            os_version_id: self.os_version_id,
+            kernel: self.kernel,
+            skip: self.skip.into_iter().map(|id| id.value).collect(),
+        }
+    }
+}
+
+/// Whether `text` fits a pattern in which `*` stands for any run of characters and `?` for one. Linear in space, and
+/// at worst quadratic in time: only the last star is ever gone back to.
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
+    let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
+    let (mut p, mut t, mut star) = (0, 0, None);
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p, t));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == text[t] => {
+                p += 1;
+                t += 1;
+            }
+            _ => match star {
+                Some((at, from)) => {
+                    star = Some((at, from + 1));
+                    p = at + 1;
+                    t = from + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(yaml: &str) -> Vec<Fault> {
+        Profile::parse("x.yaml", yaml).unwrap_err().faults
+    }
+
+    #[test]
+    fn the_embedded_profile_is_sound() {
+        let profile = Profile::embedded_default().unwrap();
+        assert_eq!(profile.name, "default");
+        assert_eq!(profile.unexpected_nics, Unexpected::Allow);
+        assert!(profile.skip.is_empty());
+    }
+
+    #[test]
+    fn every_fault_is_reported_with_its_line() {
+        let yaml = DEFAULT
+            .replace("memory_tolerance_percent: 5", "memory_tolerance_percent: 500")
+            .replace("disk_read_sample_mib: 16", "disk_read_sample_mib: 0")
+            .replace("skip: []", "skip: [memory, memroy]");
+        let line = |text: &str| yaml.lines().position(|l| l.starts_with(text)).unwrap() as u64 + 1;
+        let faults = faults(&yaml);
+        let lines: Vec<u64> = faults.iter().map(|f| f.line).collect();
+        assert_eq!(
+            lines,
+            [line("memory_tolerance"), line("disk_read_sample"), line("skip:")],
+            "{faults:?}"
+        );
+        assert!(faults[2].message.contains("memroy") && faults[2].message.contains("disk-read-rate"));
+    }
+
+    #[test]
+    fn unknown_fields_types_and_duplicates_are_refused_with_their_line() {
+        for (from, to, names) in [
+            (
+                "clock_offset_max_ms: 2500",
+                "clock_offset_max_ms: 2500\nclock_ofset: 1",
+                "clock_ofset",
+            ),
+            ("clock_offset_max_ms: 2500", "clock_offset_max_ms: soon", "soon"),
+            ("  nics: allow", "  nics: maybe", "maybe"),
+            ("skip: []", "skip: []\nname: twice", "name"),
+        ] {
+            let yaml = DEFAULT.replace(from, to);
+            assert_ne!(yaml, DEFAULT);
+            let faults = faults(&yaml);
+            assert_eq!(faults.len(), 1);
+            assert!(faults[0].line > 0, "{faults:?}");
+            assert!(faults[0].message.contains(names), "{faults:?}");
+        }
+        let without = DEFAULT.replace("systemd_wait_s: 180\n", "");
+        assert!(faults(&without)[0].message.contains("systemd_wait_s"));
+        assert!(!faults("").is_empty());
+        assert!(!faults(&"#".repeat(FILE_MAX_BYTES + 1)).is_empty());
+    }
+
+    #[test]
+    fn patterns() {
+        for (pattern, text, fits) in [
+            ("debian", "debian", true),
+            ("debian", "debian2", false),
+            ("6.1.*", "6.1.0-18-cloud-amd64", true),
+            ("6.1.*-amd64", "6.1.0-18-arm64", false),
+            ("*", "", true),
+            ("", "", true),
+            ("?", "", false),
+            ("a?c*", "abc", true),
+            ("*.service", "a.service.service", true),
+        ] {
+            assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
+        }
+        let started = std::time::Instant::now();
+        assert!(!matches(&"*a".repeat(200), &"a".repeat(150)));
+        assert!(started.elapsed().as_secs() < 5);
+    }
+}

@@ -1,0 +1,370 @@
+//! The seed: files on a partition labelled CIDATA that give an installed system its name, its host key, who may log in,
+//! and the marker of its image.
+//!
+//! Two readers are served. cloud-init's NoCloud source reads `meta-data`, `user-data` and `network-config`; images
+//! without cloud-init read the plain files below `rackwright/`, one value a file.
+//!
+//! Decisions, each checked against cloud-init 22.4:
+//!
+//! - The keys stand in `meta-data` (`public-keys`), one a line: the customer's user data cannot replace them, and
+//!   hand-over can take a line out and leave valid YAML.
+//! - Everything else of ours is user data, not vendor data: vendor data yields to the customer's. With user data of the
+//!   customer's, ours come last in a MIME archive in two parts. The first, `write_files`, is appended to the customer's
+//!   list (`merge_how`); the second (host key, host name, root login) replaces, as is cloud-init's default.
+//! - Interfaces are matched by MAC address with `set-name`. Patterns such as `en*` would do under netplan alone: the
+//!   renderers for ifupdown, systemd-networkd and NetworkManager take the entry's id for an interface's name. Without
+//!   MAC addresses there is no `network-config`, and cloud-init falls back to DHCP on the first interface with a link.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use russh::keys::{Algorithm, PublicKey};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::json;
+
+const KEYS_MAX: usize = 100;
+const KEY_LINE_MAX: usize = 8 * 1024;
+const USER_DATA_MAX: usize = 256 * 1024;
+const NICS_MAX: usize = 64;
+/// Linux's limit of a host name.
+const HOSTNAME_MAX: usize = 64;
+/// Cannot occur in base64, which is all that stands between the boundaries besides our own text.
+const BOUNDARY: &str = "==rackwright-seed==";
+
+/// What goes into a seed.
+#[derive(Debug, Clone)]
+pub struct SeedSpec {
+    /// New for each installation, or cloud-init would not act again.
+    pub instance_id: String,
+    /// The machine's name, with or without a domain.
+    pub hostname: String,
+    /// The line of the key that validation logs in with.
+    pub provisioning_public_key: String,
+    /// The customer's own lines.
+    pub customer_keys: Vec<String>,
+    /// The private half of the host key, in OpenSSH's format.
+    pub host_private_key: SecretString,
+    /// The public half, as a line.
+    pub host_public_key: String,
+    /// MAC addresses of the interfaces to be set up by DHCP, the one booted from first.
+    pub macs: Vec<String>,
+    /// Digest of the image version: `b3-` and 64 hex digits.
+    pub image_digest: String,
+    /// The claim's generation.
+    pub generation: u64,
+    /// The customer's own user data, in any form cloud-init knows but compressed.
+    pub user_data: Option<String>,
+}
+
+/// What is wrong with a seed's values. Permanent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SeedError {
+    /// The name is no host name.
+    #[error("{0:?} is no host name: use labels of 1 to 63 of a-z 0-9 - joined by dots, 64 characters at most")]
+    Hostname(String),
+    /// The instance id would not be safe everywhere.
+    #[error("{0:?} is no instance id: use 1 to 64 of a-z A-Z 0-9 . _ -")]
+    InstanceId(String),
+    /// A key line that sshd would not take, or that carries more than a key.
+    #[error("{which} is refused: {why}")]
+    Key {
+        /// Which of the keys.
+        which: String,
+        /// What is wrong and what to write.
+        why: &'static str,
+    },
+    /// Too many keys.
+    #[error("{0} SSH keys are too many: give at most {KEYS_MAX}")]
+    TooManyKeys(usize),
+    /// Not a digest.
+    #[error("{0:?} is no image digest: expected b3- and 64 hex digits")]
+    Digest(String),
+    /// Not a MAC address.
+    #[error("{0:?} is no MAC address")]
+    Mac(String),
+    /// User data that cannot be passed on.
+    #[error("the user data is refused: {0}")]
+    UserData(&'static str),
+}
+
+/// Makes the files of a seed: path below the partition's root, and content.
+pub fn seed(spec: &SeedSpec) -> Result<BTreeMap<String, Vec<u8>>, SeedError> {
+    let keys = authorized_keys(spec)?;
+    check_hostname(&spec.hostname)?;
+    check_token(&spec.instance_id).ok_or_else(|| SeedError::InstanceId(cut(&spec.instance_id)))?;
+    check_digest(&spec.image_digest)?;
+    let host_public = host_key(spec)?;
+    let host_private = with_newline(spec.host_private_key.expose_secret());
+    let marker = format!("digest={}\ngeneration={}\n", spec.image_digest, spec.generation);
+
+    let mut files = BTreeMap::from([
+        ("meta-data".to_owned(), meta_data(spec, &keys)),
+        (
+            "user-data".to_owned(),
+            user_data(spec, &host_private, &host_public, &marker)?,
+        ),
+        ("rackwright/authorized_keys".to_owned(), with_newline(&keys.join("\n"))),
+        ("rackwright/ssh_host_ed25519_key".to_owned(), host_private),
+        (
+            "rackwright/ssh_host_ed25519_key.pub".to_owned(),
+            with_newline(&host_public),
+        ),
+        ("rackwright/hostname".to_owned(), with_newline(&spec.hostname)),
+        ("rackwright/instance-id".to_owned(), with_newline(&spec.instance_id)),
+        ("rackwright/image".to_owned(), marker),
+    ]);
+    if let Some(network) = network_config(&spec.macs)? {
+        files.insert("network-config".to_owned(), network);
+    }
+    Ok(files
+        .into_iter()
+        .map(|(path, text)| (path, text.into_bytes()))
+        .collect())
+}
+
+fn meta_data(spec: &SeedSpec, keys: &[String]) -> String {
+    let mut text = format!(
+        "instance-id: {}\nlocal-hostname: {}\n",
+        quoted(&spec.instance_id),
+        quoted(&spec.hostname)
+    );
+    text.push_str("public-keys:\n");
+    for key in keys {
+        text.push_str(&format!("  - {}\n", quoted(key)));
+    }
+    text
+}
+
+fn user_data(spec: &SeedSpec, host_private: &str, host_public: &str, marker: &str) -> Result<String, SeedError> {
+    let files = json!([{
+        "path": "/etc/rackwright/image",
+        "owner": "root:root",
+        "permissions": "0644",
+        "content": marker,
+    }]);
+    let mut ours = json!({
+        "hostname": spec.hostname,
+        "preserve_hostname": false,
+        "allow_public_ssh_keys": true,
+        "disable_root": false,
+        "ssh_deletekeys": true,
+        "ssh_keys": { "ed25519_private": host_private, "ed25519_public": with_newline(host_public) },
+    });
+    let Some(customers) = &spec.user_data else {
+        ours["write_files"] = files;
+        return Ok(cloud_config(&ours));
+    };
+    check_user_data(customers)?;
+    let appended = json!({
+        "merge_how": "dict(no_replace,recurse_list)+list(append)+str()",
+        "write_files": files,
+    });
+    let mut text = format!("Content-Type: multipart/mixed; boundary=\"{BOUNDARY}\"\nMIME-Version: 1.0\n");
+    // As text/plain cloud-init looks at the first line to tell what it is.
+    push_part(&mut text, "text/plain", "customer", customers);
+    push_part(
+        &mut text,
+        "text/cloud-config",
+        "rackwright-files",
+        &cloud_config(&appended),
+    );
+    push_part(&mut text, "text/cloud-config", "rackwright", &cloud_config(&ours));
+    text.push_str(&format!("\n--{BOUNDARY}--\n"));
+    Ok(text)
+}
+
+/// JSON is YAML, and has one way to quote.
+fn cloud_config(value: &serde_json::Value) -> String {
+    format!("#cloud-config\n{value:#}\n")
+}
+
+fn push_part(text: &mut String, kind: &str, name: &str, body: &str) {
+    text.push_str(&format!(
+        "\n--{BOUNDARY}\nContent-Type: {kind}; charset=\"utf-8\"\nMIME-Version: 1.0\n\
+         Content-Transfer-Encoding: base64\nContent-Disposition: attachment; filename=\"{name}\"\n\n"
+    ));
+    let encoded = BASE64_STANDARD.encode(body);
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        let (line, more) = rest.split_at(rest.len().min(76));
+        text.push_str(line);
+        text.push('\n');
+        rest = more;
+    }
+}
+
+fn network_config(macs: &[String]) -> Result<Option<String>, SeedError> {
+    if macs.is_empty() {
+        return Ok(None);
+    }
+    if macs.len() > NICS_MAX {
+        return Err(SeedError::Mac(format!("{} addresses", macs.len())));
+    }
+    let mut ethernets = serde_json::Map::new();
+    for (n, mac) in macs.iter().enumerate() {
+        let mac = mac.to_ascii_lowercase();
+        let hex = |part: &str| part.len() == 2 && part.bytes().all(|b| b.is_ascii_hexdigit());
+        if mac.split(':').count() != 6 || !mac.split(':').all(hex) {
+            return Err(SeedError::Mac(cut(&mac)));
+        }
+        let name = format!("net{n}");
+        // Booting does not wait for interfaces beyond the first.
+        let entry = json!({ "match": { "macaddress": mac }, "set-name": name, "dhcp4": true, "optional": n > 0 });
+        ethernets.insert(name, entry);
+    }
+    Ok(Some(format!("{:#}\n", json!({ "version": 2, "ethernets": ethernets }))))
+}
+
+fn authorized_keys(spec: &SeedSpec) -> Result<Vec<String>, SeedError> {
+    if spec.customer_keys.len() > KEYS_MAX {
+        return Err(SeedError::TooManyKeys(spec.customer_keys.len()));
+    }
+    let mut keys = vec![key_line("the provisioning key", &spec.provisioning_public_key)?];
+    let provisioning = blob(&keys[0]).to_owned();
+    for (n, line) in spec.customer_keys.iter().enumerate() {
+        let which = format!("SSH key {}", n + 1);
+        let line = key_line(&which, line)?;
+        if blob(&line) == provisioning {
+            return Err(SeedError::Key {
+                which,
+                why: "it is the provisioning key, which is removed at hand-over",
+            });
+        }
+        if !keys.contains(&line) {
+            keys.push(line);
+        }
+    }
+    Ok(keys)
+}
+
+/// A line with a key and nothing else: no options before it, one line, printable.
+fn key_line(which: &str, line: &str) -> Result<String, SeedError> {
+    let refuse = |why| {
+        Err(SeedError::Key {
+            which: which.into(),
+            why,
+        })
+    };
+    let line = line.trim();
+    if line.len() > KEY_LINE_MAX {
+        return refuse("it is longer than 8 KiB");
+    }
+    if line.is_empty() {
+        return refuse("it is empty");
+    }
+    if !line.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) {
+        return refuse("it must be one line of printable ASCII");
+    }
+    if line.contains("PRIVATE KEY") {
+        return refuse("it is a private key; give the public half, and consider the private half disclosed");
+    }
+    let Ok(key) = PublicKey::from_openssh(line) else {
+        return refuse("it is not a public key line, such as \"ssh-ed25519 AAAA… comment\" (options are not taken)");
+    };
+    if matches!(key.algorithm(), Algorithm::Dsa) {
+        return refuse("DSA keys are no longer accepted by SSH servers");
+    }
+    Ok(line.into())
+}
+
+fn blob(line: &str) -> &str {
+    line.split(' ').nth(1).unwrap_or("")
+}
+
+fn host_key(spec: &SeedSpec) -> Result<String, SeedError> {
+    let which = "the host key";
+    let refuse = |why| {
+        Err(SeedError::Key {
+            which: which.into(),
+            why,
+        })
+    };
+    let line = key_line(which, &spec.host_public_key)?;
+    let Ok(public) = PublicKey::from_openssh(&line) else {
+        return refuse("it is not a public key line");
+    };
+    if public.algorithm() != Algorithm::Ed25519 {
+        return refuse("it must be an Ed25519 key");
+    }
+    let Ok(private) = russh::keys::decode_secret_key(spec.host_private_key.expose_secret(), None) else {
+        return refuse("its private half is not an unencrypted OpenSSH key");
+    };
+    if private.public_key().key_data() != public.key_data() {
+        return refuse("its private half belongs to another key");
+    }
+    Ok(line)
+}
+
+fn check_hostname(name: &str) -> Result<(), SeedError> {
+    let fine = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+    };
+    let numeric = name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    if name.len() <= HOSTNAME_MAX && name.split('.').all(fine) && !numeric {
+        Ok(())
+    } else {
+        Err(SeedError::Hostname(cut(name)))
+    }
+}
+
+fn check_token(text: &str) -> Option<()> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    ((1..=64).contains(&text.len()) && text.bytes().all(fine)).then_some(())
+}
+
+fn check_digest(digest: &str) -> Result<(), SeedError> {
+    let lower_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    let fine = digest
+        .strip_prefix("b3-")
+        .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(lower_hex));
+    if fine {
+        Ok(())
+    } else {
+        Err(SeedError::Digest(cut(digest)))
+    }
+}
+
+fn check_user_data(text: &str) -> Result<(), SeedError> {
+    if text.len() > USER_DATA_MAX {
+        return Err(SeedError::UserData("it is larger than 256 KiB"));
+    }
+    if text.contains('\0') {
+        return Err(SeedError::UserData(
+            "it is not text (compressed user data is not taken)",
+        ));
+    }
+    let first = text.trim_start().to_ascii_lowercase();
+    if first.starts_with("content-type:") || first.starts_with("mime-version:") {
+        return Err(SeedError::UserData(
+            "it is a MIME archive, which cannot be put into ours; give it as a #cloud-config-archive",
+        ));
+    }
+    if !(text.starts_with('#')) {
+        return Err(SeedError::UserData(
+            "its first line must tell what it is, such as #cloud-config or #!/bin/sh, or cloud-init ignores it",
+        ));
+    }
+    Ok(())
+}
+
+/// A double-quoted YAML scalar: JSON's strings are some of YAML's.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn with_newline(text: &str) -> String {
+    format!("{}\n", text.trim_end_matches('\n'))
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! Real SSH servers on loopback: Debian's sshd and dropbear, run by the test with keys and files of their own.
+
+#![allow(clippy::unwrap_used, dead_code)]
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rackwright_identity::{SshKeyPair, SystemRng};
+use rackwright_validate::SshTarget;
+use secrecy::ExposeSecret as _;
+use tempfile::TempDir;
+
+/// Plenty for a loaded machine; nothing here waits for it to pass.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A server that dies with the test.
+pub struct Server {
+    child: Child,
+    pub dir: TempDir,
+    pub port: u16,
+    pub host: SshKeyPair,
+    pub login: SshKeyPair,
+    pub user: String,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    pub fn target(&self) -> SshTarget {
+        SshTarget {
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port: self.port,
+            user: self.user.clone(),
+            host_key: self.host.public_line().into(),
+            private_key: self.login.private_key().clone(),
+        }
+    }
+
+    pub fn authorized_keys(&self) -> PathBuf {
+        self.dir.path().join("authorized_keys")
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+}
+
+pub fn key(comment: &str) -> SshKeyPair {
+    SshKeyPair::generate(&SystemRng, comment).unwrap()
+}
+
+/// sshd with `options` added to its configuration; the login key is authorized.
+pub fn sshd(options: &str) -> Server {
+    let (dir, host, login) = (tempfile::tempdir().unwrap(), key("host"), key("provisioning"));
+    let path = dir.path().to_owned();
+    write_private(&path.join("host_key"), host.private_key().expose_secret());
+    write_private(&path.join("authorized_keys"), &format!("{}\n", login.public_line()));
+    let user = whoami();
+    if user == "root" {
+        // sshd's directory for privilege separation, which its service unit makes otherwise.
+        fs::create_dir_all("/run/sshd").unwrap();
+    }
+    let port = free_port();
+    let config = format!(
+        "Port {port}\nListenAddress 127.0.0.1\nHostKey {dir}/host_key\nAuthorizedKeysFile {dir}/authorized_keys\n\
+         PidFile none\nUsePAM no\nStrictModes no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+         PermitRootLogin prohibit-password\nMaxStartups 100\nUseDNS no\n{options}\n",
+        dir = path.display()
+    );
+    fs::write(path.join("sshd_config"), config).unwrap();
+    let program = ["/usr/sbin/sshd", "/usr/bin/sshd"]
+        .into_iter()
+        .find(|p| Path::new(p).exists());
+    let program = program.expect("sshd is needed: install the package openssh-server");
+    let mut command = Command::new(program);
+    command.args(["-D", "-e", "-f"]).arg(path.join("sshd_config"));
+    Server {
+        child: spawn(command, &path),
+        dir,
+        port,
+        host,
+        login,
+        user,
+    }
+}
+
+/// dropbear, which reads `~/.ssh/authorized_keys` alone: so it gets a /root of its own in a mount namespace.
+pub fn dropbear() -> Server {
+    assert_eq!(
+        whoami(),
+        "root",
+        "the dropbear test mounts over /root in a namespace of its own: run it as root"
+    );
+    let (dir, host, login) = (tempfile::tempdir().unwrap(), key("host"), key("provisioning"));
+    let path = dir.path().to_owned();
+    write_private(&path.join("openssh_key"), host.private_key().expose_secret());
+    let converted = Command::new("/usr/lib/dropbear/dropbearconvert")
+        .args(["openssh", "dropbear"])
+        .args([path.join("openssh_key"), path.join("host_key")])
+        .output()
+        .expect("dropbear is needed: install the package dropbear-bin");
+    assert!(
+        converted.status.success(),
+        "{}",
+        String::from_utf8_lossy(&converted.stderr)
+    );
+    write_private(&path.join("authorized_keys"), &format!("{}\n", login.public_line()));
+    let port = free_port();
+    let script = format!(
+        "mount -t tmpfs -o mode=700 tmpfs /root && mkdir -m 700 /root/.ssh && \
+         cp -p {dir}/authorized_keys /root/.ssh/authorized_keys && \
+         exec /usr/sbin/dropbear -F -E -s -p 127.0.0.1:{port} -r {dir}/host_key -P {dir}/pid",
+        dir = path.display()
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+    Server {
+        child: spawn(command, &path),
+        dir,
+        port,
+        host,
+        login,
+        user: "root".into(),
+    }
+}
+
+fn spawn(mut command: Command, dir: &Path) -> Child {
+    let log = fs::File::create(dir.join("log")).unwrap();
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().unwrap())
+        .stderr(log)
+        .spawn()
+        .unwrap()
+}
+
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn whoami() -> String {
+    String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout)
+        .unwrap()
+        .trim()
+        .into()
+}
+
+fn write_private(path: &Path, content: &str) {
+    fs::write(path, content).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+}

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# deps.sh [--list]: installs what building, testing and the lab need from Debian's (or Ubuntu's) own packages.
+#
+# Prints each missing package and what it is for, then installs them in one go; asks nothing; does nothing when all are there.
+# --list prints the packages and their purpose and installs nothing.
+# Programs that only end up inside images (kernels, boot loaders, dropbear) are not installed here: see payload.sh.
+set -euo pipefail
+
+# package | what it is for
+PACKAGES='
+gcc                    | linker of every Rust program, compiler of the bundled SQLite and zstd
+libc6-dev              | C library headers for the same, and its static form for the ramdisk agent
+make                   | this Makefile
+mmdebstrap             | Debian root trees for the images
+debian-archive-keyring | checks the signatures of the Debian packages that go into images
+mtools                 | fills FAT file systems without mounting them
+dosfstools             | makes FAT file systems
+fdisk                  | sfdisk: partition tables of the images
+e2fsprogs              | makes ext4 file systems from a folder
+kmod                   | finds the dependencies of kernel modules
+cpio                   | packs the ramdisk
+zstd                   | compresses the ramdisk and the images
+xz-utils               | unpacks packages, and a test image in this format
+binutils               | objcopy: unified kernel images
+qemu-system-x86        | the lab: machines
+qemu-utils             | the lab: qcow2 images; bench-image: qemu-img
+ovmf                   | the lab: UEFI firmware
+ipxe-qemu              | the lab: boot ROMs of the network cards
+iproute2               | the lab: bridge and taps in a network namespace
+util-linux             | the lab: unshare, flock
+openssh-client         | image self test: ssh, ssh-keygen
+dnsmasq-base           | image self test: a DHCP server that is not ours
+sbsigntool             | Secure Boot: signs unified kernel images for the test firmware
+openssl                | Secure Boot: reads the test key
+curl                   | bench-image: one of the tools that ours is compared with
+bmap-tools             | bench-image: one of the tools that ours is compared with
+python3-venv           | tests: runs the Redfish emulator of another project (sushy-tools)
+'
+
+rows() { sed '/^$/d; s/ *| */|/' <<<"$PACKAGES"; }
+say() { printf 'deps: %s\n' "$*" >&2; }
+installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+
+if [ "${1:-}" = --list ]; then
+    rows | awk -F'|' '{ printf "%-24s %s\n", $1, $2 }'
+    exit 0
+fi
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+    say "error: no apt-get here. Install by hand what 'images/deps.sh --list' names, under the names of your distribution."
+    exit 1
+fi
+
+missing=()
+while IFS='|' read -r package purpose; do
+    installed "$package" && continue
+    missing+=("$package")
+    say "missing: $package ($purpose)"
+done < <(rows)
+if [ ${#missing[@]} -eq 0 ]; then
+    say "everything is there"
+    exit 0
+fi
+
+root=()
+if [ "$(id -u)" -ne 0 ]; then
+    root=(sudo --)
+    if ! command -v sudo >/dev/null; then
+        say "error: not root and no sudo. As root, run: apt-get update && apt-get install -y --no-install-recommends ${missing[*]}"
+        exit 1
+    fi
+fi
+say "installing ${#missing[@]} packages"
+apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3)
+"${apt[@]}" update || say "warning: the package lists could not all be refreshed; going on with those that are here"
+"${apt[@]}" install -y --no-install-recommends "${missing[@]}"
+for package in "${missing[@]}"; do
+    installed "$package" || {
+        say "error: $package is still not installed"
+        exit 1
+    }
+done
+say "done"

@@ -1,0 +1,1 @@
+//! Workspace-wide and real-machine tests.
