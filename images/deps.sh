@@ -28,8 +28,12 @@ ovmf                   | the lab: UEFI firmware
 ipxe-qemu              | the lab: boot ROMs of the network cards
 iproute2               | the lab: bridge and taps in a network namespace
 util-linux             | the lab: unshare, flock
+swtpm                  | the lab: TPMs
 openssh-client         | image self test: ssh, ssh-keygen
+openssh-server         | tests: an SSH server to validate (the tests start it on the loopback address; as a service it stays off)
+dropbear-bin           | tests: another SSH server, and its key converter
 dnsmasq-base           | image self test: a DHCP server that is not ours
+shellcheck             | lint of the shell scripts
 sbsigntool             | Secure Boot: signs unified kernel images for the test firmware
 openssl                | Secure Boot: reads the test key
 curl                   | bench-image: one of the tools that ours is compared with
@@ -70,9 +74,18 @@ if [ "$(id -u)" -ne 0 ]; then
     fi
 fi
 say "installing ${#missing[@]} packages"
-apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3)
+# What is installed here for its programs must not start to listen on this computer: in runlevel 1 no service is started,
+# and one that was not there before is not started at the next boot either.
+services=()
+case " ${missing[*]} " in *' openssh-server '*) services=(ssh.service ssh.socket) ;; esac
+apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3)
 "${apt[@]}" update || say "warning: the package lists could not all be refreshed; going on with those that are here"
 "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
+for service in "${services[@]}"; do
+    if command -v systemctl >/dev/null && systemctl -q is-enabled "$service" 2>/dev/null; then
+        "${root[@]}" systemctl -q disable --now "$service" 2>/dev/null || "${root[@]}" systemctl -q disable "$service"
+    fi
+done
 for package in "${missing[@]}"; do
     installed "$package" || {
         say "error: $package is still not installed"

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# selftest.sh [IMAGE[:FIRMWARE[:SEED]]]...: starts images in QEMU, in a network namespace of its own, and logs in to them.
+# selftest.sh [IMAGE[:FIRMWARE[:SEED[:DRIVE]]]]...: starts images in QEMU, in a network namespace of its own, and logs in to them.
 #
 #   IMAGE     tiny, debian-slim, debian-cloud-init
 #   FIRMWARE  bios, uefi, secureboot                      (default: uefi)
 #   SEED      seed, none                                  (default: seed)
+#   DRIVE     virtio, nvme                                (default: virtio)
 # Without arguments: every image under BIOS and UEFI, one under Secure Boot, and each without a seed.
 #
 # With a seed: logs in with the seed's key to exactly the seed's host key, checks what the seed promises, that the root
@@ -23,7 +24,8 @@ fi
 shift
 cases=("$@")
 if [ ${#cases[@]} -eq 0 ]; then
-    cases=(tiny:bios tiny:uefi tiny:uefi:none debian-slim:bios debian-slim:secureboot debian-slim:uefi:none
+    cases=(tiny:bios tiny:uefi tiny:uefi:seed:nvme tiny:uefi:none
+        debian-slim:bios debian-slim:secureboot debian-slim:bios:seed:nvme debian-slim:uefi:none
         debian-cloud-init:bios debian-cloud-init:uefi debian-cloud-init:uefi:none)
 fi
 
@@ -35,7 +37,7 @@ ip tuntap add dev tap0 mode tap
 ip address add "$host/24" dev tap0
 ip link set tap0 up
 dnsmasq --keep-in-foreground --conf-file=/dev/null --port=0 --interface=tap0 --bind-interfaces --no-ping --leasefile-ro \
-    --dhcp-range="$guest,$guest,1h" --dhcp-authoritative --pid-file="$work/dnsmasq.pid" --user=root 2>"$work/dnsmasq.log" &
+    --dhcp-range="$guest,$guest,1h" --dhcp-authoritative --dhcp-ignore-clid --pid-file="$work/dnsmasq.pid" --user=root 2>"$work/dnsmasq.log" &
 
 ssh-keygen -q -t ed25519 -N '' -C operator -f "$work/user"
 ssh-keygen -q -t ed25519 -N '' -C host -f "$work/host"
@@ -99,8 +101,9 @@ ovmf() {
     die "no $1 on this machine; 'make deps' installs it (package ovmf)"
 }
 
+# shellcheck disable=SC2054 # QEMU's commas
 start_machine() {
-    local firmware=$1 flags=()
+    local firmware=$1 drive=$2 flags=()
     case $firmware in
     bios) flags=(-machine q35) ;;
     uefi)
@@ -109,16 +112,20 @@ start_machine() {
         ;;
     secureboot)
         cp "$(ovmf OVMF_VARS_4M.ms.fd)" "$work/vars"
-        # shellcheck disable=SC2054 # QEMU's commas
         flags=(-machine q35,smm=on -global driver=cfi.pflash01,property=secure,value=on
             -drive "if=pflash,format=raw,readonly=on,file=$(ovmf OVMF_CODE_4M.secboot.fd)")
         ;;
     *) die "unknown firmware '$firmware'" ;;
     esac
     [ "$firmware" = bios ] || flags+=(-drive "if=pflash,format=raw,file=$work/vars")
+    case $drive in
+    virtio) flags+=(-device virtio-blk-pci,drive=d0) ;;
+    nvme) flags+=(-device nvme,drive=d0,serial=selftest) ;;
+    *) die "unknown drive '$drive'" ;;
+    esac
     : >"$work/console"
     qemu-system-x86_64 "${flags[@]}" -accel tcg,thread=multi,tb-size=64 -cpu qemu64 -m 512 -display none -vga std \
-        -D "$work/qemu.log" -serial "file:$work/console" -device virtio-rng-pci -drive "file=$work/disk,format=raw,if=virtio,cache=unsafe" \
+        -D "$work/qemu.log" -serial "file:$work/console" -device virtio-rng-pci -drive "file=$work/disk,format=raw,if=none,id=d0,cache=unsafe" \
         -netdev tap,id=n0,ifname=tap0,script=no,downscript=no -device virtio-net-pci,netdev=n0,romfile= &
     machine=$!
 }
@@ -162,7 +169,8 @@ check_seeded() {
     expect 'authorized keys' "$(cat "$work/user.pub")" 'cat /root/.ssh/authorized_keys'
     expect 'number of host keys' 1 'ls /etc/ssh/ssh_host_*_key /etc/dropbear/*_host_key 2>/dev/null | wc -l'
     expect 'accounts with a password' '' "awk -F: '\$2 !~ /^[*!]/ { print \$1 }' /etc/shadow"
-    expect 'direct read' ok 'dd if=/dev/vda of=/dev/null bs=1M count=4 iflag=direct 2>/dev/null && echo ok'
+    # shellcheck disable=SC2016 # the machine expands it
+    expect 'direct read' ok 'for d in /dev/vda /dev/nvme0n1; do [ -b $d ] && break; done; dd if=$d of=/dev/null bs=1M count=4 iflag=direct 2>/dev/null && echo ok'
     expect 'date with fractions' ok "case \$(date +%s.%N) in *.[0-9]*) echo ok;; esac"
     if [ "$image" != tiny ]; then
         await 'systemd is up and not degraded' running_system
@@ -195,21 +203,21 @@ refused() {
 }
 
 for one in "${cases[@]}"; do
-    IFS=: read -r image firmware seed <<<"$one"
-    firmware=${firmware:-uefi} seed=${seed:-seed}
-    name=$image:$firmware:$seed
+    IFS=: read -r image firmware seed drive <<<"$one"
+    firmware=${firmware:-uefi} seed=${seed:-seed} drive=${drive:-virtio}
+    name=$image:$firmware:$seed:$drive
     [ -f "$OUT/$image.raw" ] || die "no $OUT/$image.raw; 'make images' builds it"
     make_disk "$image" "$seed"
     began=$(now)
-    start_machine "$firmware"
+    start_machine "$firmware" "$drive"
     if [ "$seed" = seed ]; then
         await 'first command over SSH' remote true
-        printf '%-32s first command over SSH after %6s s\n' "$name" "$(since "$began")"
+        printf '%-40s first command over SSH after %6s s\n' "$name" "$(since "$began")"
         check_seeded "$image"
     else
         await 'sshd up' refused
-        printf '%-32s nobody let in, as it must be  %6s s\n' "$name" "$(since "$began")"
+        printf '%-40s nobody let in, as it must be  %6s s\n' "$name" "$(since "$began")"
     fi
     stop_machine
 done
-printf '%d passed, 0 failed\n' "${#cases[@]}"
+printf '%d machines, all as they should be\n' "${#cases[@]}"

@@ -1,1 +1,6 @@
-//! Workspace-wide and real-machine tests.
+//! What the real-machine tests and the demo share: a lab of QEMU machines, a `rackwrightd` beside it, and the CLI.
+//!
+//! Everything runs inside the lab's network namespace and ends with it.
+
+pub mod site;
+pub mod timing;

@@ -9,10 +9,11 @@ use rackwright_api::v1::{Hello, Inventory, RegisterRequest, RegisterResponse};
 use secrecy::ExposeSecret as _;
 use thiserror::Error;
 use tokio::task::{JoinError, spawn_blocking};
+use tokio::time::timeout;
 use tonic::Code;
 
 use crate::clock;
-use crate::cmdline::Settings;
+use crate::cmdline::{Mac, Settings};
 use crate::console;
 use crate::disk::marker::{self, Marker};
 use crate::identity::{self, Authority, Identity, IdentityError, Request};
@@ -26,6 +27,8 @@ use crate::session::{self, Session, SessionError};
 /// The agent's version, as it tells the control plane.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 const LEDGER_FILE: &str = "ledger";
+/// How long drivers and drives may take to tell what the machine holds.
+const MACHINE_TIME: Duration = Duration::from_secs(300);
 /// How long the control plane may be unreachable before the first registration; afterwards there is no limit.
 const REGISTER_TIME: Duration = Duration::from_secs(300);
 const REGISTER_CALL_TIME: Duration = Duration::from_secs(20);
@@ -61,6 +64,11 @@ pub enum AgentError {
         /// What went wrong the last time.
         last: String,
     },
+    /// A driver or a drive hangs.
+    #[error(
+        "drivers and drives did not tell within {MACHINE_TIME:?} what the machine holds; the kernel's messages on the console say which hangs"
+    )]
+    MachineStuck,
     /// A part of the agent panicked.
     #[error("a part of the agent panicked: {0}")]
     Panicked(#[from] JoinError),
@@ -80,9 +88,15 @@ pub async fn run(
     identity::make_state_folder(&state)?;
     let ledger = Ledger::open(&state.join(LEDGER_FILE))?;
     let read_machine = async {
-        settled.await;
         let machine = Arc::clone(&machine);
-        Ok::<_, AgentError>(spawn_blocking(move || (markers(&machine), inventory::read(&machine))).await?)
+        let reading = async {
+            settled.await;
+            spawn_blocking(move || (markers(&machine), inventory::read(&machine))).await
+        };
+        let found = timeout(MACHINE_TIME, reading)
+            .await
+            .map_err(|_| AgentError::MachineStuck)?;
+        Ok::<_, AgentError>(found?)
     };
     let (registered, found) = tokio::join!(registration(&settings, &machine), read_machine);
     let ((authority, identity), (markers, inventory)) = (registered?, found?);
@@ -131,18 +145,28 @@ fn markers(machine: &Machine) -> Vec<Marker> {
     machine.drives.list().iter().filter_map(read).collect()
 }
 
-fn hello(machine: &Machine, server: &str, mac: Option<crate::cmdline::Mac>) -> Hello {
-    let peer = server.trim_start_matches("https://").trim_end_matches('/').parse().ok();
-    let address = peer.and_then(interfaces::address_towards);
-    let mac = mac.or_else(|| address.and_then(interfaces::mac_with));
+fn hello(machine: &Machine, server: &str, mac: Option<Mac>) -> Hello {
+    let (address, mac) = own_address(server, mac);
     Hello {
         boot_id: machine.root.boot_id(),
-        address: address.map(|address| address.to_string()).unwrap_or_default(),
-        mac: mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        address,
+        mac,
         agent_version: VERSION.to_owned(),
         ready_uptime_s: machine.root.uptime_s(),
         ..Hello::default()
     }
+}
+
+/// The address this machine uses towards the control plane and the MAC of its NIC; empty where not known.
+fn own_address(server: &str, mac: Option<Mac>) -> (String, String) {
+    let peer = server.trim_start_matches("https://").trim_end_matches('/').parse().ok();
+    let address = peer.and_then(interfaces::address_towards);
+    let mac = mac.or_else(|| address.and_then(interfaces::mac_with));
+    let text = |value: Option<String>| value.unwrap_or_default();
+    (
+        text(address.map(|address| address.to_string())),
+        text(mac.map(|mac| mac.to_string())),
+    )
 }
 
 /// The CA and an identity: the one kept from an earlier agent of this boot, or a new one for the token.
@@ -192,7 +216,7 @@ async fn try_registration(settings: &Settings, machine: &Arc<Machine>) -> Result
     let mut call = tonic::Request::new(RegisterRequest {
         token: settings.token.expose_secret().to_owned(),
         csr_pem: request.csr_pem,
-        mac: settings.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        mac: own_address(&settings.server, settings.mac).1,
         system_uuid: inventory::system_uuid(&machine.root),
         boot_id: machine.root.boot_id(),
         agent_version: VERSION.to_owned(),

@@ -69,7 +69,15 @@ pub async fn connect(
         server: server.to_owned(),
         source,
     };
-    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca_pem));
+    // An IPv6 address stands in brackets in the URL, not in the certificate.
+    let host = server
+        .trim_start_matches("https://")
+        .rsplit_once(':')
+        .map_or(server, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let mut tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(ca_pem))
+        .domain_name(host);
     if let Some(credentials) = credentials {
         tls = tls.identity(TlsIdentity::from_pem(
             &credentials.certificate_pem,

@@ -32,7 +32,13 @@ pub struct Global {
     #[arg(long, global = true, env = "RACKWRIGHT_CONTEXT", value_name = "NAME")]
     pub context: Option<String>,
     /// Endpoint to use instead of the context's; repeat it for several, tried in order
-    #[arg(long, global = true, env = "RACKWRIGHT_SERVER", value_name = "URL", value_delimiter = ',')]
+    #[arg(
+        long,
+        global = true,
+        env = "RACKWRIGHT_SERVER",
+        value_name = "URL",
+        value_delimiter = ','
+    )]
     pub server: Vec<String>,
     /// Form of results
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
@@ -92,7 +98,10 @@ pub struct Cx {
 
 impl Cx {
     pub fn new(global: Global) -> Self {
-        Self { ui: Ui::new(global.output, global.quiet), global }
+        Self {
+            ui: Ui::new(global.output, global.quiet),
+            global,
+        }
     }
 
     /// A client for the chosen context.

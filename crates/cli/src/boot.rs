@@ -44,10 +44,20 @@ async fn trace(cx: &Cx, client: &Client, machine: &str) -> Result<(), CliError> 
     let mut traces = Vec::new();
     for mac in macs {
         let request = TraceBootRequest { mac: mac.clone() };
-        traces.push(rpc!(client, BootServiceClient.trace_boot, format!("trace the boot of {mac}"), request).await?);
+        traces.push(
+            rpc!(
+                client,
+                BootServiceClient.trace_boot,
+                format!("trace the boot of {mac}"),
+                request
+            )
+            .await?,
+        );
     }
     let width = cx.ui.width();
-    cx.ui.items(&traces, |paint| traces.iter().map(|trace| trace_text(trace, paint, width)).collect())
+    cx.ui.items(&traces, |paint| {
+        traces.iter().map(|trace| trace_text(trace, paint, width)).collect()
+    })
 }
 
 async fn node_macs(client: &Client, id: &str) -> Result<Vec<String>, CliError> {
@@ -62,7 +72,11 @@ async fn node_macs(client: &Client, id: &str) -> Result<Vec<String>, CliError> {
 }
 
 fn trace_text(trace: &TraceBootResponse, paint: Paint, width: Option<usize>) -> String {
-    let node = if trace.node.is_empty() { "belongs to no node" } else { names::short("nodes", &trace.node) };
+    let node = if trace.node.is_empty() {
+        "belongs to no node"
+    } else {
+        names::short("nodes", &trace.node)
+    };
     let mut text = format!("{}  {}\n", paint.tone(Tone::Strong, &clean(&trace.mac)), clean(node));
     if trace.stages.is_empty() {
         text.push_str("  nothing was seen of it\n");
@@ -72,7 +86,11 @@ fn trace_text(trace: &TraceBootResponse, paint: Paint, width: Option<usize>) -> 
     let mut before = None;
     for stage in &trace.stages {
         let after = units::between(before, stage.time.as_ref()).map(|seconds| format!("+{seconds:.2} s"));
-        let tone = if stage.stage == "refused" { Tone::Bad } else { Tone::Strong };
+        let tone = if stage.stage == "refused" {
+            Tone::Bad
+        } else {
+            Tone::Strong
+        };
         table.row([
             stage.time.as_ref().map(units::stamp).unwrap_or_default().into(),
             after.unwrap_or_default().into(),
@@ -87,8 +105,13 @@ fn trace_text(trace: &TraceBootResponse, paint: Paint, width: Option<usize>) -> 
 
 async fn unknown(cx: &Cx, client: &Client) -> Result<(), CliError> {
     let request = ListUnknownMachinesRequest {};
-    let answer =
-        rpc!(client, BootServiceClient.list_unknown_machines, "list unknown machines", request).await?;
+    let answer = rpc!(
+        client,
+        BootServiceClient.list_unknown_machines,
+        "list unknown machines",
+        request
+    )
+    .await?;
     let width = cx.ui.width();
     cx.ui.list(&answer.machines, |paint| {
         let now = units::now();
@@ -109,7 +132,13 @@ async fn unknown(cx: &Cx, client: &Client) -> Result<(), CliError> {
 }
 
 async fn counters(cx: &Cx, client: &Client) -> Result<(), CliError> {
-    let answer = rpc!(client, BootServiceClient.get_counters, "read the counters", GetCountersRequest {}).await?;
+    let answer = rpc!(
+        client,
+        BootServiceClient.get_counters,
+        "read the counters",
+        GetCountersRequest {}
+    )
+    .await?;
     if cx.ui.format() != Format::Table {
         return cx.ui.item(&answer, |_| String::new());
     }

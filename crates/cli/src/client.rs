@@ -105,12 +105,25 @@ impl Client {
         })?;
         if validity.ended(units::now()) {
             return Err(CliError::credential(
-                format!("the credential of context `{name}` ended at {}", units::stamp_seconds(validity.not_after)),
+                format!(
+                    "the credential of context `{name}` ended at {}",
+                    units::stamp_seconds(validity.not_after)
+                ),
                 "ask an operator for a token (`rackwright token create`) and run `rackwright login` with it",
             ));
         }
-        let servers = if global.server.is_empty() { &context.servers } else { &global.server };
-        let client = Self::new(servers, &context, credential, global.call_timeout, Some(Home { dir, context: name }))?;
+        let servers = if global.server.is_empty() {
+            &context.servers
+        } else {
+            &global.server
+        };
+        let client = Self::new(
+            servers,
+            &context,
+            credential,
+            global.call_timeout,
+            Some(Home { dir, context: name }),
+        )?;
         if validity.due(units::now())
             && let Err(error) = client.renew().await
         {
@@ -134,7 +147,10 @@ impl Client {
             member: String::new(),
             role: String::new(),
         };
-        let credential = Credential { ca_pem, identity_pem: SecretString::default() };
+        let credential = Credential {
+            ca_pem,
+            identity_pem: SecretString::default(),
+        };
         Self::new(servers, &context, credential, call_timeout, None)
     }
 
@@ -145,9 +161,15 @@ impl Client {
         call_timeout: Duration,
         home: Option<Home>,
     ) -> Result<Self, CliError> {
-        let servers = servers.iter().map(|s| Server::parse(s)).collect::<Result<Vec<_>, _>>()?;
+        let servers = servers
+            .iter()
+            .map(|s| Server::parse(s))
+            .collect::<Result<Vec<_>, _>>()?;
         if servers.is_empty() {
-            return Err(CliError::usage("no server is known", "give one with --server https://HOST:7070"));
+            return Err(CliError::usage(
+                "no server is known",
+                "give one with --server https://HOST:7070",
+            ));
         }
         let identity = home.is_some().then_some(credential.identity_pem);
         Ok(Self {
@@ -188,7 +210,8 @@ impl Client {
         F: Fn(Channel, Request<Q>) -> R,
         R: Future<Output = Result<Response<A>, Status>>,
     {
-        self.attempts(doing, |channel| send(channel, Request::new(request.clone()))).await
+        self.attempts(doing, |channel| send(channel, Request::new(request.clone())))
+            .await
     }
 
     async fn attempts<A, F, R>(&self, doing: impl Display, once: F) -> Result<A, CliError>
@@ -242,7 +265,11 @@ impl Client {
                     return Ok((channel, connection.generation));
                 }
                 Err(failure) if failure.untrusted => {
-                    let why: Vec<_> = failure.tried.iter().map(|(server, why)| format!("{server}: {why}")).collect();
+                    let why: Vec<_> = failure
+                        .tried
+                        .iter()
+                        .map(|(server, why)| format!("{server}: {why}"))
+                        .collect();
                     return Err(CliError::untrusted(
                         format!("cannot {doing}: {}", why.join("; ")),
                         "log in again (`rackwright login`) if the site's authority was changed on purpose; \
@@ -251,7 +278,10 @@ impl Client {
                 }
                 Err(failure) => {
                     if !backoff.pause().await {
-                        return Err(CliError::Unreachable { doing: doing.to_string(), tried: failure.tried });
+                        return Err(CliError::Unreachable {
+                            doing: doing.to_string(),
+                            tried: failure.tried,
+                        });
                     }
                 }
             }
@@ -259,7 +289,10 @@ impl Client {
     }
 
     async fn connect(&self, first: usize) -> Result<(Channel, usize), ConnectFailure> {
-        let mut failure = ConnectFailure { tried: Vec::new(), untrusted: false };
+        let mut failure = ConnectFailure {
+            tried: Vec::new(),
+            untrusted: false,
+        };
         for step in 0..self.servers.len() {
             let index = (first + step) % self.servers.len();
             let server = &self.servers[index];
@@ -309,7 +342,9 @@ impl Client {
 
     /// What a failure of the connection itself means: gone away, or our certificate refused.
     pub fn classify(&self, status: Status) -> Status {
-        let Some(source) = StdError::source(&status) else { return status };
+        let Some(source) = StdError::source(&status) else {
+            return status;
+        };
         if let Some(rustls::Error::AlertReceived(alert)) = find_tls_error(source) {
             return Status::unauthenticated(format!("the server refused our certificate ({alert:?})"));
         }
@@ -324,7 +359,13 @@ impl Client {
         let Some(home) = &self.home else { return Ok(()) };
         let (key, csr_pem) = tls::new_key()?;
         let request = RenewCredentialRequest { csr_pem };
-        let answer = rpc!(self, AuthServiceClient.renew_credential, "renew the credential", request).await?;
+        let answer = rpc!(
+            self,
+            AuthServiceClient.renew_credential,
+            "renew the credential",
+            request
+        )
+        .await?;
         if Validity::of_pem(&answer.certificate_pem).is_none() {
             return Err(CliError::BadAnswer("the renewed certificate cannot be read".to_owned()));
         }
@@ -370,7 +411,10 @@ fn find_tls_error<'a>(error: &'a (dyn StdError + 'static)) -> Option<&'a rustls:
 }
 
 fn is_certificate_trouble(error: &rustls::Error) -> bool {
-    matches!(error, rustls::Error::InvalidCertificate(_) | rustls::Error::InconsistentKeys(_))
+    matches!(
+        error,
+        rustls::Error::InvalidCertificate(_) | rustls::Error::InconsistentKeys(_)
+    )
 }
 
 /// The last error of the chain: the one that says what happened.

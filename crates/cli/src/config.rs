@@ -58,12 +58,19 @@ pub struct ConfigDir {
 impl ConfigDir {
     /// Where this user's configuration lies; nothing is read or made yet.
     pub fn locate() -> Result<Self, CliError> {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let set = |name: &str| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
         let path = set("RACKWRIGHT_CONFIG")
             .or_else(|| set("XDG_CONFIG_HOME").map(|base| base.join("rackwright")))
             .or_else(|| set("HOME").map(|home| home.join(".config/rackwright")));
         path.map(|path| Self { path }).ok_or_else(|| {
-            CliError::credential("no place for the configuration is known", "set RACKWRIGHT_CONFIG to a directory")
+            CliError::credential(
+                "no place for the configuration is known",
+                "set RACKWRIGHT_CONFIG to a directory",
+            )
         })
     }
 
@@ -100,11 +107,18 @@ impl ConfigDir {
             let known: Vec<_> = config.contexts.keys().map(String::as_str).collect();
             return Err(CliError::credential(
                 format!("there is no context `{name}` in {}", self.path.display()),
-                if known.is_empty() { "log in first".to_owned() } else { format!("there are: {}", known.join(", ")) },
+                if known.is_empty() {
+                    "log in first".to_owned()
+                } else {
+                    format!("there are: {}", known.join(", "))
+                },
             ));
         }
         Err(CliError::credential(
-            format!("not logged in: {} names no current context", self.path.join("config.yaml").display()),
+            format!(
+                "not logged in: {} names no current context",
+                self.path.join("config.yaml").display()
+            ),
             "run `rackwright login --server URL --token TOKEN --ca-sha256 sha256:HEX`, \
              or choose one with `rackwright context use`",
         ))
@@ -122,14 +136,24 @@ impl ConfigDir {
         };
         let identity = self.path.join(format!("{name}.pem"));
         let identity_pem = SecretString::from(read(identity.clone())?);
-        let mode = fs::metadata(&identity).map_err(|e| CliError::file("read", &identity, e))?.permissions().mode();
+        let mode = fs::metadata(&identity)
+            .map_err(|e| CliError::file("read", &identity, e))?
+            .permissions()
+            .mode();
         if mode & 0o077 != 0 {
             return Err(CliError::credential(
-                format!("{} holds a private key and others can read it (mode {:o})", identity.display(), mode & 0o777),
+                format!(
+                    "{} holds a private key and others can read it (mode {:o})",
+                    identity.display(),
+                    mode & 0o777
+                ),
                 format!("run `chmod 600 {}`", identity.display()),
             ));
         }
-        Ok(Credential { ca_pem: read(self.path.join(format!("{name}.ca.pem")))?, identity_pem })
+        Ok(Credential {
+            ca_pem: read(self.path.join(format!("{name}.ca.pem")))?,
+            identity_pem,
+        })
     }
 
     pub fn store_credential(&self, name: &str, credential: &Credential) -> Result<(), CliError> {
@@ -168,7 +192,11 @@ impl ConfigDir {
 }
 
 fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     file.write_all(content)?;
     file.sync_all()
 }
@@ -190,7 +218,9 @@ mod tests {
     #[test]
     fn what_is_stored_is_private_and_comes_back() {
         let temp = tempfile::tempdir().unwrap();
-        let dir = ConfigDir { path: temp.path().join("a/b") };
+        let dir = ConfigDir {
+            path: temp.path().join("a/b"),
+        };
         assert!(dir.load().unwrap().contexts.is_empty());
         let context = Context {
             servers: vec!["https://h:7070".into()],
@@ -198,9 +228,15 @@ mod tests {
             member: "ann".into(),
             role: "operator".into(),
         };
-        let config = Config { current_context: "lab".into(), contexts: [("lab".to_owned(), context)].into() };
+        let config = Config {
+            current_context: "lab".into(),
+            contexts: [("lab".to_owned(), context)].into(),
+        };
         dir.save(&config).unwrap();
-        let credential = Credential { ca_pem: "ca".into(), identity_pem: SecretString::from("id".to_owned()) };
+        let credential = Credential {
+            ca_pem: "ca".into(),
+            identity_pem: SecretString::from("id".to_owned()),
+        };
         dir.store_credential("lab", &credential).unwrap();
         for file in ["config.yaml", "lab.pem", "lab.ca.pem"] {
             let mode = fs::metadata(dir.path.join(file)).unwrap().permissions().mode();
@@ -216,8 +252,13 @@ mod tests {
     #[test]
     fn a_key_that_others_can_read_is_refused() {
         let temp = tempfile::tempdir().unwrap();
-        let dir = ConfigDir { path: temp.path().to_owned() };
-        let credential = Credential { ca_pem: "ca".into(), identity_pem: SecretString::from("id".to_owned()) };
+        let dir = ConfigDir {
+            path: temp.path().to_owned(),
+        };
+        let credential = Credential {
+            ca_pem: "ca".into(),
+            identity_pem: SecretString::from("id".to_owned()),
+        };
         dir.store_credential("lab", &credential).unwrap();
         fs::set_permissions(temp.path().join("lab.pem"), fs::Permissions::from_mode(0o640)).unwrap();
         assert!(dir.credential("lab").unwrap_err().to_string().contains("mode 640"));

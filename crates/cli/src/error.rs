@@ -67,13 +67,20 @@ pub enum CliError {
     Rpc { doing: String, status: Box<Status> },
     /// No endpoint could be connected to.
     #[error("cannot {doing}: no server can be reached")]
-    Unreachable { doing: String, tried: Vec<(String, String)> },
+    Unreachable {
+        doing: String,
+        tried: Vec<(String, String)>,
+    },
     /// A wait ended before what was waited for.
     #[error("{what} is not done after {after}")]
     TimedOut { what: String, after: String, hint: String },
     /// An operation that was waited for ended badly.
     #[error("{what} failed after {after}: {}", sentence(&.error.message, Code::from(.error.code)))]
-    OperationFailed { what: String, after: String, error: Box<rpc::Status> },
+    OperationFailed {
+        what: String,
+        after: String,
+        error: Box<rpc::Status>,
+    },
     /// A node went to a state that `--until` cannot be reached from by itself.
     #[error("{what}")]
     Missed { what: String, hint: String },
@@ -87,19 +94,31 @@ pub enum CliError {
 
 impl CliError {
     pub fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Usage { message: message.into(), hint: hint.into() }
+        Self::Usage {
+            message: message.into(),
+            hint: hint.into(),
+        }
     }
 
     pub fn credential(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Credential { message: message.into(), hint: hint.into() }
+        Self::Credential {
+            message: message.into(),
+            hint: hint.into(),
+        }
     }
 
     pub fn untrusted(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Untrusted { message: message.into(), hint: hint.into() }
+        Self::Untrusted {
+            message: message.into(),
+            hint: hint.into(),
+        }
     }
 
     pub fn io(doing: impl Into<String>, source: io::Error) -> Self {
-        Self::Io { doing: doing.into(), source }
+        Self::Io {
+            doing: doing.into(),
+            source,
+        }
     }
 
     pub fn file(verb: &str, path: &Path, source: io::Error) -> Self {
@@ -107,7 +126,10 @@ impl CliError {
     }
 
     pub fn rpc(doing: impl fmt::Display, status: Status) -> Self {
-        Self::Rpc { doing: doing.to_string(), status: Box::new(status) }
+        Self::Rpc {
+            doing: doing.to_string(),
+            status: Box::new(status),
+        }
     }
 
     /// Nothing for none, the error itself for one, `Several` for more.
@@ -200,7 +222,11 @@ impl CliError {
             }
             Self::Rpc { status, .. } => {
                 let hints = server_hints(&status.get_error_details());
-                if hints.is_empty() { own_hint(status.code()).into_iter().collect() } else { hints }
+                if hints.is_empty() {
+                    own_hint(status.code()).into_iter().collect()
+                } else {
+                    hints
+                }
             }
             Self::Unreachable { .. } => {
                 vec!["is rackwrightd running there, and does a firewall let TCP through?".to_owned()]
@@ -221,10 +247,18 @@ fn operation_details(error: &rpc::Status) -> ErrorDetails {
 /// Fields, preconditions and devices that the server names, one a line.
 fn detail_lines(details: &ErrorDetails, message: &str) -> Vec<String> {
     let mut lines = Vec::new();
-    for violation in details.bad_request().map(|b| b.field_violations.as_slice()).unwrap_or_default() {
+    for violation in details
+        .bad_request()
+        .map(|b| b.field_violations.as_slice())
+        .unwrap_or_default()
+    {
         lines.push(format!("{}: {}", violation.field, violation.description));
     }
-    for violation in details.precondition_failure().map(|p| p.violations.as_slice()).unwrap_or_default() {
+    for violation in details
+        .precondition_failure()
+        .map(|p| p.violations.as_slice())
+        .unwrap_or_default()
+    {
         lines.push(format!("{}: {}", violation.subject, violation.description));
     }
     if let Some(info) = details.error_info() {
@@ -276,12 +310,20 @@ fn own_hint(code: Code) -> Option<String> {
 }
 
 fn sentence(message: &str, code: Code) -> String {
-    if message.is_empty() { code.description().to_owned() } else { message.to_owned() }
+    if message.is_empty() {
+        code.description().to_owned()
+    } else {
+        message.to_owned()
+    }
 }
 
 /// `1 fault`, `2 faults`.
 pub fn plural(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+    if count == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{count} {noun}s")
+    }
 }
 
 #[cfg(test)]
@@ -323,6 +365,9 @@ mod tests {
     #[test]
     fn a_message_without_words_still_says_something() {
         let error = CliError::rpc("list nodes", Status::new(Code::NotFound, ""));
-        assert_eq!(error.to_string(), "cannot list nodes: Some requested entity was not found");
+        assert_eq!(
+            error.to_string(),
+            "cannot list nodes: Some requested entity was not found"
+        );
     }
 }

@@ -57,8 +57,13 @@ struct Reader<'a> {
 /// Writes events until there are no more (or for ever with `--follow`).
 pub async fn run(cx: &Cx, args: EventsArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let mut reader =
-        Reader { cx, client: &client, args: &args, position: args.after.unwrap_or(0), anchored: !args.new };
+    let mut reader = Reader {
+        cx,
+        client: &client,
+        args: &args,
+        position: args.after.unwrap_or(0),
+        anchored: !args.new,
+    };
     let mut backoff = Backoff::for_long_work();
     loop {
         let before = reader.position;
@@ -108,7 +113,11 @@ impl Reader<'_> {
                     if !is_transient(&status) {
                         return Err(CliError::rpc(doing, status));
                     }
-                    self.cx.ui.note(&format!("note: {}; going on after position {}", status.message(), self.position));
+                    self.cx.ui.note(&format!(
+                        "note: {}; going on after position {}",
+                        status.message(),
+                        self.position
+                    ));
                     return Ok(End::Lost);
                 }
                 None if self.args.follow => return Ok(End::Lost),
@@ -131,9 +140,17 @@ impl Reader<'_> {
 
 fn line(event: &Event, paint: Paint) -> String {
     let time = event.time.as_ref().map(units::stamp).unwrap_or_else(|| "-".to_owned());
-    let mut attributes: Vec<_> = event.attributes.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let mut attributes: Vec<_> = event
+        .attributes
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
     attributes.sort();
-    let tail = if attributes.is_empty() { String::new() } else { format!("  {}", clean(&attributes.join(" "))) };
+    let tail = if attributes.is_empty() {
+        String::new()
+    } else {
+        format!("  {}", clean(&attributes.join(" ")))
+    };
     let tone = match event.kind.as_str() {
         "Failed" | "Condemned" => Tone::Bad,
         kind if kind.starts_with("security.") => Tone::Bad,

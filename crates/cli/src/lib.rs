@@ -39,7 +39,11 @@ pub fn main() -> ExitCode {
     // Fails only when a provider was installed before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cx = Cx::new(cli.global);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(source) => return fail(&cx, &CliError::io("start the program", source)),
     };

@@ -43,7 +43,10 @@ impl MutationArgs {
                 "give the command once for each of them",
             ));
         }
-        Ok(EachMutation { base: self.once(), several: targets > 1 })
+        Ok(EachMutation {
+            base: self.once(),
+            several: targets > 1,
+        })
     }
 
     /// For a command that makes several different calls: `part` tells their keys apart, the same way in every run.
@@ -78,7 +81,10 @@ pub fn fresh_key() -> String {
     let mut bytes = [0u8; 16];
     if SystemRandom::new().fill(&mut bytes).is_err() {
         // The kernel's random source does not fail once the machine runs; a key from the clock is still a key.
-        let nanos = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let nanos = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos();
         bytes = nanos.to_le_bytes();
     }
     uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
@@ -92,16 +98,25 @@ mod tests {
     fn fresh_keys_differ_and_given_ones_stay() {
         let args = MutationArgs::default();
         assert_ne!(args.once().idempotency_key, args.once().idempotency_key);
-        let args = MutationArgs { idempotency_key: Some("k".into()), resource_version: None };
+        let args = MutationArgs {
+            idempotency_key: Some("k".into()),
+            resource_version: None,
+        };
         assert_eq!(args.once().idempotency_key, "k");
         let each = args.each(2).unwrap();
-        assert_eq!((each.of("a").idempotency_key, each.of("b").idempotency_key), ("k.a".into(), "k.b".into()));
+        assert_eq!(
+            (each.of("a").idempotency_key, each.of("b").idempotency_key),
+            ("k.a".into(), "k.b".into())
+        );
         assert_eq!(args.each(1).unwrap().of("a").idempotency_key, "k");
     }
 
     #[test]
     fn one_version_for_several_resources_is_refused() {
-        let args = MutationArgs { idempotency_key: None, resource_version: Some("7".into()) };
+        let args = MutationArgs {
+            idempotency_key: None,
+            resource_version: Some("7".into()),
+        };
         assert!(args.each(2).is_err());
         assert_eq!(args.each(1).unwrap().of("a").resource_version, "7");
     }

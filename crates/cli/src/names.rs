@@ -8,7 +8,9 @@ pub fn full(collection: &str, id: &str) -> String {
 
 /// `gpu-001` for `nodes/gpu-001` and for `gpu-001`.
 pub fn short<'a>(collection: &str, name: &'a str) -> &'a str {
-    name.strip_prefix(collection).and_then(|rest| rest.strip_prefix('/')).unwrap_or(name)
+    name.strip_prefix(collection)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .unwrap_or(name)
 }
 
 /// The last part of a name.
@@ -61,7 +63,10 @@ mod tests {
         assert_eq!(image("debian"), "images/debian");
         assert_eq!(image("debian@b3-00"), "images/debian/versions/b3-00");
         assert_eq!(image("images/debian/versions/b3-00"), "images/debian/versions/b3-00");
-        assert_eq!(image_short("images/debian/versions/b3-0123456789abcdef"), "debian@b3-0123456789ab");
+        assert_eq!(
+            image_short("images/debian/versions/b3-0123456789abcdef"),
+            "debian@b3-0123456789ab"
+        );
     }
 
     #[test]

@@ -53,7 +53,12 @@ pub enum OperationCommand {
 /// Runs one of them.
 pub async fn run(cx: &Cx, command: OperationCommand) -> Result<(), CliError> {
     match command {
-        OperationCommand::List { filter, target, running, limit } => {
+        OperationCommand::List {
+            filter,
+            target,
+            running,
+            limit,
+        } => {
             let target = target.map(|target| format!("target = \"{target}\""));
             let running = running.then(|| "done = false".to_owned());
             let filter: Vec<String> = [filter, target, running].into_iter().flatten().collect();
@@ -67,17 +72,30 @@ pub async fn run(cx: &Cx, command: OperationCommand) -> Result<(), CliError> {
         OperationCommand::Cancel { id, mutation } => {
             let client = cx.client().await?;
             let name = names::full("operations", &id);
-            let request = CancelOperationRequest { name, mutation: Some(mutation.once()) };
+            let request = CancelOperationRequest {
+                name,
+                mutation: Some(mutation.once()),
+            };
             let doing = format!("cancel operation {id}");
             let operation = rpc!(client, OperationServiceClient.cancel_operation, doing, request).await?;
-            report(&cx.ui, &[operation], |operation| format!("{} was asked to end", wait::title(operation)))
+            report(&cx.ui, &[operation], |operation| {
+                format!("{} was asked to end", wait::title(operation))
+            })
         }
     }
 }
 
 async fn get(client: &Client, id: &str) -> Result<Operation, CliError> {
-    let request = GetOperationRequest { name: names::full("operations", id) };
-    rpc!(client, OperationServiceClient.get_operation, format!("read operation {id}"), request).await
+    let request = GetOperationRequest {
+        name: names::full("operations", id),
+    };
+    rpc!(
+        client,
+        OperationServiceClient.get_operation,
+        format!("read operation {id}"),
+        request
+    )
+    .await
 }
 
 /// At most `limit` operations that match, newest first.
@@ -86,8 +104,18 @@ pub async fn matching(client: &Client, filter: &str, limit: usize) -> Result<Vec
     let mut page_token = String::new();
     while operations.len() < limit {
         let page_size = (limit - operations.len()).min(1000) as i32;
-        let request = ListOperationsRequest { page_size, page_token, filter: filter.to_owned() };
-        let page = rpc!(client, OperationServiceClient.list_operations, "list operations", request).await?;
+        let request = ListOperationsRequest {
+            page_size,
+            page_token,
+            filter: filter.to_owned(),
+        };
+        let page = rpc!(
+            client,
+            OperationServiceClient.list_operations,
+            "list operations",
+            request
+        )
+        .await?;
         operations.extend(page.operations);
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -107,7 +135,10 @@ async fn list(cx: &Cx, filter: String, limit: usize) -> Result<(), CliError> {
         let mut table = Table::new(&["OPERATION", "KIND", "TARGET", "STATE", "DONE", "AGE", "BY", "STEP"]);
         for operation in &operations {
             let progress = operation.progress.clone().unwrap_or_default();
-            let age = operation.create_time.as_ref().map(|time| units::age(units::since(time, now)));
+            let age = operation
+                .create_time
+                .as_ref()
+                .map(|time| units::age(units::since(time, now)));
             table.row([
                 names::last(&operation.name).into(),
                 (&operation.kind).into(),
@@ -116,7 +147,11 @@ async fn list(cx: &Cx, filter: String, limit: usize) -> Result<(), CliError> {
                 format!("{}%", progress.percent).into(),
                 age.unwrap_or_default().into(),
                 (&operation.requested_by).into(),
-                operation.error.as_ref().map_or(&progress.step, |error| &error.message).into(),
+                operation
+                    .error
+                    .as_ref()
+                    .map_or(&progress.step, |error| &error.message)
+                    .into(),
             ]);
         }
         table.render(paint, width)
@@ -171,7 +206,9 @@ pub fn report(ui: &Ui, operations: &[Operation], sentence: impl Fn(&Operation) -
         return Ok(());
     }
     if ui.format() == Format::Table {
-        return operations.iter().try_for_each(|operation| ui.say(&clean(&sentence(operation))));
+        return operations
+            .iter()
+            .try_for_each(|operation| ui.say(&clean(&sentence(operation))));
     }
     ui.items(operations, |_| String::new())
 }
@@ -182,7 +219,7 @@ pub fn conclude(ui: &Ui, operations: &[Operation]) -> Result<(), CliError> {
         return wait::verdict(ui, operations);
     }
     ui.items(operations, |_| String::new())?;
-    // The sentences would disturb the format that was asked for; the error is still wanted.
+    // The sentences would disturb the format that was asked for; the errors are still wanted.
     wait::verdict(&ui.silenced(), operations)
 }
 
@@ -195,7 +232,11 @@ pub async fn finish(
 ) -> Result<Vec<Operation>, CliError> {
     if !waiting.wait {
         report(&cx.ui, &started, |operation| {
-            format!("{} started, operation {}", wait::title(operation), names::last(&operation.name))
+            format!(
+                "{} started, operation {}",
+                wait::title(operation),
+                names::last(&operation.name)
+            )
         })?;
         return Ok(started);
     }

@@ -16,7 +16,12 @@ pub struct Backoff {
 
 impl Backoff {
     pub fn new(first: Duration, cap: Duration, attempts: u32) -> Self {
-        Self { next: first, cap, left: attempts, random: SystemRandom::new() }
+        Self {
+            next: first,
+            cap,
+            left: attempts,
+            random: SystemRandom::new(),
+        }
     }
 
     /// For a single call: about seven seconds in all.
@@ -62,7 +67,10 @@ mod tests {
         let mut limit = Duration::from_millis(100);
         for _ in 0..4 {
             let delay = backoff.delay().unwrap();
-            assert!(delay <= limit && delay >= limit / 2, "{delay:?} is not within half of {limit:?}");
+            assert!(
+                delay <= limit && delay >= limit / 2,
+                "{delay:?} is not within half of {limit:?}"
+            );
             limit = (limit * 2).min(Duration::from_millis(300));
         }
         assert_eq!(backoff.delay(), None);

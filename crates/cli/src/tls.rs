@@ -34,7 +34,10 @@ impl Server {
     /// Reads `https://HOST[:PORT]` or `HOST[:PORT]`; plain http is refused.
     pub fn parse(text: &str) -> Result<Self, CliError> {
         let wrong = |why: &str| {
-            CliError::usage(format!("`{text}` is no server address: {why}"), "write it like https://HOST:7070")
+            CliError::usage(
+                format!("`{text}` is no server address: {why}"),
+                "write it like https://HOST:7070",
+            )
         };
         let rest = match text.split_once("://") {
             Some(("https", rest)) => rest,
@@ -46,9 +49,10 @@ impl Server {
             return Err(wrong("it is a host and a port, no path and no user"));
         }
         let (host, port) = match authority.rsplit_once(':') {
-            Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-                (host, port.parse().map_err(|_| wrong("the port is a number up to 65535"))?)
-            }
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => (
+                host,
+                port.parse().map_err(|_| wrong("the port is a number up to 65535"))?,
+            ),
             _ => (authority, DEFAULT_PORT),
         };
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -56,7 +60,10 @@ impl Server {
             return Err(wrong("the host is missing"));
         }
         ServerName::try_from(host.to_owned()).map_err(|_| wrong("the host is neither a name nor an IP address"))?;
-        Ok(Self { host: host.to_owned(), port })
+        Ok(Self {
+            host: host.to_owned(),
+            port,
+        })
     }
 
     /// `https://HOST:PORT`
@@ -87,7 +94,10 @@ pub fn parse_pin(text: &str) -> Result<[u8; 32], String> {
 pub async fn fetch_authority(server: &Server, tls_name: &str, pin: &[u8; 32]) -> Result<String, CliError> {
     let chain = presented_chain(server, tls_name).await?;
     let Some(authority) = chain.iter().find(|certificate| sha256(certificate) == *pin) else {
-        let seen: Vec<_> = chain.iter().map(|c| format!("sha256:{}", hex::encode(sha256(c)))).collect();
+        let seen: Vec<_> = chain
+            .iter()
+            .map(|c| format!("sha256:{}", hex::encode(sha256(c))))
+            .collect();
         return Err(CliError::untrusted(
             format!(
                 "{} is not the server the token is for: no certificate it presents has the pinned SHA-256 (it presents {})",
@@ -99,7 +109,10 @@ pub async fn fetch_authority(server: &Server, tls_name: &str, pin: &[u8; 32]) ->
     };
     verify_under(authority, &chain, tls_name).map_err(|why| {
         CliError::untrusted(
-            format!("{}: the server's certificate does not verify under the pinned authority: {why}", server.url()),
+            format!(
+                "{}: the server's certificate does not verify under the pinned authority: {why}",
+                server.url()
+            ),
             "if the certificate is for another name, give that with --tls-name",
         )
     })?;
@@ -112,7 +125,10 @@ async fn presented_chain(server: &Server, tls_name: &str) -> Result<Vec<Certific
         tried: vec![(server.url(), why)],
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let capture = Arc::new(Capture { provider: provider.clone(), chain: Mutex::default() });
+    let capture = Arc::new(Capture {
+        provider: provider.clone(),
+        chain: Mutex::default(),
+    });
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|e| unreachable(e.to_string()))?
@@ -124,7 +140,10 @@ async fn presented_chain(server: &Server, tls_name: &str) -> Result<Vec<Certific
         let stream = TcpStream::connect((server.host.as_str(), server.port)).await?;
         let mut config = config;
         config.alpn_protocols = vec![b"h2".to_vec()];
-        TlsConnector::from(Arc::new(config)).connect(name, stream).await.map(drop)
+        TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await
+            .map(drop)
     };
     match tokio::time::timeout(CONNECT_TIMEOUT, handshake).await {
         Ok(Ok(())) => {}
@@ -213,7 +232,10 @@ pub fn new_key() -> Result<(KeyPair, String), CliError> {
     let key = KeyPair::generate().map_err(failed)?;
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    let csr = params.serialize_request(&key).and_then(|csr| csr.pem()).map_err(failed)?;
+    let csr = params
+        .serialize_request(&key)
+        .and_then(|csr| csr.pem())
+        .map_err(failed)?;
     Ok((key, csr))
 }
 
@@ -258,13 +280,25 @@ mod tests {
 
     #[test]
     fn server_addresses() {
-        let url = |text: &str| Server::parse(text).map(|server| server.url()).map_err(|e| e.to_string());
+        let url = |text: &str| {
+            Server::parse(text)
+                .map(|server| server.url())
+                .map_err(|e| e.to_string())
+        };
         assert_eq!(url("https://10.0.0.1:7070").as_deref(), Ok("https://10.0.0.1:7070"));
         assert_eq!(url("rack.example").as_deref(), Ok("https://rack.example:7070"));
         assert_eq!(url("https://rack.example:1/").as_deref(), Ok("https://rack.example:1"));
         assert_eq!(url("https://[fd77::1]:99").as_deref(), Ok("https://[fd77::1]:99"));
         assert_eq!(url("[fd77::1]").as_deref(), Ok("https://[fd77::1]:7070"));
-        for wrong in ["http://a:1", "https://", "https://a:x", "https://a:70000", "https://a/b", "https://u@a", "a b"] {
+        for wrong in [
+            "http://a:1",
+            "https://",
+            "https://a:x",
+            "https://a:70000",
+            "https://a/b",
+            "https://u@a",
+            "a b",
+        ] {
             assert!(url(wrong).is_err(), "{wrong}");
         }
     }
@@ -280,7 +314,10 @@ mod tests {
 
     #[test]
     fn renewal_is_due_in_the_last_third() {
-        let validity = Validity { not_before: 0.0, not_after: 90.0 };
+        let validity = Validity {
+            not_before: 0.0,
+            not_after: 90.0,
+        };
         assert!(!validity.due(59.0));
         assert!(validity.due(61.0));
         assert!(!validity.ended(89.0));

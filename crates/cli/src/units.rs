@@ -22,7 +22,10 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
             _ => return Err(wrong()),
         };
         let count: u64 = number.parse().map_err(|_| wrong())?;
-        seconds = count.checked_mul(unit).and_then(|s| seconds.checked_add(s)).ok_or_else(wrong)?;
+        seconds = count
+            .checked_mul(unit)
+            .and_then(|s| seconds.checked_add(s))
+            .ok_or_else(wrong)?;
         number.clear();
     }
     if text.is_empty() || !number.is_empty() {
@@ -65,7 +68,11 @@ pub fn bytes(count: u64) -> String {
         value /= 1000.0;
         unit += 1;
     }
-    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+    if unit == 0 {
+        format!("{count} B")
+    } else {
+        format!("{value:.1} {}", UNITS[unit])
+    }
 }
 
 /// Binary units, as memory is sold: `256 GiB`.
@@ -82,7 +89,9 @@ pub fn memory(count: u64) -> String {
 
 /// Seconds since the epoch, now.
 pub fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |d| d.as_secs_f64())
 }
 
 /// Seconds since the epoch.
@@ -110,7 +119,10 @@ pub fn stamp(time: &Timestamp) -> String {
 
 /// The same of a number of seconds since the epoch.
 pub fn stamp_seconds(seconds: f64) -> String {
-    stamp(&Timestamp { seconds: seconds as i64, nanos: 0 })
+    stamp(&Timestamp {
+        seconds: seconds as i64,
+        nanos: 0,
+    })
 }
 
 /// A `google.protobuf.Duration` in seconds.
@@ -135,7 +147,16 @@ mod tests {
         assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(parse_duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(parse_duration("7d"), Ok(Duration::from_secs(604_800)));
-        for wrong in ["", "5", "h", "1w", "1.5h", "-1s", "99999999999999999999s", "9999999999999999d"] {
+        for wrong in [
+            "",
+            "5",
+            "h",
+            "1w",
+            "1.5h",
+            "-1s",
+            "99999999999999999999s",
+            "9999999999999999d",
+        ] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
         }
     }
@@ -165,7 +186,19 @@ mod tests {
 
     #[test]
     fn times_are_shown_in_utc() {
-        assert_eq!(stamp(&Timestamp { seconds: 1_767_323_045, nanos: 999_999_999 }), "2026-01-02T03:04:05Z");
-        assert_eq!(stamp(&Timestamp { seconds: i64::MAX, nanos: 0 }), "-");
+        assert_eq!(
+            stamp(&Timestamp {
+                seconds: 1_767_323_045,
+                nanos: 999_999_999
+            }),
+            "2026-01-02T03:04:05Z"
+        );
+        assert_eq!(
+            stamp(&Timestamp {
+                seconds: i64::MAX,
+                nanos: 0
+            }),
+            "-"
+        );
     }
 }

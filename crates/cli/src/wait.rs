@@ -49,10 +49,19 @@ pub async fn until_done(
     let (sender, mut changes) = mpsc::channel(CONCURRENT_WAITS);
     let permits = Arc::new(Semaphore::new(CONCURRENT_WAITS));
     let poll = Duration::from_millis(if board.live.enabled() { 500 } else { 2000 });
-    for (index, operation) in board.operations.iter().enumerate().filter(|(_, operation)| !operation.done) {
+    for (index, operation) in board
+        .operations
+        .iter()
+        .enumerate()
+        .filter(|(_, operation)| !operation.done)
+    {
         let (client, sender, permits) = (client.clone(), sender.clone(), permits.clone());
         let name = operation.name.clone();
-        tasks.spawn(async move { follow(client, name, poll, permits, index, sender).await.map(|last| (index, last)) });
+        tasks.spawn(async move {
+            follow(client, name, poll, permits, index, sender)
+                .await
+                .map(|last| (index, last))
+        });
     }
     drop(sender);
     let deadline = async {
@@ -94,8 +103,17 @@ async fn follow(
     let mut backoff = Backoff::for_long_work();
     loop {
         let permit = permits.acquire().await;
-        let request = WaitOperationRequest { name: name.clone(), timeout: Some(units::proto_duration(poll)) };
-        let answer = rpc!(client, OperationServiceClient.wait_operation, format!("wait for {name}"), request).await;
+        let request = WaitOperationRequest {
+            name: name.clone(),
+            timeout: Some(units::proto_duration(poll)),
+        };
+        let answer = rpc!(
+            client,
+            OperationServiceClient.wait_operation,
+            format!("wait for {name}"),
+            request
+        )
+        .await;
         drop(permit);
         match answer {
             Ok(operation) if operation.done => return Ok(operation),
@@ -122,7 +140,10 @@ pub fn verdict(ui: &Ui, operations: &[Operation]) -> Result<(), CliError> {
             Some(error) => errors.push(CliError::OperationFailed {
                 what: title(operation),
                 after,
-                error: Box::new(rpc::Status { message: clean(&error.message), ..error.clone() }),
+                error: Box::new(rpc::Status {
+                    message: clean(&error.message),
+                    ..error.clone()
+                }),
             }),
         }
     }
@@ -154,7 +175,10 @@ pub fn state(operation: &Operation) -> &'static str {
 pub fn progress_text(operation: &Operation) -> String {
     let progress = operation.progress.clone().unwrap_or_default();
     let mut text = live::bar(progress.percent);
-    for part in [clean(&progress.step), live::amounts(&progress)].iter().filter(|part| !part.is_empty()) {
+    for part in [clean(&progress.step), live::amounts(&progress)]
+        .iter()
+        .filter(|part| !part.is_empty())
+    {
         text.push_str(if text.ends_with('%') { "  " } else { ", " });
         text.push_str(part);
     }
@@ -173,7 +197,12 @@ struct Board<'a> {
 impl<'a> Board<'a> {
     fn new(ui: &'a Ui, operations: Vec<Operation>) -> Self {
         let noted = vec![(String::new(), 0); operations.len()];
-        Self { ui, live: Live::new(Term::stderr(), ui.live_progress()), operations, noted }
+        Self {
+            ui,
+            live: Live::new(Term::stderr(), ui.live_progress()),
+            operations,
+            noted,
+        }
     }
 
     fn update(&mut self, index: usize, operation: Operation) {
@@ -186,7 +215,8 @@ impl<'a> Board<'a> {
         if !self.live.enabled() && !operation.done && self.noted[index] != mark {
             let now = units::stamp_seconds(units::now());
             let step = clean(&progress.step);
-            self.ui.note(&format!("{now} {}: {}% {step}", title(&operation), progress.percent));
+            self.ui
+                .note(&format!("{now} {}: {}% {step}", title(&operation), progress.percent));
             self.noted[index] = mark;
         }
         self.operations[index] = operation;
@@ -202,8 +232,16 @@ impl<'a> Board<'a> {
         let lines: Vec<String> = running
             .iter()
             .map(|operation| {
-                let elapsed = operation.create_time.as_ref().map_or(0.0, |time| units::since(time, now));
-                format!("{}  {}  ({})", title(operation), progress_text(operation), units::duration(elapsed))
+                let elapsed = operation
+                    .create_time
+                    .as_ref()
+                    .map_or(0.0, |time| units::since(time, now));
+                format!(
+                    "{}  {}  ({})",
+                    title(operation),
+                    progress_text(operation),
+                    units::duration(elapsed)
+                )
             })
             .chain((!done.is_empty()).then(|| format!("{} of {} ended", done.len(), self.operations.len())))
             .collect();
@@ -218,7 +256,10 @@ impl<'a> Board<'a> {
         CliError::TimedOut {
             what: titles.join(", "),
             after: units::duration(limit.as_secs_f64()),
-            hint: format!("it goes on; wait for it with `rackwright operation wait {}`", ids.join(" ")),
+            hint: format!(
+                "it goes on; wait for it with `rackwright operation wait {}`",
+                ids.join(" ")
+            ),
         }
     }
 }
@@ -230,15 +271,28 @@ mod tests {
 
     #[test]
     fn states_and_titles() {
-        let mut operation = Operation { kind: "deploy".into(), target: "nodes/gpu-001".into(), ..Default::default() };
-        assert_eq!((title(&operation).as_str(), state(&operation)), ("gpu-001 deploy", "running"));
+        let mut operation = Operation {
+            kind: "deploy".into(),
+            target: "nodes/gpu-001".into(),
+            ..Default::default()
+        };
+        assert_eq!(
+            (title(&operation).as_str(), state(&operation)),
+            ("gpu-001 deploy", "running")
+        );
         operation.cancel_requested = true;
         assert_eq!(state(&operation), "cancelling");
         operation.done = true;
         assert_eq!(state(&operation), "done");
-        operation.error = Some(rpc::Status { code: Code::Cancelled as i32, ..Default::default() });
+        operation.error = Some(rpc::Status {
+            code: Code::Cancelled as i32,
+            ..Default::default()
+        });
         assert_eq!(state(&operation), "cancelled");
-        operation.error = Some(rpc::Status { code: Code::Internal as i32, ..Default::default() });
+        operation.error = Some(rpc::Status {
+            code: Code::Internal as i32,
+            ..Default::default()
+        });
         assert_eq!(state(&operation), "failed");
         operation.target = "images/debian/versions/b3-0123456789abcdef".into();
         assert_eq!(title(&operation), "debian@b3-0123456789ab deploy");
@@ -248,8 +302,15 @@ mod tests {
     fn progress_in_one_line() {
         let mut operation = Operation::default();
         assert_eq!(progress_text(&operation), "[--------------------]   0%");
-        operation.progress = Some(Progress { step: "writing the image".into(), percent: 45, ..Default::default() });
-        assert_eq!(progress_text(&operation), "[#########-----------]  45%  writing the image");
+        operation.progress = Some(Progress {
+            step: "writing the image".into(),
+            percent: 45,
+            ..Default::default()
+        });
+        assert_eq!(
+            progress_text(&operation),
+            "[#########-----------]  45%  writing the image"
+        );
         operation.progress = Some(Progress {
             step: "writing the image".into(),
             percent: 45,

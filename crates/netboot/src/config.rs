@@ -436,6 +436,25 @@ mod tests {
         }
     }
 
+    /// What the documentation shows is what is read, and a misspelt field is not passed over.
+    #[test]
+    fn the_documented_example_is_read() {
+        let page = include_str!("../../../docs/netboot.md");
+        let example = page.split("```").find_map(|part| part.strip_prefix("yaml\n")).unwrap();
+        let config: NetbootConfig = serde_saphyr::from_str(example).unwrap();
+        assert_eq!((config.dhcp_port, config.tftp_port, config.http_port), (67, 69, 8080));
+        let ConfigFaults(faults) = config.check().unwrap_err();
+        assert!(
+            faults.iter().all(|fault| fault.ends_with("is not a file")),
+            "{faults:?}"
+        );
+        let misspelt = example.replace("lease_s", "lease");
+        assert!(serde_saphyr::from_str::<NetbootConfig>(&misspelt).is_err());
+        let proxy = "{server_ip: 10.0.0.1, dhcp: proxy, boot_loader: shim-grub, first_stages: {}}";
+        let proxy: NetbootConfig = serde_saphyr::from_str(proxy).unwrap();
+        assert!(matches!(proxy.dhcp, DhcpMode::Proxy) && proxy.boot_loader == BootLoader::ShimGrub);
+    }
+
     #[test]
     fn the_pool_may_not_hold_our_own_address() {
         let pool = Pool {

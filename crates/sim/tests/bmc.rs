@@ -17,6 +17,19 @@ fn only_the_root_is_open_to_everybody() {
         let root = client.anonymous(Method::GET, "/redfish/v1/").send().await.unwrap();
         assert_eq!(root.status(), StatusCode::OK);
         assert_eq!(root.headers()["odata-version"], "4.0");
+        assert_eq!(root.headers()["allow"], "GET, HEAD");
+        assert!(
+            root.headers()["link"]
+                .to_str()
+                .unwrap()
+                .contains("ServiceRoot.v1_15_0.json>; rel=describedby")
+        );
+        let query = client
+            .anonymous(Method::GET, "/redfish/v1/?$expand=.")
+            .send()
+            .await
+            .unwrap();
+        assert_error(query, StatusCode::NOT_IMPLEMENTED, "QueryNotSupported").await;
 
         for request in [
             client.anonymous(Method::GET, SYSTEM),
@@ -44,6 +57,17 @@ fn a_session_works_until_it_is_deleted() {
             .anonymous(Method::POST, SESSIONS)
             .json(&json!({"UserName": "admin", "Password": "no"}));
         assert_error(wrong.send().await.unwrap(), StatusCode::UNAUTHORIZED, "NoValidSession").await;
+
+        let alias = format!("{SESSIONS}/Members");
+        let opened = client
+            .anonymous(Method::POST, &alias)
+            .json(&client.login())
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(opened.status(), StatusCode::CREATED);
+        let location = opened.headers()["location"].to_str().unwrap().to_owned();
+        client.request(Method::DELETE, &location).send().await.unwrap();
 
         let opened = client
             .anonymous(Method::POST, SESSIONS)

@@ -246,9 +246,17 @@ fn long_name(units: &[u16]) -> String {
     String::from_utf16_lossy(&units[..end])
 }
 
+/// Stem and extension; bits 3 and 4 of byte 12 say that one or the other is meant in lower case.
 fn short_name(entry: &[u8]) -> String {
-    let text = |range: std::ops::Range<usize>| String::from_utf8_lossy(&entry[range]).trim_end().to_owned();
-    let (stem, extension) = (text(0..8), text(8..11));
+    let text = |range: std::ops::Range<usize>, lower: u8| {
+        let text = String::from_utf8_lossy(&entry[range]).trim_end().to_owned();
+        if entry[12] & lower == 0 {
+            text
+        } else {
+            text.to_ascii_lowercase()
+        }
+    };
+    let (stem, extension) = (text(0..8, 0x08), text(8..11, 0x10));
     if extension.is_empty() {
         stem
     } else {

@@ -256,9 +256,8 @@ mod tests {
     fn erases_and_comes_out_unlocked() {
         let fake = Fake::new(0x21);
         run(&fake, EraseMethod::AtaSecureEraseEnhanced).unwrap();
-        let log = fake.log.borrow();
         assert_eq!(
-            log[2..],
+            fake.log.borrow()[2..],
             [
                 SECURITY_SET_PASSWORD,
                 SECURITY_ERASE_PREPARE,

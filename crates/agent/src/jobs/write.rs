@@ -58,8 +58,8 @@ impl FinishError {
         let code = match self {
             Self::Table(GptError::TooSmall { .. }) => "disk-too-small",
             Self::Table(GptError::Unsupported { .. } | GptError::Full) => "unsupported-partition-table",
-            Self::Seed(SeedError::Path { .. } | SeedError::TooLarge { .. }) => "seed-invalid",
-            Self::Table(GptError::Io(_)) | Self::Seed(SeedError::Io(_)) | Self::Io { .. } => "write-failed",
+            Self::Seed(_) => "seed-invalid",
+            Self::Table(GptError::Io(_)) | Self::Io { .. } => "write-failed",
         };
         job_error(code, format!("drive {drive}: {self}"), code == "write-failed")
     }

@@ -34,7 +34,7 @@ const OFFER: u8 = 2;
 const REQUEST: u8 = 3;
 const ACK: u8 = 5;
 const NAK: u8 = 6;
-const FIRST_WAIT: Duration = Duration::from_secs(1);
+const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(8);
 /// For servers that name no time.
 const DEFAULT_LEASE: Duration = Duration::from_secs(3600);

@@ -46,7 +46,10 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Document>, CliError> {
         for file in yaml_files(path)? {
             let text = read_file(&file)?;
             let before = faults.len();
-            let mut reader = Reader { file: &file, faults: &mut faults };
+            let mut reader = Reader {
+                file: &file,
+                faults: &mut faults,
+            };
             for (at, document) in reader.documents(&text) {
                 let place = format!("{}:{}", file.display(), at.line);
                 match places.get(&document.id) {
@@ -66,7 +69,10 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Document>, CliError> {
         return Err(CliError::Manifest(faults));
     }
     if documents.is_empty() {
-        return Err(CliError::usage("no document was found in the input", "a document begins with `kind: Node`"));
+        return Err(CliError::usage(
+            "no document was found in the input",
+            "a document begins with `kind: Node`",
+        ));
     }
     Ok(documents)
 }
@@ -74,13 +80,19 @@ pub fn read_all(paths: &[PathBuf]) -> Result<Vec<Document>, CliError> {
 fn read_file(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
     let read = if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
+        std::io::stdin()
+            .lock()
+            .take(MAX_FILE_BYTES + 1)
+            .read_to_string(&mut text)
     } else {
         std::fs::File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
     };
     read.map_err(|e| CliError::file("read", path, e))?;
     if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(CliError::usage(format!("{} is larger than 16 MiB", path.display()), "split it"));
+        return Err(CliError::usage(
+            format!("{} is larger than 16 MiB", path.display()),
+            "split it",
+        ));
     }
     Ok(text)
 }
@@ -111,12 +123,20 @@ impl Fields {
 impl Reader<'_> {
     fn fault(&mut self, at: Spot, message: impl Into<String>) {
         let file = self.file.display().to_string();
-        self.faults.push(Fault { file, line: at.line, column: at.column, message: message.into() });
+        self.faults.push(Fault {
+            file,
+            line: at.line,
+            column: at.column,
+            message: message.into(),
+        });
     }
 
     fn documents(&mut self, text: &str) -> Vec<(Spot, Document)> {
         let (trees, error) = yaml::documents(text);
-        let documents = trees.into_iter().filter_map(|tree| Some((tree.at, self.document(tree)?))).collect();
+        let documents = trees
+            .into_iter()
+            .filter_map(|tree| Some((tree.at, self.document(tree)?)))
+            .collect();
         if let Some(error) = error {
             self.fault(error.at, error.message);
         }
@@ -137,7 +157,10 @@ impl Reader<'_> {
         if let Some((at, id)) = &id
             && !is_node_id(id)
         {
-            self.fault(*at, format!("`{id}` is no node id: 1 to 63 of a-z 0-9 and '-', a letter or digit first and last"));
+            self.fault(
+                *at,
+                format!("`{id}` is no node id: 1 to 63 of a-z 0-9 and '-', a letter or digit first and last"),
+            );
         }
         let bmc = match fields.take("bmc") {
             Some(tree) => self.bmc(tree),
@@ -146,10 +169,18 @@ impl Reader<'_> {
                 None
             }
         };
-        let sku = fields.take("sku").and_then(|tree| self.text(tree, "sku")).map(|(_, sku)| sku);
+        let sku = fields
+            .take("sku")
+            .and_then(|tree| self.text(tree, "sku"))
+            .map(|(_, sku)| sku);
         let labels = fields.take("labels").and_then(|tree| self.labels(tree));
         self.finish(fields);
-        Some(Document { id: id?.1, bmc: bmc?, sku, labels })
+        Some(Document {
+            id: id?.1,
+            bmc: bmc?,
+            sku,
+            labels,
+        })
     }
 
     fn bmc(&mut self, tree: Tree) -> Option<BmcDocument> {
@@ -158,17 +189,25 @@ impl Reader<'_> {
         if let Some((at, address)) = &address
             && address.strip_prefix("https://").is_none_or(str::is_empty)
         {
-            self.fault(*at, format!("`{address}` is no BMC address: write it like https://HOST[:PORT][/BASE]"));
+            self.fault(
+                *at,
+                format!("`{address}` is no BMC address: write it like https://HOST[:PORT][/BASE]"),
+            );
         }
         let username = self.required(&mut fields, "username");
         let password = self.password(&mut fields);
-        let pin = fields.take("certificate_sha256").and_then(|tree| self.text(tree, "certificate_sha256"));
+        let pin = fields
+            .take("certificate_sha256")
+            .and_then(|tree| self.text(tree, "certificate_sha256"));
         if let Some((at, pin)) = &pin
             && let Err(why) = tls::parse_pin(pin)
         {
             self.fault(*at, why);
         }
-        let system = fields.take("system").and_then(|tree| self.text(tree, "system")).map(|(_, system)| system);
+        let system = fields
+            .take("system")
+            .and_then(|tree| self.text(tree, "system"))
+            .map(|(_, system)| system);
         self.finish(fields);
         Some(BmcDocument {
             address: address?.1,
@@ -182,8 +221,12 @@ impl Reader<'_> {
     /// The password from the one place it is in.
     fn password(&mut self, fields: &mut Fields) -> Option<SecretString> {
         let inline = fields.take("password").and_then(|tree| self.text(tree, "password"));
-        let file = fields.take("password_file").and_then(|tree| self.text(tree, "password_file"));
-        let env = fields.take("password_env").and_then(|tree| self.text(tree, "password_env"));
+        let file = fields
+            .take("password_file")
+            .and_then(|tree| self.text(tree, "password_file"));
+        let env = fields
+            .take("password_env")
+            .and_then(|tree| self.text(tree, "password_env"));
         let (at, password) = match (inline, file, env) {
             (Some((at, text)), None, None) => (at, Ok(SecretString::from(text))),
             (None, Some((at, path)), None) => {
@@ -193,10 +236,16 @@ impl Reader<'_> {
             }
             (None, None, Some((at, name))) => {
                 let value = std::env::var(&name).map(SecretString::from);
-                (at, value.map_err(|_| format!("the environment variable {name} is not set")))
+                (
+                    at,
+                    value.map_err(|_| format!("the environment variable {name} is not set")),
+                )
             }
             (None, None, None) => {
-                self.fault(fields.at, "the password is missing: give password, password_file or password_env");
+                self.fault(
+                    fields.at,
+                    "the password is missing: give password, password_file or password_env",
+                );
                 return None;
             }
             _ => {
@@ -230,7 +279,12 @@ impl Reader<'_> {
 
     fn fields(&mut self, tree: Tree, what: &'static str) -> Option<Fields> {
         match tree.value {
-            Value::Map(pairs) => Some(Fields { at: tree.at, what, known: Vec::new(), pairs }),
+            Value::Map(pairs) => Some(Fields {
+                at: tree.at,
+                what,
+                known: Vec::new(),
+                pairs,
+            }),
             _ => {
                 self.fault(tree.at, format!("{what} must be a mapping (`name: value` lines)"));
                 None
@@ -263,7 +317,10 @@ impl Reader<'_> {
     fn finish(&mut self, fields: Fields) {
         for (key, _) in &fields.pairs {
             let known = fields.known.join(", ");
-            self.fault(key.at, format!("`{}` is unknown in {} (known: {known})", key.name, fields.what));
+            self.fault(
+                key.at,
+                format!("`{}` is unknown in {} (known: {known})", key.name, fields.what),
+            );
         }
     }
 }
@@ -272,7 +329,9 @@ impl Reader<'_> {
 fn is_node_id(id: &str) -> bool {
     let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = id.as_bytes();
-    let ends = [bytes.first(), bytes.last()].iter().all(|b| b.is_some_and(|b| good(*b)));
+    let ends = [bytes.first(), bytes.last()]
+        .iter()
+        .all(|b| b.is_some_and(|b| good(*b)));
     ends && bytes.len() <= 63 && bytes.iter().all(|b| good(*b) || *b == b'-')
 }
 
@@ -282,7 +341,11 @@ mod tests {
 
     fn read(text: &str) -> (Vec<Document>, Vec<String>) {
         let mut faults = Vec::new();
-        let documents = Reader { file: Path::new("f.yaml"), faults: &mut faults }.documents(text);
+        let documents = Reader {
+            file: Path::new("f.yaml"),
+            faults: &mut faults,
+        }
+        .documents(text);
         let documents = documents.into_iter().map(|(_, document)| document).collect();
         faults.sort_by_key(|fault| (fault.line, fault.column));
         (documents, faults.iter().map(Fault::to_string).collect())
@@ -295,15 +358,23 @@ mod tests {
         let (documents, faults) = read(text);
         assert_eq!(faults, [""; 0]);
         let document = &documents[0];
-        assert_eq!((document.id.as_str(), document.sku.as_deref()), ("gpu-001", Some("h100")));
-        assert_eq!(document.bmc.password.expose_secret(), "0123", "scalars stay as they are written");
+        assert_eq!(
+            (document.id.as_str(), document.sku.as_deref()),
+            ("gpu-001", Some("h100"))
+        );
+        assert_eq!(
+            document.bmc.password.expose_secret(),
+            "0123",
+            "scalars stay as they are written"
+        );
         assert_eq!(document.labels.as_ref().unwrap()["rack"], "12");
         assert_eq!(document.bmc.certificate_sha256, None);
     }
 
     #[test]
     fn every_fault_is_told_with_its_place() {
-        let text = "kind: Node\nid: GPU\nbmc:\n  adress: https://h\n  username: admin\nspeed: 3\n---\nkind: Rack\n---\n- x\n";
+        let text =
+            "kind: Node\nid: GPU\nbmc:\n  adress: https://h\n  username: admin\nspeed: 3\n---\nkind: Rack\n---\n- x\n";
         let (_, faults) = read(text);
         assert_eq!(
             faults,
@@ -322,9 +393,8 @@ mod tests {
 
     #[test]
     fn passwords_come_from_one_place() {
-        let document = |password: &str| {
-            format!("kind: Node\nid: a\nbmc:\n  address: https://h\n  username: u\n{password}")
-        };
+        let document =
+            |password: &str| format!("kind: Node\nid: a\nbmc:\n  address: https://h\n  username: u\n{password}");
         let faults = |password: &str| read(&document(password)).1.join("|");
         assert!(faults("  password: a\n  password_env: B\n").contains("only one of"));
         assert!(faults("  password_env: RACKWRIGHT_TEST_NOT_SET\n").contains("is not set"));

@@ -27,12 +27,14 @@ const BATCH: usize = 1000;
 
 /// `rackwright apply`
 #[derive(Debug, Args)]
-#[command(after_help = "A document describes one node:\n\n  kind: Node\n  id: gpu-001\n  bmc:\n    address: https://10.0.0.1\n    \
+#[command(
+    after_help = "A document describes one node:\n\n  kind: Node\n  id: gpu-001\n  bmc:\n    address: https://10.0.0.1\n    \
                         username: admin\n    password_file: secrets/gpu-001   # or password, or password_env\n    \
                         certificate_sha256: sha256:...        # optional\n    system: /redfish/v1/Systems/1         # optional\n  \
                         sku: h100                               # optional\n  labels: {rack: r12}                     # optional\n\n\
                         Labels, SKU and pin that a document does not name stay as they are. A BMC password cannot be \
-                        read back, so a changed one is only sent when other BMC fields change or with --passwords.")]
+                        read back, so a changed one is only sent when other BMC fields change or with --passwords."
+)]
 pub struct ApplyArgs {
     /// File, directory (its *.yaml and *.yml) or `-` for standard input; repeat it for several
     #[arg(short, long = "file", required = true, value_name = "FILE|DIR|-")]
@@ -61,7 +63,11 @@ pub async fn run(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let present = node::list::all(&client, "").await?;
     let mut steps = plan::plan(documents, &present, args.passwords);
-    let outcome = if args.dry_run { Ok(Vec::new()) } else { send(&client, &mut steps, &args.mutation).await };
+    let outcome = if args.dry_run {
+        Ok(Vec::new())
+    } else {
+        send(&client, &mut steps, &args.mutation).await
+    };
     let started = match outcome {
         Ok(started) => started,
         Err(error) => {
@@ -85,8 +91,9 @@ pub async fn run(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
 async fn send(client: &Client, steps: &mut [Step], mutation: &MutationArgs) -> Result<Vec<Operation>, CliError> {
     let key = mutation.once().idempotency_key;
     let mut operations = Vec::new();
-    let (mut new, mut others): (Vec<&mut Step>, Vec<&mut Step>) =
-        steps.iter_mut().partition(|step| matches!(step.action, Action::Enroll(_)));
+    let (mut new, mut others): (Vec<&mut Step>, Vec<&mut Step>) = steps
+        .iter_mut()
+        .partition(|step| matches!(step.action, Action::Enroll(_)));
     for (number, batch) in new.chunks_mut(BATCH).enumerate() {
         let part = mutation.part(&key, &format!("enroll{number}"));
         let requests: Vec<EnrollNodeRequest> = batch
@@ -97,10 +104,17 @@ async fn send(client: &Client, steps: &mut [Step], mutation: &MutationArgs) -> R
             })
             .collect();
         let doing = format!("enrol {}", crate::error::plural(requests.len(), "node"));
-        let request = BatchEnrollNodesRequest { requests, mutation: Some(part) };
+        let request = BatchEnrollNodesRequest {
+            requests,
+            mutation: Some(part),
+        };
         let answer = rpc!(client, NodeServiceClient.batch_enroll_nodes, doing, request).await?;
         for step in batch.iter_mut() {
-            step.operation = answer.operations.iter().find(|o| o.target == names::full("nodes", &step.id)).cloned();
+            step.operation = answer
+                .operations
+                .iter()
+                .find(|o| o.target == names::full("nodes", &step.id))
+                .cloned();
             step.done = true;
         }
         operations.extend(answer.operations);
@@ -122,13 +136,22 @@ async fn send(client: &Client, steps: &mut [Step], mutation: &MutationArgs) -> R
 async fn change(client: &Client, id: &str, request: &UpdateNodeRequest, key: String) -> Result<(), CliError> {
     let mut request = request.clone();
     request.mutation.get_or_insert_default().idempotency_key = key;
-    rpc!(client, NodeServiceClient.update_node, format!("change node {id}"), request).await.map(drop)
+    rpc!(
+        client,
+        NodeServiceClient.update_node,
+        format!("change node {id}"),
+        request
+    )
+    .await
+    .map(drop)
 }
 
 fn show(cx: &Cx, steps: &[Step], dry_run: bool) -> Result<(), CliError> {
     match cx.ui.format() {
         Format::Table => steps.iter().try_for_each(|step| cx.ui.say(&step.line(dry_run))),
-        Format::Name => steps.iter().try_for_each(|step| cx.ui.line(&names::full("nodes", &step.id))),
+        Format::Name => steps
+            .iter()
+            .try_for_each(|step| cx.ui.line(&names::full("nodes", &step.id))),
         Format::Json | Format::Yaml => {
             let values: Vec<_> = steps
                 .iter()
@@ -149,7 +172,10 @@ fn show(cx: &Cx, steps: &[Step], dry_run: bool) -> Result<(), CliError> {
 /// Started operations are shown with the step that started them.
 impl Step {
     fn line(&self, dry_run: bool) -> String {
-        let operation = self.operation.as_ref().map(|o| format!(", operation {}", names::last(&o.name)));
+        let operation = self
+            .operation
+            .as_ref()
+            .map(|o| format!(", operation {}", names::last(&o.name)));
         let would = if dry_run { "would be " } else { "" };
         let words = match &self.action {
             Action::Enroll(_) => format!("{would}enrolled{}", operation.unwrap_or_default()),
@@ -175,8 +201,10 @@ fn yaml_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     }
     files.sort();
     if files.is_empty() {
-        return Err(CliError::usage(format!("{} holds no *.yaml or *.yml file", path.display()), ""));
+        return Err(CliError::usage(
+            format!("{} holds no *.yaml or *.yml file", path.display()),
+            "",
+        ));
     }
     Ok(files)
 }
-

@@ -42,7 +42,10 @@ impl Action {
 
 /// Compares documents with what is there. With `passwords`, all BMC passwords are sent again.
 pub fn plan(documents: Vec<Document>, present: &[Node], passwords: bool) -> Vec<Step> {
-    let present: HashMap<&str, &Node> = present.iter().map(|node| (names::short("nodes", &node.name), node)).collect();
+    let present: HashMap<&str, &Node> = present
+        .iter()
+        .map(|node| (names::short("nodes", &node.name), node))
+        .collect();
     documents
         .into_iter()
         .map(|document| match present.get(document.id.as_str()) {
@@ -53,7 +56,13 @@ pub fn plan(documents: Vec<Document>, present: &[Node], passwords: bool) -> Vec<
 }
 
 fn step(id: String, action: Action, changes: Vec<String>) -> Step {
-    Step { id, action, changes, operation: None, done: false }
+    Step {
+        id,
+        action,
+        changes,
+        operation: None,
+        done: false,
+    }
 }
 
 fn enroll(document: Document) -> Step {
@@ -66,7 +75,10 @@ fn enroll(document: Document) -> Step {
     };
     let request = EnrollNodeRequest {
         node_id: document.id.clone(),
-        spec: Some(NodeSpec { bmc: Some(bmc), sku: document.sku.unwrap_or_default() }),
+        spec: Some(NodeSpec {
+            bmc: Some(bmc),
+            sku: document.sku.unwrap_or_default(),
+        }),
         labels: document.labels.unwrap_or_default(),
         mutation: None,
     };
@@ -84,7 +96,13 @@ impl Differences {
     fn compare(&mut self, path: &str, is: &str, wanted: Option<&str>) -> String {
         let Some(wanted) = wanted else { return String::new() };
         if is != wanted {
-            let shown = |text: &str| if text.is_empty() { "nothing".to_owned() } else { text.to_owned() };
+            let shown = |text: &str| {
+                if text.is_empty() {
+                    "nothing".to_owned()
+                } else {
+                    text.to_owned()
+                }
+            };
             let field = path.rsplit_once("spec.").map_or(path, |(_, field)| field);
             self.words.push(format!("{field} {} -> {}", shown(is), shown(wanted)));
             self.paths.push(path.to_owned());
@@ -129,22 +147,38 @@ fn compare(document: Document, node: &Node, passwords: bool) -> Step {
         node: Some(Node {
             name: node.name.clone(),
             spec: Some(NodeSpec { bmc: Some(bmc), sku }),
-            metadata: Some(Metadata { labels, ..Metadata::default() }),
+            metadata: Some(Metadata {
+                labels,
+                ..Metadata::default()
+            }),
             ..Node::default()
         }),
         update_mask: Some(prost_types::FieldMask { paths: found.paths }),
-        mutation: Some(Mutation { idempotency_key: String::new(), resource_version: metadata.resource_version }),
+        mutation: Some(Mutation {
+            idempotency_key: String::new(),
+            resource_version: metadata.resource_version,
+        }),
     };
     step(document.id, Action::Change(Box::new(request)), found.words)
 }
 
 fn label_changes(before: &HashMap<String, String>, after: &HashMap<String, String>) -> String {
-    let set: HashMap<_, _> =
-        after.iter().filter(|(k, v)| before.get(*k) != Some(v)).map(|(k, v)| (k.clone(), v.clone())).collect();
-    let mut removed: Vec<_> = before.keys().filter(|k| !after.contains_key(*k)).map(|k| format!("{k}-")).collect();
+    let set: HashMap<_, _> = after
+        .iter()
+        .filter(|(k, v)| before.get(*k) != Some(v))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    let mut removed: Vec<_> = before
+        .keys()
+        .filter(|k| !after.contains_key(*k))
+        .map(|k| format!("{k}-"))
+        .collect();
     removed.sort();
     let set = labels_text(&set);
-    let parts: Vec<&str> = [set.as_str()].into_iter().chain(removed.iter().map(String::as_str)).collect();
+    let parts: Vec<&str> = [set.as_str()]
+        .into_iter()
+        .chain(removed.iter().map(String::as_str))
+        .collect();
     format!("labels {}", parts.join(" ").trim())
 }
 
@@ -162,7 +196,12 @@ mod tests {
             certificate_sha256: None,
             system: None,
         };
-        Document { id: "a".into(), bmc, sku: None, labels: None }
+        Document {
+            id: "a".into(),
+            bmc,
+            sku: None,
+            labels: None,
+        }
     }
 
     fn present() -> Node {
@@ -174,7 +213,10 @@ mod tests {
         };
         Node {
             name: "nodes/a".into(),
-            spec: Some(NodeSpec { bmc: Some(bmc), sku: "h100".into() }),
+            spec: Some(NodeSpec {
+                bmc: Some(bmc),
+                sku: "h100".into(),
+            }),
             metadata: Some(Metadata {
                 labels: HashMap::from([("rack".to_owned(), "r1".to_owned()), ("row".to_owned(), "1".to_owned())]),
                 resource_version: "7".into(),
@@ -200,7 +242,9 @@ mod tests {
     #[test]
     fn a_new_node_is_enrolled() {
         let steps = plan(vec![document()], &[], false);
-        let Action::Enroll(request) = &steps[0].action else { panic!("{steps:?}") };
+        let Action::Enroll(request) = &steps[0].action else {
+            panic!("{steps:?}")
+        };
         assert_eq!(request.spec.as_ref().unwrap().bmc.as_ref().unwrap().password, "p");
     }
 
@@ -212,9 +256,28 @@ mod tests {
         let steps = plan(vec![wanted], &[present()], false);
         assert_eq!(paths(&steps[0]), ["spec.sku", "metadata.labels"]);
         assert_eq!(steps[0].changes, ["sku h100 -> b200", "labels rack=r2 row-"]);
-        let Action::Change(request) = &steps[0].action else { panic!("{steps:?}") };
-        assert_eq!(request.mutation.as_ref().unwrap().resource_version, "7", "only as it was read");
-        assert_eq!(request.node.as_ref().unwrap().spec.as_ref().unwrap().bmc.as_ref().unwrap().password, "");
+        let Action::Change(request) = &steps[0].action else {
+            panic!("{steps:?}")
+        };
+        assert_eq!(
+            request.mutation.as_ref().unwrap().resource_version,
+            "7",
+            "only as it was read"
+        );
+        assert_eq!(
+            request
+                .node
+                .as_ref()
+                .unwrap()
+                .spec
+                .as_ref()
+                .unwrap()
+                .bmc
+                .as_ref()
+                .unwrap()
+                .password,
+            ""
+        );
     }
 
     #[test]

@@ -15,7 +15,10 @@ pub struct Spot {
 
 impl Spot {
     fn of(span: &Span) -> Self {
-        Self { line: span.start.line(), column: span.start.col() + 1 }
+        Self {
+            line: span.start.line(),
+            column: span.start.col() + 1,
+        }
     }
 }
 
@@ -54,7 +57,9 @@ pub struct Key {
 /// All documents of a text. Documents that say nothing are left out. After a fault of the grammar the rest of the text
 /// cannot be read: what came before it is still returned.
 pub fn documents(text: &str) -> (Vec<Tree>, Option<YamlError>) {
-    let mut reader = Reader { parser: Parser::new_from_str(text) };
+    let mut reader = Reader {
+        parser: Parser::new_from_str(text),
+    };
     let mut documents = Vec::new();
     loop {
         match reader.document() {
@@ -79,8 +84,14 @@ impl<'a> Reader<'a> {
                 Some(Ok((event, span))) => Ok(Some((event, Spot::of(&span)))),
                 Some(Err(error)) => {
                     let mark = error.marker();
-                    let at = Spot { line: mark.line(), column: mark.col() + 1 };
-                    Err(YamlError { at, message: format!("this is not YAML: {}", error.info()) })
+                    let at = Spot {
+                        line: mark.line(),
+                        column: mark.col() + 1,
+                    };
+                    Err(YamlError {
+                        at,
+                        message: format!("this is not YAML: {}", error.info()),
+                    })
                 }
             };
         }
@@ -99,7 +110,12 @@ impl<'a> Reader<'a> {
     }
 
     fn tree(&mut self, event: Event<'a>, at: Spot, depth: usize) -> Result<Tree, YamlError> {
-        let fault = |message: &str| Err(YamlError { at, message: message.to_owned() });
+        let fault = |message: &str| {
+            Err(YamlError {
+                at,
+                message: message.to_owned(),
+            })
+        };
         if depth > MAX_DEPTH {
             return fault("this is nested too deeply");
         }
@@ -114,7 +130,11 @@ impl<'a> Reader<'a> {
             }
             Event::Scalar(text, style, ..) => {
                 let null = style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL");
-                if null { Value::Null } else { Value::Text(text.into_owned()) }
+                if null {
+                    Value::Null
+                } else {
+                    Value::Text(text.into_owned())
+                }
             }
             Event::SequenceStart(..) => self.list(depth)?,
             Event::MappingStart(..) => self.map(depth)?,
@@ -141,12 +161,20 @@ impl<'a> Reader<'a> {
             let name = match event {
                 Event::MappingEnd => break,
                 Event::Scalar(text, ..) => text.into_owned(),
-                _ => return Err(YamlError { at, message: "a key must be a plain word".to_owned() }),
+                _ => {
+                    return Err(YamlError {
+                        at,
+                        message: "a key must be a plain word".to_owned(),
+                    });
+                }
             };
             let Some((event, value_at)) = self.next()? else { break };
             let value = self.tree(event, value_at, depth + 1)?;
             if pairs.iter().any(|(key, _)| key.name == name) {
-                return Err(YamlError { at, message: format!("`{name}` is given twice") });
+                return Err(YamlError {
+                    at,
+                    message: format!("`{name}` is given twice"),
+                });
             }
             pairs.push((Key { at, name }, value));
         }
@@ -160,16 +188,25 @@ mod tests {
 
     #[test]
     fn places_are_kept() {
-        let (documents, error) = documents("# first\na: 1 # one\nb:\n  # inner\n  c: [x, 'null']\n---\n# nothing\n---\nd: ~\n");
+        let (documents, error) =
+            documents("# first\na: 1 # one\nb:\n  # inner\n  c: [x, 'null']\n---\n# nothing\n---\nd: ~\n");
         assert_eq!(error, None);
         assert_eq!(documents.len(), 2);
-        let Value::Map(pairs) = &documents[0].value else { panic!("{documents:?}") };
+        let Value::Map(pairs) = &documents[0].value else {
+            panic!("{documents:?}")
+        };
         assert_eq!(pairs[1].0.at, Spot { line: 3, column: 1 });
-        let Value::Map(inner) = &pairs[1].1.value else { panic!("{documents:?}") };
+        let Value::Map(inner) = &pairs[1].1.value else {
+            panic!("{documents:?}")
+        };
         assert_eq!(inner[0].0.at, Spot { line: 5, column: 3 });
-        let Value::List(items) = &inner[0].1.value else { panic!("{documents:?}") };
+        let Value::List(items) = &inner[0].1.value else {
+            panic!("{documents:?}")
+        };
         assert_eq!(items[1].value, Value::Text("null".into()), "quoted null is text");
-        let Value::Map(pairs) = &documents[1].value else { panic!("{documents:?}") };
+        let Value::Map(pairs) = &documents[1].value else {
+            panic!("{documents:?}")
+        };
         assert_eq!(pairs[0].1.value, Value::Null);
     }
 

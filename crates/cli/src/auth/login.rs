@@ -21,8 +21,10 @@ const MAX_TOKEN_BYTES: u64 = 4096;
 
 /// `rackwright login`
 #[derive(Debug, Args)]
-#[command(after_help = "Give the server with --server. The token and the SHA-256 of the authority are printed by \
-                        rackwrightd at its first start and by `rackwright token create`.")]
+#[command(
+    after_help = "Give the server with --server. The token and the SHA-256 of the authority are printed by \
+                        rackwrightd at its first start and by `rackwright token create`."
+)]
 #[group(id = "token_source", required = true)]
 pub struct LoginArgs {
     /// One-time token (others on this machine may see it in the process list: prefer --token-file)
@@ -53,16 +55,29 @@ fn parse_pin(text: &str) -> Result<Pin, String> {
 /// Logs in and makes the new context the current one.
 pub async fn run(cx: &Cx, args: LoginArgs) -> Result<(), CliError> {
     if cx.global.server.is_empty() {
-        return Err(CliError::usage("no server is named", "give one with --server https://HOST:7070"));
+        return Err(CliError::usage(
+            "no server is named",
+            "give one with --server https://HOST:7070",
+        ));
     }
     let token = read_token(&args)?;
     let (ca_pem, first) = find_authority(cx, &args).await?;
-    let client = Client::without_identity(&[first], args.tls_name.as_deref(), ca_pem.clone(), cx.global.call_timeout)?;
+    let client = Client::without_identity(
+        &[first],
+        args.tls_name.as_deref(),
+        ca_pem.clone(),
+        cx.global.call_timeout,
+    )?;
     let (key, csr_pem) = tls::new_key()?;
-    let request = RedeemTokenRequest { token: token.expose_secret().to_owned(), csr_pem };
+    let request = RedeemTokenRequest {
+        token: token.expose_secret().to_owned(),
+        csr_pem,
+    };
     let issued = rpc!(client, AuthServiceClient.redeem_token, "log in", request).await?;
     if Validity::of_pem(&issued.certificate_pem).is_none() {
-        return Err(CliError::BadAnswer("the certificate it issued cannot be read".to_owned()));
+        return Err(CliError::BadAnswer(
+            "the certificate it issued cannot be read".to_owned(),
+        ));
     }
     let identity_pem = tls::identity_pem(&issued.certificate_pem, &key);
     store(cx, &args, &issued, &Credential { ca_pem, identity_pem })?;
@@ -109,7 +124,10 @@ async fn find_authority(cx: &Cx, args: &LoginArgs) -> Result<(String, String), C
             Err(error) => return Err(error),
         }
     }
-    Err(CliError::Unreachable { doing: "log in".to_owned(), tried })
+    Err(CliError::Unreachable {
+        doing: "log in".to_owned(),
+        tried,
+    })
 }
 
 fn store(cx: &Cx, args: &LoginArgs, issued: &Issued, credential: &Credential) -> Result<(), CliError> {

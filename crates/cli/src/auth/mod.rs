@@ -80,7 +80,10 @@ pub async fn whoami(cx: &Cx) -> Result<(), CliError> {
         table.row(["role".into(), role_name(me.role).into()]);
         if let Some(end) = &me.expire_time {
             let left = units::duration(-units::since(end, units::now()));
-            table.row(["credential ends".into(), format!("{} (in {left}, renewed by use)", units::stamp(end)).into()]);
+            table.row([
+                "credential ends".into(),
+                format!("{} (in {left}, renewed by use)", units::stamp(end)).into(),
+            ]);
         }
         table.render(paint, None)
     })
@@ -88,7 +91,12 @@ pub async fn whoami(cx: &Cx) -> Result<(), CliError> {
 
 /// `rackwright token ...`
 pub async fn token(cx: &Cx, command: TokenCommand) -> Result<(), CliError> {
-    let TokenCommand::Create { member, role, lifetime, mutation } = command;
+    let TokenCommand::Create {
+        member,
+        role,
+        lifetime,
+        mutation,
+    } = command;
     let client = cx.client().await?;
     let role = match role {
         RoleArg::Viewer => Role::Viewer,
@@ -133,7 +141,8 @@ pub fn context(cx: &Cx, command: ContextCommand) -> Result<(), CliError> {
             }
             dir.save(&config)?;
             dir.remove_credential(&name)?;
-            cx.ui.say(&format!("context {name} and its key are gone from this machine"))
+            cx.ui
+                .say(&format!("context {name} and its key are gone from this machine"))
         }
     }
 }

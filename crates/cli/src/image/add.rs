@@ -24,8 +24,10 @@ const MAX_SIGNATURE_BYTES: u64 = 16 << 10;
 
 /// `rackwright image add`
 #[derive(Debug, Args)]
-#[command(after_help = "An upload that was interrupted goes on where it was when the command is given again with the \
-                        same --idempotency-key; the key is shown when the upload begins.")]
+#[command(
+    after_help = "An upload that was interrupted goes on where it was when the command is given again with the \
+                        same --idempotency-key; the key is shown when the upload begins."
+)]
 pub struct AddArgs {
     /// Name of the image; an image of that name gets a new version
     name: String,
@@ -70,12 +72,18 @@ fn sha256(text: &str) -> Result<String, String> {
 pub async fn run(cx: &Cx, args: AddArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let size_bytes = file_size(&args.file)?;
-    let minisign_signature = args.signature.as_deref().map(read_signature).transpose()?.unwrap_or_default();
+    let minisign_signature = args
+        .signature
+        .as_deref()
+        .map(read_signature)
+        .transpose()?
+        .unwrap_or_default();
     let sha256 = match &args.sha256 {
         Some(sha256) => sha256.clone(),
         None => {
             let sha256 = compute_sha256(cx, &args.file, size_bytes).await?;
-            cx.ui.note(&format!("no --sha256 was given; computed from the file: {sha256}"));
+            cx.ui
+                .note(&format!("no --sha256 was given; computed from the file: {sha256}"));
             sha256
         }
     };
@@ -92,19 +100,34 @@ pub async fn run(cx: &Cx, args: AddArgs) -> Result<(), CliError> {
     let started = rpc!(client, ImageServiceClient.start_upload, &doing, request).await?;
     if started.received_bytes > 0 {
         let had = units::bytes(started.received_bytes);
-        cx.ui.note(&format!("going on with an upload of which {had} of {} are there", units::bytes(size_bytes)));
+        cx.ui.note(&format!(
+            "going on with an upload of which {had} of {} are there",
+            units::bytes(size_bytes)
+        ));
     } else {
-        cx.ui.note(&format!("upload begun; if it is interrupted, resume it with --idempotency-key {key}"));
+        cx.ui.note(&format!(
+            "upload begun; if it is interrupted, resume it with --idempotency-key {key}"
+        ));
     }
     let clock = Instant::now();
     let sent = size_bytes - started.received_bytes.min(size_bytes);
     let uploaded = upload::run(&client, &cx.ui, &args.file, started).await?;
     let seconds = clock.elapsed().as_secs_f64();
     let rate = units::bytes((sent as f64 / seconds.max(1e-3)) as u64);
-    cx.ui.note(&format!("{} uploaded in {} ({rate}/s)", units::bytes(sent), units::duration(seconds)));
-    let request = FinishUploadRequest { name: uploaded.name, mutation: Some(args.mutation.part(&key, "finish")) };
+    cx.ui.note(&format!(
+        "{} uploaded in {} ({rate}/s)",
+        units::bytes(sent),
+        units::duration(seconds)
+    ));
+    let request = FinishUploadRequest {
+        name: uploaded.name,
+        mutation: Some(args.mutation.part(&key, "finish")),
+    };
     let import = rpc!(client, ImageServiceClient.finish_upload, &doing, request).await?;
-    let waiting = WaitArgs { wait: !args.no_wait, timeout: None };
+    let waiting = WaitArgs {
+        wait: !args.no_wait,
+        timeout: None,
+    };
     for import in operation::finish(cx, &client, vec![import], waiting).await? {
         if cx.ui.format() == Format::Table && import.done {
             cx.ui.say(&clean(&import.target))?;
@@ -116,10 +139,16 @@ pub async fn run(cx: &Cx, args: AddArgs) -> Result<(), CliError> {
 fn file_size(path: &Path) -> Result<u64, CliError> {
     let metadata = std::fs::metadata(path).map_err(|e| CliError::file("read", path, e))?;
     if !metadata.is_file() {
-        return Err(CliError::usage(format!("{} is not a regular file", path.display()), "give the image as a file"));
+        return Err(CliError::usage(
+            format!("{} is not a regular file", path.display()),
+            "give the image as a file",
+        ));
     }
     if metadata.len() == 0 {
-        return Err(CliError::usage(format!("{} is empty", path.display()), "there is nothing to add"));
+        return Err(CliError::usage(
+            format!("{} is empty", path.display()),
+            "there is nothing to add",
+        ));
     }
     Ok(metadata.len())
 }
@@ -127,7 +156,9 @@ fn file_size(path: &Path) -> Result<u64, CliError> {
 fn read_signature(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|e| CliError::file("read", path, e))?;
-    file.take(MAX_SIGNATURE_BYTES).read_to_string(&mut text).map_err(|e| CliError::file("read", path, e))?;
+    file.take(MAX_SIGNATURE_BYTES)
+        .read_to_string(&mut text)
+        .map_err(|e| CliError::file("read", path, e))?;
     Ok(text)
 }
 
@@ -158,7 +189,10 @@ async fn compute_sha256(cx: &Cx, path: &Path, size_bytes: u64) -> Result<String,
     match digest {
         Ok(Ok(digest)) => Ok(digest),
         Ok(Err(e)) => Err(CliError::file("read", path, e)),
-        Err(e) => Err(CliError::io(format!("read {}", path.display()), std::io::Error::other(e))),
+        Err(e) => Err(CliError::io(
+            format!("read {}", path.display()),
+            std::io::Error::other(e),
+        )),
     }
 }
 

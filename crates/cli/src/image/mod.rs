@@ -43,8 +43,17 @@ pub async fn run(cx: &Cx, command: ImageCommand) -> Result<(), CliError> {
         }
         ImageCommand::Delete { image, mutation } => {
             let client = cx.client().await?;
-            let request = DeleteImageRequest { name: names::image(&image), mutation: Some(mutation.once()) };
-            rpc!(client, ImageServiceClient.delete_image, format!("delete image {image}"), request).await?;
+            let request = DeleteImageRequest {
+                name: names::image(&image),
+                mutation: Some(mutation.once()),
+            };
+            rpc!(
+                client,
+                ImageServiceClient.delete_image,
+                format!("delete image {image}"),
+                request
+            )
+            .await?;
             cx.ui.say(&format!("image {image} deleted"))
         }
     }
@@ -52,8 +61,16 @@ pub async fn run(cx: &Cx, command: ImageCommand) -> Result<(), CliError> {
 
 /// One image with all its versions.
 async fn get(client: &Client, image: &str) -> Result<Image, CliError> {
-    let request = GetImageRequest { name: names::full("images", image) };
-    rpc!(client, ImageServiceClient.get_image, format!("read image {image}"), request).await
+    let request = GetImageRequest {
+        name: names::full("images", image),
+    };
+    rpc!(
+        client,
+        ImageServiceClient.get_image,
+        format!("read image {image}"),
+        request
+    )
+    .await
 }
 
 async fn list(cx: &Cx) -> Result<(), CliError> {
@@ -61,7 +78,10 @@ async fn list(cx: &Cx) -> Result<(), CliError> {
     let mut images = Vec::new();
     let mut page_token = String::new();
     loop {
-        let request = ListImagesRequest { page_size: 1000, page_token };
+        let request = ListImagesRequest {
+            page_size: 1000,
+            page_token,
+        };
         let page = rpc!(client, ImageServiceClient.list_images, "list images", request).await?;
         images.extend(page.images);
         page_token = page.next_page_token;
@@ -75,10 +95,23 @@ async fn list(cx: &Cx) -> Result<(), CliError> {
 
 fn list_table(images: &[Image]) -> Table {
     let now = units::now();
-    let mut table = Table::new(&["IMAGE", "VERSIONS", "NEWEST", "DISK", "DATA", "STORED", "FORMAT", "SIGNED BY", "AGE"]);
+    let mut table = Table::new(&[
+        "IMAGE",
+        "VERSIONS",
+        "NEWEST",
+        "DISK",
+        "DATA",
+        "STORED",
+        "FORMAT",
+        "SIGNED BY",
+        "AGE",
+    ]);
     for image in images {
         let newest = image.versions.first().cloned().unwrap_or_default();
-        let age = newest.create_time.as_ref().map(|time| units::age(units::since(time, now)));
+        let age = newest
+            .create_time
+            .as_ref()
+            .map(|time| units::age(units::since(time, now)));
         table.row([
             names::short("images", &image.name).into(),
             image.versions.len().to_string().into(),
@@ -95,7 +128,10 @@ fn list_table(images: &[Image]) -> Table {
 }
 
 fn details(image: &Image, paint: Paint, width: Option<usize>) -> String {
-    let labels = image.metadata.as_ref().map(|metadata| crate::node::labels_text(&metadata.labels));
+    let labels = image
+        .metadata
+        .as_ref()
+        .map(|metadata| crate::node::labels_text(&metadata.labels));
     let mut text = paint.tone(Tone::Strong, &clean(names::short("images", &image.name)));
     if let Some(labels) = labels.filter(|labels| !labels.is_empty()) {
         text.push_str(&format!("  {}", clean(&labels)));
@@ -105,7 +141,15 @@ fn details(image: &Image, paint: Paint, width: Option<usize>) -> String {
         text.push('\n');
         let mut table = Table::pairs().indented(2);
         table.row(["version".into(), names::last(&version.name).into()]);
-        table.row(["taken in".into(), version.create_time.as_ref().map(units::stamp).unwrap_or_default().into()]);
+        table.row([
+            "taken in".into(),
+            version
+                .create_time
+                .as_ref()
+                .map(units::stamp)
+                .unwrap_or_default()
+                .into(),
+        ]);
         table.row([
             "size".into(),
             format!(
@@ -117,7 +161,15 @@ fn details(image: &Image, paint: Paint, width: Option<usize>) -> String {
             )
             .into(),
         ]);
-        table.row(["source".into(), format!("{} sha256:{}", format_name(version.source_format), version.source_sha256).into()]);
+        table.row([
+            "source".into(),
+            format!(
+                "{} sha256:{}",
+                format_name(version.source_format),
+                version.source_sha256
+            )
+            .into(),
+        ]);
         table.row(["signed by".into(), (&version.signed_by).into()]);
         text.push_str(&table.render(paint, width));
     }
@@ -128,6 +180,9 @@ fn details(image: &Image, paint: Paint, width: Option<usize>) -> String {
 fn format_name(format: i32) -> String {
     match ImageFormat::try_from(format) {
         Ok(ImageFormat::Unspecified) | Err(_) => String::new(),
-        Ok(format) => format.as_str_name().trim_start_matches("IMAGE_FORMAT_").to_ascii_lowercase(),
+        Ok(format) => format
+            .as_str_name()
+            .trim_start_matches("IMAGE_FORMAT_")
+            .to_ascii_lowercase(),
     }
 }

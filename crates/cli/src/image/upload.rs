@@ -15,11 +15,12 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Request, Status};
+use tonic_types::StatusExt as _;
 
 use crate::client::{Client, is_transient, rpc};
 use crate::error::CliError;
-use crate::output::Ui;
 use crate::output::live::{self, Live};
+use crate::output::{Ui, clean};
 use crate::retry::Backoff;
 
 /// How often the bar is drawn over.
@@ -62,7 +63,11 @@ pub struct Meter {
 
 impl Meter {
     pub fn new(done: u64, total: u64) -> Self {
-        let meter = Self { done: Counter::default(), total, samples: Mutex::default() };
+        let meter = Self {
+            done: Counter::default(),
+            total,
+            samples: Mutex::default(),
+        };
         meter.done.set(done);
         meter
     }
@@ -84,7 +89,11 @@ impl Meter {
         samples.push_back((now, done));
         let (first_at, first_bytes) = samples.front().copied().unwrap_or((now, done));
         let seconds = now.duration_since(first_at).as_secs_f64();
-        let rate = if seconds > 0.0 { ((done - first_bytes) as f64 / seconds) as u64 } else { 0 };
+        let rate = if seconds > 0.0 {
+            ((done - first_bytes) as f64 / seconds) as u64
+        } else {
+            0
+        };
         let progress = Progress {
             logical_bytes: done,
             logical_bytes_total: self.total,
@@ -105,6 +114,7 @@ pub async fn run(client: &Client, ui: &Ui, path: &Path, mut upload: Upload) -> R
     let mut live = Live::new(Term::stderr(), ui.live_progress());
     let meter = Meter::new(upload.received_bytes, upload.size_bytes);
     let mut backoff = Backoff::for_long_work();
+    let mut told = String::new();
     while upload.received_bytes < upload.size_bytes {
         let before = upload.received_bytes;
         meter.done.set(before);
@@ -120,11 +130,19 @@ pub async fn run(client: &Client, ui: &Ui, path: &Path, mut upload: Upload) -> R
         };
         if let Some(status) = lost {
             live.clear();
-            ui.note(&format!("note: the upload was interrupted ({}); going on", status.message()));
+            if told != status.message() {
+                told = status.message().to_owned();
+                ui.note(&format!(
+                    "note: the upload was interrupted ({}); going on",
+                    clean(&told)
+                ));
+            }
             if !backoff.pause().await {
                 return Err(CliError::rpc(&doing, status));
             }
-            let request = GetUploadRequest { name: upload.name.clone() };
+            let request = GetUploadRequest {
+                name: upload.name.clone(),
+            };
             match rpc!(client, ImageServiceClient.get_upload, &doing, request).await {
                 Ok(answer) => upload.received_bytes = answer.received_bytes,
                 Err(error) if error.is_outage() => {}
@@ -134,7 +152,9 @@ pub async fn run(client: &Client, ui: &Ui, path: &Path, mut upload: Upload) -> R
         if upload.received_bytes > before {
             backoff = Backoff::for_long_work();
         } else if backoff.delay().is_none() {
-            return Err(CliError::BadAnswer(format!("the upload stays at {before} bytes whatever is sent")));
+            return Err(CliError::BadAnswer(format!(
+                "the upload stays at {before} bytes whatever is sent"
+            )));
         }
     }
     live.clear();
@@ -142,8 +162,22 @@ pub async fn run(client: &Client, ui: &Ui, path: &Path, mut upload: Upload) -> R
 }
 
 /// What has arrived is kept, so these only mean: ask where we stand and go on.
+///
+/// After a cut the server may still hold our former stream for a while: then it refuses a second writer
+/// (`FAILED_PRECONDITION`), or has taken more than it told us before (a fault of the field `offset`).
 fn can_resume(status: &Status) -> bool {
-    is_transient(status) || matches!(status.code(), Code::Aborted | Code::OutOfRange | Code::Cancelled)
+    let offset_moved = || {
+        let fields = status
+            .get_details_bad_request()
+            .map(|details| details.field_violations)
+            .unwrap_or_default();
+        fields.iter().any(|violation| violation.field == "offset")
+    };
+    match status.code() {
+        Code::Aborted | Code::OutOfRange | Code::Cancelled | Code::FailedPrecondition => true,
+        Code::InvalidArgument => offset_moved(),
+        _ => is_transient(status),
+    }
 }
 
 enum SendError {
@@ -161,7 +195,10 @@ async fn send(
 ) -> Result<Upload, SendError> {
     let (channel, generation) = client.channel("upload").await.map_err(|error| match error {
         CliError::Unreachable { tried, .. } => {
-            let why: Vec<_> = tried.into_iter().map(|(server, why)| format!("{server}: {why}")).collect();
+            let why: Vec<_> = tried
+                .into_iter()
+                .map(|(server, why)| format!("{server}: {why}"))
+                .collect();
             SendError::Rpc(Status::unavailable(why.join("; ")))
         }
         error => SendError::File(error),
@@ -217,7 +254,11 @@ async fn read_pieces(
             _ => e,
         })?;
         let length = data.len() as u64;
-        let message = WriteUploadRequest { name: std::mem::take(&mut name), offset: std::mem::take(&mut offset), data };
+        let message = WriteUploadRequest {
+            name: std::mem::take(&mut name),
+            offset: std::mem::take(&mut offset),
+            data,
+        };
         if pieces.send(message).await.is_err() {
             return Ok(());
         }
@@ -238,11 +279,20 @@ mod tests {
         assert_eq!(meter.text_at(start), "[--------------------]   0%  0 B of 10.0 MB");
         meter.done.set(2_000_000);
         let text = meter.text_at(start + Duration::from_secs(1));
-        assert_eq!(text, "[####----------------]  20%  2.0 MB of 10.0 MB, 2.0 MB/s, 4.0 s left");
+        assert_eq!(
+            text,
+            "[####----------------]  20%  2.0 MB of 10.0 MB, 2.0 MB/s, 4.0 s left"
+        );
         let text = meter.text_at(start + Duration::from_secs(60));
-        assert_eq!(text, "[####----------------]  20%  2.0 MB of 10.0 MB", "an old rate is no rate");
+        assert_eq!(
+            text, "[####----------------]  20%  2.0 MB of 10.0 MB",
+            "an old rate is no rate"
+        );
         meter.done.set(1_000_000);
         let text = meter.text_at(start + Duration::from_secs(61));
-        assert_eq!(text, "[##------------------]  10%  1.0 MB of 10.0 MB", "a step back is no rate");
+        assert_eq!(
+            text, "[##------------------]  10%  1.0 MB of 10.0 MB",
+            "a step back is no rate"
+        );
     }
 }

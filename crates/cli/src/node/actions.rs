@@ -180,8 +180,12 @@ impl Consent {
             ));
         }
         let term = Term::stderr();
-        let asked = term.write_str(&format!("{what} {list}: everything on the drives is lost. Type yes to go on: "));
-        let answer = asked.and_then(|()| term.read_line()).map_err(|e| CliError::io("ask", e))?;
+        let asked = term.write_str(&format!(
+            "{what} {list}: everything on the drives is lost. Type yes to go on: "
+        ));
+        let answer = asked
+            .and_then(|()| term.read_line())
+            .map_err(|e| CliError::io("ask", e))?;
         if answer.trim() == "yes" {
             Ok(())
         } else {
@@ -223,28 +227,64 @@ impl Verb {
         let mutation = Some(mutation);
         match self {
             Self::Power(action) => {
-                let request = SetNodePowerRequest { name, action: *action as i32, mutation };
+                let request = SetNodePowerRequest {
+                    name,
+                    action: *action as i32,
+                    mutation,
+                };
                 rpc!(client, NodeServiceClient.set_node_power, doing, request).await
             }
             Self::Deploy(deployment) => {
-                let request = DeployNodeRequest { name, deployment: Some(deployment.clone()), mutation };
+                let request = DeployNodeRequest {
+                    name,
+                    deployment: Some(deployment.clone()),
+                    mutation,
+                };
                 rpc!(client, NodeServiceClient.deploy_node, doing, request).await
             }
             Self::Reimage(deployment) => {
-                let request = ReimageNodeRequest { name, deployment: Some(deployment.clone()), mutation };
+                let request = ReimageNodeRequest {
+                    name,
+                    deployment: Some(deployment.clone()),
+                    mutation,
+                };
                 rpc!(client, NodeServiceClient.reimage_node, doing, request).await
             }
             Self::Release => {
-                rpc!(client, NodeServiceClient.release_node, doing, ReleaseNodeRequest { name, mutation }).await
+                rpc!(
+                    client,
+                    NodeServiceClient.release_node,
+                    doing,
+                    ReleaseNodeRequest { name, mutation }
+                )
+                .await
             }
             Self::Resume => {
-                rpc!(client, NodeServiceClient.resume_node, doing, ResumeNodeRequest { name, mutation }).await
+                rpc!(
+                    client,
+                    NodeServiceClient.resume_node,
+                    doing,
+                    ResumeNodeRequest { name, mutation }
+                )
+                .await
             }
             Self::Readmit => {
-                rpc!(client, NodeServiceClient.readmit_node, doing, ReadmitNodeRequest { name, mutation }).await
+                rpc!(
+                    client,
+                    NodeServiceClient.readmit_node,
+                    doing,
+                    ReadmitNodeRequest { name, mutation }
+                )
+                .await
             }
             Self::Retry => {
-                rpc!(client, NodeServiceClient.retry_node, doing, RetryNodeRequest { name, mutation }).await
+                rpc!(
+                    client,
+                    NodeServiceClient.retry_node,
+                    doing,
+                    RetryNodeRequest { name, mutation }
+                )
+                .await
             }
         }
     }
@@ -331,7 +371,11 @@ pub async fn hold(cx: &Cx, args: ReasonArgs) -> Result<(), CliError> {
     let mut outcomes = Vec::new();
     for id in &ids {
         let (name, reason) = (names::full("nodes", id), args.reason.clone());
-        let request = HoldNodeRequest { name, reason, mutation: Some(mutations.of(id)) };
+        let request = HoldNodeRequest {
+            name,
+            reason,
+            mutation: Some(mutations.of(id)),
+        };
         outcomes.push(rpc!(client, NodeServiceClient.hold_node, format!("hold {id}"), request).await);
     }
     show_nodes(cx, "hold", outcomes)
@@ -344,8 +388,20 @@ pub async fn quarantine(cx: &Cx, args: ReasonArgs) -> Result<(), CliError> {
     let mut outcomes = Vec::new();
     for id in &ids {
         let (name, reason) = (names::full("nodes", id), args.reason.clone());
-        let request = QuarantineNodeRequest { name, reason, mutation: Some(mutations.of(id)) };
-        outcomes.push(rpc!(client, NodeServiceClient.quarantine_node, format!("quarantine {id}"), request).await);
+        let request = QuarantineNodeRequest {
+            name,
+            reason,
+            mutation: Some(mutations.of(id)),
+        };
+        outcomes.push(
+            rpc!(
+                client,
+                NodeServiceClient.quarantine_node,
+                format!("quarantine {id}"),
+                request
+            )
+            .await,
+        );
     }
     show_nodes(cx, "quarantine", outcomes)
 }
@@ -356,8 +412,18 @@ pub async fn delete(cx: &Cx, args: DeleteArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let mut errors = Vec::new();
     for id in &ids {
-        let request = DeleteNodeRequest { name: names::full("nodes", id), mutation: Some(mutations.of(id)) };
-        match rpc!(client, NodeServiceClient.delete_node, format!("delete node {id}"), request).await {
+        let request = DeleteNodeRequest {
+            name: names::full("nodes", id),
+            mutation: Some(mutations.of(id)),
+        };
+        match rpc!(
+            client,
+            NodeServiceClient.delete_node,
+            format!("delete node {id}"),
+            request
+        )
+        .await
+        {
             Ok(_) => cx.ui.say(&format!("{id} deleted"))?,
             Err(error) => errors.push(error),
         }
@@ -404,7 +470,12 @@ impl DeploymentArgs {
             image: names::image(&self.image),
             hostname: self.hostname.clone().unwrap_or_default(),
             ssh_authorized_keys: keys,
-            user_data: self.user_data.as_deref().map(read_text).transpose()?.unwrap_or_default(),
+            user_data: self
+                .user_data
+                .as_deref()
+                .map(read_text)
+                .transpose()?
+                .unwrap_or_default(),
             root_drive: self.root_drive.clone().unwrap_or_default(),
             verify_whole_disk: self.verify_disk,
         })
@@ -429,7 +500,10 @@ fn ssh_keys(argument: &str) -> Result<Vec<String>, CliError> {
             format!("give the public one, most likely {argument}.pub"),
         ));
     }
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     let keys: Vec<String> = lines.map(str::to_owned).collect();
     match keys.iter().find(|key| !is_ssh_key(key)) {
         Some(_) => Err(CliError::usage(
@@ -444,7 +518,10 @@ fn ssh_keys(argument: &str) -> Result<Vec<String>, CliError> {
 fn read_text(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
     let read = if path.as_os_str() == "-" {
-        std::io::stdin().lock().take(MAX_TEXT_BYTES + 1).read_to_string(&mut text)
+        std::io::stdin()
+            .lock()
+            .take(MAX_TEXT_BYTES + 1)
+            .read_to_string(&mut text)
     } else {
         std::fs::File::open(path).and_then(|file| file.take(MAX_TEXT_BYTES + 1).read_to_string(&mut text))
     };
@@ -474,12 +551,19 @@ mod tests {
         assert!(ssh_keys(name).unwrap_err().to_string().contains("no SSH public key"));
         std::fs::write(&file, "").unwrap();
         assert!(ssh_keys(name).is_err());
-        assert!(ssh_keys("/nowhere/at/all").unwrap_err().to_string().contains("/nowhere/at/all"));
+        assert!(
+            ssh_keys("/nowhere/at/all")
+                .unwrap_err()
+                .to_string()
+                .contains("/nowhere/at/all")
+        );
     }
 
     #[test]
     fn a_node_named_twice_is_meant_once() {
-        let targets = Targets { ids: vec!["b".into(), "nodes/a".into(), "nodes/b".into()] };
+        let targets = Targets {
+            ids: vec!["b".into(), "nodes/a".into(), "nodes/b".into()],
+        };
         assert_eq!(targets.ids(), ["b", "a"]);
     }
 }

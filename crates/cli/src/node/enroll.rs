@@ -66,8 +66,13 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
 pub fn read_password(source: Option<&Path>) -> Result<SecretString, CliError> {
     let mut text = String::new();
     let outcome = match source {
-        Some(path) => std::fs::File::open(path).and_then(|file| file.take(MAX_PASSWORD_BYTES).read_to_string(&mut text)),
-        None => std::io::stdin().lock().take(MAX_PASSWORD_BYTES).read_to_string(&mut text),
+        Some(path) => {
+            std::fs::File::open(path).and_then(|file| file.take(MAX_PASSWORD_BYTES).read_to_string(&mut text))
+        }
+        None => std::io::stdin()
+            .lock()
+            .take(MAX_PASSWORD_BYTES)
+            .read_to_string(&mut text),
     };
     outcome.map_err(|e| match source {
         Some(path) => CliError::file("read the password from", path, e),
@@ -75,7 +80,10 @@ pub fn read_password(source: Option<&Path>) -> Result<SecretString, CliError> {
     })?;
     let password = text.trim_end_matches(['\r', '\n']);
     if password.is_empty() {
-        return Err(CliError::usage("the password is empty", "the file or standard input must hold it on one line"));
+        return Err(CliError::usage(
+            "the password is empty",
+            "the file or standard input must hold it on one line",
+        ));
     }
     Ok(SecretString::from(password.to_owned()))
 }
@@ -95,10 +103,15 @@ pub async fn run(cx: &Cx, args: EnrollArgs) -> Result<(), CliError> {
     };
     let request = EnrollNodeRequest {
         node_id,
-        spec: Some(NodeSpec { bmc: Some(bmc), sku: args.sku.unwrap_or_default() }),
+        spec: Some(NodeSpec {
+            bmc: Some(bmc),
+            sku: args.sku.unwrap_or_default(),
+        }),
         labels: args.labels.into_iter().collect(),
         mutation: Some(args.mutation.once()),
     };
     let started = rpc!(client, NodeServiceClient.enroll_node, doing, request).await?;
-    operation::finish(cx, &client, vec![started], args.waiting).await.map(drop)
+    operation::finish(cx, &client, vec![started], args.waiting)
+        .await
+        .map(drop)
 }

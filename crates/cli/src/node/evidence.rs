@@ -35,13 +35,21 @@ pub async fn reports(cx: &Cx, id: &str, last: usize) -> Result<(), CliError> {
         if answer.reports.is_empty() {
             return "no validation has been reported\n".to_owned();
         }
-        let texts: Vec<_> = answer.reports.iter().map(|report| report_text(report, paint, width)).collect();
+        let texts: Vec<_> = answer
+            .reports
+            .iter()
+            .map(|report| report_text(report, paint, width))
+            .collect();
         texts.join("\n")
     })
 }
 
 fn report_text(report: &Report, paint: Paint, width: Option<usize>) -> String {
-    let verdict = if report.passed { paint.tone(Tone::Good, "passed") } else { paint.tone(Tone::Bad, "FAILED") };
+    let verdict = if report.passed {
+        paint.tone(Tone::Good, "passed")
+    } else {
+        paint.tone(Tone::Bad, "FAILED")
+    };
     let took = units::between(report.start_time.as_ref(), report.end_time.as_ref()).unwrap_or_default();
     let mut text = format!(
         "{}  {verdict}  {}, took {}, profile {}, generation {}\n",
@@ -88,7 +96,10 @@ pub struct CertificatesArgs {
 pub async fn certificates(cx: &Cx, args: CertificatesArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let certificates = all_certificates(&client, &args.id).await?;
-    let checks: Vec<_> = certificates.iter().map(|c| args.verify.then(|| verify(c, args.key.as_deref()))).collect();
+    let checks: Vec<_> = certificates
+        .iter()
+        .map(|c| args.verify.then(|| verify(c, args.key.as_deref())))
+        .collect();
     let width = cx.ui.width();
     cx.ui.list(&certificates, |paint| {
         if certificates.is_empty() {
@@ -98,7 +109,10 @@ pub async fn certificates(cx: &Cx, args: CertificatesArgs) -> Result<(), CliErro
     })?;
     for certificate in certificates.iter().filter(|c| !c.rejected_methods.is_empty()) {
         let rejected = clean(&certificate.rejected_methods.join("; "));
-        cx.ui.note(&format!("{}: stronger methods did not serve: {rejected}", clean(&certificate.drive_name)));
+        cx.ui.note(&format!(
+            "{}: stronger methods did not serve: {rejected}",
+            clean(&certificate.drive_name)
+        ));
     }
     let failures: Vec<_> = certificates
         .iter()
@@ -106,7 +120,10 @@ pub async fn certificates(cx: &Cx, args: CertificatesArgs) -> Result<(), CliErro
         .filter_map(|(certificate, check)| {
             let why = check?.err()?;
             let drive = clean(&format!("{} {}", certificate.drive_name, certificate.drive_serial));
-            Some(CliError::untrusted(format!("the certificate of drive {drive} does not hold: {why}"), ""))
+            Some(CliError::untrusted(
+                format!("the certificate of drive {drive} does not hold: {why}"),
+                "",
+            ))
         })
         .collect();
     CliError::gather(failures)
@@ -117,7 +134,11 @@ async fn all_certificates(client: &Client, id: &str) -> Result<Vec<EraseCertific
     let mut page_token = String::new();
     loop {
         let parent = names::full("nodes", id);
-        let request = ListEraseCertificatesRequest { parent, page_size: 1000, page_token };
+        let request = ListEraseCertificatesRequest {
+            parent,
+            page_size: 1000,
+            page_token,
+        };
         let doing = format!("read the erase certificates of {}", names::short("nodes", id));
         let page = rpc!(client, NodeServiceClient.list_erase_certificates, doing, request).await?;
         certificates.extend(page.erase_certificates);
@@ -129,8 +150,17 @@ async fn all_certificates(client: &Client, id: &str) -> Result<Vec<EraseCertific
 }
 
 fn certificate_table(certificates: &[EraseCertificate], checks: &[Option<Result<(), String>>]) -> Table {
-    let mut table =
-        Table::new(&["ERASED", "DRIVE", "MODEL", "SERIAL", "SIZE", "METHOD", "SAMPLES", "GEN", "SIGNATURE"]);
+    let mut table = Table::new(&[
+        "ERASED",
+        "DRIVE",
+        "MODEL",
+        "SERIAL",
+        "SIZE",
+        "METHOD",
+        "SAMPLES",
+        "GEN",
+        "SIGNATURE",
+    ]);
     for (certificate, check) in certificates.iter().zip(checks) {
         let key = hex::encode(&certificate.signer_public_key);
         let key = key.get(..16).unwrap_or(&key);
@@ -140,7 +170,12 @@ fn certificate_table(certificates: &[EraseCertificate], checks: &[Option<Result<
             Some(Err(_)) => Cell::toned("NOT VALID", Tone::Bad),
         };
         table.row([
-            certificate.end_time.as_ref().map(units::stamp).unwrap_or_default().into(),
+            certificate
+                .end_time
+                .as_ref()
+                .map(units::stamp)
+                .unwrap_or_default()
+                .into(),
             (&certificate.drive_name).into(),
             (&certificate.drive_model).into(),
             (&certificate.drive_serial).into(),
@@ -158,9 +193,11 @@ fn certificate_table(certificates: &[EraseCertificate], checks: &[Option<Result<
 pub fn method_name(method: i32) -> String {
     match EraseMethod::try_from(method) {
         Ok(EraseMethod::Unspecified) | Err(_) => String::new(),
-        Ok(method) => {
-            method.as_str_name().trim_start_matches("ERASE_METHOD_").to_ascii_lowercase().replace('_', "-")
-        }
+        Ok(method) => method
+            .as_str_name()
+            .trim_start_matches("ERASE_METHOD_")
+            .to_ascii_lowercase()
+            .replace('_', "-"),
     }
 }
 
@@ -176,9 +213,14 @@ fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>) -> Result<()
         .verify(&certificate.signed_payload, &certificate.signature)
         .map_err(|_| "the signature is wrong".to_owned())?;
     let signed = signed_fields(&certificate.signed_payload).ok_or("what was signed cannot be read")?;
-    let method = EraseMethod::try_from(certificate.method).unwrap_or_default().as_str_name().to_owned();
+    let method = EraseMethod::try_from(certificate.method)
+        .unwrap_or_default()
+        .as_str_name()
+        .to_owned();
     let time = |time: &Option<prost_types::Timestamp>| {
-        time.as_ref().map(|time| format!("{}.{:09}", time.seconds, time.nanos)).unwrap_or_default()
+        time.as_ref()
+            .map(|time| format!("{}.{:09}", time.seconds, time.nanos))
+            .unwrap_or_default()
     };
     let shown = [
         ("name", certificate.name.clone()),
@@ -266,7 +308,10 @@ mod tests {
             drive_bytes: 1000,
             method: EraseMethod::Overwrite as i32,
             start_time: Some(prost_types::Timestamp { seconds: 1, nanos: 0 }),
-            end_time: Some(prost_types::Timestamp { seconds: 2, nanos: 500_000_000 }),
+            end_time: Some(prost_types::Timestamp {
+                seconds: 2,
+                nanos: 500_000_000,
+            }),
             samples: 16,
             sample_bytes: 4096,
             signature: key.sign(&payload).as_ref().to_vec(),
@@ -286,10 +331,17 @@ mod tests {
 
     #[test]
     fn anything_changed_is_found() {
-        assert!(verify(&signed(), Some(&"00".repeat(32))).unwrap_err().contains("another key"));
+        assert!(
+            verify(&signed(), Some(&"00".repeat(32)))
+                .unwrap_err()
+                .contains("another key")
+        );
         let mut changed = signed();
         changed.drive_serial = "S2".into();
-        assert_eq!(verify(&changed, None), Err("its drive_serial is not the one that was signed".into()));
+        assert_eq!(
+            verify(&changed, None),
+            Err("its drive_serial is not the one that was signed".into())
+        );
         let mut changed = signed();
         let last = changed.signed_payload.len() - 2;
         changed.signed_payload[last] ^= 1;
@@ -303,7 +355,14 @@ mod tests {
     fn broken_payloads_are_no_records() {
         let line = |text: &str| [PAYLOAD_FORMAT, text.as_bytes()].concat();
         assert!(signed_fields(&line("a=1:x\n")).is_some());
-        for broken in ["a=2:x\n", "a=1:x", "a=99999999999999999999999:x\n", "a=1:x\na=1:y\n", "a", "=:"] {
+        for broken in [
+            "a=2:x\n",
+            "a=1:x",
+            "a=99999999999999999999999:x\n",
+            "a=1:x\na=1:y\n",
+            "a",
+            "=:",
+        ] {
             assert!(signed_fields(&line(broken)).is_none(), "{broken:?}");
         }
         assert!(signed_fields(b"something else").is_none());

@@ -18,11 +18,14 @@ const MOST: usize = 8;
 /// Shows the explanation.
 pub async fn run(cx: &Cx, id: &str) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let request = ExplainNodeRequest { name: names::full("nodes", id) };
+    let request = ExplainNodeRequest {
+        name: names::full("nodes", id),
+    };
     let doing = format!("explain node {}", names::short("nodes", id));
     let explanation = rpc!(client, NodeServiceClient.explain_node, doing, request).await?;
     let width = cx.ui.width();
-    cx.ui.item(&explanation, |paint| screen(&explanation, paint, width, units::now()))
+    cx.ui
+        .item(&explanation, |paint| screen(&explanation, paint, width, units::now()))
 }
 
 fn screen(explanation: &Explanation, paint: Paint, width: Option<usize>, now: f64) -> String {
@@ -56,7 +59,11 @@ fn heading(node: &Node, paint: Paint, now: f64) -> String {
     }
     if let Some(deadline) = &status.state_deadline {
         let left = -units::since(deadline, now);
-        let words = if left >= 0.0 { "to go until it fails" } else { "past its deadline" };
+        let words = if left >= 0.0 {
+            "to go until it fails"
+        } else {
+            "past its deadline"
+        };
         text.push_str(&format!(", {} {words}", units::duration(left.abs())));
     }
     text.push('\n');
@@ -73,28 +80,56 @@ fn standing(node: &Node, summary: &str, now: f64) -> Table {
     if !status.waiting_for.is_empty() && !summary.contains(&status.waiting_for) {
         let until = status.waiting_until.as_ref().map(|until| {
             let left = -units::since(until, now);
-            if left >= 0.0 { format!(", for at most {}", units::duration(left)) } else { ", overdue".to_owned() }
+            if left >= 0.0 {
+                format!(", for at most {}", units::duration(left))
+            } else {
+                ", overdue".to_owned()
+            }
         });
-        table.row(["waits for".into(), format!("{}{}", status.waiting_for, until.unwrap_or_default()).into()]);
+        table.row([
+            "waits for".into(),
+            format!("{}{}", status.waiting_for, until.unwrap_or_default()).into(),
+        ]);
     }
-    let agent = if status.agent_connected { "agent connected" } else { "no agent" };
-    let address = if status.address.is_empty() { String::new() } else { format!(", address {}", status.address) };
-    table.row(["machine".into(), format!("power {}, {agent}{address}", status.power).into()]);
+    let agent = if status.agent_connected {
+        "agent connected"
+    } else {
+        "no agent"
+    };
+    let address = if status.address.is_empty() {
+        String::new()
+    } else {
+        format!(", address {}", status.address)
+    };
+    table.row([
+        "machine".into(),
+        format!("power {}, {agent}{address}", status.power).into(),
+    ]);
     let image = image_text(node);
     if !image.is_empty() {
-        let claimed = if status.claim.is_some() { "claimed" } else { "not claimed" };
-        table.row(["image".into(), format!("{image}, {claimed}, generation {}", status.claim_generation).into()]);
+        let claimed = if status.claim.is_some() {
+            "claimed"
+        } else {
+            "not claimed"
+        };
+        table.row([
+            "image".into(),
+            format!("{image}, {claimed}, generation {}", status.claim_generation).into(),
+        ]);
     }
     table
 }
 
 fn hints(explanation: &Explanation) -> String {
     let lines = explanation.hints.iter().enumerate();
-    lines.map(|(index, hint)| format!("  {}. {}\n", index + 1, clean(hint))).collect()
+    lines
+        .map(|(index, hint)| format!("  {}. {}\n", index + 1, clean(hint)))
+        .collect()
 }
 
 fn ago(time: Option<&prost_types::Timestamp>, now: f64) -> String {
-    time.map(|time| format!("{} ago", units::age(units::since(time, now)))).unwrap_or_default()
+    time.map(|time| format!("{} ago", units::age(units::since(time, now))))
+        .unwrap_or_default()
 }
 
 fn attempts(explanation: &Explanation, now: f64) -> Table {
@@ -121,7 +156,10 @@ fn attempts(explanation: &Explanation, now: f64) -> Table {
 fn history(explanation: &Explanation, now: f64) -> Table {
     let mut table = Table::pairs().indented(2);
     for step in explanation.history.iter().take(MOST) {
-        let spent = step.time_in_former_state.as_ref().map(|d| units::duration(units::proto_seconds(d)));
+        let spent = step
+            .time_in_former_state
+            .as_ref()
+            .map(|d| units::duration(units::proto_seconds(d)));
         table.row([
             ago(step.time.as_ref(), now).into(),
             (&step.edge).into(),
@@ -136,7 +174,11 @@ fn history(explanation: &Explanation, now: f64) -> Table {
 fn facts(explanation: &Explanation, now: f64) -> Table {
     let mut table = Table::pairs().indented(2);
     for fact in &explanation.facts {
-        table.row([(&fact.name).into(), (&fact.value).into(), ago(fact.time.as_ref(), now).into()]);
+        table.row([
+            (&fact.name).into(),
+            (&fact.value).into(),
+            ago(fact.time.as_ref(), now).into(),
+        ]);
     }
     table
 }

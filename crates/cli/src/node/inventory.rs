@@ -35,31 +35,54 @@ fn text(inventory: &Inventory, paint: Paint, width: Option<usize>) -> String {
     ];
     for (title, table) in tables {
         if !table.is_empty() {
-            text.push_str(&format!("\n{}\n{}", paint.tone(Tone::Strong, title), table.render(paint, width)));
+            text.push_str(&format!(
+                "\n{}\n{}",
+                paint.tone(Tone::Strong, title),
+                table.render(paint, width)
+            ));
         }
     }
-    text.push_str(&format!("\n{} (see -o json)\n", plural(inventory.pci_devices.len(), "PCI device")));
+    text.push_str(&format!(
+        "\n{} (see -o json)\n",
+        plural(inventory.pci_devices.len(), "PCI device")
+    ));
     text
 }
 
 fn system(inventory: &Inventory) -> Table {
     let dmi = inventory.dmi.clone().unwrap_or_default();
     let mut table = Table::pairs();
-    table.row(["system".into(), format!("{} {}", dmi.system_vendor, dmi.product_name).into()]);
+    table.row([
+        "system".into(),
+        format!("{} {}", dmi.system_vendor, dmi.product_name).into(),
+    ]);
     table.row(["serial number".into(), dmi.serial_number.into()]);
     table.row(["UUID".into(), dmi.uuid.into()]);
-    table.row(["BIOS".into(), format!("{} {} {}", dmi.bios_vendor, dmi.bios_version, dmi.bios_date).into()]);
+    table.row([
+        "BIOS".into(),
+        format!("{} {} {}", dmi.bios_vendor, dmi.bios_version, dmi.bios_date).into(),
+    ]);
     let secure = if inventory.secure_boot { ", Secure Boot on" } else { "" };
     table.row(["boots by".into(), format!("{}{secure}", inventory.boot_mode).into()]);
-    table.row(["kernel".into(), format!("{} {}", inventory.kernel_release, inventory.architecture).into()]);
+    table.row([
+        "kernel".into(),
+        format!("{} {}", inventory.kernel_release, inventory.architecture).into(),
+    ]);
     for (model, (sockets, cores, threads)) in cpus(inventory) {
         let words = format!("{sockets} × {} ({cores} cores, {threads} threads)", clean(model));
         table.row(["CPU".into(), words.into()]);
     }
     let numa = plural(inventory.numa_nodes.len(), "NUMA node");
-    table.row(["memory".into(), format!("{} in {numa}", units::memory(inventory.memory_bytes)).into()]);
+    table.row([
+        "memory".into(),
+        format!("{} in {numa}", units::memory(inventory.memory_bytes)).into(),
+    ]);
     let tpm = inventory.tpm.clone().unwrap_or_default();
-    let tpm = if tpm.present { format!("{}.x {}", tpm.major_version, tpm.manufacturer) } else { "none".to_owned() };
+    let tpm = if tpm.present {
+        format!("{}.x {}", tpm.major_version, tpm.manufacturer)
+    } else {
+        "none".to_owned()
+    };
     table.row(["TPM".into(), tpm.into()]);
     table
 }
@@ -69,7 +92,11 @@ fn cpus(inventory: &Inventory) -> BTreeMap<&str, (u32, u32, u32)> {
     let mut models = BTreeMap::new();
     for cpu in &inventory.cpus {
         let sum = models.entry(cpu.model.as_str()).or_insert((0u32, 0u32, 0u32));
-        *sum = (sum.0 + 1, sum.1.saturating_add(cpu.cores), sum.2.saturating_add(cpu.threads));
+        *sum = (
+            sum.0 + 1,
+            sum.1.saturating_add(cpu.cores),
+            sum.2.saturating_add(cpu.threads),
+        );
     }
     models
 }
@@ -77,7 +104,10 @@ fn cpus(inventory: &Inventory) -> BTreeMap<&str, (u32, u32, u32)> {
 fn drives(inventory: &Inventory) -> Table {
     let mut table = Table::new(&["NAME", "SIZE", "KIND", "MODEL", "SERIAL", "FIRMWARE", "STRONGEST ERASE"]).indented(2);
     for drive in &inventory.drives {
-        let erase = drive.erase_methods.first().map(|method| super::evidence::method_name(*method));
+        let erase = drive
+            .erase_methods
+            .first()
+            .map(|method| super::evidence::method_name(*method));
         table.row([
             (&drive.name).into(),
             units::bytes(drive.size_bytes).into(),
@@ -94,7 +124,11 @@ fn drives(inventory: &Inventory) -> Table {
 fn nics(inventory: &Inventory) -> Table {
     let mut table = Table::new(&["NAME", "MAC", "LINK", "SPEED", "DRIVER", "PCI", "ADDRESSES"]).indented(2);
     for nic in &inventory.nics {
-        let speed = if nic.speed_mbps == 0 { String::new() } else { format!("{} Mb/s", nic.speed_mbps) };
+        let speed = if nic.speed_mbps == 0 {
+            String::new()
+        } else {
+            format!("{} Mb/s", nic.speed_mbps)
+        };
         table.row([
             (&nic.name).into(),
             (&nic.mac).into(),

@@ -64,9 +64,19 @@ pub async fn run(cx: &Cx, args: LabelArgs) -> Result<(), CliError> {
     if cx.ui.format() != Format::Table {
         return cx.ui.item(&node, |_| String::new());
     }
-    let labels = node.metadata.map(|metadata| labels_text(&metadata.labels)).unwrap_or_default();
-    let labels = if labels.is_empty() { "no labels".to_owned() } else { labels };
-    cx.ui.say(&crate::output::clean(&format!("{} has {labels}", names::short("nodes", &node.name))))
+    let labels = node
+        .metadata
+        .map(|metadata| labels_text(&metadata.labels))
+        .unwrap_or_default();
+    let labels = if labels.is_empty() {
+        "no labels".to_owned()
+    } else {
+        labels
+    };
+    cx.ui.say(&crate::output::clean(&format!(
+        "{} has {labels}",
+        names::short("nodes", &node.name)
+    )))
 }
 
 async fn change_labels(client: &Client, args: &LabelArgs) -> Result<Node, CliError> {
@@ -83,10 +93,15 @@ async fn change_labels(client: &Client, args: &LabelArgs) -> Result<Node, CliErr
         let request = UpdateNodeRequest {
             node: Some(Node {
                 name: node.name,
-                metadata: Some(Metadata { labels, ..Metadata::default() }),
+                metadata: Some(Metadata {
+                    labels,
+                    ..Metadata::default()
+                }),
                 ..Node::default()
             }),
-            update_mask: Some(prost_types::FieldMask { paths: vec!["metadata.labels".to_owned()] }),
+            update_mask: Some(prost_types::FieldMask {
+                paths: vec!["metadata.labels".to_owned()],
+            }),
             mutation: Some(mutation),
         };
         let doing = format!("label node {}", names::short("nodes", &args.id));

@@ -38,10 +38,12 @@ pub struct Selection {
 /// Reads a state's name.
 pub fn state(text: &str) -> Result<NodeState, String> {
     let name = format!("NODE_STATE_{}", text.to_ascii_uppercase());
-    NodeState::from_str_name(&name).filter(|state| *state != NodeState::Unspecified).ok_or_else(|| {
-        let known: Vec<_> = (1..=12).map(state_name).collect();
-        format!("there is no such state; there are: {}", known.join(", "))
-    })
+    NodeState::from_str_name(&name)
+        .filter(|state| *state != NodeState::Unspecified)
+        .ok_or_else(|| {
+            let known: Vec<_> = (1..=12).map(state_name).collect();
+            format!("there is no such state; there are: {}", known.join(", "))
+        })
 }
 
 impl Selection {
@@ -70,8 +72,12 @@ pub async fn all(client: &Client, filter: &str) -> Result<Vec<Node>, CliError> {
     let mut nodes = Vec::new();
     let mut page_token = String::new();
     loop {
-        let request =
-            ListNodesRequest { page_size: PAGE, page_token, filter: filter.to_owned(), read_mask: None };
+        let request = ListNodesRequest {
+            page_size: PAGE,
+            page_token,
+            filter: filter.to_owned(),
+            read_mask: None,
+        };
         let page = rpc!(client, NodeServiceClient.list_nodes, "list nodes", request).await?;
         nodes.extend(page.nodes);
         page_token = page.next_page_token;
@@ -86,15 +92,26 @@ fn table(nodes: &[Node]) -> Table {
     let mut table = Table::new(&["NODE", "STATE", "SINCE", "POWER", "AGENT", "SKU", "IMAGE", "WAITS FOR"]);
     for node in nodes {
         let status = node.status.clone().unwrap_or_default();
-        let since = status.state_since.as_ref().map(|time| units::age(units::since(time, now)));
-        let words = if status.reason.is_empty() { &status.waiting_for } else { &status.reason };
+        let since = status
+            .state_since
+            .as_ref()
+            .map(|time| units::age(units::since(time, now)));
+        let words = if status.reason.is_empty() {
+            &status.waiting_for
+        } else {
+            &status.reason
+        };
         table.row([
             names::short("nodes", &node.name).into(),
             state_cell(status.state),
             since.unwrap_or_default().into(),
             (&status.power).into(),
             if status.agent_connected { "yes" } else { "no" }.into(),
-            node.spec.as_ref().map(|spec| spec.sku.as_str()).unwrap_or_default().into(),
+            node.spec
+                .as_ref()
+                .map(|spec| spec.sku.as_str())
+                .unwrap_or_default()
+                .into(),
             image_text(node).into(),
             words.into(),
         ]);
@@ -123,7 +140,15 @@ fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
     table.row(["waits for".into(), (&status.waiting_for).into()]);
     table.row(["reason".into(), (&status.reason).into()]);
     table.row(["power".into(), (&status.power).into()]);
-    table.row(["agent".into(), if status.agent_connected { "connected" } else { "not connected" }.into()]);
+    table.row([
+        "agent".into(),
+        if status.agent_connected {
+            "connected"
+        } else {
+            "not connected"
+        }
+        .into(),
+    ]);
     table.row(["address".into(), (&status.address).into()]);
     table.row(["MACs".into(), status.macs.join(" ").into()]);
     table.row(["SKU".into(), spec.sku.into()]);
@@ -132,10 +157,16 @@ fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
     if let Some(claim) = &status.claim {
         let keys = crate::error::plural(claim.ssh_authorized_keys.len(), "SSH key");
         let image = names::image_short(&claim.image_version);
-        let words = format!("generation {}, {image}, host {}, {keys}", claim.generation, claim.hostname);
+        let words = format!(
+            "generation {}, {image}, host {}, {keys}",
+            claim.generation, claim.hostname
+        );
         table.row(["claim".into(), words.into()]);
     } else {
-        table.row(["claim".into(), format!("none, generation {}", status.claim_generation).into()]);
+        table.row([
+            "claim".into(),
+            format!("none, generation {}", status.claim_generation).into(),
+        ]);
     }
     table.row(["on disk".into(), names::image_short(&status.image_written).into()]);
     let metadata = node.metadata.clone().unwrap_or_default();
@@ -151,9 +182,19 @@ mod tests {
 
     #[test]
     fn selections_become_filters() {
-        let selection = Selection { filter: Some("labels.rack = r1".into()), state: Some(NodeState::Active) };
+        let selection = Selection {
+            filter: Some("labels.rack = r1".into()),
+            state: Some(NodeState::Active),
+        };
         assert_eq!(selection.filter(), "labels.rack = r1 AND state = active");
-        assert_eq!(Selection { filter: None, state: None }.filter(), "");
+        assert_eq!(
+            Selection {
+                filter: None,
+                state: None
+            }
+            .filter(),
+            ""
+        );
         assert_eq!(state("Active"), Ok(NodeState::Active));
         assert!(state("unspecified").is_err());
         assert!(state("broken").unwrap_err().ends_with("maintenance"));

@@ -102,14 +102,26 @@ pub async fn run(cx: &Cx, command: NodeCommand) -> Result<(), CliError> {
 
 /// Reads one node.
 pub async fn get(client: &Client, id: &str) -> Result<Node, CliError> {
-    let request = GetNodeRequest { name: names::full("nodes", id), read_mask: None };
-    rpc!(client, NodeServiceClient.get_node, format!("read node {}", names::short("nodes", id)), request).await
+    let request = GetNodeRequest {
+        name: names::full("nodes", id),
+        read_mask: None,
+    };
+    rpc!(
+        client,
+        NodeServiceClient.get_node,
+        format!("read node {}", names::short("nodes", id)),
+        request
+    )
+    .await
 }
 
 /// `imaging`
 pub fn state_name(state: i32) -> String {
     match NodeState::try_from(state) {
-        Ok(state) => state.as_str_name().trim_start_matches("NODE_STATE_").to_ascii_lowercase(),
+        Ok(state) => state
+            .as_str_name()
+            .trim_start_matches("NODE_STATE_")
+            .to_ascii_lowercase(),
         Err(_) => "unknown".to_owned(),
     }
 }
@@ -138,6 +150,13 @@ pub fn labels_text(labels: &HashMap<String, String>) -> String {
 /// The image a node has been given, or what lies on its disk; empty for neither.
 fn image_text(node: &Node) -> String {
     let status = node.status.clone().unwrap_or_default();
-    let version = status.claim.map(|claim| claim.image_version).unwrap_or(status.image_written);
-    if version.is_empty() { String::new() } else { names::image_short(&version) }
+    let version = status
+        .claim
+        .map(|claim| claim.image_version)
+        .unwrap_or(status.image_written);
+    if version.is_empty() {
+        String::new()
+    } else {
+        names::image_short(&version)
+    }
 }

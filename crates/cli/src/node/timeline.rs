@@ -59,7 +59,10 @@ pub struct Timeline {
 
 impl Timeline {
     pub fn new(only: impl IntoIterator<Item = String>) -> Self {
-        Self { only: only.into_iter().collect(), ..Self::default() }
+        Self {
+            only: only.into_iter().collect(),
+            ..Self::default()
+        }
     }
 
     /// A new connection was made; the server sends everything again.
@@ -86,7 +89,9 @@ impl Timeline {
         }
         let changes = if message.deleted {
             let gone = self.rows.remove(&id);
-            gone.map(|row| change(&id, now, "is gone".to_owned(), row.state())).into_iter().collect()
+            gone.map(|row| change(&id, now, "is gone".to_owned(), row.state()))
+                .into_iter()
+                .collect()
         } else {
             self.replace(id, node, now)
         };
@@ -95,10 +100,19 @@ impl Timeline {
     }
 
     fn drop_unseen(&mut self, now: f64) -> Vec<Change> {
-        let unseen: Vec<String> = self.rows.iter().filter(|(_, row)| !row.seen).map(|(id, _)| id.clone()).collect();
+        let unseen: Vec<String> = self
+            .rows
+            .iter()
+            .filter(|(_, row)| !row.seen)
+            .map(|(id, _)| id.clone())
+            .collect();
         let changes: Vec<Change> = unseen
             .iter()
-            .filter_map(|id| self.rows.remove(id).map(|row| change(id, now, "is gone".to_owned(), row.state())))
+            .filter_map(|id| {
+                self.rows
+                    .remove(id)
+                    .map(|row| change(id, now, "is gone".to_owned(), row.state()))
+            })
             .collect();
         self.remember(&changes);
         changes
@@ -120,7 +134,12 @@ impl Timeline {
             if before.waiting_for == status.waiting_for || status.waiting_for.is_empty() {
                 return Vec::new();
             }
-            return vec![change(&id, now, format!("waits for {}", status.waiting_for), status.state)];
+            return vec![change(
+                &id,
+                now,
+                format!("waits for {}", status.waiting_for),
+                status.state,
+            )];
         }
         row.operation = None;
         let spent = units::between(before.state_since.as_ref(), since.as_ref()).unwrap_or_default();
@@ -147,7 +166,11 @@ impl Timeline {
             let state = NodeState::try_from(row.state());
             matches!(state, Ok(NodeState::Imaging | NodeState::Reclaiming))
         };
-        self.rows.values().filter(works).map(|row| row.node.name.clone()).collect()
+        self.rows
+            .values()
+            .filter(works)
+            .map(|row| row.node.name.clone())
+            .collect()
     }
 
     /// What runs on a node. Answers with a change at every ten percent.
@@ -170,7 +193,11 @@ impl Timeline {
 
     /// Nodes that were asked for by name and are not there.
     pub fn missing(&self) -> Vec<&str> {
-        self.only.iter().filter(|id| !self.rows.contains_key(*id)).map(String::as_str).collect()
+        self.only
+            .iter()
+            .filter(|id| !self.rows.contains_key(*id))
+            .map(String::as_str)
+            .collect()
     }
 
     /// True when there are nodes and all are in this state.
@@ -182,7 +209,12 @@ impl Timeline {
     pub fn stuck(&self) -> Option<(&str, String)> {
         self.rows.iter().find_map(|(id, row)| {
             let state = NodeState::try_from(row.state()).ok()?;
-            let reason = row.node.status.as_ref().map(|status| because(&status.reason)).unwrap_or_default();
+            let reason = row
+                .node
+                .status
+                .as_ref()
+                .map(|status| because(&status.reason))
+                .unwrap_or_default();
             let stuck = matches!(state, NodeState::Failed | NodeState::Quarantined);
             stuck.then(|| (id.as_str(), clean(&format!("{}{reason}", state_name(state as i32)))))
         })
@@ -211,7 +243,10 @@ impl Timeline {
         let mut table = Table::new(&["NODE", "STATE", "FOR", "NOW"]);
         for (id, row) in rows {
             let status = row.node.status.clone().unwrap_or_default();
-            let elapsed = status.state_since.as_ref().map(|since| units::duration(units::since(since, now)));
+            let elapsed = status
+                .state_since
+                .as_ref()
+                .map(|since| units::duration(units::since(since, now)));
             let words = match &row.operation {
                 Some(operation) if operation.progress.is_some() => wait::progress_text(operation),
                 _ if !status.reason.is_empty() => status.reason,
@@ -233,11 +268,20 @@ fn at_rest(state: i32) -> bool {
 }
 
 fn because(reason: &str) -> String {
-    if reason.is_empty() { String::new() } else { format!(": {reason}") }
+    if reason.is_empty() {
+        String::new()
+    } else {
+        format!(": {reason}")
+    }
 }
 
 fn change(id: &str, time: f64, words: String, state: i32) -> Change {
-    Change { time, node: id.to_owned(), words, state }
+    Change {
+        time,
+        node: id.to_owned(),
+        words,
+        state,
+    }
 }
 
 #[cfg(test)]
@@ -251,16 +295,29 @@ mod tests {
     fn message(id: &str, state: NodeState, since: i64, waiting_for: &str) -> WatchNodesResponse {
         let status = NodeStatus {
             state: state as i32,
-            state_since: Some(Timestamp { seconds: START + since, nanos: 0 }),
+            state_since: Some(Timestamp {
+                seconds: START + since,
+                nanos: 0,
+            }),
             waiting_for: waiting_for.to_owned(),
             ..NodeStatus::default()
         };
-        let node = Node { name: format!("nodes/{id}"), status: Some(status), ..Node::default() };
-        WatchNodesResponse { node: Some(node), ..WatchNodesResponse::default() }
+        let node = Node {
+            name: format!("nodes/{id}"),
+            status: Some(status),
+            ..Node::default()
+        };
+        WatchNodesResponse {
+            node: Some(node),
+            ..WatchNodesResponse::default()
+        }
     }
 
     fn synced() -> WatchNodesResponse {
-        WatchNodesResponse { synced: true, ..WatchNodesResponse::default() }
+        WatchNodesResponse {
+            synced: true,
+            ..WatchNodesResponse::default()
+        }
     }
 
     fn at(seconds: f64) -> f64 {
@@ -272,12 +329,19 @@ mod tests {
         let mut timeline = Timeline::default();
         let first = timeline.take(message("a", NodeState::Imaging, 0, "the agent"), at(1.0));
         assert_eq!(first[0].line(Paint::PLAIN), "2026-01-02T03:04:05Z  a  is imaging");
-        assert!(timeline.take(message("a", NodeState::Imaging, 0, "the agent"), at(2.0)).is_empty());
+        assert!(
+            timeline
+                .take(message("a", NodeState::Imaging, 0, "the agent"), at(2.0))
+                .is_empty()
+        );
         let waits = timeline.take(message("a", NodeState::Imaging, 0, "the write"), at(3.0));
         assert_eq!(waits[0].words, "waits for the write");
         let next = timeline.take(message("a", NodeState::Rebooting, 83, ""), at(84.0));
         assert_eq!(next[0].words, "imaging -> rebooting after 1m 23s");
-        let gone = WatchNodesResponse { deleted: true, ..message("a", NodeState::Unspecified, 0, "") };
+        let gone = WatchNodesResponse {
+            deleted: true,
+            ..message("a", NodeState::Unspecified, 0, "")
+        };
         assert_eq!(timeline.take(gone, at(90.0))[0].words, "is gone");
     }
 
@@ -289,7 +353,11 @@ mod tests {
         timeline.take(synced(), at(1.0));
         timeline.begin();
         assert!(!timeline.synced());
-        assert!(timeline.take(message("a", NodeState::Active, 0, ""), at(9.0)).is_empty());
+        assert!(
+            timeline
+                .take(message("a", NodeState::Active, 0, ""), at(9.0))
+                .is_empty()
+        );
         let changes = timeline.take(synced(), at(9.0));
         assert_eq!((changes.len(), changes[0].node.as_str()), (1, "b"));
     }
@@ -298,7 +366,11 @@ mod tests {
     fn only_the_wanted_nodes_are_shown_and_missing_ones_are_known() {
         let mut timeline = Timeline::new(["a".to_owned(), "c".to_owned()]);
         timeline.take(message("a", NodeState::Active, 0, ""), at(1.0));
-        assert!(timeline.take(message("b", NodeState::Active, 0, ""), at(1.0)).is_empty());
+        assert!(
+            timeline
+                .take(message("b", NodeState::Active, 0, ""), at(1.0))
+                .is_empty()
+        );
         assert_eq!(timeline.missing(), ["c"]);
         assert!(timeline.all_in(NodeState::Active));
         timeline.take(message("c", NodeState::Failed, 0, ""), at(1.0));
@@ -312,10 +384,24 @@ mod tests {
         timeline.take(message("a", NodeState::Active, 0, ""), at(5.0));
         timeline.take(message("b", NodeState::Imaging, 10, "the write"), at(12.0));
         assert_eq!(timeline.working(), ["nodes/b"]);
-        let progress = Progress { step: "writing".into(), percent: 45, ..Progress::default() };
-        let operation = Operation { progress: Some(progress), ..Operation::default() };
-        assert!(timeline.progress("nodes/b", Some(operation.clone()), at(13.0)).is_some());
-        assert!(timeline.progress("nodes/b", Some(operation), at(14.0)).is_none(), "the same tenth is no change");
+        let progress = Progress {
+            step: "writing".into(),
+            percent: 45,
+            ..Progress::default()
+        };
+        let operation = Operation {
+            progress: Some(progress),
+            ..Operation::default()
+        };
+        assert!(
+            timeline
+                .progress("nodes/b", Some(operation.clone()), at(13.0))
+                .is_some()
+        );
+        assert!(
+            timeline.progress("nodes/b", Some(operation), at(14.0)).is_none(),
+            "the same tenth is no change"
+        );
         assert_eq!(
             timeline.render(at(20.0), 24, Paint::PLAIN),
             [

@@ -76,17 +76,34 @@ impl UpdateArgs {
 pub async fn run(cx: &Cx, args: UpdateArgs) -> Result<(), CliError> {
     let (spec, paths) = args.changes()?;
     if paths.is_empty() {
-        return Err(CliError::usage("nothing to change is given", "see `rackwright node update --help`"));
+        return Err(CliError::usage(
+            "nothing to change is given",
+            "see `rackwright node update --help`",
+        ));
     }
     let client = cx.client().await?;
     let id = names::short("nodes", &args.id);
-    let words = paths.iter().map(|path| path.trim_start_matches("spec.")).collect::<Vec<_>>().join(", ");
+    let words = paths
+        .iter()
+        .map(|path| path.trim_start_matches("spec."))
+        .collect::<Vec<_>>()
+        .join(", ");
     let request = UpdateNodeRequest {
-        node: Some(Node { name: names::full("nodes", id), spec: Some(spec), ..Node::default() }),
+        node: Some(Node {
+            name: names::full("nodes", id),
+            spec: Some(spec),
+            ..Node::default()
+        }),
         update_mask: Some(prost_types::FieldMask { paths }),
         mutation: Some(args.mutation.once()),
     };
-    let node = rpc!(client, NodeServiceClient.update_node, format!("change node {id}"), request).await?;
+    let node = rpc!(
+        client,
+        NodeServiceClient.update_node,
+        format!("change node {id}"),
+        request
+    )
+    .await?;
     if cx.ui.format() == Format::Table {
         return cx.ui.say(&format!("{id} changed: {words}"));
     }

@@ -119,7 +119,9 @@ impl Watcher<'_> {
     /// Reads one connection's stream. True when `--until` is reached, false when the connection is gone.
     async fn read(&mut self, filter: &str, backoff: &mut Backoff) -> Result<bool, CliError> {
         let doing = "watch nodes";
-        let request = WatchNodesRequest { filter: filter.to_owned() };
+        let request = WatchNodesRequest {
+            filter: filter.to_owned(),
+        };
         let mut stream = open_stream!(self.client, NodeServiceClient.watch_nodes, doing, request).await?;
         self.timeline.begin();
         let mut progress = tokio::time::interval(PROGRESS_EVERY);
@@ -151,7 +153,11 @@ impl Watcher<'_> {
         let changes = self.timeline.take(message, units::now());
         if self.cx.ui.format() != Format::Table {
             let shown = resource.node.is_some() && !changes.is_empty();
-            return if shown { self.cx.ui.element(&resource, |_| String::new()) } else { Ok(()) };
+            return if shown {
+                self.cx.ui.element(&resource, |_| String::new())
+            } else {
+                Ok(())
+            };
         }
         changes.iter().try_for_each(|change| self.write(change))
     }
@@ -165,7 +171,9 @@ impl Watcher<'_> {
 
     fn draw(&mut self) {
         if self.live.enabled() {
-            let lines = self.timeline.render(units::now(), self.live.size().0, self.cx.ui.paint());
+            let lines = self
+                .timeline
+                .render(units::now(), self.live.size().0, self.cx.ui.paint());
             self.live.draw(&lines);
         }
     }
@@ -174,8 +182,12 @@ impl Watcher<'_> {
         for node in self.timeline.working().into_iter().take(MOST_PROGRESS) {
             let filter = format!("target = \"{node}\" AND done = false");
             // An outage is noticed by the stream as well, which then connects again.
-            let Ok(operations) = operation::matching(self.client, &filter, 1).await else { continue };
-            let change = self.timeline.progress(&node, operations.into_iter().next(), units::now());
+            let Ok(operations) = operation::matching(self.client, &filter, 1).await else {
+                continue;
+            };
+            let change = self
+                .timeline
+                .progress(&node, operations.into_iter().next(), units::now());
             if let Some(change) = change {
                 self.write(&change)?;
             }

@@ -63,7 +63,9 @@ resources! {
 /// # Errors
 /// Only when the API's descriptors and types do not belong together, which a test rules out.
 pub fn to_value<T: Resource>(message: &T) -> Result<Value, CliError> {
-    let pool = POOL.as_ref().ok_or_else(|| CliError::BadAnswer("the API's descriptors cannot be read".to_owned()))?;
+    let pool = POOL
+        .as_ref()
+        .ok_or_else(|| CliError::BadAnswer("the API's descriptors cannot be read".to_owned()))?;
     let descriptor = pool
         .get_message_by_name(T::MESSAGE)
         .ok_or_else(|| CliError::BadAnswer(format!("{} is not in the API's descriptors", T::MESSAGE)))?;
@@ -104,9 +106,13 @@ fn field_value(value: &prost_reflect::Value, kind: &Kind) -> Value {
         Proto::Message(message) => message_value(message),
         Proto::List(list) => list.iter().map(|element| field_value(element, kind)).collect(),
         Proto::Map(map) => {
-            let kind = kind.as_message().map_or(Kind::String, |entry| entry.map_entry_value_field().kind());
-            let mut pairs: Vec<(String, Value)> =
-                map.iter().map(|(key, value)| (map_key(key), field_value(value, &kind))).collect();
+            let kind = kind
+                .as_message()
+                .map_or(Kind::String, |entry| entry.map_entry_value_field().kind());
+            let mut pairs: Vec<(String, Value)> = map
+                .iter()
+                .map(|(key, value)| (map_key(key), field_value(value, &kind)))
+                .collect();
             pairs.sort_by(|a, b| a.0.cmp(&b.0));
             Value::Object(pairs.into_iter().collect())
         }
@@ -169,42 +175,78 @@ mod tests {
 
     #[test]
     fn the_mapping_is_as_documented() {
-        let mut node = v1::Node { name: "nodes/a".into(), ..Default::default() };
+        let mut node = v1::Node {
+            name: "nodes/a".into(),
+            ..Default::default()
+        };
         node.status = Some(v1::NodeStatus {
             state: v1::NodeState::Active as i32,
-            state_since: Some(prost_types::Timestamp { seconds: 1_767_323_045, nanos: 500_000_000 }),
+            state_since: Some(prost_types::Timestamp {
+                seconds: 1_767_323_045,
+                nanos: 500_000_000,
+            }),
             claim_generation: 1 << 60,
             ..Default::default()
         });
         let labels = [("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())];
-        node.metadata = Some(v1::Metadata { labels: labels.into(), ..Default::default() });
+        node.metadata = Some(v1::Metadata {
+            labels: labels.into(),
+            ..Default::default()
+        });
         let value = to_value(&node).unwrap();
         assert_eq!(value["name"], "nodes/a");
         assert_eq!(value["status"]["state"], "NODE_STATE_ACTIVE");
         assert_eq!(value["status"]["state_since"], "2026-01-02T03:04:05.500Z");
         assert_eq!(value["status"]["claim_generation"], 1u64 << 60);
         assert_eq!(value["status"]["agent_connected"], false, "default values are written");
-        assert!(value["status"].get("inventory").is_none(), "messages that are not set are not");
+        assert!(
+            value["status"].get("inventory").is_none(),
+            "messages that are not set are not"
+        );
         assert!(value.get("spec").is_none());
-        assert_eq!(value["metadata"]["labels"].to_string(), r#"{"a":"1","b":"2"}"#, "maps are sorted");
+        assert_eq!(
+            value["metadata"]["labels"].to_string(),
+            r#"{"a":"1","b":"2"}"#,
+            "maps are sorted"
+        );
     }
 
     #[test]
     fn bytes_durations_and_errors() {
-        let certificate = v1::EraseCertificate { signature: vec![1, 2, 255], ..Default::default() };
+        let certificate = v1::EraseCertificate {
+            signature: vec![1, 2, 255],
+            ..Default::default()
+        };
         assert_eq!(to_value(&certificate).unwrap()["signature"], "AQL/");
         let history = vec![v1::Transition {
-            time_in_former_state: Some(prost_types::Duration { seconds: 3, nanos: 500_000_000 }),
+            time_in_former_state: Some(prost_types::Duration {
+                seconds: 3,
+                nanos: 500_000_000,
+            }),
             ..Default::default()
         }];
-        let value = to_value(&v1::Explanation { history, ..Default::default() }).unwrap();
+        let value = to_value(&v1::Explanation {
+            history,
+            ..Default::default()
+        })
+        .unwrap();
         assert_eq!(value["history"][0]["time_in_former_state"], "3.500s");
         let error = rackwright_api::google::rpc::Status {
             code: 9,
             message: "no".into(),
-            details: vec![prost_types::Any { type_url: "t/x".into(), value: vec![0] }],
+            details: vec![prost_types::Any {
+                type_url: "t/x".into(),
+                value: vec![0],
+            }],
         };
-        let value = to_value(&v1::Operation { error: Some(error), ..Default::default() }).unwrap();
-        assert_eq!(value["error"]["details"][0].to_string(), r#"{"@type":"t/x","value":"AA=="}"#);
+        let value = to_value(&v1::Operation {
+            error: Some(error),
+            ..Default::default()
+        })
+        .unwrap();
+        assert_eq!(
+            value["error"]["details"][0].to_string(),
+            r#"{"@type":"t/x","value":"AA=="}"#
+        );
     }
 }

@@ -15,7 +15,10 @@ pub struct Live {
 impl Live {
     /// On `term`, if it is one to redraw on.
     pub fn new(term: Term, enabled: bool) -> Self {
-        Self { term: enabled.then_some(term), drawn: 0 }
+        Self {
+            term: enabled.then_some(term),
+            drawn: 0,
+        }
     }
 
     pub fn enabled(&self) -> bool {
@@ -69,12 +72,19 @@ pub fn amounts(progress: &Progress) -> String {
     if progress.logical_bytes_total == 0 {
         return String::new();
     }
-    let mut text =
-        format!("{} of {}", units::bytes(progress.logical_bytes), units::bytes(progress.logical_bytes_total));
+    let mut text = format!(
+        "{} of {}",
+        units::bytes(progress.logical_bytes),
+        units::bytes(progress.logical_bytes_total)
+    );
     if progress.bytes_per_second > 0 {
         let left = progress.logical_bytes_total.saturating_sub(progress.logical_bytes);
         let seconds = left as f64 / progress.bytes_per_second as f64;
-        text.push_str(&format!(", {}/s, {} left", units::bytes(progress.bytes_per_second), units::duration(seconds)));
+        text.push_str(&format!(
+            ", {}/s, {} left",
+            units::bytes(progress.bytes_per_second),
+            units::duration(seconds)
+        ));
     }
     text
 }
@@ -93,7 +103,11 @@ mod tests {
 
     #[test]
     fn amounts_tell_rate_and_time_left() {
-        let mut progress = Progress { logical_bytes: 1_000_000_000, logical_bytes_total: 4_000_000_000, ..Default::default() };
+        let mut progress = Progress {
+            logical_bytes: 1_000_000_000,
+            logical_bytes_total: 4_000_000_000,
+            ..Default::default()
+        };
         assert_eq!(amounts(&progress), "1.0 GB of 4.0 GB");
         progress.bytes_per_second = 300_000_000;
         assert_eq!(amounts(&progress), "1.0 GB of 4.0 GB, 300.0 MB/s, 10.0 s left");

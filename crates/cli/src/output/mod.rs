@@ -192,18 +192,26 @@ impl Ui {
 }
 
 fn yaml(value: &Value) -> Result<String, CliError> {
-    let text = serde_saphyr::to_string(value).map_err(|e| CliError::BadAnswer(format!("not writable as YAML: {e}")))?;
+    // Long strings stay on their line, so that they can be searched for.
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    let text = serde_saphyr::to_string_with_options(value, options)
+        .map_err(|e| CliError::BadAnswer(format!("not writable as YAML: {e}")))?;
     Ok(if text.ends_with('\n') { text } else { text + "\n" })
 }
 
 fn write_out(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|e| CliError::io("write to standard output", e))
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|e| CliError::io("write to standard output", e))
 }
 
 /// Text from the server or a machine, made harmless for a terminal: control characters become spaces.
 pub fn clean(text: &str) -> String {
-    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.trim()
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
 }
 
 #[cfg(test)]

@@ -13,14 +13,20 @@ pub struct Cell {
 
 impl Cell {
     pub fn toned(text: impl AsRef<str>, tone: Tone) -> Self {
-        Self { tone: Some(tone), ..Self::from(text.as_ref()) }
+        Self {
+            tone: Some(tone),
+            ..Self::from(text.as_ref())
+        }
     }
 }
 
 impl From<&str> for Cell {
     fn from(text: &str) -> Self {
         let text = clean(text);
-        Self { text: if text.is_empty() { "-".to_owned() } else { text }, tone: None }
+        Self {
+            text: if text.is_empty() { "-".to_owned() } else { text },
+            tone: None,
+        }
     }
 }
 
@@ -46,7 +52,11 @@ pub struct Table {
 
 impl Table {
     pub fn new(header: &[&'static str]) -> Self {
-        Self { header: header.to_vec(), rows: Vec::new(), indent: 0 }
+        Self {
+            header: header.to_vec(),
+            rows: Vec::new(),
+            indent: 0,
+        }
     }
 
     /// A table without a header line, for `name  value` pairs.
@@ -83,7 +93,13 @@ impl Table {
     }
 
     fn widths(&self) -> Vec<usize> {
-        let columns = self.rows.iter().map(Vec::len).chain([self.header.len()]).max().unwrap_or(0);
+        let columns = self
+            .rows
+            .iter()
+            .map(Vec::len)
+            .chain([self.header.len()])
+            .max()
+            .unwrap_or(0);
         let mut widths = vec![0; columns];
         for (column, text) in self.header.iter().enumerate() {
             widths[column] = measure_text_width(text);

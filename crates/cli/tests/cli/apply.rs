@@ -54,7 +54,10 @@ fn every_fault_of_every_document_is_told_and_nothing_is_sent() {
         "kind: Node\nid: GPU_1\nbmc:\n  address: 10.0.0.1\n  username: admin\n  pasword: x\n---\nkind: Node\nid: gpu-001\n\
          bmc: {address: https://b, username: u, password: p, password_env: Q}\nlabel: {a: b}\n---\nkind: Rack\n",
     );
-    program.file("site/c.yml", "kind: Node\nid: gpu-010\nbmc: {address: https://h, username: u, password: p}\n---\nid: [\n");
+    program.file(
+        "site/c.yml",
+        "kind: Node\nid: gpu-010\nbmc: {address: https://h, username: u, password: p}\n---\nid: [\n",
+    );
     program.file("site/ignored.txt", "]");
     let mut script = Script::default();
     script.run(&program, &["apply", "-f", "site"]);
@@ -70,7 +73,11 @@ fn new_nodes_are_enrolled_changed_ones_changed() {
     program.file("nodes.yaml", GOOD);
     let mut script = Script::default();
     let apply = |arguments: &[&str]| {
-        let child = program.command(arguments).env("BMC_PASSWORD", "secret-three").output().unwrap();
+        let child = program
+            .command(arguments)
+            .env("BMC_PASSWORD", "secret-three")
+            .output()
+            .unwrap();
         crate::program::Finished {
             stdout: String::from_utf8(child.stdout).unwrap(),
             stderr: String::from_utf8(child.stderr).unwrap(),
@@ -86,13 +93,25 @@ fn new_nodes_are_enrolled_changed_ones_changed() {
     script.record("rackwright apply -f nodes.yaml --dry-run -o json", &json);
     script.check("apply", &program);
     let state = fake.state();
-    assert!(!format!("{dry:?}{wet:?}{json:?}").contains("secret-"), "passwords are never shown");
+    assert!(
+        !format!("{dry:?}{wet:?}{json:?}").contains("secret-"),
+        "passwords are never shown"
+    );
     let bmc = state.enrolled[0].spec.clone().unwrap().bmc.unwrap();
-    assert_eq!((bmc.address.as_str(), bmc.password.as_str()), ("https://bmc-gpu-010/base", "secret-three"));
+    assert_eq!(
+        (bmc.address.as_str(), bmc.password.as_str()),
+        ("https://bmc-gpu-010/base", "secret-three")
+    );
     let update = &state.updates[0];
-    assert_eq!(update.update_mask.as_ref().unwrap().paths, ["spec.sku", "metadata.labels"]);
+    assert_eq!(
+        update.update_mask.as_ref().unwrap().paths,
+        ["spec.sku", "metadata.labels"]
+    );
     let mutation = update.mutation.clone().unwrap();
-    assert_eq!((mutation.idempotency_key.as_str(), mutation.resource_version.as_str()), ("k.gpu-002", "7"));
+    assert_eq!(
+        (mutation.idempotency_key.as_str(), mutation.resource_version.as_str()),
+        ("k.gpu-002", "7")
+    );
     assert_eq!(state.calls.iter().filter(|(_, key)| key == "k.enroll0").count(), 1);
 }
 
@@ -101,7 +120,10 @@ fn a_node_changed_meanwhile_is_refused_and_the_rest_is_told() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     program.file("nodes.yaml", GOOD.split("---\nkind: Node\nid: gpu-010").next().unwrap());
-    fake.refuse("UpdateNode", Status::aborted("nodes/gpu-002 has version 8 by now, not 7; read it again"));
+    fake.refuse(
+        "UpdateNode",
+        Status::aborted("nodes/gpu-002 has version 8 by now, not 7; read it again"),
+    );
     let apply = program.run(&["apply", "-f", "nodes.yaml"]);
     assert_eq!(apply.code, 4, "{apply:?}");
     assert!(apply.stdout.contains("gpu-001 unchanged"), "{apply:?}");
@@ -113,9 +135,20 @@ fn a_refused_batch_is_told_as_the_server_tells_it() {
     let fake = Fake::start();
     let program = Program::logged_in(&fake);
     let document = "kind: Node\nid: a\nbmc: {address: https://h, username: u, password: p}\n";
-    fake.refuse("BatchEnrollNodes", Status::invalid_argument("requests[0].spec.sku: no such SKU"));
+    fake.refuse(
+        "BatchEnrollNodes",
+        Status::invalid_argument("requests[0].spec.sku: no such SKU"),
+    );
     let apply = program.run_with_input(&["apply", "-f", "-"], document);
     assert_eq!(apply.code, 2, "{apply:?}");
-    assert!(apply.stderr.contains("cannot enrol 1 node: requests[0].spec.sku: no such SKU"), "{apply:?}");
-    assert_eq!(fake.state().nodes.get("nodes/a").map(|node| node.metadata.clone()), None::<Option<Metadata>>);
+    assert!(
+        apply
+            .stderr
+            .contains("cannot enrol 1 node: requests[0].spec.sku: no such SKU"),
+        "{apply:?}"
+    );
+    assert_eq!(
+        fake.state().nodes.get("nodes/a").map(|node| node.metadata.clone()),
+        None::<Option<Metadata>>
+    );
 }

@@ -22,7 +22,11 @@ impl Authority {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let certificate = params.self_signed(&key).unwrap();
-        Self { pem: certificate.pem(), der: certificate.der().to_vec(), issuer: Issuer::new(params, key) }
+        Self {
+            pem: certificate.pem(),
+            der: certificate.der().to_vec(),
+            issuer: Issuer::new(params, key),
+        }
     }
 
     /// `sha256:HEX` of the certificate.

@@ -25,13 +25,28 @@ fn details_of_the_server_become_words() {
     let mut details = ErrorDetails::with_precondition_failure_violation("STATE", "nodes/gpu-001", "it is imaging");
     details.set_localized_message("en", "wait until it is active");
     refuse(Code::FailedPrecondition, "gpu-001 cannot be reimaged", details);
-    let metadata = [("device".to_owned(), "nvme0n1".to_owned()), ("hint".to_owned(), "replace it".to_owned())];
-    refuse(Code::Internal, "the drive gave up", ErrorDetails::with_error_info("DRIVE", "rackwright", metadata));
-    refuse(Code::NotFound, "node \"gpu-001\" does not exist", ErrorDetails::with_help_link("see the docs", "https://d"));
+    let metadata = [
+        ("device".to_owned(), "nvme0n1".to_owned()),
+        ("hint".to_owned(), "replace it".to_owned()),
+    ];
+    refuse(
+        Code::Internal,
+        "the drive gave up",
+        ErrorDetails::with_error_info("DRIVE", "rackwright", metadata),
+    );
+    refuse(
+        Code::NotFound,
+        "node \"gpu-001\" does not exist",
+        ErrorDetails::with_help_link("see the docs", "https://d"),
+    );
     refuse(Code::PermissionDenied, "ann is a viewer", ErrorDetails::new());
     refuse(Code::Unauthenticated, "", ErrorDetails::new());
     refuse(Code::Aborted, "it has version 8 by now, not 7", ErrorDetails::new());
-    refuse(Code::AlreadyExists, "the key was used for another request", ErrorDetails::new());
+    refuse(
+        Code::AlreadyExists,
+        "the key was used for another request",
+        ErrorDetails::new(),
+    );
     refuse(Code::ResourceExhausted, "too many calls", ErrorDetails::new());
     script.check("errors", &program);
 }
@@ -61,10 +76,18 @@ fn a_late_answer_is_given_up() {
 #[test]
 fn wrong_usage() {
     let program = Program::new();
-    for arguments in [&["node"][..], &["node", "list", "--nonsense"], &["node", "power", "a", "sideways"], &[]] {
+    for arguments in [
+        &["node"][..],
+        &["node", "list", "--nonsense"],
+        &["node", "power", "a", "sideways"],
+        &[],
+    ] {
         let wrong = program.run(arguments);
         assert_eq!(wrong.code, 2, "{wrong:?}");
-        assert!(wrong.stderr.contains("--help") || wrong.stderr.contains("Usage:"), "{wrong:?}");
+        assert!(
+            wrong.stderr.contains("--help") || wrong.stderr.contains("Usage:"),
+            "{wrong:?}"
+        );
     }
 }
 
@@ -76,7 +99,10 @@ fn what_the_program_says_about_itself() {
     for shell in ["bash", "zsh", "fish"] {
         let script = program.run(&["completion", shell]);
         assert_eq!(script.code, 0);
-        assert!(script.stdout.contains("rackwright") && script.stdout.contains("quarantine"), "{shell}");
+        assert!(
+            script.stdout.contains("rackwright") && script.stdout.contains("quarantine"),
+            "{shell}"
+        );
     }
     let mut script = Script::default();
     script.run(&program, &["--help"]);
@@ -93,7 +119,11 @@ fn a_reader_that_goes_away_is_no_error() {
         fake.state().nodes.insert(node.name.clone(), node);
     }
     let program = Program::logged_in(&fake);
-    let mut child = program.command(&["node", "list"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = program
+        .command(&["node", "list"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");

@@ -19,7 +19,10 @@ fn events_as_lines() {
     script.run(&program, &["events", "--after", "3", "-o", "json"]);
     script.run(&program, &["events", "--target", "nodes/gpu-001", "-o", "name"]);
     script.run(&program, &["events", "--new"]);
-    fake.refuse("StreamEvents", Status::out_of_range("events before position 100 are no longer kept"));
+    fake.refuse(
+        "StreamEvents",
+        Status::out_of_range("events before position 100 are no longer kept"),
+    );
     script.run(&program, &["events", "--after", "1"]);
     script.check("events", &program);
 }
@@ -45,12 +48,19 @@ fn a_cut_connection_is_made_again() {
     let fake = Fake::start();
     fake.state().events = (1..=5).map(fixtures::event).collect();
     let program = Program::logged_in(&fake);
-    // Enough for the handshake and the call; the keep-alive ping then runs into the cut.
-    let relay = Relay::start(fake.address, vec![4500]);
+    let relay = Relay::start(fake.address, Vec::new());
     let url = relay.url();
     let mut following = program.follow(&["events", "--follow", "-o", "name", "--server", &url]);
     let seen: Vec<String> = (1..=5).map(|_| following.line()).collect();
     assert_eq!(seen, ["1", "2", "3", "4", "5"]);
+    fake.state().events.push(fixtures::event(6));
+    relay.cut_all();
+    assert_eq!(
+        following.line(),
+        "6",
+        "what happened meanwhile comes next, and nothing again"
+    );
+    assert_eq!(relay.cuts(), 1);
 }
 
 #[test]
@@ -80,7 +90,11 @@ fn boots() {
         architecture: "x86-64 UEFI".into(),
         ..UnknownMachine::default()
     }];
-    fake.state().counters = [("tftp_bytes_total".to_owned(), 7), ("dhcp_discover_total".to_owned(), 42)].into();
+    fake.state().counters = [
+        ("tftp_bytes_total".to_owned(), 7),
+        ("dhcp_discover_total".to_owned(), 42),
+    ]
+    .into();
     for node in fixtures::nodes() {
         fake.state().nodes.insert(node.name.clone(), node);
     }

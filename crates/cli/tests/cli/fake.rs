@@ -102,8 +102,15 @@ impl Fake {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let authority = Arc::new(Authority::new("rackwright test CA"));
         let state = Arc::new(Mutex::new(State::default()));
-        let service = Service { state: state.clone(), authority: authority.clone() };
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let service = Service {
+            state: state.clone(),
+            authority: authority.clone(),
+        };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let (certificate, key) = authority.server(names);
@@ -122,7 +129,12 @@ impl Fake {
             .add_service(OperationServiceServer::new(service))
             .serve_with_incoming(TcpListenerStream::new(listener));
         runtime.spawn(server);
-        Self { state, authority, address, _runtime: runtime }
+        Self {
+            state,
+            authority,
+            address,
+            _runtime: runtime,
+        }
     }
 
     pub fn url(&self) -> String {
@@ -135,7 +147,12 @@ impl Fake {
 
     /// The keys a method was called with.
     pub fn keys(&self, method: &str) -> Vec<String> {
-        self.state().calls.iter().filter(|(name, _)| *name == method).map(|(_, key)| key.clone()).collect()
+        self.state()
+            .calls
+            .iter()
+            .filter(|(name, _)| *name == method)
+            .map(|(_, key)| key.clone())
+            .collect()
     }
 
     pub fn refuse(&self, method: &'static str, status: Status) {
@@ -150,7 +167,9 @@ impl Service {
 
     /// Counts the call, demands a client certificate, and plays a scripted refusal.
     pub fn enter<T>(&self, method: &'static str, request: &Request<T>, key: &str) -> Result<(), Status> {
-        let known = request.peer_certs().is_some_and(|certificates| !certificates.is_empty());
+        let known = request
+            .peer_certs()
+            .is_some_and(|certificates| !certificates.is_empty());
         let mut state = self.state();
         state.calls.push((method, key.to_owned()));
         if !known {
@@ -172,7 +191,12 @@ impl Service {
         let forms = state.scripts.pop_front().unwrap_or_else(fixtures::quick);
         let forms: VecDeque<Operation> = forms
             .into_iter()
-            .map(|form| Operation { name: name.clone(), kind: kind.to_owned(), target: target.to_owned(), ..form })
+            .map(|form| Operation {
+                name: name.clone(),
+                kind: kind.to_owned(),
+                target: target.to_owned(),
+                ..form
+            })
             .collect();
         let first = forms.front().cloned().unwrap_or_default();
         state.operations.insert(name, forms);
@@ -186,7 +210,10 @@ impl Service {
 }
 
 pub fn key(mutation: &Option<Mutation>) -> String {
-    mutation.as_ref().map(|mutation| mutation.idempotency_key.clone()).unwrap_or_default()
+    mutation
+        .as_ref()
+        .map(|mutation| mutation.idempotency_key.clone())
+        .unwrap_or_default()
 }
 
 #[tonic::async_trait]
@@ -195,10 +222,15 @@ impl AuthService for Service {
         let request = request.into_inner();
         let mut state = self.state();
         if request.token != TOKEN || state.token_redeemed {
-            return Err(Status::unauthenticated("the token is not known, was used already, or has ended"));
+            return Err(Status::unauthenticated(
+                "the token is not known, was used already, or has ended",
+            ));
         }
         state.token_redeemed = true;
-        let (age, left) = (state.credential_age, state.credential_left.unwrap_or(Duration::from_secs(86400)));
+        let (age, left) = (
+            state.credential_age,
+            state.credential_left.unwrap_or(Duration::from_secs(86400)),
+        );
         drop(state);
         self.issue(&request.csr_pem, age, left)
     }
@@ -206,7 +238,11 @@ impl AuthService for Service {
     async fn renew_credential(&self, request: Request<RenewCredentialRequest>) -> Answer<Credential> {
         self.enter("RenewCredential", &request, "")?;
         self.state().renewals += 1;
-        self.issue(&request.into_inner().csr_pem, Duration::ZERO, Duration::from_secs(86400))
+        self.issue(
+            &request.into_inner().csr_pem,
+            Duration::ZERO,
+            Duration::from_secs(86400),
+        )
     }
 
     async fn create_token(&self, request: Request<CreateTokenRequest>) -> Answer<CreateTokenResponse> {
@@ -221,7 +257,11 @@ impl AuthService for Service {
     async fn who_am_i(&self, request: Request<WhoAmIRequest>) -> Answer<WhoAmIResponse> {
         self.enter("WhoAmI", &request, "")?;
         let expire_time = Some(fixtures::ahead(7200 + 1800));
-        Ok(Response::new(WhoAmIResponse { member: "ann".to_owned(), role: Role::Operator as i32, expire_time }))
+        Ok(Response::new(WhoAmIResponse {
+            member: "ann".to_owned(),
+            role: Role::Operator as i32,
+            expire_time,
+        }))
     }
 }
 
@@ -259,7 +299,10 @@ impl OperationService for Service {
         let operations = operations
             .filter(|o| !filter.contains("done = false") || !o.done)
             .filter(|o| !filter.contains("target") || filter.contains(&format!("target = \"{}\"", o.target)));
-        Ok(Response::new(ListOperationsResponse { operations: operations.cloned().collect(), ..Default::default() }))
+        Ok(Response::new(ListOperationsResponse {
+            operations: operations.cloned().collect(),
+            ..Default::default()
+        }))
     }
 
     async fn cancel_operation(&self, request: Request<CancelOperationRequest>) -> Answer<Operation> {
@@ -273,8 +316,15 @@ impl OperationService for Service {
 impl Service {
     fn next_form(&self, name: &str) -> Answer<Operation> {
         let mut state = self.state();
-        let forms = state.operations.get_mut(name).ok_or_else(|| Status::not_found(format!("{name} is not known")))?;
-        let form = if forms.len() > 1 { forms.pop_front() } else { forms.front().cloned() };
+        let forms = state
+            .operations
+            .get_mut(name)
+            .ok_or_else(|| Status::not_found(format!("{name} is not known")))?;
+        let form = if forms.len() > 1 {
+            forms.pop_front()
+        } else {
+            forms.front().cloned()
+        };
         Ok(Response::new(form.unwrap_or_default()))
     }
 }
@@ -313,7 +363,10 @@ impl BootService for Service {
         self.enter("TraceBoot", &request, "")?;
         let mac = request.into_inner().mac;
         let trace = self.state().traces.get(&mac).cloned();
-        Ok(Response::new(trace.unwrap_or(TraceBootResponse { mac, ..Default::default() })))
+        Ok(Response::new(trace.unwrap_or(TraceBootResponse {
+            mac,
+            ..Default::default()
+        })))
     }
 
     async fn list_unknown_machines(
@@ -321,11 +374,15 @@ impl BootService for Service {
         request: Request<ListUnknownMachinesRequest>,
     ) -> Answer<ListUnknownMachinesResponse> {
         self.enter("ListUnknownMachines", &request, "")?;
-        Ok(Response::new(ListUnknownMachinesResponse { machines: self.state().unknown.clone() }))
+        Ok(Response::new(ListUnknownMachinesResponse {
+            machines: self.state().unknown.clone(),
+        }))
     }
 
     async fn get_counters(&self, request: Request<GetCountersRequest>) -> Answer<GetCountersResponse> {
         self.enter("GetCounters", &request, "")?;
-        Ok(Response::new(GetCountersResponse { counters: self.state().counters.clone() }))
+        Ok(Response::new(GetCountersResponse {
+            counters: self.state().counters.clone(),
+        }))
     }
 }

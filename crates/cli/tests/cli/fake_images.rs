@@ -2,13 +2,18 @@
 
 use rackwright_api::v1::image_service_server::ImageService;
 use rackwright_api::v1::*;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::fake::{Answer, Service, State, StoredUpload, key};
 
 fn upload_at(state: &mut State, name: &str) -> Result<usize, Status> {
-    let index = name.strip_prefix("uploads/").and_then(|index| index.parse::<usize>().ok());
-    index.filter(|index| *index < state.uploads.len()).ok_or_else(|| Status::not_found("no such upload"))
+    let index = name
+        .strip_prefix("uploads/")
+        .and_then(|index| index.parse::<usize>().ok());
+    index
+        .filter(|index| *index < state.uploads.len())
+        .ok_or_else(|| Status::not_found("no such upload"))
 }
 
 fn upload(state: &State, index: usize) -> Upload {
@@ -28,7 +33,11 @@ impl ImageService for Service {
         let mut state = self.state();
         let known = state.uploads.iter().position(|upload| upload.key == key);
         let index = known.unwrap_or_else(|| {
-            state.uploads.push(StoredUpload { key, request: request.into_inner(), data: Vec::new() });
+            state.uploads.push(StoredUpload {
+                key,
+                request: request.into_inner(),
+                data: Vec::new(),
+            });
             state.uploads.len() - 1
         });
         Ok(Response::new(upload(&state, index)))
@@ -56,7 +65,13 @@ impl ImageService for Service {
                 None => {
                     let at = upload_at(&mut state, &piece.name)?;
                     if piece.offset != state.uploads[at].data.len() as u64 {
-                        return Err(Status::aborted("the offset is not where the upload stands"));
+                        let details =
+                            ErrorDetails::with_bad_request_violation("offset", "does not continue what has arrived");
+                        return Err(Status::with_error_details(
+                            Code::InvalidArgument,
+                            "offset: wrong",
+                            details,
+                        ));
                     }
                     *index.insert(at)
                 }
@@ -69,7 +84,10 @@ impl ImageService for Service {
             }
         }
         let state = self.state();
-        Ok(Response::new(upload(&state, index.ok_or_else(|| Status::invalid_argument("nothing was sent"))?)))
+        Ok(Response::new(upload(
+            &state,
+            index.ok_or_else(|| Status::invalid_argument("nothing was sent"))?,
+        )))
     }
 
     async fn finish_upload(&self, request: Request<FinishUploadRequest>) -> Answer<Operation> {
@@ -81,9 +99,15 @@ impl ImageService for Service {
             let stored = &state.uploads[index];
             let digest = ring::digest::digest(&ring::digest::SHA256, &stored.data);
             if hex::encode(digest) != stored.request.sha256 {
-                return Err(Status::failed_precondition("the file's SHA-256 is not the one that was given"));
+                return Err(Status::failed_precondition(
+                    "the file's SHA-256 is not the one that was given",
+                ));
             }
-            format!("images/{}/versions/b3-{}", stored.request.image_id, "0123456789abcdef".repeat(4))
+            format!(
+                "images/{}/versions/b3-{}",
+                stored.request.image_id,
+                "0123456789abcdef".repeat(4)
+            )
         };
         self.start("FinishUpload", &mutation, "import-image", &name)
     }
@@ -92,12 +116,17 @@ impl ImageService for Service {
         self.enter("GetImage", &request, "")?;
         let name = request.into_inner().name;
         let image = self.state().images.iter().find(|image| image.name == name).cloned();
-        image.map(Response::new).ok_or_else(|| Status::not_found(format!("{name} does not exist")))
+        image
+            .map(Response::new)
+            .ok_or_else(|| Status::not_found(format!("{name} does not exist")))
     }
 
     async fn list_images(&self, request: Request<ListImagesRequest>) -> Answer<ListImagesResponse> {
         self.enter("ListImages", &request, "")?;
-        Ok(Response::new(ListImagesResponse { images: self.state().images.clone(), ..Default::default() }))
+        Ok(Response::new(ListImagesResponse {
+            images: self.state().images.clone(),
+            ..Default::default()
+        }))
     }
 
     async fn delete_image(&self, request: Request<DeleteImageRequest>) -> Answer<()> {

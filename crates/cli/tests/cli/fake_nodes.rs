@@ -73,7 +73,9 @@ impl NodeService for Service {
         let state = self.state();
         let state_name = request.filter.strip_prefix("state = ").map(str::to_owned);
         let wanted = state_name.map(|name| format!("NODE_STATE_{}", name.to_uppercase()));
-        let wanted = wanted.and_then(|name| NodeState::from_str_name(&name)).map(|state| state as i32);
+        let wanted = wanted
+            .and_then(|name| NodeState::from_str_name(&name))
+            .map(|state| state as i32);
         let mut nodes: Vec<Node> = state
             .nodes
             .values()
@@ -81,10 +83,18 @@ impl NodeService for Service {
             .filter(|node| node.name > request.page_token)
             .cloned()
             .collect();
-        let size = if state.page_size == 0 { request.page_size as usize } else { state.page_size };
+        let size = if state.page_size == 0 {
+            request.page_size as usize
+        } else {
+            state.page_size
+        };
         let more = nodes.len() > size;
         nodes.truncate(size);
-        let next_page_token = if more { nodes[size - 1].name.clone() } else { String::new() };
+        let next_page_token = if more {
+            nodes[size - 1].name.clone()
+        } else {
+            String::new()
+        };
         Ok(Response::new(ListNodesResponse { nodes, next_page_token }))
     }
 
@@ -98,7 +108,11 @@ impl NodeService for Service {
         if !version.is_empty() && version != metadata.resource_version {
             return Err(Status::aborted(format!("{} has another version by now", changed.name)));
         }
-        if request.update_mask.iter().any(|mask| mask.paths.contains(&"metadata.labels".to_owned())) {
+        if request
+            .update_mask
+            .iter()
+            .any(|mask| mask.paths.contains(&"metadata.labels".to_owned()))
+        {
             metadata.labels = changed.metadata.unwrap_or_default().labels;
         }
         let mut state = self.state();
@@ -121,9 +135,15 @@ impl NodeService for Service {
         let mut messages: Vec<_> = state
             .nodes
             .values()
-            .map(|node| WatchNodesResponse { node: Some(node.clone()), ..Default::default() })
+            .map(|node| WatchNodesResponse {
+                node: Some(node.clone()),
+                ..Default::default()
+            })
             .collect();
-        messages.push(WatchNodesResponse { synced: true, ..Default::default() });
+        messages.push(WatchNodesResponse {
+            synced: true,
+            ..Default::default()
+        });
         let watches = state.watches.len();
         let scripted = state.watches.pop_front().unwrap_or_default();
         // What is told has happened: the next to ask sees it as the present state.
@@ -137,7 +157,9 @@ impl NodeService for Service {
         } else {
             Box::pin(tokio_stream::pending())
         };
-        Ok(Response::new(Box::pin(tokio_stream::iter(messages.into_iter().map(Ok)).chain(end))))
+        Ok(Response::new(Box::pin(
+            tokio_stream::iter(messages.into_iter().map(Ok)).chain(end),
+        )))
     }
 
     async fn set_node_power(&self, request: Request<SetNodePowerRequest>) -> Answer<Operation> {
@@ -146,14 +168,22 @@ impl NodeService for Service {
     }
 
     async fn deploy_node(&self, request: Request<DeployNodeRequest>) -> Answer<Operation> {
-        let DeployNodeRequest { name, mutation, deployment } = request.get_ref().clone();
+        let DeployNodeRequest {
+            name,
+            mutation,
+            deployment,
+        } = request.get_ref().clone();
         let answer = self.on_node("DeployNode", &request, &mutation, "deploy", &name)?;
         self.state().deployments.push((name, deployment.unwrap_or_default()));
         Ok(answer)
     }
 
     async fn reimage_node(&self, request: Request<ReimageNodeRequest>) -> Answer<Operation> {
-        let ReimageNodeRequest { name, mutation, deployment } = request.get_ref().clone();
+        let ReimageNodeRequest {
+            name,
+            mutation,
+            deployment,
+        } = request.get_ref().clone();
         let answer = self.on_node("ReimageNode", &request, &mutation, "reimage", &name)?;
         self.state().deployments.push((name, deployment.unwrap_or_default()));
         Ok(answer)
@@ -195,12 +225,17 @@ impl NodeService for Service {
         self.enter("ExplainNode", &request, "")?;
         let name = request.into_inner().name;
         let explanation = self.state().explanations.get(&name).cloned();
-        explanation.map(Response::new).ok_or_else(|| Status::not_found("no such node"))
+        explanation
+            .map(Response::new)
+            .ok_or_else(|| Status::not_found("no such node"))
     }
 
     async fn list_reports(&self, request: Request<ListReportsRequest>) -> Answer<ListReportsResponse> {
         self.enter("ListReports", &request, "")?;
-        Ok(Response::new(ListReportsResponse { reports: self.state().reports.clone(), ..Default::default() }))
+        Ok(Response::new(ListReportsResponse {
+            reports: self.state().reports.clone(),
+            ..Default::default()
+        }))
     }
 
     async fn list_erase_certificates(
@@ -209,6 +244,9 @@ impl NodeService for Service {
     ) -> Answer<ListEraseCertificatesResponse> {
         self.enter("ListEraseCertificates", &request, "")?;
         let erase_certificates = self.state().certificates.clone();
-        Ok(Response::new(ListEraseCertificatesResponse { erase_certificates, ..Default::default() }))
+        Ok(Response::new(ListEraseCertificatesResponse {
+            erase_certificates,
+            ..Default::default()
+        }))
     }
 }

@@ -9,7 +9,10 @@ use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use tonic::Code;
 
 /// 2026-01-02T03:04:05Z
-pub const FIXED: Timestamp = Timestamp { seconds: 1_767_323_045, nanos: 0 };
+pub const FIXED: Timestamp = Timestamp {
+    seconds: 1_767_323_045,
+    nanos: 0,
+};
 
 pub fn ago(seconds: i64) -> Timestamp {
     ahead(-seconds)
@@ -17,11 +20,17 @@ pub fn ago(seconds: i64) -> Timestamp {
 
 pub fn ahead(seconds: i64) -> Timestamp {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
-    Timestamp { seconds: now + seconds, nanos: 0 }
+    Timestamp {
+        seconds: now + seconds,
+        nanos: 0,
+    }
 }
 
 pub fn fixed(seconds: i64) -> Timestamp {
-    Timestamp { seconds: FIXED.seconds + seconds, nanos: 0 }
+    Timestamp {
+        seconds: FIXED.seconds + seconds,
+        nanos: 0,
+    }
 }
 
 const DIGEST: &str = "b3-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -75,7 +84,11 @@ pub fn nodes() -> Vec<Node> {
     let status = imaging.status.as_mut().unwrap();
     status.agent_connected = true;
     status.waiting_for = "the agent to write the image".into();
-    status.claim = Some(Claim { generation: 1, image_version: format!("images/debian/versions/{DIGEST}"), ..Claim::default() });
+    status.claim = Some(Claim {
+        generation: 1,
+        image_version: format!("images/debian/versions/{DIGEST}"),
+        ..Claim::default()
+    });
     let mut failed = node("gpu-003", NodeState::Failed, 3 * 86400);
     let status = failed.status.as_mut().unwrap();
     status.power = "off".into();
@@ -96,7 +109,15 @@ pub fn inventory() -> Inventory {
             bios_date: "02/02/2022".into(),
             ..Dmi::default()
         }),
-        cpus: vec![Cpu { model: "EPYC 9654".into(), cores: 96, threads: 192, ..Cpu::default() }; 2],
+        cpus: vec![
+            Cpu {
+                model: "EPYC 9654".into(),
+                cores: 96,
+                threads: 192,
+                ..Cpu::default()
+            };
+            2
+        ],
         numa_nodes: vec![NumaNode::default(); 2],
         memory_bytes: 1536 << 30,
         drives: vec![Drive {
@@ -118,8 +139,17 @@ pub fn inventory() -> Inventory {
             addresses: vec!["10.0.0.1".into()],
             ..Nic::default()
         }],
-        gpus: vec![Gpu { pci_address: "0000:17:00.0".into(), vendor_id: 0x10de, device_id: 0x2330, model: "H100 SXM5".into() }],
-        tpm: Some(Tpm { present: true, major_version: 2, manufacturer: "INTC".into() }),
+        gpus: vec![Gpu {
+            pci_address: "0000:17:00.0".into(),
+            vendor_id: 0x10de,
+            device_id: 0x2330,
+            model: "H100 SXM5".into(),
+        }],
+        tpm: Some(Tpm {
+            present: true,
+            major_version: 2,
+            manufacturer: "INTC".into(),
+        }),
         boot_mode: "uefi".into(),
         secure_boot: true,
         kernel_release: "6.1.0".into(),
@@ -139,7 +169,10 @@ pub fn explanation() -> Explanation {
         to_state: to as i32,
         time: Some(ago(seconds)),
         reason: String::new(),
-        time_in_former_state: Some(Duration { seconds: spent, nanos: 500_000_000 }),
+        time_in_former_state: Some(Duration {
+            seconds: spent,
+            nanos: 500_000_000,
+        }),
     };
     Explanation {
         node: Some(node),
@@ -153,7 +186,7 @@ pub fn explanation() -> Explanation {
             Attempt {
                 effect: "write-image".into(),
                 number: 2,
-                start_time: Some(ago(90)),
+                start_time: Some(ago(150)),
                 outcome: "running".into(),
                 ..Attempt::default()
             },
@@ -168,8 +201,16 @@ pub fn explanation() -> Explanation {
             },
         ],
         facts: vec![
-            FactLine { name: "power".into(), value: "on".into(), time: Some(ago(190)) },
-            FactLine { name: "agent".into(), value: "boot 1234".into(), time: None },
+            FactLine {
+                name: "power".into(),
+                value: "on".into(),
+                time: Some(ago(190)),
+            },
+            FactLine {
+                name: "agent".into(),
+                value: "boot 1234".into(),
+                time: None,
+            },
         ],
     }
 }
@@ -191,7 +232,13 @@ pub fn report() -> Report {
         passed: false,
         checks: vec![
             check("memory", Verdict::Pass, "1536 GiB", "at least 1500 GiB", ""),
-            check("disk-read-rate", Verdict::Fail, "1.1 GB/s", "at least 3 GB/s", "nvme0n1 read at 1.1 GB/s"),
+            check(
+                "disk-read-rate",
+                Verdict::Fail,
+                "1.1 GB/s",
+                "at least 3 GB/s",
+                "nvme0n1 read at 1.1 GB/s",
+            ),
             check("infiniband", Verdict::NotApplicable, "", "", "no HCA in the inventory"),
         ],
         profile: "h100".into(),
@@ -270,8 +317,18 @@ pub fn event(position: u64) -> Event {
     Event {
         position,
         time: Some(fixed(position as i64)),
-        kind: if position.is_multiple_of(2) { "Started" } else { "boot.dhcp" }.into(),
-        target: if position.is_multiple_of(2) { "nodes/gpu-001" } else { "nodes/gpu-002" }.into(),
+        kind: if position.is_multiple_of(2) {
+            "Started"
+        } else {
+            "boot.dhcp"
+        }
+        .into(),
+        target: if position.is_multiple_of(2) {
+            "nodes/gpu-001"
+        } else {
+            "nodes/gpu-002"
+        }
+        .into(),
         message: format!("event number {position}"),
         attributes: [("mac".to_owned(), "52:54:00:00:00:01".to_owned())].into(),
     }
@@ -279,8 +336,16 @@ pub fn event(position: u64) -> Event {
 
 /// The forms of an operation that goes well at once.
 pub fn quick() -> Vec<Operation> {
-    let running = Operation { create_time: Some(ago(190)), requested_by: "ann".into(), ..Operation::default() };
-    let done = Operation { done: true, end_time: Some(ago(107)), ..running.clone() };
+    let running = Operation {
+        create_time: Some(ago(190)),
+        requested_by: "ann".into(),
+        ..Operation::default()
+    };
+    let done = Operation {
+        done: true,
+        end_time: Some(ago(107)),
+        ..running.clone()
+    };
     vec![running, done]
 }
 

@@ -30,14 +30,19 @@ impl Script {
     #[track_caller]
     pub fn check(self, name: &str, program: &Program) {
         let seen = normalise(&self.text.replace(program.home().to_str().unwrap(), "<home>"));
-        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.txt"));
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/golden")
+            .join(format!("{name}.txt"));
         if std::env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
             std::fs::write(&path, &seen).unwrap();
             return;
         }
         let wanted = std::fs::read_to_string(&path).unwrap_or_default();
         if seen != wanted {
-            panic!("{} differs (UPDATE_GOLDEN=1 records it anew)\n--- wanted\n{wanted}\n--- seen\n{seen}", path.display());
+            panic!(
+                "{} differs (UPDATE_GOLDEN=1 records it anew)\n--- wanted\n{wanted}\n--- seen\n{seen}",
+                path.display()
+            );
         }
     }
 }
@@ -51,7 +56,9 @@ fn normalise(text: &str) -> String {
         let found = if before.is_ascii_alphanumeric() {
             None
         } else {
-            PATTERNS.iter().find_map(|(pattern, name)| matches(pattern, rest).map(|length| (length, *name)))
+            PATTERNS
+                .iter()
+                .find_map(|(pattern, name)| matches(pattern, rest).map(|length| (length, *name)))
         };
         match found {
             Some((length, name)) => {
@@ -105,5 +112,8 @@ fn matches(pattern: &str, text: &str) -> Option<usize> {
 fn what_changes_from_run_to_run_is_replaced() {
     let uuid = "0b6d7f0e-1111-4222-8333-444455556666";
     let text = format!("at 2026-01-02T03:04:05Z from 127.0.0.1:4711 id {uuid} in 12.3 s, 1m 23s; gpu-001 3m");
-    assert_eq!(normalise(&text), "at <time> from 127.0.0.1:<port> id <uuid> in <t>, <t>; gpu-001 3m");
+    assert_eq!(
+        normalise(&text),
+        "at <time> from 127.0.0.1:<port> id <uuid> in <t>, <t>; gpu-001 3m"
+    );
 }

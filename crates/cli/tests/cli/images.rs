@@ -1,6 +1,7 @@
 //! `rackwright image ...`.
 
-use tonic::Status;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::cut::Relay;
 use crate::fake::Fake;
@@ -10,7 +11,10 @@ use crate::program::Program;
 
 /// Bytes that differ from place to place, so that a piece in the wrong place is noticed.
 fn content(length: usize) -> Vec<u8> {
-    (0..length as u32).flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes()).take(length).collect()
+    (0..length as u32)
+        .flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes())
+        .take(length)
+        .collect()
 }
 
 #[test]
@@ -37,11 +41,36 @@ fn an_image_is_added() {
     let mut script = Script::default();
     script.run(
         &program,
-        &["image", "add", "debian", "--file", &file, "--format", "raw", "--signature", &signature, "--idempotency-key", "k1"],
+        &[
+            "image",
+            "add",
+            "debian",
+            "--file",
+            &file,
+            "--format",
+            "raw",
+            "--signature",
+            &signature,
+            "--idempotency-key",
+            "k1",
+        ],
     );
     script.run(&program, &["image", "add", "debian", "--file", "nowhere"]);
     script.run(&program, &["image", "add", "debian", "--file", &file, "--sha256", "12"]);
-    script.run(&program, &["image", "add", "debian", "--file", &file, "--sha256", &"00".repeat(32), "--idempotency-key", "k2"]);
+    script.run(
+        &program,
+        &[
+            "image",
+            "add",
+            "debian",
+            "--file",
+            &file,
+            "--sha256",
+            &"00".repeat(32),
+            "--idempotency-key",
+            "k2",
+        ],
+    );
     script.check("image_add", &program);
     let state = fake.state();
     assert_eq!(state.uploads[0].data, data);
@@ -62,7 +91,40 @@ fn an_upload_goes_on_after_the_server_broke_it_off() {
     let state = fake.state();
     assert!(state.uploads[0].data == data, "what arrived is what was sent, once");
     assert_eq!(state.uploads.len(), 1);
-    assert!(add.stderr.contains("the upload was interrupted (the server is being restarted)"), "{add:?}");
+    assert!(
+        add.stderr
+            .contains("the upload was interrupted (the server is being restarted)"),
+        "{add:?}"
+    );
+}
+
+#[test]
+fn an_upload_waits_for_its_own_former_stream_to_end() {
+    let fake = Fake::start();
+    fake.state().upload_cuts.push_back(700_000);
+    let program = Program::logged_in(&fake);
+    let data = content(2_000_000);
+    let file = program.file("debian.raw", &data);
+    // What a server says that has not yet seen that the former connection is gone, and has then taken more from it.
+    let details = ErrorDetails::with_bad_request_violation("offset", "does not continue what has arrived");
+    let moved = Status::with_error_details(Code::InvalidArgument, "offset: go on at 800000", details);
+    let refusals = [
+        Status::unavailable("gone"),
+        Status::failed_precondition("somebody else is writing to it"),
+        moved,
+    ];
+    for refusal in refusals {
+        fake.refuse("WriteUpload", refusal);
+    }
+    let add = program.run(&["image", "add", "debian", "--file", &file]);
+    assert_eq!(add.code, 0, "{add:?}");
+    assert!(
+        fake.state().uploads[0].data == data,
+        "what arrived is what was sent, once"
+    );
+    fake.refuse("WriteUpload", Status::invalid_argument("data: a piece is too large"));
+    let add = program.run(&["image", "add", "debian", "--file", &file]);
+    assert_eq!(add.code, 2, "other faults of the request end it: {add:?}");
 }
 
 #[test]
@@ -76,7 +138,10 @@ fn an_upload_goes_on_after_the_connection_was_cut() {
     let add = program.run(&["image", "add", "debian", "--file", &file, "--server", &url]);
     assert_eq!(add.code, 0, "{add:?}");
     assert_eq!(relay.cuts(), 2, "{add:?}");
-    assert!(fake.state().uploads[0].data == data, "what arrived is what was sent, once");
+    assert!(
+        fake.state().uploads[0].data == data,
+        "what arrived is what was sent, once"
+    );
 }
 
 #[test]
@@ -92,7 +157,12 @@ fn an_upload_is_taken_up_again_by_another_run() {
     assert_eq!(broken.code, 5, "{broken:?}");
     let again = program.run(&add);
     assert_eq!(again.code, 0, "{again:?}");
-    assert!(again.stderr.contains("going on with an upload of which 600.0 kB of 2.0 MB are there"), "{again:?}");
+    assert!(
+        again
+            .stderr
+            .contains("going on with an upload of which 600.0 kB of 2.0 MB are there"),
+        "{again:?}"
+    );
     assert_eq!(fake.keys("StartUpload"), ["k1.start", "k1.start"]);
     assert!(fake.state().uploads[0].data == data);
 }

@@ -15,10 +15,24 @@ fn login_and_what_follows() {
     let program = Program::new();
     let mut script = Script::default();
     script.run(&program, &["whoami"]);
-    script.run(&program, &["login", "--server", &fake.url(), "--token", TOKEN, "--ca-sha256", &fake.authority.pin()]);
+    script.run(
+        &program,
+        &[
+            "login",
+            "--server",
+            &fake.url(),
+            "--token",
+            TOKEN,
+            "--ca-sha256",
+            &fake.authority.pin(),
+        ],
+    );
     script.run(&program, &["whoami"]);
     script.run(&program, &["whoami", "-o", "name"]);
-    script.run(&program, &["token", "create", "bob", "--role", "viewer", "--lifetime", "2h"]);
+    script.run(
+        &program,
+        &["token", "create", "bob", "--role", "viewer", "--lifetime", "2h"],
+    );
     script.run(&program, &["token", "create", "bob", "--role", "king"]);
     script.run(&program, &["context", "list"]);
     script.run(&program, &["--context", "other", "whoami"]);
@@ -36,7 +50,12 @@ fn credentials_are_private_and_in_place() {
         let mode = std::fs::metadata(program.config(file)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "{file}");
     }
-    assert_eq!(std::fs::read_to_string(program.config("default.ca.pem")).unwrap().replace('\r', ""), fake.authority.pem.replace('\r', ""));
+    assert_eq!(
+        std::fs::read_to_string(program.config("default.ca.pem"))
+            .unwrap()
+            .replace('\r', ""),
+        fake.authority.pem.replace('\r', "")
+    );
 }
 
 #[test]
@@ -45,9 +64,23 @@ fn a_server_with_another_authority_is_refused_before_the_token_is_sent() {
     let program = Program::new();
     let other = format!("sha256:{}", "00".repeat(32));
     let mut script = Script::default();
-    script.run(&program, &["login", "--server", &fake.url(), "--token", TOKEN, "--ca-sha256", &other]);
+    script.run(
+        &program,
+        &[
+            "login",
+            "--server",
+            &fake.url(),
+            "--token",
+            TOKEN,
+            "--ca-sha256",
+            &other,
+        ],
+    );
     script.check("login_pin_mismatch", &program);
-    assert!(!fake.state().token_redeemed, "the token must not reach the wrong server");
+    assert!(
+        !fake.state().token_redeemed,
+        "the token must not reach the wrong server"
+    );
     assert!(!program.config("config.yaml").exists());
 }
 
@@ -62,7 +95,17 @@ fn a_pin_that_does_not_sign_the_server_is_refused() {
     assert!(!fake.state().token_redeemed);
     let pin = fake.authority.pin();
     let url = fake.url();
-    let arguments = ["login", "--server", &url, "--token", TOKEN, "--ca-sha256", &pin, "--tls-name", "rack.example"];
+    let arguments = [
+        "login",
+        "--server",
+        &url,
+        "--token",
+        TOKEN,
+        "--ca-sha256",
+        &pin,
+        "--tls-name",
+        "rack.example",
+    ];
     let login = program.run(&arguments);
     assert_eq!(login.code, 0, "{login:?}");
     let whoami = program.run(&["whoami"]);
@@ -75,11 +118,55 @@ fn wrong_tokens_and_wrong_addresses() {
     let program = Program::new();
     let pin = fake.authority.pin();
     let mut script = Script::default();
-    script.run(&program, &["login", "--server", &fake.url(), "--token", "wrong", "--ca-sha256", &pin]);
-    script.run(&program, &["login", "--server", "http://127.0.0.1:1", "--token", TOKEN, "--ca-sha256", &pin]);
-    script.run(&program, &["login", "--server", "https://127.0.0.1:1", "--token", TOKEN, "--ca-sha256", &pin]);
+    script.run(
+        &program,
+        &[
+            "login",
+            "--server",
+            &fake.url(),
+            "--token",
+            "wrong",
+            "--ca-sha256",
+            &pin,
+        ],
+    );
+    script.run(
+        &program,
+        &[
+            "login",
+            "--server",
+            "http://127.0.0.1:1",
+            "--token",
+            TOKEN,
+            "--ca-sha256",
+            &pin,
+        ],
+    );
+    script.run(
+        &program,
+        &[
+            "login",
+            "--server",
+            "https://127.0.0.1:1",
+            "--token",
+            TOKEN,
+            "--ca-sha256",
+            &pin,
+        ],
+    );
     script.run(&program, &["login", "--token", TOKEN, "--ca-sha256", &pin]);
-    script.run(&program, &["login", "--server", &fake.url(), "--token", TOKEN, "--ca-sha256", "sha256:12"]);
+    script.run(
+        &program,
+        &[
+            "login",
+            "--server",
+            &fake.url(),
+            "--token",
+            TOKEN,
+            "--ca-sha256",
+            "sha256:12",
+        ],
+    );
     script.check("login_wrong", &program);
 }
 
@@ -140,7 +227,10 @@ fn an_ended_credential_says_what_to_do() {
     let program = Program::logged_in(&fake);
     let whoami = program.run(&["whoami"]);
     assert_eq!(whoami.code, 5, "{whoami:?}");
-    assert!(whoami.stderr.contains("ended at") && whoami.stderr.contains("rackwright login"), "{whoami:?}");
+    assert!(
+        whoami.stderr.contains("ended at") && whoami.stderr.contains("rackwright login"),
+        "{whoami:?}"
+    );
 }
 
 #[test]
@@ -170,7 +260,17 @@ fn several_contexts() {
     let program = Program::logged_in(&first);
     let pin = second.authority.pin();
     let url = second.url();
-    let arguments = ["login", "--server", &url, "--token", TOKEN, "--ca-sha256", &pin, "--name", "lab"];
+    let arguments = [
+        "login",
+        "--server",
+        &url,
+        "--token",
+        TOKEN,
+        "--ca-sha256",
+        &pin,
+        "--name",
+        "lab",
+    ];
     assert_eq!(program.run(&arguments).code, 0);
     assert_eq!(program.run(&["whoami"]).code, 0);
     assert_eq!(second.keys("WhoAmI").len(), 1, "the newest context is the current one");

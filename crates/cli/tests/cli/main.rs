@@ -19,4 +19,5 @@ mod images;
 mod login;
 mod nodes;
 mod program;
+mod terminal;
 mod watch;

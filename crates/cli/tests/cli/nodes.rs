@@ -21,7 +21,9 @@ fn fake() -> Fake {
 #[test]
 fn nodes_as_tables() {
     let fake = fake();
-    fake.state().explanations.insert("nodes/gpu-002".into(), fixtures::explanation());
+    fake.state()
+        .explanations
+        .insert("nodes/gpu-002".into(), fixtures::explanation());
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
     script.run(&program, &["node", "list"]);
@@ -46,8 +48,7 @@ fn nodes_for_programs() {
     script.run(&program, &["node", "get", "gpu-002", "-o", "json"]);
     script.run(&program, &["node", "list", "-o", "yaml"]);
     script.check("nodes_json", &program);
-    let json: serde_json::Value =
-        serde_json::from_str(&program.run(&["node", "list", "-o", "json"]).stdout).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&program.run(&["node", "list", "-o", "json"]).stdout).unwrap();
     assert_eq!(json[0]["status"]["state"], "NODE_STATE_IMAGING");
 }
 
@@ -71,17 +72,62 @@ fn deploy_and_wait() {
     let program = Program::logged_in(&fake);
     let key = program.file("id.pub", "ssh-ed25519 AAAAC3 ann@example\n");
     let data = program.file("user-data", "#cloud-config\n");
-    fake.state().scripts.extend([fixtures::stepwise(), fixtures::quick(), fixtures::failing(), fixtures::quick()]);
+    fake.state().scripts.extend([
+        fixtures::stepwise(),
+        fixtures::quick(),
+        fixtures::failing(),
+        fixtures::quick(),
+    ]);
     let mut script = Script::default();
     script.run(
         &program,
-        &["node", "deploy", "gpu-001", "--image", "debian", "--ssh-key", &key, "--user-data", &data, "--verify-disk", "--wait"],
+        &[
+            "node",
+            "deploy",
+            "gpu-001",
+            "--image",
+            "debian",
+            "--ssh-key",
+            &key,
+            "--user-data",
+            &data,
+            "--verify-disk",
+            "--wait",
+        ],
     );
     script.run(&program, &["node", "deploy", "gpu-002", "--image", "debian@b3-00"]);
     script.run(&program, &["node", "deploy", "gpu-003", "--image", "debian", "--wait"]);
-    script.run(&program, &["node", "deploy", "gpu-001", "gpu-009", "--image", "debian", "--wait", "--quiet"]);
-    script.run(&program, &["node", "deploy", "gpu-001", "gpu-002", "--image", "debian", "--hostname", "h"]);
-    script.run(&program, &["node", "deploy", "gpu-001", "--image", "debian", "--ssh-key", "no-such-file"]);
+    script.run(
+        &program,
+        &[
+            "node", "deploy", "gpu-001", "gpu-009", "--image", "debian", "--wait", "--quiet",
+        ],
+    );
+    script.run(
+        &program,
+        &[
+            "node",
+            "deploy",
+            "gpu-001",
+            "gpu-002",
+            "--image",
+            "debian",
+            "--hostname",
+            "h",
+        ],
+    );
+    script.run(
+        &program,
+        &[
+            "node",
+            "deploy",
+            "gpu-001",
+            "--image",
+            "debian",
+            "--ssh-key",
+            "no-such-file",
+        ],
+    );
     script.check("deploy", &program);
     let state = fake.state();
     let (name, deployment) = &state.deployments[0];
@@ -120,13 +166,20 @@ fn the_other_verbs() {
     script.run(&program, &["node", "retry", "gpu-003"]);
     script.run(&program, &["node", "label", "gpu-001", "row=4", "rack-"]);
     script.run(&program, &["node", "label", "gpu-001", "nonsense"]);
-    script.run(&program, &["node", "update", "gpu-001", "--sku", "b200", "--user", "root"]);
+    script.run(
+        &program,
+        &["node", "update", "gpu-001", "--sku", "b200", "--user", "root"],
+    );
     script.run(&program, &["node", "update", "gpu-001"]);
     script.run(&program, &["node", "delete", "gpu-003"]);
     script.run(&program, &["node", "delete", "gpu-003"]);
     script.check("verbs", &program);
     let state = fake.state();
-    let paths: Vec<_> = state.updates.iter().flat_map(|u| u.update_mask.clone().unwrap().paths).collect();
+    let paths: Vec<_> = state
+        .updates
+        .iter()
+        .flat_map(|u| u.update_mask.clone().unwrap().paths)
+        .collect();
     assert_eq!(paths, ["metadata.labels", "spec.bmc.username", "spec.sku"]);
 }
 
@@ -135,8 +188,19 @@ fn enrolment_keeps_the_password_to_itself() {
     let fake = fake();
     let program = Program::logged_in(&fake);
     let arguments = [
-        "node", "enroll", "gpu-010", "--bmc", "https://10.0.0.10", "--user", "admin", "--password-stdin", "--label", "rack=r9",
-        "--sku", "h100", "--wait",
+        "node",
+        "enroll",
+        "gpu-010",
+        "--bmc",
+        "https://10.0.0.10",
+        "--user",
+        "admin",
+        "--password-stdin",
+        "--label",
+        "rack=r9",
+        "--sku",
+        "h100",
+        "--wait",
     ];
     let enrolled = program.run_with_input(&arguments, "hunter2\n");
     assert_eq!(enrolled.code, 0, "{enrolled:?}");
@@ -145,7 +209,15 @@ fn enrolment_keeps_the_password_to_itself() {
     let spec = request.spec.unwrap();
     assert_eq!(spec.bmc.unwrap().password, "hunter2");
     assert_eq!((spec.sku.as_str(), request.labels["rack"].as_str()), ("h100", "r9"));
-    let none = program.run(&["node", "enroll", "gpu-011", "--bmc", "https://10.0.0.11", "--user", "admin"]);
+    let none = program.run(&[
+        "node",
+        "enroll",
+        "gpu-011",
+        "--bmc",
+        "https://10.0.0.11",
+        "--user",
+        "admin",
+    ]);
     assert_eq!(none.code, 2, "{none:?}");
 }
 
@@ -169,14 +241,35 @@ fn a_lost_answer_is_asked_for_with_the_same_key() {
 fn the_key_can_be_given() {
     let fake = fake();
     let program = Program::logged_in(&fake);
-    let deploy = program.run(&["node", "deploy", "gpu-001", "--image", "debian", "--idempotency-key", "mine"]);
+    let deploy = program.run(&[
+        "node",
+        "deploy",
+        "gpu-001",
+        "--image",
+        "debian",
+        "--idempotency-key",
+        "mine",
+    ]);
     assert_eq!(deploy.code, 0, "{deploy:?}");
     assert_eq!(fake.keys("DeployNode"), ["mine"]);
-    let release = program.run(&["node", "release", "gpu-001", "gpu-002", "--yes", "--idempotency-key", "mine"]);
+    let release = program.run(&[
+        "node",
+        "release",
+        "gpu-001",
+        "gpu-002",
+        "--yes",
+        "--idempotency-key",
+        "mine",
+    ]);
     assert_eq!(release.code, 0, "{release:?}");
     assert_eq!(fake.keys("ReleaseNode"), ["mine.gpu-001", "mine.gpu-002"]);
     let long = "x".repeat(65);
-    assert_eq!(program.run(&["node", "retry", "gpu-003", "--idempotency-key", &long]).code, 2);
+    assert_eq!(
+        program
+            .run(&["node", "retry", "gpu-003", "--idempotency-key", &long])
+            .code,
+        2
+    );
 }
 
 #[test]
@@ -226,8 +319,23 @@ fn waiting_ends_when_its_time_has_passed() {
     let program = Program::logged_in(&fake);
     fake.state().scripts.push_back(fixtures::endless());
     let mut script = Script::default();
-    script.run(&program, &["node", "deploy", "gpu-001", "--image", "debian", "--wait", "--timeout", "1s"]);
-    script.run(&program, &["node", "deploy", "gpu-001", "--image", "debian", "--timeout", "1s"]);
+    script.run(
+        &program,
+        &[
+            "node",
+            "deploy",
+            "gpu-001",
+            "--image",
+            "debian",
+            "--wait",
+            "--timeout",
+            "1s",
+        ],
+    );
+    script.run(
+        &program,
+        &["node", "deploy", "gpu-001", "--image", "debian", "--timeout", "1s"],
+    );
     script.check("wait_timeout", &program);
 }
 
@@ -235,7 +343,9 @@ fn waiting_ends_when_its_time_has_passed() {
 fn operations() {
     let fake = fake();
     let program = Program::logged_in(&fake);
-    fake.state().scripts.extend([fixtures::stepwise()[3..4].to_vec(), fixtures::failing()[1..].to_vec()]);
+    fake.state()
+        .scripts
+        .extend([fixtures::stepwise()[3..4].to_vec(), fixtures::failing()[1..].to_vec()]);
     assert_eq!(program.run(&["node", "deploy", "gpu-001", "--image", "debian"]).code, 0);
     assert_eq!(program.run(&["node", "retry", "gpu-003"]).code, 0);
     let mut script = Script::default();
@@ -258,14 +368,20 @@ fn operations() {
 fn evidence() {
     let fake = fake();
     fake.state().reports = vec![fixtures::report()];
-    let forged = EraseCertificate { drive_serial: "S7".into(), ..fixtures::certificate("S6") };
+    let forged = EraseCertificate {
+        drive_serial: "S7".into(),
+        ..fixtures::certificate("S6")
+    };
     fake.state().certificates = vec![fixtures::certificate("S6")];
     let program = Program::logged_in(&fake);
     let key = hex::encode(fixtures::certificate("S6").signer_public_key);
     let mut script = Script::default();
     script.run(&program, &["node", "reports", "gpu-001"]);
     script.run(&program, &["node", "certificates", "gpu-001"]);
-    script.run(&program, &["node", "certificates", "gpu-001", "--verify", "--key", &key]);
+    script.run(
+        &program,
+        &["node", "certificates", "gpu-001", "--verify", "--key", &key],
+    );
     fake.state().certificates.push(forged);
     script.run(&program, &["node", "certificates", "gpu-001", "--verify"]);
     script.check("evidence", &program);
@@ -275,7 +391,10 @@ fn evidence() {
 fn a_node_that_refuses_does_not_hold_up_the_others() {
     let fake = fake();
     let details = ErrorDetails::with_precondition_failure_violation("STATE", "nodes/gpu-001", "gpu-001 is failed");
-    fake.refuse("ReleaseNode", Status::with_error_details(Code::FailedPrecondition, "gpu-001 is failed", details));
+    fake.refuse(
+        "ReleaseNode",
+        Status::with_error_details(Code::FailedPrecondition, "gpu-001 is failed", details),
+    );
     let program = Program::logged_in(&fake);
     let release = program.run(&["node", "release", "gpu-001", "gpu-002", "--yes", "--wait"]);
     assert_eq!(release.code, 4, "{release:?}");

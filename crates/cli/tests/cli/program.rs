@@ -23,7 +23,9 @@ pub struct Finished {
 
 impl Program {
     pub fn new() -> Self {
-        Self { home: tempfile::tempdir().unwrap() }
+        Self {
+            home: tempfile::tempdir().unwrap(),
+        }
     }
 
     /// Logged in to the fake.
@@ -40,7 +42,15 @@ impl Program {
     }
 
     pub fn login(&self, fake: &Fake, url: &str) -> Finished {
-        self.run(&["login", "--server", url, "--token", TOKEN, "--ca-sha256", &fake.authority.pin()])
+        self.run(&[
+            "login",
+            "--server",
+            url,
+            "--token",
+            TOKEN,
+            "--ca-sha256",
+            &fake.authority.pin(),
+        ])
     }
 
     pub fn home(&self) -> &Path {
@@ -81,6 +91,49 @@ impl Program {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         finish(child)
+    }
+
+    /// Runs a command on a terminal (by script(1) of Debian's essential package bsdutils) with something typed into it.
+    /// Both streams come back as one, control sequences included.
+    pub fn run_on_terminal(&self, arguments: &[&str], typed: &str) -> Finished {
+        let quoted: Vec<String> = arguments.iter().map(|argument| format!("'{argument}'")).collect();
+        let line = format!(
+            "stty cols 100 rows 30; exec {} {}",
+            env!("CARGO_BIN_EXE_rackwright"),
+            quoted.join(" ")
+        );
+        let mut command = Command::new("script");
+        command
+            .args([
+                "--quiet",
+                "--return",
+                "--echo",
+                "never",
+                "--command",
+                &line,
+                "/dev/null",
+            ])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("SHELL", "/bin/sh")
+            .env("TERM", "xterm")
+            .env("HOME", self.home.path())
+            .env("RACKWRIGHT_CONFIG", self.home.path().join("config"))
+            .current_dir(self.home.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        input.write_all(typed.as_bytes()).unwrap();
+        // Open until the command has ended: the end of the input would end the terminal.
+        let mut stdout = String::new();
+        child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+        drop(input);
+        Finished {
+            stdout,
+            ..finish(child)
+        }
     }
 
     /// Starts a command that does not end by itself.

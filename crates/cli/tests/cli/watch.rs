@@ -16,7 +16,10 @@ fn node(id: &str, state: NodeState, since: i64, reason: &str) -> Node {
 }
 
 fn message(node: Node) -> WatchNodesResponse {
-    WatchNodesResponse { node: Some(node), ..WatchNodesResponse::default() }
+    WatchNodesResponse {
+        node: Some(node),
+        ..WatchNodesResponse::default()
+    }
 }
 
 #[test]
@@ -34,10 +37,19 @@ fn phases_are_written_one_a_line_until_the_wanted_state() {
     ]);
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
-    let watch = script.run(&program, &["node", "watch", "gpu-001", "--until", "active", "--timeout", "20s"]);
+    let watch = script.run(
+        &program,
+        &["node", "watch", "gpu-001", "--until", "active", "--timeout", "20s"],
+    );
     assert_eq!(watch.code, 0, "{watch:?}");
-    script.run(&program, &["node", "watch", "gpu-009", "--until", "active", "--timeout", "20s"]);
-    script.run(&program, &["node", "watch", "gpu-001", "--until", "available", "--timeout", "1s"]);
+    script.run(
+        &program,
+        &["node", "watch", "gpu-009", "--until", "active", "--timeout", "20s"],
+    );
+    script.run(
+        &program,
+        &["node", "watch", "gpu-001", "--until", "available", "--timeout", "1s"],
+    );
     let failed = node("gpu-001", NodeState::Failed, 70, "digest-mismatch: chunk 7");
     fake.state().nodes.insert(failed.name.clone(), failed);
     script.run(&program, &["node", "watch", "--until", "active", "--timeout", "20s"]);
@@ -55,7 +67,10 @@ fn progress_of_an_imaging_node_is_shown() {
     let mut watch = program.follow(&["node", "watch", "gpu-001"]);
     assert!(watch.line().ends_with("gpu-001  is imaging"));
     let line = watch.line();
-    assert!(line.contains("[#########-----------]  45%  writing the image, 2.0 GB of 4.0 GB, 500.0 MB/s"), "{line}");
+    assert!(
+        line.contains("[#########-----------]  45%  writing the image, 2.0 GB of 4.0 GB, 500.0 MB/s"),
+        "{line}"
+    );
 }
 
 #[test]
@@ -63,7 +78,9 @@ fn changes_are_objects_for_programs() {
     let fake = Fake::start();
     let first = node("gpu-001", NodeState::Active, 0, "");
     fake.state().nodes.insert(first.name.clone(), first);
-    fake.state().watches.push_back(vec![message(node("gpu-001", NodeState::Imaging, 9, ""))]);
+    fake.state()
+        .watches
+        .push_back(vec![message(node("gpu-001", NodeState::Imaging, 9, ""))]);
     let program = Program::logged_in(&fake);
     let mut watch = program.follow(&["node", "list", "--watch", "-o", "json"]);
     for state in ["NODE_STATE_ACTIVE", "NODE_STATE_IMAGING"] {

@@ -192,6 +192,7 @@ fn written_event(node: &str, written: &v1::WriteImageResult) -> EventRow {
                 written.verified_whole_disk.to_string(),
             ),
             ("resumed_downloads".to_owned(), written.resumed_downloads.to_string()),
+            ("duration_s".to_owned(), format!("{:.3}", written.duration_s)),
         ]
         .into(),
         ..EventRow::default()

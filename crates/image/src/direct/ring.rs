@@ -46,7 +46,6 @@ struct Slot {
 pub(crate) struct WriteQueue<'file> {
     file: &'file File,
     ring: Option<IoUring>,
-    registered: bool,
     slots: Vec<Slot>,
     zeros: Option<Arc<AlignedBuf>>,
     written: u64,
@@ -74,31 +73,13 @@ impl<'file> WriteQueue<'file> {
                 op: None,
             });
         }
-        let mut queue = Self {
+        Ok(Self {
             file,
             ring,
-            registered: false,
             slots,
             zeros,
             written: 0,
-        };
-        queue.register();
-        Ok(queue)
-    }
-
-    /// Pins the buffers once in place of at every write. May be refused (RLIMIT_MEMLOCK): then they are not.
-    fn register(&mut self) {
-        let Some(ring) = &self.ring else { return };
-        let buffers = self.slots.iter().map(|slot| &slot.buffer).chain(self.zeros.as_deref());
-        let ranges: Vec<libc::iovec> = buffers
-            .map(|buffer| libc::iovec {
-                iov_base: buffer.as_ptr().cast_mut().cast(),
-                iov_len: buffer.len(),
-            })
-            .collect();
-        // SAFETY: the ranges are whole mappings. `slots` never changes after this, `zeros` is kept by its Arc, and
-        // `drop` takes the ring down before the buffers.
-        self.registered = unsafe { ring.submitter().register_buffers(&ranges) }.is_ok();
+        })
     }
 
     /// How writes go in fact.
@@ -193,18 +174,7 @@ impl<'file> WriteQueue<'file> {
         let (start, len) = (bytes.as_ptr(), bytes.len() as u32);
         let fd = types::Fd(self.file.as_raw_fd());
         let offset = op.offset + op.done as u64;
-        let buffer_index = if op.source == Source::Zeros {
-            self.slots.len()
-        } else {
-            slot
-        };
-        let entry = if self.registered {
-            opcode::WriteFixed::new(fd, start, len, buffer_index as u16)
-                .offset(offset)
-                .build()
-        } else {
-            opcode::Write::new(fd, start, len).offset(offset).build()
-        };
+        let entry = opcode::Write::new(fd, start, len).offset(offset).build();
         let Some(ring) = &mut self.ring else {
             return Err(io::ErrorKind::Unsupported.into());
         };
@@ -294,8 +264,7 @@ fn new_ring(entries: u32) -> Option<IoUring> {
     let ring = modern.or_else(|_| IoUring::new(entries)).ok()?;
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe).ok()?;
-    let able = probe.is_supported(opcode::Write::CODE) && probe.is_supported(opcode::WriteFixed::CODE);
-    able.then_some(ring)
+    probe.is_supported(opcode::Write::CODE).then_some(ring)
 }
 
 fn retry_interrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {

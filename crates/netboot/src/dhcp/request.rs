@@ -1,8 +1,9 @@
 //! Reading DHCP messages of clients.
 //!
 //! The fields and options are read by `dhcproto`'s lazy reader, and only after the header and the option lengths were
-//! checked here: its typed reader panics on some malformed options (a hardware address longer than its field, a client
-//! FQDN shorter than three bytes), and the lazy one does not notice when options run past the packet's end.
+//! checked here: its typed reader panics on some malformed messages (a hardware address longer than its field; in
+//! debug builds also some options of the wrong length), and the lazy one does not notice when options run past the
+//! packet's end.
 
 use std::fmt;
 use std::net::Ipv4Addr;

@@ -238,6 +238,18 @@ impl Fault {
         )
     }
 
+    pub(super) fn query(name: &str) -> Self {
+        let message = format!("Querying by {name} is not supported by this service.");
+        let resolution = "Remove the query parameter.";
+        Self::new(
+            StatusCode::NOT_IMPLEMENTED,
+            "QueryNotSupported",
+            message,
+            vec![],
+            resolution,
+        )
+    }
+
     pub(super) fn media(url: &str, why: &str) -> Self {
         let message = format!("Failed to get the image at '{url}': {why}.");
         let resolution = "Offer the image by plain HTTP at a URL that the BMC can reach.";
@@ -314,7 +326,20 @@ pub(super) fn json(status: StatusCode, body: &Value) -> Response {
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("application/json; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    if let Some(link) = described_by(body) {
+        response.headers_mut().insert(header::LINK, link);
+    }
     response
+}
+
+/// The `Link` header that DSP0266 wants for every resource: where its schema is.
+fn described_by(body: &Value) -> Option<HeaderValue> {
+    let kind = body["@odata.type"].as_str()?;
+    let (schema, _) = kind.trim_start_matches('#').rsplit_once('.')?;
+    HeaderValue::try_from(format!(
+        "<http://redfish.dmtf.org/schemas/v1/{schema}.json>; rel=describedby"
+    ))
+    .ok()
 }
 
 /// A response without a body.

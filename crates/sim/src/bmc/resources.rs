@@ -16,10 +16,16 @@ pub(super) const READ_ONLY: &[(&str, Body)] = &[
         one("/redfish/v1/AccountService/Accounts", "ManagerAccountCollection", "1")
     }),
     ("/redfish/v1/AccountService/Accounts/1", account),
-    ("/redfish/v1/AccountService/Roles", |_| {
-        one("/redfish/v1/AccountService/Roles", "RoleCollection", "Administrator")
+    ("/redfish/v1/AccountService/Roles", roles),
+    ("/redfish/v1/AccountService/Roles/Administrator", |_| {
+        role("Administrator", &ADMINISTRATOR)
     }),
-    ("/redfish/v1/AccountService/Roles/Administrator", role),
+    ("/redfish/v1/AccountService/Roles/Operator", |_| {
+        role("Operator", &["Login", "ConfigureComponents", "ConfigureSelf"])
+    }),
+    ("/redfish/v1/AccountService/Roles/ReadOnly", |_| {
+        role("ReadOnly", &["Login", "ConfigureSelf"])
+    }),
     ("/redfish/v1/Systems", |_| {
         one("/redfish/v1/Systems", "ComputerSystemCollection", "1")
     }),
@@ -176,15 +182,34 @@ fn account(machine: &Machine) -> Option<Value> {
     }))
 }
 
-fn role(_: &Machine) -> Option<Value> {
+/// Privileges of the predefined role (DSP0266, table "Redfish predefined roles").
+const ADMINISTRATOR: [&str; 5] = [
+    "Login",
+    "ConfigureManager",
+    "ConfigureUsers",
+    "ConfigureComponents",
+    "ConfigureSelf",
+];
+
+fn roles(_: &Machine) -> Option<Value> {
+    let members = ["Administrator", "Operator", "ReadOnly"];
+    Some(collection(
+        "/redfish/v1/AccountService/Roles",
+        "#RoleCollection.RoleCollection",
+        "Roles",
+        members.into_iter(),
+    ))
+}
+
+fn role(name: &str, privileges: &[&str]) -> Option<Value> {
     Some(json!({
-        "@odata.id": "/redfish/v1/AccountService/Roles/Administrator",
+        "@odata.id": format!("/redfish/v1/AccountService/Roles/{name}"),
         "@odata.type": "#Role.v1_3_1.Role",
-        "Id": "Administrator",
-        "Name": "Administrator",
-        "RoleId": "Administrator",
+        "Id": name,
+        "Name": name,
+        "RoleId": name,
         "IsPredefined": true,
-        "AssignedPrivileges": ["Login", "ConfigureManager", "ConfigureUsers", "ConfigureComponents", "ConfigureSelf"],
+        "AssignedPrivileges": privileges,
     }))
 }
 

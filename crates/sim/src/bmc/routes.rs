@@ -21,6 +21,8 @@ use tower::util::MapRequest;
 /// Largest request body.
 const BODY_BYTES: usize = 64 * 1024;
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
+/// DSP0266 lets clients post to the collection's members property as well.
+const MEMBERS: &str = "/redfish/v1/SessionService/Sessions/Members";
 const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
 
@@ -57,6 +59,7 @@ pub(super) fn router(machine: Machine, limits: Limits, faults: watch::Receiver<F
             get(session_service).patch(change_session_service),
         )
         .route(SESSIONS, get(list_sessions).post(open_session))
+        .route(MEMBERS, post(open_session))
         .route(
             "/redfish/v1/SessionService/Sessions/{id}",
             get(read_session).delete(close_session),
@@ -121,17 +124,36 @@ async fn suffer(State(mut faults): State<watch::Receiver<Faults>>, request: Requ
 
 async fn common_headers(request: Request, next: Next) -> Response {
     let asked = request.headers().get(ODATA_VERSION).cloned();
-    let mut response = match asked {
-        Some(version) if version != "4.0" => {
+    let allow = allowed(request.uri().path());
+    let query = request.uri().query().unwrap_or_default();
+    let unknown = query
+        .split('&')
+        .find(|parameter| parameter.starts_with('$'))
+        .map(str::to_owned);
+    let mut response = match (asked, unknown) {
+        (Some(version), _) if version != "4.0" => {
             Fault::odata_version(version.to_str().unwrap_or("unreadable")).into_response()
         }
+        (_, Some(parameter)) => Fault::query(&parameter).into_response(),
         _ => next.run(request).await,
     };
     let headers = response.headers_mut();
+    headers.entry(header::ALLOW).or_insert(HeaderValue::from_static(allow));
     headers.insert(ODATA_VERSION, HeaderValue::from_static("4.0"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     headers.insert(header::SERVER, HeaderValue::from_static("rackwright-lab"));
     response
+}
+
+/// The methods of a resource, for the `Allow` header of reads; refused methods get theirs from the router.
+fn allowed(path: &str) -> &'static str {
+    match path.strip_prefix("/redfish/v1/").unwrap_or_default() {
+        "Systems/1" | "SessionService" => "GET, HEAD, PATCH",
+        "SessionService/Sessions" => "GET, HEAD, POST",
+        session if session.starts_with("SessionService/Sessions/") => "GET, HEAD, DELETE",
+        action if action.contains("/Actions/") => "POST",
+        _ => "GET, HEAD",
+    }
 }
 
 async fn authenticate(State(bmc): Shared, request: Request, next: Next) -> Response {
@@ -148,7 +170,7 @@ fn is_public(request: &Request) -> bool {
         Method::GET | Method::HEAD => {
             ["/redfish", "/redfish/v1", "/redfish/v1/odata", "/redfish/v1/$metadata"].contains(&path)
         }
-        Method::POST => path == SESSIONS,
+        Method::POST => path == SESSIONS || path == MEMBERS,
         _ => false,
     }
 }

@@ -21,7 +21,7 @@ fn at(ms: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_790_000_000) + Duration::from_millis(ms)
 }
 
-fn healthy() -> Case {
+fn inventory() -> Inventory {
     let drive = |name: &str, serial: &str, size_bytes| Drive {
         name: name.into(),
         serial_number: serial.into(),
@@ -34,7 +34,7 @@ fn healthy() -> Case {
         device_id,
         ..PciDevice::default()
     };
-    let inventory = Inventory {
+    Inventory {
         cpus: vec![
             Cpu {
                 threads: 2,
@@ -72,7 +72,10 @@ fn healthy() -> Case {
             pci("0000:00:04.0", 0x1001),
         ],
         ..Inventory::default()
-    };
+    }
+}
+
+fn readings() -> Readings {
     let found = |name: &str, serial: &str, size_bytes| DriveReading {
         name: name.into(),
         size_bytes,
@@ -85,7 +88,7 @@ fn healthy() -> Case {
         device_id,
         virtual_function: false,
     };
-    let readings = Readings {
+    Readings {
         boot_id: "22222222-2222-4222-8222-222222222222".into(),
         kernel_release: "6.1.0-18-amd64".into(),
         hostname: "gpu-001".into(),
@@ -119,17 +122,20 @@ fn healthy() -> Case {
             generation: Some(7),
         },
         ..Readings::default()
-    };
+    }
+}
+
+fn healthy() -> Case {
     Case {
         profile: Profile::embedded_default().unwrap(),
         expected: Expected {
-            inventory,
+            inventory: inventory(),
             former_boot_id: Some("11111111-1111-4111-8111-111111111111".into()),
             image_digest: "b3-aa".into(),
             claim_generation: 7,
             hostname: "gpu-001.rack.example".into(),
         },
-        readings,
+        readings: readings(),
         clock: ClockSpan {
             sent: at(0),
             received: at(100),

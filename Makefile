@@ -1,0 +1,91 @@
+# Rackwright: `make demo` shows it, `make test` proves it, `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# Everything that images/ builds goes here; tests and demo look for it in the same place.
+export OUT ?= $(CURDIR)/target/images
+export RACKWRIGHT_IMAGES := $(OUT)
+# Cargo profile of the programs that run on this machine, and of the agent in the ramdisk ("dev" builds quicker and
+# makes a bigger ramdisk).
+PROFILE ?= dev
+AGENT_PROFILE ?= ramdisk
+# KEEP=1: `make demo` leaves the lab running.
+KEEP ?=
+
+TRIPLE := x86_64-unknown-linux-gnu
+folder_of = $(if $(filter dev,$(1)),debug,$(1))
+AGENT := target/ramdisk/$(TRIPLE)/$(call folder_of,$(AGENT_PROFILE))/rackwright-agent
+BIN := target/$(call folder_of,$(PROFILE))
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+SCRIPTS = images/*.sh images/*/*.sh images/seed/rackwright-seed images/tiny/rc images/tiny/initrd-init .ci/run $(wildcard tests/*.sh crates/*/tests/*.sh)
+
+.PHONY: help
+help: ## This list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: demo
+demo: deps images build ## Two real machines from power-off to handed over and back; KEEP=1 leaves the lab running
+	KEEP=$(KEEP) $(BIN)/rackwright-demo
+
+.PHONY: test
+test: deps lint images build ## Everything: format, lints, licences, all tests, the real machines included
+	cargo nextest run --locked --workspace --cargo-profile $(PROFILE)
+
+.PHONY: lint
+lint: tools ## Format, clippy, licences and sources of the dependencies, shell scripts
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo deny --locked --log-level error check --hide-inclusion-graph licenses bans sources
+	shellcheck -x $(SCRIPTS)
+
+.PHONY: audit
+audit: tools ## Known vulnerabilities of the dependencies (fetches the advisory database)
+	cargo deny --locked check advisories
+
+.PHONY: build
+build: ## Control plane, CLI and lab, to target/
+	cargo build --locked --profile $(PROFILE) --workspace --bins
+
+.PHONY: deps
+deps: ## Installs what is missing from Debian's packages, and says what
+	@images/deps.sh
+
+.PHONY: tools
+tools: ## Installs the two cargo tools that the tests need: cargo-nextest and cargo-deny
+	@command -v cargo-nextest >/dev/null || { echo 'tools: installing cargo-nextest (runs the tests)' >&2; cargo install --locked cargo-nextest; }
+	@command -v cargo-deny >/dev/null || { echo 'tools: installing cargo-deny (licences and sources)' >&2; cargo install --locked cargo-deny; }
+
+.PHONY: images
+images: ramdisk netboot ## Ramdisk, boot programs, TinyOS and two Debian images, from Debian's packages
+	@images/tiny/build.sh
+	@images/debian/build.sh slim
+	@images/debian/build.sh cloud-init
+
+.PHONY: ramdisk
+ramdisk: agent ## Kernel and ramdisk with the agent: for virtual machines and for real servers
+	@images/ramdisk/build.sh cloud $(AGENT)
+	@images/ramdisk/build.sh generic $(AGENT)
+
+.PHONY: netboot
+netboot: ## The boot programs that firmware loads: iPXE, shim, GRUB
+	@images/netboot/build.sh
+
+# Built for the target by name, so that the flags do not reach build scripts and procedural macros.
+.PHONY: agent
+agent: ## The statically linked agent
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --profile $(AGENT_PROFILE) -p rackwright-agent --bin rackwright-agent --target $(TRIPLE) --target-dir target/ramdisk
+
+.PHONY: test-images
+test-images: images ## Every image under every firmware, with and without a seed
+	images/selftest.sh
+
+.PHONY: bench-image
+bench-image: deps ## Our image writer against dd, qemu-img and bmaptool; prints JSON
+	cargo build --locked --release -p rackwright-image --bin rackwright-bench-image >&2
+	target/release/rackwright-bench-image run
+
+.PHONY: clean-images
+clean-images: ## Removes what images/ built and downloaded
+	rm -rf "$(OUT)" 2>/dev/null || sudo rm -rf "$(OUT)"

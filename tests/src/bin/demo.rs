@@ -1,0 +1,197 @@
+//! `make demo`: two real machines from switched off to handed over, with another image, and back.
+//!
+//! Every line after `$` is a command that an operator would type; the timeline below it is what they would see.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::{Child, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use rackwright_sim::lab::{self, Entered, Firmware, Lab, LabConfig, Namespace, Reentry};
+use rackwright_store::Store;
+use rackwright_tests::site::{Settings, Site};
+use rackwright_tests::timing;
+
+const NODES: [&str; 2] = ["gpu-001", "gpu-002"];
+
+fn main() -> ExitCode {
+    let namespace = match lab::enter(Reentry::SameArguments) {
+        Ok(Entered::Inside(namespace)) => namespace,
+        Ok(Entered::Outside(outcome)) if outcome.status.success() => return ExitCode::SUCCESS,
+        Ok(Entered::Outside(_)) => return ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("the demo cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    lab::install_crypto();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    runtime
+        .expect("an async runtime can be made")
+        .block_on(demo(&namespace))
+}
+
+/// The story, told on standard output.
+struct Demo {
+    site: Site,
+    failed: bool,
+}
+
+impl Demo {
+    /// Shows a command and runs it; what it prints goes to the terminal.
+    fn run(&mut self, arguments: &[&str]) {
+        let shown: Vec<String> = arguments.iter().map(|a| shown(a)).collect();
+        println!("\n$ rackwright {}", shown.join(" "));
+        let status = self
+            .site
+            .command()
+            .args(arguments)
+            .status()
+            .expect("the CLI can be started");
+        self.failed |= !status.success();
+    }
+
+    /// A live timeline beside the next commands.
+    fn watch(&self) -> Child {
+        println!("\n$ rackwright node watch &");
+        let mut command = self.site.command();
+        command
+            .args(["node", "watch"])
+            .stdout(Stdio::inherit())
+            .spawn()
+            .expect("the CLI can be started")
+    }
+}
+
+/// An argument as it would be typed; paths of this machine's temporary folders are shortened.
+fn shown(argument: &str) -> String {
+    match argument.rsplit_once('/') {
+        Some((dir, file)) if dir.starts_with('/') => format!(".../{file}"),
+        _ => argument.to_owned(),
+    }
+}
+
+fn say(text: &str) {
+    println!("\n== {text}");
+    let _ = std::io::stdout().flush();
+}
+
+async fn demo(namespace: &Namespace) -> ExitCode {
+    let started = Instant::now();
+    say("Two machines are switched off. Each has a BMC that speaks Redfish; nothing else is known of them.");
+    let config = LabConfig {
+        machines: 2,
+        firmware: Firmware::Uefi,
+        memory_mb: 768,
+        ..LabConfig::default()
+    };
+    let lab = match Lab::start(namespace, config).await {
+        Ok(lab) => lab,
+        Err(error) => {
+            eprintln!("the lab cannot start: {error}; `rackwright-lab doctor` says what is missing");
+            return ExitCode::FAILURE;
+        }
+    };
+    let dir = namespace.state_dir().join("site");
+    let site = Site::start(&dir, &Settings::default()).await;
+    say("The control plane runs: one process, an embedded database. The first operator has logged in.");
+    let mut demo = Demo { site, failed: false };
+    demo.run(&["whoami"]);
+    let mut watch = demo.watch();
+    life(&mut demo, &lab);
+    let _ = watch.kill();
+    let _ = watch.wait();
+    let store = Store::open(&dir.join("data/rackwright.db"))
+        .await
+        .expect("the database opens");
+    let ours = times(&store, &lab).await;
+    let Demo { site, failed } = demo;
+    println!("The whole demo took {:.0} s.", started.elapsed().as_secs_f64());
+    keep(namespace).await;
+    site.stop().await;
+    if let Err(error) = lab.stop().await {
+        eprintln!("the lab did not end in order: {error}");
+    }
+    if failed || ours.is_empty() {
+        eprintln!("The demo did not end as it should.");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+fn life(demo: &mut Demo, lab: &Lab) {
+    say("Images go in: checked against their digest, cut into chunks, stored once.");
+    for (name, file) in [("debian", "debian-slim.raw.zst"), ("tiny", "tiny.raw.zst")] {
+        let file = rackwright_tests::site::images().join(file).display().to_string();
+        demo.run(&["image", "add", name, "--file", &file, "--quiet"]);
+    }
+    demo.run(&["image", "list"]);
+    say("Discover: the machines are found by their BMCs, booted into the agent, inventoried and switched off again.");
+    for (id, machine) in NODES.iter().zip(lab.machines()) {
+        let password = demo.site.dir().join(format!("{id}.password"));
+        std::fs::write(&password, machine.bmc().password()).expect("the password file can be written");
+        let (url, user) = (machine.bmc().url.clone(), machine.bmc().user.clone());
+        let file = password.display().to_string();
+        demo.run(&[
+            "node",
+            "enroll",
+            id,
+            "--bmc",
+            &url,
+            "--user",
+            &user,
+            "--password-file",
+            &file,
+        ]);
+    }
+    demo.run(&["node", "watch", NODES[0], NODES[1], "--until", "available", "--quiet"]);
+    demo.run(&["node", "list"]);
+    say("Deploy: the image is written by the agent, the machine reboots from it and is checked over SSH.");
+    demo.run(&["node", "deploy", NODES[0], NODES[1], "--image", "tiny"]);
+    demo.run(&["node", "watch", NODES[0], NODES[1], "--until", "active", "--quiet"]);
+    demo.run(&["node", "reports", NODES[0]]);
+    say("Reimage one of them with a whole Debian.");
+    demo.run(&[
+        "node", "reimage", NODES[0], "--image", "debian", "--yes", "--wait", "--quiet",
+    ]);
+    demo.run(&["node", "explain", NODES[0]]);
+    say("Release: every drive is erased, proven erased, and certified. Only then are the nodes available again.");
+    demo.run(&["node", "release", NODES[0], NODES[1], "--yes", "--wait", "--quiet"]);
+    demo.run(&["node", "certificates", NODES[0]]);
+    demo.run(&["node", "list"]);
+}
+
+/// Prints seconds per phase; answers our share of each deploy.
+async fn times(store: &Store, lab: &Lab) -> Vec<f64> {
+    say("Seconds by phase");
+    let mut ours = Vec::new();
+    let mut all = Vec::new();
+    for (id, machine) in NODES.iter().zip(lab.machines()) {
+        let phases = timing::phases(store, id, machine.mac()).await;
+        ours.extend(timing::deploys(&phases));
+        all.extend(phases);
+    }
+    println!("{}", timing::table(&all));
+    let mut line = String::from("Our own share of each deploy:");
+    for s in &ours {
+        let _ = write!(line, " {s:.2} s");
+    }
+    println!("{line} (aim: at most 3 s)");
+    ours
+}
+
+/// With KEEP=1 everything stays until Ctrl-C.
+async fn keep(namespace: &Namespace) {
+    if std::env::var_os("KEEP").is_none_or(|v| v.is_empty() || v == "0") {
+        return;
+    }
+    let dir = namespace.state_dir().join("site");
+    say("KEEP=1: everything goes on running until Ctrl-C. To look around, in another terminal:");
+    println!("  sudo nsenter --target {} --net --pid --mount", namespace.pid());
+    println!("  export RACKWRIGHT_CONFIG={}", dir.join("cli").display());
+    println!("  rackwright node list");
+    let _ = tokio::time::timeout(Duration::from_secs(24 * 3600), tokio::signal::ctrl_c()).await;
+}

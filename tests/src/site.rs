@@ -1,0 +1,397 @@
+//! A site on one box: control plane, CLI and machines.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rackwright_sim::lab::{Lab, Machine, SERVER_IPV4};
+use serde_json::Value;
+use tokio::process::Child;
+
+/// Settings of a site that tests vary.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Seconds a machine may take from power-on to its agent.
+    pub agent_boot_s: u32,
+    /// Seconds an installed system may take until it lets us in.
+    pub host_boot_s: u32,
+    /// Boots before a state gives up.
+    pub boots: u32,
+    /// Tries before a state gives up.
+    pub tries: u32,
+    /// Longest pause between tries, in seconds.
+    pub backoff_max_s: u32,
+    /// "pxe" or "uefi-http".
+    pub method: &'static str,
+    /// "ipxe" or "shim-grub".
+    pub loader: &'static str,
+    /// Where agents fetch images from; none: from the control plane.
+    pub store_url: Option<String>,
+    /// minisign public key whose signatures images must carry.
+    pub trusted_key: Option<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            agent_boot_s: 240,
+            host_boot_s: 300,
+            boots: 2,
+            tries: 3,
+            backoff_max_s: 5,
+            method: "pxe",
+            loader: "ipxe",
+            store_url: None,
+            trusted_key: None,
+        }
+    }
+}
+
+/// A running control plane and everything that is needed to talk to it.
+#[derive(Debug)]
+pub struct Site {
+    dir: PathBuf,
+    daemon: Option<Child>,
+    starts: u32,
+}
+
+/// The folder this program was built into: the other programs lie beside it.
+fn binaries() -> PathBuf {
+    let me = std::env::current_exe().expect("this program knows where it is");
+    let dir = me.parent().expect("a program lies in a folder");
+    if dir.ends_with("deps") {
+        dir.parent().expect("deps lies in a folder").to_owned()
+    } else {
+        dir.to_owned()
+    }
+}
+
+fn program(name: &str) -> PathBuf {
+    let path = binaries().join(name);
+    assert!(path.is_file(), "{} is missing: `make build` builds it", path.display());
+    path
+}
+
+/// The folder with the images that `make images` builds.
+///
+/// # Panics
+/// When it is not there.
+#[must_use]
+pub fn images() -> PathBuf {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/images");
+    let dir = std::env::var_os("RACKWRIGHT_IMAGES").map_or(default, PathBuf::from);
+    assert!(dir.is_dir(), "{} is missing: `make images` builds it", dir.display());
+    dir.canonicalize().expect("the folder can be named")
+}
+
+fn config_text(dir: &Path, settings: &Settings) -> String {
+    let images = images();
+    let netboot = images.join("netboot");
+    let ramdisk = images.join("ramdisk/cloud");
+    let stages: String = ["undionly.kpxe", "snponly.efi", "ipxe.efi", "shimx64.efi", "grubx64.efi"]
+        .iter()
+        .map(|name| format!("      {name}: {}\n", netboot.join(name).display()))
+        .collect();
+    let store = settings
+        .store_url
+        .as_ref()
+        .map(|url| format!("store:\n  urls: [\"{url}\"]\n"))
+        .unwrap_or_default();
+    let signed = settings.trusted_key.as_ref();
+    let signed = signed.map(|key| format!("images:\n  trusted_keys: [\"{key}\"]\n  require_signature: true\n"));
+    format!(
+        "data_dir: {data}\nsite: lab\napi:\n  names: [\"{SERVER_IPV4}\", localhost]\n{store}{signed}\
+         boot:\n  method: {method}\n  ramdisk:\n    kernel: {kernel}\n    initrd: {initrd}\n    \
+         arguments: console=ttyS0\n  network:\n    server_ip: {SERVER_IPV4}\n    interface: br0\n    \
+         boot_loader: {loader}\n    router_advertisements: true\n    dhcp:\n      server:\n        subnets:\n        \
+         - network: 10.77.0.0/24\n          pool: {{first: 10.77.0.100, last: 10.77.0.199}}\n          \
+         router: {SERVER_IPV4}\n    first_stages:\n{stages}\
+         policy:\n  agent_boot_s: {agent}\n  host_boot_s: {host}\n  boots: {boots}\n  tries: {tries}\n  \
+         backoff_s: 1\n  backoff_max_s: {backoff}\n  agent_grace_s: 20\n  bmc_s: 60\n",
+        data = dir.join("data").display(),
+        signed = signed.unwrap_or_default(),
+        method = settings.method,
+        loader = settings.loader,
+        kernel = ramdisk.join("vmlinuz").display(),
+        initrd = ramdisk.join("initrd").display(),
+        agent = settings.agent_boot_s,
+        host = settings.host_boot_s,
+        boots = settings.boots,
+        tries = settings.tries,
+        backoff = settings.backoff_max_s,
+    )
+}
+
+impl Site {
+    /// Starts a control plane with its data below `dir` and logs the first operator in.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn start(dir: &Path, settings: &Settings) -> Self {
+        std::fs::create_dir_all(dir.join("data")).expect("the data folder can be made");
+        std::fs::write(dir.join("rackwrightd.yaml"), config_text(dir, settings)).expect("the config can be written");
+        let mut site = Self {
+            dir: dir.to_owned(),
+            daemon: None,
+            starts: 0,
+        };
+        site.restart().await;
+        site.login();
+        site
+    }
+
+    /// Starts the control plane again after `kill`.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn restart(&mut self) {
+        self.starts += 1;
+        let ready = self.dir.join(format!("ready-{}", self.starts));
+        let log = |name: &str| {
+            let file = std::fs::OpenOptions::new()
+                .create(true)
+                .append(true)
+                .open(self.dir.join(name));
+            Stdio::from(file.expect("the log can be opened"))
+        };
+        let child = tokio::process::Command::new(program("rackwrightd"))
+            .args([
+                OsStr::new("serve"),
+                OsStr::new("--config"),
+                self.dir.join("rackwrightd.yaml").as_os_str(),
+            ])
+            .args([OsStr::new("--ready-file"), ready.as_os_str()])
+            .env("RACKWRIGHT_LOG", "info,rackwright_netboot=debug")
+            .stdin(Stdio::null())
+            .stdout(log("rackwrightd.out"))
+            .stderr(log("rackwrightd.log"))
+            .kill_on_drop(true)
+            .spawn()
+            .expect("rackwrightd can be started");
+        self.daemon = Some(child);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !ready.is_file() {
+            let ended = self.daemon.as_mut().and_then(|d| d.try_wait().ok().flatten());
+            assert!(
+                ended.is_none(),
+                "rackwrightd ended with {ended:?}:\n{}",
+                self.log_tail()
+            );
+            assert!(
+                Instant::now() < deadline,
+                "rackwrightd is not ready after 60 s:\n{}",
+                self.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Kills the control plane as a crash would.
+    ///
+    /// # Panics
+    /// When it does not run.
+    pub async fn kill(&mut self) {
+        let mut daemon = self.daemon.take().expect("rackwrightd runs");
+        daemon.start_kill().expect("rackwrightd can be killed");
+        daemon.wait().await.expect("rackwrightd ends");
+    }
+
+    /// Asks the control plane to end, and waits for it.
+    ///
+    /// # Panics
+    /// When it does not end within 30 s.
+    pub async fn stop(mut self) {
+        let Some(mut daemon) = self.daemon.take() else { return };
+        let pid = daemon.id().expect("rackwrightd runs").to_string();
+        let sent = Command::new("kill")
+            .args(["-TERM", &pid])
+            .status()
+            .expect("kill can be run");
+        assert!(sent.success());
+        let ended = tokio::time::timeout(Duration::from_secs(30), daemon.wait()).await;
+        assert!(
+            ended.is_ok(),
+            "rackwrightd does not end when asked to:\n{}",
+            self.log_tail()
+        );
+    }
+
+    /// Where everything of this site lies.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The end of the control plane's log.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let text = ["rackwrightd.out", "rackwrightd.log"].map(|f| std::fs::read_to_string(self.dir.join(f)));
+        let text: Vec<String> = text.into_iter().map(Result::unwrap_or_default).collect();
+        let lines: Vec<&str> = text.iter().flat_map(|t| t.lines()).collect();
+        lines[lines.len().saturating_sub(80)..].join("\n")
+    }
+
+    fn login(&self) {
+        let printed = std::fs::read_to_string(self.dir.join("rackwrightd.out")).expect("rackwrightd has printed");
+        let after = |flag: &str| {
+            let at = printed
+                .find(flag)
+                .unwrap_or_else(|| panic!("{flag} is not in:\n{printed}"))
+                + flag.len();
+            printed[at..]
+                .split_whitespace()
+                .next()
+                .expect("a value follows")
+                .to_owned()
+        };
+        let (server, ca, token) = (after("--server "), after("--ca-sha256 "), after("--token "));
+        self.cli(["login", "--server", &server, "--ca-sha256", &ca, "--token", &token]);
+    }
+
+    /// The CLI, ready to be run, with this site's credential.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(program("rackwright"));
+        command
+            .env("RACKWRIGHT_CONFIG", self.dir.join("cli"))
+            .env("NO_COLOR", "1")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs the CLI and answers what it printed.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn cli<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
+        let output = self.try_cli(arguments);
+        let (out, err) = texts(&output);
+        assert!(
+            output.status.success(),
+            "the CLI ended with {}:\n{out}{err}\n{}",
+            output.status,
+            self.log_tail()
+        );
+        out
+    }
+
+    /// Runs the CLI.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn try_cli<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
+        self.command().args(arguments).output().expect("the CLI can be started")
+    }
+
+    /// Runs the CLI with `-o json` and reads what it printed.
+    ///
+    /// # Panics
+    /// When it fails or prints no JSON.
+    pub fn json<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Value {
+        let mut command = self.command();
+        let output = command
+            .args(["-o", "json"])
+            .args(arguments)
+            .output()
+            .expect("the CLI can be started");
+        let (out, err) = texts(&output);
+        assert!(
+            output.status.success(),
+            "the CLI ended with {}:\n{out}{err}",
+            output.status
+        );
+        serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"))
+    }
+
+    /// Enrols a machine under the name `id`.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn enroll(&self, id: &str, machine: &Machine) {
+        let password = self.dir.join(format!("{id}.password"));
+        std::fs::write(&password, machine.bmc().password()).expect("the password file can be written");
+        let (address, user) = (&machine.bmc().url, &machine.bmc().user);
+        let file = password.display().to_string();
+        self.cli([
+            "node",
+            "enroll",
+            id,
+            "--bmc",
+            address,
+            "--user",
+            user,
+            "--password-file",
+            &file,
+        ]);
+    }
+
+    /// The node's state.
+    #[must_use]
+    pub fn state(&self, id: &str) -> String {
+        let node = self.json(["node", "get", id]);
+        let state = node["status"]["state"].as_str().unwrap_or_default();
+        state.trim_start_matches("NODE_STATE_").to_ascii_lowercase()
+    }
+
+    /// Waits until the node is in one of `states`, and answers which.
+    ///
+    /// # Panics
+    /// When it is not within `limit`.
+    pub async fn until(&self, id: &str, states: &[&str], limit: Duration) -> String {
+        let deadline = Instant::now() + limit;
+        loop {
+            let state = self.state(id);
+            if states.contains(&state.as_str()) {
+                return state;
+            }
+            if Instant::now() > deadline {
+                let explained = texts(&self.try_cli(["node", "explain", id])).0;
+                panic!(
+                    "{id} is {state}, not {states:?}, after {limit:?}:\n{explained}\n{}",
+                    self.log_tail()
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// The reason the node gives for where it is.
+    #[must_use]
+    pub fn reason(&self, id: &str) -> String {
+        self.json(["node", "get", id])["status"]["reason"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    /// Adds the image of that file name under a name.
+    pub fn add_image(&self, name: &str, file: &str) {
+        let file = images().join(file).display().to_string();
+        self.cli(["image", "add", name, "--file", &file]);
+    }
+}
+
+/// Standard output and standard error as text.
+#[must_use]
+pub fn texts(output: &Output) -> (String, String) {
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
+}
+
+/// What the machines wrote to their serial ports, for a failed test's report.
+#[must_use]
+pub fn serial_tails(lab: &Lab) -> String {
+    let tail = |machine: &Machine| {
+        let log = machine.serial_log();
+        let lines: Vec<&str> = log.lines().collect();
+        format!(
+            "--- {}\n{}\n",
+            machine.name(),
+            lines[lines.len().saturating_sub(40)..].join("\n")
+        )
+    };
+    lab.machines().iter().map(tail).collect()
+}

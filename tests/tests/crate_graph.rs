@@ -1,0 +1,263 @@
+//! The cut into crates, as data: who may use whom, and what is kept out of where. `docs/architecture.md` says why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
+
+/// Each crate, its layer and the crates of the workspace that its code may use.
+const GRAPH: &[(&str, u8, &[&str])] = &[
+    ("lifecycle", 0, &[]),
+    ("site", 0, &[]),
+    ("api", 0, &[]),
+    ("redfish", 0, &[]),
+    ("console", 0, &[]),
+    ("store", 1, &["lifecycle", "site"]),
+    ("netboot", 1, &["api"]),
+    ("agent", 1, &["api", "image"]),
+    ("cli", 1, &["api"]),
+    ("image", 1, &[]),
+    ("identity", 1, &[]),
+    ("validate", 1, &["api"]),
+    (
+        "control",
+        2,
+        &[
+            "lifecycle",
+            "site",
+            "api",
+            "redfish",
+            "console",
+            "store",
+            "netboot",
+            "image",
+            "identity",
+            "validate",
+        ],
+    ),
+    ("sim", 2, &["api", "agent", "image"]),
+];
+
+/// The workspace member that may use anything.
+const TESTS: &str = "tests";
+
+/// Dependencies from outside that are kept in a few crates, and why. Tests of other crates may use them.
+const KEPT: &[(&str, &[&str], &str)] = &[
+    (
+        "sqlx",
+        &["store"],
+        "SQL is in one place, and both databases run one suite",
+    ),
+    (
+        "reqwest",
+        &["redfish"],
+        "the HTTP client for BMCs is bounded and pinned in one place",
+    ),
+    ("russh", &["validate"], "SSH into installed systems is in one place"),
+    ("dhcproto", &["netboot"], "packet codecs stay beside the sockets"),
+    (
+        "clap",
+        &["cli", "control", "agent", "sim"],
+        "command lines belong to programs",
+    ),
+    (
+        "rcgen",
+        &["identity", "agent", "cli", "sim"],
+        "certificates are made by the CA, requested by its clients, and faked for BMCs",
+    ),
+    (
+        "ring",
+        &[
+            "identity", "agent", "cli", "image", "netboot", "redfish", "control", "sim",
+        ],
+        "cryptography is for identity, digests, tokens and TLS",
+    ),
+    ("io-uring", &["image", "agent"], "direct I/O is for block devices"),
+    ("zstd", &["image"], "compression is the image format's"),
+    ("liblzma", &["image"], "compression is the image format's"),
+    ("flate2", &["image"], "compression is the image format's"),
+    (
+        "minisign-verify",
+        &["image"],
+        "image signatures are judged in one place",
+    ),
+    (
+        "ureq",
+        &["agent", "image"],
+        "the blocking client is for the ramdisk's downloads",
+    ),
+    ("dirs", &[], "configuration paths are given, not guessed"),
+];
+
+/// Crates that decide and never do: nothing that waits, reads a clock, rolls dice or talks, not even far below them.
+const PURE: &[&str] = &["lifecycle", "site"];
+const IMPURE: &[&str] = &[
+    "tokio",
+    "sqlx",
+    "tonic",
+    "hyper",
+    "rand",
+    "rand_core",
+    "getrandom",
+    "fastrand",
+    "libc",
+    "nix",
+    "socket2",
+    "mio",
+    "time",
+    "chrono",
+    "jiff",
+    "reqwest",
+    "ureq",
+    "tracing",
+];
+
+fn metadata() -> Metadata {
+    MetadataCommand::new()
+        .manifest_path(Path::new(env!("CARGO_MANIFEST_DIR")).join("../Cargo.toml"))
+        .other_options([
+            "--locked".to_owned(),
+            "--filter-platform=x86_64-unknown-linux-gnu".to_owned(),
+        ])
+        .exec()
+        .expect("cargo metadata")
+}
+
+/// `control` for `rackwright-control`; nothing for a package from outside.
+fn short(name: &str) -> Option<&str> {
+    name.strip_prefix("rackwright-")
+}
+
+fn row(name: &str) -> Option<&'static (&'static str, u8, &'static [&'static str])> {
+    GRAPH.iter().find(|(crate_name, _, _)| *crate_name == name)
+}
+
+/// The rules of the graph that these crates and their direct dependencies break.
+fn broken_rules(packages: &[(String, Vec<(String, DependencyKind)>)]) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (name, dependencies) in packages {
+        if name == TESTS {
+            continue;
+        }
+        let Some((_, layer, may_use)) = row(name) else {
+            broken.push(format!(
+                "crate {name} has no row in GRAPH: decide its layer and what it may use"
+            ));
+            continue;
+        };
+        for (dependency, kind) in dependencies {
+            let own = short(dependency);
+            if let Some(other) = own {
+                let below = row(other).is_some_and(|(_, level, _)| level <= layer);
+                let allowed = if *kind == DependencyKind::Development {
+                    below
+                } else {
+                    may_use.contains(&other)
+                };
+                if !allowed {
+                    broken.push(format!("{name} may not use {other} ({kind:?})"));
+                }
+            }
+            if *kind == DependencyKind::Development {
+                continue;
+            }
+            for (kept, by, why) in KEPT {
+                if kept == dependency && !by.contains(&name.as_str()) {
+                    broken.push(format!("{name} may not use {kept}: {why}"));
+                }
+            }
+        }
+    }
+    broken
+}
+
+fn direct(metadata: &Metadata) -> Vec<(String, Vec<(String, DependencyKind)>)> {
+    metadata
+        .workspace_packages()
+        .iter()
+        .map(|package| {
+            let name = short(&package.name).unwrap_or(&package.name).to_owned();
+            (
+                name,
+                package.dependencies.iter().map(|d| (d.name.clone(), d.kind)).collect(),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn the_crates_keep_to_the_graph() {
+    let packages = direct(&metadata());
+    assert_eq!(broken_rules(&packages), Vec::<String>::new());
+
+    let members: BTreeSet<&str> = packages.iter().map(|(name, _)| name.as_str()).collect();
+    let listed: BTreeSet<&str> = GRAPH.iter().map(|(name, _, _)| *name).chain([TESTS]).collect();
+    assert_eq!(
+        members, listed,
+        "workspace members (left) and the rows of GRAPH (right)"
+    );
+}
+
+#[test]
+fn the_graph_itself_has_no_way_up() {
+    for (name, layer, may_use) in GRAPH {
+        for other in *may_use {
+            let (_, level, _) = row(other).unwrap_or_else(|| panic!("{name} names {other}, which has no row"));
+            assert!(level <= layer, "{name} of layer {layer} uses {other} of layer {level}");
+        }
+    }
+}
+
+#[test]
+fn a_broken_rule_is_found() {
+    let made_up = |name: &str, dependency: &str, kind| vec![(name.to_owned(), vec![(dependency.to_owned(), kind)])];
+    let found = |packages: &[(String, Vec<(String, DependencyKind)>)]| !broken_rules(packages).is_empty();
+    assert!(found(&made_up("store", "rackwright-control", DependencyKind::Normal)));
+    assert!(found(&made_up(
+        "store",
+        "rackwright-control",
+        DependencyKind::Development
+    )));
+    assert!(found(&made_up("control", "rackwright-agent", DependencyKind::Normal)));
+    assert!(found(&made_up("control", "sqlx", DependencyKind::Normal)));
+    assert!(found(&made_up("api", "reqwest", DependencyKind::Build)));
+    assert!(found(&made_up("newcomer", "serde", DependencyKind::Normal)));
+    assert!(!found(&made_up("sim", "reqwest", DependencyKind::Development)));
+}
+
+#[test]
+fn the_pure_crates_reach_nothing_that_acts() {
+    let metadata = metadata();
+    let resolve = metadata.resolve.as_ref().expect("cargo metadata resolves");
+    let edges: BTreeMap<&PackageId, Vec<&PackageId>> = resolve
+        .nodes
+        .iter()
+        .map(|node| {
+            let normal = node
+                .deps
+                .iter()
+                .filter(|d| d.dep_kinds.iter().any(|k| k.kind == DependencyKind::Normal));
+            (&node.id, normal.map(|d| &d.pkg).collect())
+        })
+        .collect();
+    for pure in PURE {
+        let package = metadata
+            .workspace_packages()
+            .into_iter()
+            .find(|p| short(&p.name) == Some(pure))
+            .expect("a pure crate is a member");
+        let mut reached = BTreeSet::from([&package.id]);
+        let mut open = vec![&package.id];
+        while let Some(id) = open.pop() {
+            open.extend(edges[id].iter().copied().filter(|next| reached.insert(next)));
+        }
+        let names: BTreeSet<&str> = metadata
+            .packages
+            .iter()
+            .filter(|p| reached.contains(&p.id))
+            .map(|p| p.name.as_str())
+            .collect();
+        let impure: Vec<&&str> = IMPURE.iter().filter(|name| names.contains(**name)).collect();
+        assert!(impure.is_empty(), "{pure} reaches {impure:?}");
+    }
+}

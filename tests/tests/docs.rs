@@ -1,0 +1,145 @@
+//! What is written down stays true: no left-over marks, no dead links, every dependency explained.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cargo_metadata::MetadataCommand;
+
+/// Marks of unfinished work, put together here so that this file does not hold them.
+const UNFINISHED: &[&str] = &[
+    concat!("TO", "DO"),
+    concat!("FIX", "ME"),
+    concat!("XX", "X:"),
+    concat!("todo", "!("),
+    concat!("unimple", "mented!("),
+];
+
+/// Paths that exist on one developer's machine only.
+const MACHINE_PATHS: &[&str] = &[concat!("/wo", "rk/"), concat!("../sha", "red"), concat!("/ho", "me/")];
+
+/// Folders that are no part of the sources.
+const SKIPPED: &[&str] = &["target", ".git", "out", "node_modules"];
+
+/// Files with text of others, unchanged.
+const FOREIGN: &[&str] = &["LICENSE", "Cargo.lock"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn text_files(folder: &Path, found: &mut Vec<(PathBuf, String)>) {
+    for entry in fs::read_dir(folder).expect("a folder of the repository") {
+        let path = entry.expect("a folder entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if !SKIPPED.contains(&name.as_str()) {
+                text_files(&path, found);
+            }
+        } else if !FOREIGN.contains(&name.as_str())
+            && let Ok(text) = fs::read_to_string(&path)
+        {
+            found.push((path, text));
+        }
+    }
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    text_files(&root(), &mut found);
+    assert!(found.len() > 100, "only {} text files found", found.len());
+    found
+}
+
+/// `line: mark` for each mark in a text.
+fn marks(text: &str, wanted: &[&str]) -> Vec<String> {
+    let lines = text.lines().enumerate();
+    lines
+        .flat_map(|(number, line)| {
+            wanted
+                .iter()
+                .filter(|mark| line.contains(**mark))
+                .map(move |mark| format!("{}: {mark}", number + 1))
+        })
+        .collect()
+}
+
+#[test]
+fn nothing_unfinished_and_no_machine_of_ours_is_in_the_sources() {
+    let mut faults = Vec::new();
+    for (path, text) in sources() {
+        let found = marks(&text, UNFINISHED).into_iter().chain(marks(&text, MACHINE_PATHS));
+        faults.extend(found.map(|fault| format!("{}:{fault}", path.display())));
+    }
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+    assert_eq!(marks(concat!("a\n// TO", "DO: b"), UNFINISHED).len(), 1);
+}
+
+/// Targets of the links `[text](target)` in a page that lie in this repository.
+fn local_links(page: &str) -> Vec<&str> {
+    let outside_code = page.split("```").step_by(2);
+    let targets = outside_code
+        .flat_map(|part| part.split("](").skip(1))
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(target, _)| target);
+    targets
+        .filter(|t| !t.contains("://") && !t.starts_with("mailto:"))
+        .map(|t| t.split('#').next().unwrap_or(t))
+        .filter(|t| !t.is_empty())
+        .collect()
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut dead = Vec::new();
+    for (path, text) in sources()
+        .iter()
+        .filter(|(path, _)| path.extension().is_some_and(|e| e == "md"))
+    {
+        let folder = path.parent().expect("a file has a folder");
+        dead.extend(
+            local_links(text)
+                .into_iter()
+                .filter(|l| !folder.join(l).exists())
+                .map(|l| format!("{}: {l}", path.display())),
+        );
+    }
+    assert!(dead.is_empty(), "\n{}", dead.join("\n"));
+    assert_eq!(
+        local_links("[a](b.md#c) [d](https://e) ```[f](g)``` [h](i)"),
+        ["b.md", "i"]
+    );
+}
+
+/// Whether a text names a package as a word of its own.
+fn names(text: &str, package: &str) -> bool {
+    let part_of_name = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
+    text.split(|c: char| !part_of_name(c)).any(|word| word == package)
+}
+
+#[test]
+fn every_dependency_is_explained() {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("cargo metadata");
+    let mut explained = fs::read_to_string(root().join("docs/dependencies.md")).expect("docs/dependencies.md");
+    for entry in fs::read_dir(root().join("docs/dependencies.d")).into_iter().flatten() {
+        explained += &fs::read_to_string(entry.expect("a folder entry").path()).expect("a page");
+    }
+    let mut missing: Vec<&str> = metadata
+        .workspace_packages()
+        .iter()
+        .flat_map(|package| &package.dependencies)
+        .map(|dependency| dependency.name.as_str())
+        .filter(|name| !name.starts_with("rackwright-") && !names(&explained, name))
+        .collect();
+    missing.sort_unstable();
+    missing.dedup();
+    assert!(
+        missing.is_empty(),
+        "docs/dependencies.md says nothing about: {}",
+        missing.join(", ")
+    );
+    assert!(names("`tokio-rustls` — TLS", "tokio-rustls") && !names("`tokio-rustls` — TLS", "tokio"));
+}

@@ -1,0 +1,313 @@
+//! What goes wrong on real machines: each ends in the right state, with the right words, and destroys nothing twice.
+
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rackwright_lifecycle::Effect;
+use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Namespace, PowerState, SERVER_IPV4};
+use rackwright_store::Store;
+use rackwright_tests::site::{Settings, Site, texts};
+
+const BOOT: Duration = Duration::from_secs(300);
+
+/// BIOS machines: their way to the agent costs a third of a UEFI machine's.
+fn quick(machines: usize) -> LabConfig {
+    LabConfig {
+        firmware: Firmware::Bios,
+        machines,
+        ..LabConfig::default()
+    }
+}
+
+async fn start(namespace: &Namespace, config: LabConfig, settings: &Settings) -> (Lab, Site) {
+    let lab = Lab::start(namespace, config).await.expect("the lab starts");
+    let site = Site::start(&namespace.state_dir().join("site"), settings).await;
+    (lab, site)
+}
+
+async fn available(site: &Site, lab: &Lab) {
+    site.enroll("n1", lab.machine(0));
+    site.until("n1", &["available"], BOOT).await;
+}
+
+async fn fails(site: &Site, words: &[&str]) {
+    let state = site.until("n1", &["failed", "active"], BOOT).await;
+    let reason = site.reason("n1");
+    assert_eq!(state, "failed", "{reason}");
+    for word in words {
+        assert!(reason.contains(word), "{word:?} is not in the reason: {reason}");
+    }
+    let explained = site.cli(["node", "explain", "n1"]);
+    assert!(explained.contains(words[0]), "explain does not say it:\n{explained}");
+}
+
+async fn tries(site: &Site, effect: Effect) -> usize {
+    let store = Store::open(&site.dir().join("data/rackwright.db"))
+        .await
+        .expect("the database opens");
+    store.tries_of("n1", effect).await.expect("tries can be read").len()
+}
+
+fn corrupt_chunks(dir: &Path) -> usize {
+    let mut done = 0;
+    for entry in std::fs::read_dir(dir).expect("the folder can be read").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            done += corrupt_chunks(&path);
+            continue;
+        }
+        let mut file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .expect("the chunk opens");
+        let middle = file.metadata().expect("the chunk has a size").len() / 2;
+        let mut byte = [0];
+        file.seek(SeekFrom::Start(middle))
+            .and_then(|_| file.read_exact(&mut byte))
+            .expect("the chunk reads");
+        file.seek(SeekFrom::Start(middle))
+            .and_then(|_| file.write_all(&[!byte[0]]))
+            .expect("the chunk takes it");
+        done += 1;
+    }
+    done
+}
+
+#[test]
+fn an_image_with_a_wrong_digest_is_not_written() {
+    lab::run_test("an_image_with_a_wrong_digest_is_not_written", async |namespace| {
+        let (lab, site) = start(&namespace, quick(1), &Settings::default()).await;
+        available(&site, &lab).await;
+        let wrong = "0".repeat(64);
+        let file = rackwright_tests::site::images()
+            .join("tiny.raw.zst")
+            .display()
+            .to_string();
+        let output = site.try_cli(["image", "add", "bad", "--file", &file, "--sha256", &wrong]);
+        let (_, err) = texts(&output);
+        assert!(
+            !output.status.success() && err.contains(&wrong[..16]),
+            "a wrong SHA-256 was taken: {err}"
+        );
+
+        site.add_image("tiny", "tiny.raw.zst");
+        assert!(corrupt_chunks(&site.dir().join("data/images/chunks")) > 3);
+        site.cli(["node", "deploy", "n1", "--image", "tiny"]);
+        fails(&site, &["digest"]).await;
+        assert!(
+            !lab.machine(0).serial_log().contains("grub-disk"),
+            "the disk was booted all the same"
+        );
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
+#[test]
+fn a_disk_that_is_too_small_is_not_touched() {
+    lab::run_test("a_disk_that_is_too_small_is_not_touched", async |namespace| {
+        let config = LabConfig {
+            disk_bytes: 64 << 20,
+            ..quick(1)
+        };
+        let (lab, site) = start(&namespace, config, &Settings::default()).await;
+        available(&site, &lab).await;
+        site.add_image("tiny", "tiny.raw.zst");
+        site.cli(["node", "deploy", "n1", "--image", "tiny"]);
+        fails(&site, &["small"]).await;
+        assert_eq!(
+            tries(&site, Effect::WriteImage).await,
+            1,
+            "what cannot succeed was tried again"
+        );
+        let disk = lab.machine(0).disk_path(0).expect("the machine has a drive");
+        let head = std::fs::read(disk).expect("the drive's file reads");
+        assert!(head.iter().all(|b| *b == 0), "something was written");
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
+#[test]
+fn a_dead_bmc_fails_the_deploy_and_a_retry_ends_well() {
+    lab::run_test("a_dead_bmc_fails_the_deploy_and_a_retry_ends_well", async |namespace| {
+        let (lab, site) = start(&namespace, quick(1), &Settings::default()).await;
+        available(&site, &lab).await;
+        site.add_image("tiny", "tiny.raw.zst");
+        lab.machine(0).bmc_dead(true).await.expect("the BMC dies");
+        site.cli(["node", "deploy", "n1", "--image", "tiny"]);
+        fails(&site, &["BMC https://"]).await;
+        lab.machine(0).bmc_dead(false).await.expect("the BMC comes back");
+        site.cli(["node", "retry", "n1", "--wait"]);
+        assert_eq!(site.state("n1"), "active");
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
+#[test]
+fn a_machine_that_never_boots_is_given_up_with_advice() {
+    lab::run_test(
+        "a_machine_that_never_boots_is_given_up_with_advice",
+        async |namespace| {
+            let settings = Settings {
+                agent_boot_s: 6,
+                ..Settings::default()
+            };
+            let (lab, site) = start(&namespace, quick(1), &settings).await;
+            lab.machine(0).boot_hang(true).await.expect("the machine hangs");
+            site.enroll("n1", lab.machine(0));
+            fails(&site, &["boot trace", "2 times"]).await;
+            lab.stop().await.expect("the lab ends");
+        },
+    );
+}
+
+/// Passes connections on and cuts the first few after some megabytes.
+async fn cutting_proxy(cuts: Arc<AtomicU32>) -> SocketAddr {
+    let at = SocketAddr::from((SERVER_IPV4.parse::<Ipv4Addr>().expect("an address"), 7444));
+    let listener = tokio::net::TcpListener::bind(at).await.expect("the proxy listens");
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let cuts = cuts.clone();
+            tokio::spawn(async move {
+                let server = tokio::net::TcpStream::connect((SERVER_IPV4, 7443))
+                    .await
+                    .expect("the store listens");
+                let (mut client_in, mut client_out) = client.into_split();
+                let (server_in, mut server_out) = server.into_split();
+                let up = tokio::spawn(async move { tokio::io::copy(&mut client_in, &mut server_out).await });
+                let limit = if cuts.fetch_add(1, Ordering::SeqCst) < 4 {
+                    2 << 20
+                } else {
+                    u64::MAX
+                };
+                let mut down = tokio::io::AsyncReadExt::take(server_in, limit);
+                let _ = tokio::io::copy(&mut down, &mut client_out).await;
+                up.abort();
+            });
+        }
+    });
+    at
+}
+
+#[test]
+fn a_broken_download_is_resumed() {
+    lab::run_test("a_broken_download_is_resumed", async |namespace| {
+        let settings = Settings {
+            store_url: Some(format!("https://{SERVER_IPV4}:7444/store/v1")),
+            ..Settings::default()
+        };
+        let (lab, site) = start(&namespace, quick(1), &settings).await;
+        let cuts = Arc::new(AtomicU32::new(0));
+        cutting_proxy(cuts.clone()).await;
+        available(&site, &lab).await;
+        site.add_image("tiny", "tiny.raw.zst");
+        site.cli(["node", "deploy", "n1", "--image", "tiny"]);
+        let state = site.until("n1", &["active", "failed"], BOOT).await;
+        assert_eq!(state, "active", "{}", site.reason("n1"));
+        assert!(cuts.load(Ordering::SeqCst) > 4, "nothing was cut");
+        let written = site.cli(["events", "--target", "nodes/n1", "-o", "json"]);
+        let written = written
+            .lines()
+            .find(|l| l.contains("image.written"))
+            .expect("the event is there")
+            .to_owned();
+        let event: serde_json::Value = serde_json::from_str(&written).expect("the event is JSON");
+        let resumed = event["attributes"]["resumed_downloads"]
+            .as_str()
+            .and_then(|n| n.parse::<u32>().ok());
+        assert!(resumed.is_some_and(|n| n > 0), "{written}");
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
+/// A DHCPDISCOVER as iPXE on `mac` would send it through a relay at `relay`.
+fn ipxe_discover(mac: [u8; 6], relay: Ipv4Addr) -> Vec<u8> {
+    let mut packet = vec![1, 1, 6, 1, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0];
+    packet.extend([0; 12]);
+    packet.extend(relay.octets());
+    packet.extend(mac);
+    packet.extend([0; 10 + 64 + 128]);
+    packet.extend([99, 130, 83, 99, 53, 1, 1, 93, 2, 0, 0, 77, 4]);
+    packet.extend(b"iPXE");
+    packet.extend([60, 9]);
+    packet.extend(b"PXEClient");
+    packet.push(255);
+    packet
+}
+
+fn offered_script(answer: &[u8]) -> String {
+    let text = String::from_utf8_lossy(answer);
+    let at = text.find("http://").expect("the offer names a script");
+    text[at..].chars().take_while(|c| c.is_ascii_graphic()).collect()
+}
+
+fn status_of(url: &str) -> String {
+    let output = Command::new("curl")
+        .args(["-s", "-o", "/dev/null", "-w", "%{http_code}", url])
+        .output();
+    String::from_utf8(output.expect("curl runs").stdout).expect("a status is text")
+}
+
+#[test]
+fn the_token_of_one_machine_opens_nothing_of_another() {
+    lab::run_test("the_token_of_one_machine_opens_nothing_of_another", async |namespace| {
+        let (lab, site) = start(&namespace, quick(2), &Settings::default()).await;
+        let relay = Ipv4Addr::new(10, 77, 0, 2);
+        let added = Command::new("ip")
+            .args(["addr", "add", "10.77.0.2/24", "dev", "br0"])
+            .status();
+        assert!(added.expect("ip runs").success());
+        // Both machines hang before their firmware does anything: only this test speaks for them.
+        for (i, id) in ["n1", "n2"].into_iter().enumerate() {
+            lab.machine(i).boot_hang(true).await.expect("the machine hangs");
+            site.enroll(id, lab.machine(i));
+            site.until(id, &["inspecting"], BOOT).await;
+        }
+        let mac = |i: usize| lab.machine(i).mac().to_owned();
+        let bytes: Vec<u8> = mac(0)
+            .split(':')
+            .map(|b| u8::from_str_radix(b, 16).expect("hex"))
+            .collect();
+        let socket = UdpSocket::bind((relay, 67)).expect("the relay's port is free");
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("a time-out can be set");
+        let discover = ipxe_discover(bytes.try_into().expect("six bytes"), relay);
+        socket
+            .send_to(&discover, (SERVER_IPV4, 67))
+            .expect("the request is sent");
+        let mut answer = [0; 1500];
+        let length = socket.recv(&mut answer).expect("an offer comes");
+        let script = offered_script(&answer[..length]);
+        assert!(script.contains(&mac(0)) || script.contains("token="), "{script}");
+
+        let stolen = script
+            .replace(&mac(0), &mac(1))
+            .replace(&mac(0).replace(':', "%3a"), &mac(1).replace(':', "%3a"));
+        let stolen = match stolen == script {
+            true => format!("{script}&mac={}", mac(1)),
+            false => stolen,
+        };
+        assert_eq!(
+            status_of(&stolen),
+            "403",
+            "the token of {} opened the plan of {}",
+            mac(0),
+            mac(1)
+        );
+        assert_eq!(
+            status_of(&script),
+            "403",
+            "the token was taken from an address that the machine does not have"
+        );
+        let trace = site.cli(["boot", "trace", &mac(1)]) + &site.cli(["boot", "trace", &mac(0)]);
+        assert!(trace.contains("refused"), "{trace}");
+        assert_eq!(lab.machine(0).view().power, PowerState::On);
+        lab.stop().await.expect("the lab ends");
+    });
+}

@@ -1,0 +1,104 @@
+//! The whole life of real machines: enrol, inspect, deploy, validate, reimage, release, and available again.
+
+use std::time::Duration;
+
+use rackwright_lifecycle::Effect;
+use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, PowerState};
+use rackwright_store::Store;
+use rackwright_tests::site::{Settings, Site};
+
+const BOOT: Duration = Duration::from_secs(300);
+
+/// A customer's key that nobody has the private half of: it only has to arrive.
+const CUSTOMER_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIuYzq4nUyLlUaqFvB2HIBhzCLYmfEdFIDbJgV9Z0pYx customer";
+
+async fn whole_life(namespace: lab::Namespace, firmware: Firmware, settings: Settings, first: &str, second: &str) {
+    let dir = namespace.state_dir().join("site");
+    let config = LabConfig {
+        firmware,
+        memory_mb: 768,
+        ..LabConfig::default()
+    };
+    let lab = Lab::start(&namespace, config).await.expect("the lab starts");
+    let machine = lab.machine(0);
+    assert_eq!(machine.view().power, PowerState::Off);
+    let site = Site::start(&dir, &settings).await;
+
+    site.enroll("n1", machine);
+    site.until("n1", &["available"], BOOT).await;
+    assert_eq!(machine.view().power, PowerState::Off, "an available node is off");
+    let node = site.json(["node", "inventory", "n1"]);
+    let drives = node["drives"].as_array().expect("the inventory has drives");
+    assert!(
+        drives
+            .iter()
+            .any(|d| d["serial_number"].as_str().is_some_and(|s| !s.is_empty())),
+        "{node}"
+    );
+
+    site.add_image(first, &format!("{first}.raw.zst"));
+    site.cli(["node", "deploy", "n1", "--image", first, "--ssh-key", CUSTOMER_KEY]);
+    let state = site.until("n1", &["active", "failed"], BOOT).await;
+    assert_eq!(state, "active", "{}", site.reason("n1"));
+    let report = &site.json(["node", "reports", "n1"])[0];
+    assert_eq!(report["passed"], true, "{report}");
+
+    site.add_image(second, &format!("{second}.raw.zst"));
+    site.cli(["node", "reimage", "n1", "--image", second, "--yes"]);
+    site.until("n1", &["imaging"], BOOT).await;
+    let state = site.until("n1", &["active", "failed"], BOOT).await;
+    assert_eq!(state, "active", "{}", site.reason("n1"));
+
+    site.cli(["node", "release", "n1", "--yes", "--wait"]);
+    assert_eq!(site.state("n1"), "available");
+    let certificates = site.json(["node", "certificates", "n1"]);
+    let certificate = &certificates[0];
+    assert_eq!(
+        certificate["drive_serial"], drives[0]["serial_number"],
+        "{certificates}"
+    );
+    let disk = machine.disk_path(0).expect("the machine has a drive");
+    assert!(only_zeros(&disk), "the drive holds something after its erase");
+
+    let store = Store::open(&dir.join("data/rackwright.db"))
+        .await
+        .expect("the database opens");
+    for (effect, times) in [(Effect::WriteImage, 2), (Effect::EraseDrives, 1)] {
+        assert_eq!(
+            store.tries_of("n1", effect).await.expect("tries can be read").len(),
+            times,
+            "{effect:?}"
+        );
+    }
+    site.stop().await;
+    lab.stop().await.expect("the lab ends");
+}
+
+fn only_zeros(path: &std::path::Path) -> bool {
+    use std::io::Read as _;
+    let mut file = std::fs::File::open(path).expect("the drive's file opens");
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let n = file.read(&mut buffer).expect("the drive's file reads");
+        if n == 0 {
+            return true;
+        }
+        if buffer[..n].iter().any(|b| *b != 0) {
+            return false;
+        }
+    }
+}
+
+#[test]
+fn a_bios_machine_lives_its_whole_life() {
+    lab::run_test("a_bios_machine_lives_its_whole_life", async |namespace| {
+        whole_life(namespace, Firmware::Bios, Settings::default(), "tiny", "debian-slim").await;
+    });
+}
+
+#[test]
+fn a_uefi_machine_lives_its_whole_life() {
+    lab::run_test("a_uefi_machine_lives_its_whole_life", async |namespace| {
+        whole_life(namespace, Firmware::Uefi, Settings::default(), "debian-slim", "tiny").await;
+    });
+}

@@ -1,0 +1,142 @@
+//! Size is a budget: functions of 100 lines and files of 700 at most. Aim for 70 and 600.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::{self, Visit};
+use syn::{ImplItemFn, ItemFn, Signature, TraitItemFn};
+
+const MAX_FUNCTION_LINES: usize = 100;
+const MAX_FILE_LINES: usize = 700;
+
+/// Functions that may be longer, as `path::name`, and why.
+const LONG_FUNCTIONS: &[(&str, &str)] = &[(
+    "crates/agent/src/inventory/tests.rs::fixture_of_a_gpu_node",
+    "a made-up machine, file by file: a table",
+)];
+
+/// Files that may be longer, and why.
+const LONG_FILES: &[(&str, &str)] = &[];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder of the repository") {
+        let path = entry.expect("a folder entry").path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Names and lengths of all functions, from the line of `fn` to the closing brace.
+#[derive(Default)]
+struct Functions(Vec<(String, usize)>);
+
+impl Functions {
+    fn note(&mut self, signature: &Signature, block: &syn::Block) {
+        let lines = block.brace_token.span.close().end().line - signature.fn_token.span.start().line + 1;
+        self.0.push((signature.ident.to_string(), lines));
+    }
+}
+
+impl<'ast> Visit<'ast> for Functions {
+    fn visit_item_fn(&mut self, function: &'ast ItemFn) {
+        self.note(&function.sig, &function.block);
+        visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast ImplItemFn) {
+        self.note(&function.sig, &function.block);
+        visit::visit_impl_item_fn(self, function);
+    }
+
+    fn visit_trait_item_fn(&mut self, function: &'ast TraitItemFn) {
+        if let Some(block) = &function.default {
+            self.note(&function.sig, block);
+        }
+        visit::visit_trait_item_fn(self, function);
+    }
+}
+
+fn functions(source: &str) -> syn::Result<Vec<(String, usize)>> {
+    let mut functions = Functions::default();
+    functions.visit_file(&syn::parse_file(source)?);
+    Ok(functions.0)
+}
+
+/// What is too long and not excused, and the excuses that nothing needs any more.
+fn judge(kind: &str, limit: usize, excused: &[(&str, &str)], measured: &[(String, usize)]) -> Vec<String> {
+    let excuses: BTreeSet<&str> = excused.iter().map(|(name, _)| *name).collect();
+    let long: BTreeSet<&str> = measured
+        .iter()
+        .filter(|(_, lines)| *lines > limit)
+        .map(|(name, _)| name.as_str())
+        .collect();
+    let too_long = measured
+        .iter()
+        .filter(|(name, lines)| *lines > limit && !excuses.contains(name.as_str()));
+    let mut faults: Vec<String> = too_long
+        .map(|(name, lines)| format!("{kind} {name} has {lines} lines, more than {limit}"))
+        .collect();
+    faults.extend(
+        excuses
+            .difference(&long)
+            .map(|name| format!("{kind} {name} is excused but not too long: remove the excuse")),
+    );
+    faults
+}
+
+#[test]
+fn functions_and_files_keep_to_their_budget() {
+    let root = root();
+    let mut paths = Vec::new();
+    rust_files(&root.join("crates"), &mut paths);
+    rust_files(&root.join("tests"), &mut paths);
+    paths.sort();
+    assert!(
+        paths.len() > 50,
+        "only {} Rust files found below {}",
+        paths.len(),
+        root.display()
+    );
+
+    let mut files = Vec::new();
+    let mut all_functions = Vec::new();
+    for path in &paths {
+        let name = path
+            .strip_prefix(&root)
+            .expect("a path below the root")
+            .display()
+            .to_string();
+        let source = fs::read_to_string(path).expect("a Rust file");
+        let found = functions(&source).unwrap_or_else(|error| panic!("{name}: {error}"));
+        all_functions.extend(
+            found
+                .into_iter()
+                .map(|(function, lines)| (format!("{name}::{function}"), lines)),
+        );
+        files.push((name, source.lines().count()));
+    }
+    let mut faults = judge("file", MAX_FILE_LINES, LONG_FILES, &files);
+    faults.extend(judge("function", MAX_FUNCTION_LINES, LONG_FUNCTIONS, &all_functions));
+    assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+#[test]
+fn a_long_function_is_found_and_an_idle_excuse_too() {
+    let source = format!(
+        "/// Doc.\n#[inline]\nfn long() {{\n{}}}\nimpl S {{ fn short() {{}} }}\n",
+        "    f();\n".repeat(99)
+    );
+    let measured = functions(&source).unwrap();
+    assert_eq!(measured, [("long".to_owned(), 101), ("short".to_owned(), 1)]);
+    assert_eq!(judge("function", 100, &[], &measured).len(), 1);
+    assert_eq!(judge("function", 100, &[("long", "a table")], &measured).len(), 0);
+    assert_eq!(judge("function", 101, &[("long", "a table")], &measured).len(), 1);
+}
