@@ -17,7 +17,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     files.sort();
     let descriptors = protox::compile(&files, [&root])?;
-    fs::write(PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin"), descriptors.encode_to_vec())?;
+    fs::write(
+        PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin"),
+        descriptors.encode_to_vec(),
+    )?;
     tonic_prost_build::configure().compile_fds(descriptors)?;
     Ok(())
 }

@@ -105,7 +105,10 @@ pub async fn run(
     drop(token);
     let desk = Desk::new(Arc::clone(&machine), ledger);
     raise_generation(&desk, &identity.registration, &markers);
-    let hello = hello(&machine, &server, mac);
+    let hello = Hello {
+        csr_pem: identity.request()?,
+        ..hello(&machine, &server, mac)
+    };
     let agent = Connected {
         server,
         authority,

@@ -4,6 +4,8 @@
 //! The certificate of the control plane's CA is pinned by its hash, so its own validity may be trusted: a clock
 //! outside of it is certainly wrong, and is set to the time that the boot server's HTTP answer names, if that lies inside.
 
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use prost_types::Timestamp;
@@ -75,10 +77,14 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
 
 /// A duration that differs a little from machine to machine and from try to try: between half of `longest` and all of it.
 pub fn jittered(longest: Duration) -> Duration {
-    let mut byte = [0_u8; 1];
-    let drawn = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut byte);
-    let share = if drawn.is_ok() { f64::from(byte[0]) / 255.0 } else { 0.5 };
+    let share = f64::from(any_number() as u8) / 255.0;
     longest.mul_f64(0.5 + share / 2.0)
+}
+
+/// A number that differs from call to call and from machine to machine, and protects nothing. Unlike the kernel's proper
+/// randomness it is there at once: machines without a hardware source wait seconds for that after power-on.
+pub fn any_number() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 #[cfg(test)]

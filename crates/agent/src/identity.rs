@@ -175,16 +175,20 @@ impl Request {
     /// [`IdentityError::Request`]
     pub fn new() -> Result<Self, IdentityError> {
         let key = KeyPair::generate()?;
-        let mut params = CertificateParams::default();
-        // The control plane takes nothing but the public key; the name is for people who look at the request.
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "rackwright-agent");
-        let csr_pem = params.serialize_request(&key)?.pem()?;
         Ok(Self {
+            csr_pem: request(&key)?,
             key_pem: SecretString::from(key.serialize_pem()),
-            csr_pem,
         })
     }
+}
+
+/// A request for a certificate to the key. The control plane takes nothing but the public key from it; the name is for
+/// people who look at it.
+fn request(key: &KeyPair) -> Result<String, IdentityError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "rackwright-agent");
+    Ok(params.serialize_request(key)?.pem()?)
 }
 
 /// A registered agent.
@@ -208,6 +212,14 @@ impl Identity {
             self.registration = renewed;
         }
         is_certificate
+    }
+
+    /// A request for a new certificate to the key, PEM.
+    ///
+    /// # Errors
+    /// [`IdentityError::Request`]
+    pub fn request(&self) -> Result<String, IdentityError> {
+        request(&KeyPair::from_pem(self.key_pem.expose_secret())?)
     }
 
     /// What TLS connections are made with.

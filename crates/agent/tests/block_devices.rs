@@ -1,5 +1,8 @@
 //! Real block devices of the kernel: loop devices, when the tests run as root; where they do not, files stand in for them.
 
+// Helpers outside of test functions.
+#![allow(clippy::unwrap_used)]
+
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};

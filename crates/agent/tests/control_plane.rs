@@ -1,5 +1,8 @@
 //! The agent against a control plane in this process: registration, streams, jobs, reconnection and restart.
 
+// Helpers outside of test functions.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::collections::HashMap;
@@ -298,9 +301,10 @@ async fn a_power_action_is_reported_before_it_happens() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewed_certificate_is_used_for_the_next_stream() {
-    let (mut control, bench, _agent, mut stream) = connected().await;
-    let key = std::fs::read_to_string(bench.machine.root.state.join("identity.key")).unwrap();
-    let renewed = control.renew(&key);
+    let (mut control, _bench, _agent, stream) = connected().await;
+    drop(stream);
+    let mut stream = control.stream().await;
+    let renewed = control.renew(&hello(&mut stream).await.csr_pem);
     let before = stream.certificate.clone();
     stream.send(Down::Renewed(renewed)).await;
     // A job behind it tells that it was taken.

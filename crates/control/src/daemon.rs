@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rackwright_identity::{ClientAuth, KeyFiles, Rng, ServerCertificate, SystemRng, server_config};
 use rackwright_image::ChunkStore;
@@ -23,6 +24,9 @@ use crate::{boot, clock, grpc, housekeeping, image_http, runner};
 const FIRST_OPERATOR: &str = "operator";
 /// How long the first operator's token is good; the next start makes another as long as there is no member.
 const BOOTSTRAP_S: i64 = 24 * 3600;
+
+/// How long open connections may take to end when the daemon is told to stop.
+const ORDERLY_END: Duration = Duration::from_secs(3);
 
 /// Why the daemon cannot start or ended.
 #[derive(Debug, thiserror::Error)]
@@ -160,7 +164,12 @@ pub async fn run(config: Config, ready: Option<&Path>, stop: CancellationToken) 
     tasks.spawn(housekeeping::run(core.clone(), certificate.clone(), validity));
     announce(&core, ready)?;
     stop.cancelled().await;
-    while tasks.join_next().await.is_some() {}
+    // Connections of machines that were switched off never say goodbye.
+    let orderly = async { while tasks.join_next().await.is_some() {} };
+    if tokio::time::timeout(ORDERLY_END, orderly).await.is_err() {
+        tracing::info!("connections that did not end in {} s were cut", ORDERLY_END.as_secs());
+    }
+    tasks.shutdown().await;
     core.bmcs.close_all().await;
     core.store.close().await;
     Ok(())

@@ -39,11 +39,7 @@ pub struct Encoder(zstd::bulk::Compressor<'static>);
 impl Encoder {
     /// An encoder of zstd `level` (1 to 19; 3 is the usual).
     pub fn new(level: i32) -> io::Result<Self> {
-        let mut c = zstd::bulk::Compressor::new(level)?;
-        if let Ok(m) = std::env::var("MML") {
-            c.set_parameter(zstd::zstd_safe::CParameter::MinMatch(m.parse().unwrap_or(6)))?;
-        }
-        Ok(Self(c))
+        zstd::bulk::Compressor::new(level).map(Self)
     }
 
     /// Packs `chunk` into `frame`, whose content is replaced.

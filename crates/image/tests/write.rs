@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rackwright_image::digest::is_zero;
 use rackwright_image::writer::{
@@ -386,6 +386,36 @@ fn a_disk_that_gives_back_other_data_is_found_out() {
         assert_eq!(error.code(), "verify-failed", "{error}");
         assert!(is_zero(&fs::read(&target).unwrap()[..CHUNK_SIZE]), "it must not boot");
     }
+}
+
+#[test]
+fn zeros_that_the_target_did_not_make_are_written_after_all() {
+    let f = Fixture::new();
+    let mut disk = sample_disk();
+    disk.resize(20 * CHUNK_SIZE, 0);
+    let image = f.add(&disk);
+    let target = dirty(&f, "target", disk.len());
+    // Plays a drive that answers Write Zeroes with success and does nothing: the old data is back before the samples
+    // are taken.
+    let spoiler = File::options().write(true).open(&target).unwrap();
+    let done_once = AtomicBool::new(false);
+    let progress = |progress: rackwright_image::Progress| {
+        let all_but_the_first = (disk.len() - CHUNK_SIZE) as u64;
+        if progress.logical_bytes == all_but_the_first && !done_once.swap(true, Ordering::Relaxed) {
+            for number in [1, 4, 9, 13, 19] {
+                let old = vec![0xa5; CHUNK_SIZE];
+                spoiler.write_all_at(&old, (number * CHUNK_SIZE) as u64).unwrap();
+            }
+            spoiler.sync_all().unwrap();
+        }
+    };
+    let written = write_image(&DirSource(f.store.clone()), &image, &target, &options(), &progress).unwrap();
+    assert!(done_once.load(Ordering::Relaxed));
+    assert_eq!(
+        (written.zero_method, written.zeros_skipped),
+        (ZeroMethod::Written, false)
+    );
+    assert!(fs::read(&target).unwrap() == disk);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::process::{Child, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use rackwright_sim::lab::{self, Entered, Firmware, Lab, LabConfig, Namespace, Reentry};
@@ -53,17 +53,6 @@ impl Demo {
             .expect("the CLI can be started");
         self.failed |= !status.success();
     }
-
-    /// A live timeline beside the next commands.
-    fn watch(&self) -> Child {
-        println!("\n$ rackwright node watch &");
-        let mut command = self.site.command();
-        command
-            .args(["node", "watch"])
-            .stdout(Stdio::inherit())
-            .spawn()
-            .expect("the CLI can be started")
-    }
 }
 
 /// An argument as it would be typed; paths of this machine's temporary folders are shortened.
@@ -100,10 +89,7 @@ async fn demo(namespace: &Namespace) -> ExitCode {
     say("The control plane runs: one process, an embedded database. The first operator has logged in.");
     let mut demo = Demo { site, failed: false };
     demo.run(&["whoami"]);
-    let mut watch = demo.watch();
     life(&mut demo, &lab);
-    let _ = watch.kill();
-    let _ = watch.wait();
     let store = Store::open(&dir.join("data/rackwright.db"))
         .await
         .expect("the database opens");
@@ -147,11 +133,11 @@ fn life(demo: &mut Demo, lab: &Lab) {
             &file,
         ]);
     }
-    demo.run(&["node", "watch", NODES[0], NODES[1], "--until", "available", "--quiet"]);
+    demo.run(&["node", "watch", NODES[0], NODES[1], "--until", "available"]);
     demo.run(&["node", "list"]);
     say("Deploy: the image is written by the agent, the machine reboots from it and is checked over SSH.");
     demo.run(&["node", "deploy", NODES[0], NODES[1], "--image", "tiny"]);
-    demo.run(&["node", "watch", NODES[0], NODES[1], "--until", "active", "--quiet"]);
+    demo.run(&["node", "watch", NODES[0], NODES[1], "--until", "active"]);
     demo.run(&["node", "reports", NODES[0]]);
     say("Reimage one of them with a whole Debian.");
     demo.run(&[
@@ -159,7 +145,7 @@ fn life(demo: &mut Demo, lab: &Lab) {
     ]);
     demo.run(&["node", "explain", NODES[0]]);
     say("Release: every drive is erased, proven erased, and certified. Only then are the nodes available again.");
-    demo.run(&["node", "release", NODES[0], NODES[1], "--yes", "--wait", "--quiet"]);
+    demo.run(&["node", "release", NODES[0], NODES[1], "--yes", "--wait"]);
     demo.run(&["node", "certificates", NODES[0]]);
     demo.run(&["node", "list"]);
 }

@@ -8,10 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
-use ring::rand::{SecureRandom as _, SystemRandom};
 
 use super::NetError;
-use crate::clock::jittered;
+use crate::clock::{any_number, jittered};
 use crate::cmdline::{Addressing, Mac, prefix_of_mask};
 
 const COOKIE: [u8; 4] = [99, 130, 83, 99];
@@ -66,14 +65,10 @@ pub fn obtain(nic: &str, mac: Mac, wanted: Option<Ipv4Addr>, deadline: Instant) 
     let socket = open(nic).map_err(NetError::io(format!("DHCP socket on {nic}")))?;
     let mut wait = FIRST_WAIT;
     while Instant::now() < deadline {
-        let mut random = [0; 4];
-        SystemRandom::new()
-            .fill(&mut random)
-            .map_err(|_| NetError::io("random bytes")(io::ErrorKind::Other.into()))?;
         let exchange = Exchange {
             socket: &socket,
             mac,
-            id: u32::from_be_bytes(random),
+            id: any_number() as u32,
             begun,
         };
         let turn = jittered(wait);

@@ -1,6 +1,7 @@
 //! A control plane of a few lines, in this process: a CA, the boot server's CA file, registration and streams. And a machine
 //! whose drives are files.
-#![allow(dead_code)]
+// Helpers of tests, not all of which every test file uses.
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -207,15 +208,12 @@ impl Control {
             .unwrap()
     }
 
-    /// Another certificate to the key that the present one has.
-    pub fn renew(&self, key_pem: &str) -> RegisterResponse {
-        let key = KeyPair::from_pem(key_pem).unwrap();
-        let certificate = CertificateParams::new(Vec::new())
-            .unwrap()
-            .signed_by(&key, &self.issuer)
-            .unwrap();
+    /// Another certificate to the same key.
+    pub fn renew(&self, csr_pem: &str) -> RegisterResponse {
+        let request = CertificateSigningRequestParams::from_pem(csr_pem).unwrap();
+        let certificate_pem = request.signed_by(&self.issuer).unwrap().pem();
         RegisterResponse {
-            certificate_pem: certificate.pem(),
+            certificate_pem,
             node: NODE.into(),
             heartbeat_s: 1,
             ..RegisterResponse::default()

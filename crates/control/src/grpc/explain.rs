@@ -54,7 +54,7 @@ fn summary(record: &NodeRecord, progress: Option<&v1::JobProgress>, now: Timesta
         record.node.state,
         words(now.since(record.node.since))
     );
-    if record.wait_until > now && record.wait_why != "nothing" {
+    if record.wait_until > now && !record.wait_why.is_empty() {
         text.push_str(&format!(", waiting for {}", record.wait_why));
         text.push_str(&format!(
             ", for another {} at most",

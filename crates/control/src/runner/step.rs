@@ -6,7 +6,8 @@ use std::time::Duration;
 use rackwright_lifecycle::node::PowerRequest;
 use rackwright_lifecycle::outcome::{Request, apply, power_outcome};
 use rackwright_lifecycle::{
-    Agent, Attempt, Decision, Edge, Effect, EffectClass, Outcome, Reading, State, Timestamp, decide, verdict_on_open,
+    Agent, Attempt, Decision, Edge, Effect, EffectClass, Outcome, Reading, State, Timestamp, Wait, decide,
+    verdict_on_open,
 };
 use rackwright_store::{EffectRow, EventRow, HistoryRow, NodeRecord, OperationRow, Readings, StoreError, WriteTx};
 use tokio::sync::Notify;
@@ -69,7 +70,13 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
         }
         Decision::Wait { why, until } => {
             let until = wait_limit(core, &record, &facts.agent, until);
-            core.store.rest(id, &why.to_string(), until).await?;
+            // A node at rest waits for nothing: there is nothing to tell.
+            let told = if why == Wait::Rest {
+                String::new()
+            } else {
+                why.to_string()
+            };
+            core.store.rest(id, &told, until).await?;
             Ok(Next::Rest)
         }
     }
@@ -217,11 +224,7 @@ async fn act(
     }
     // The node's row is leased for as long as the effect may take.
     core.store
-        .rest(
-            &record.id,
-            &rackwright_lifecycle::Wait::Effect(effect).to_string(),
-            row.attempt.deadline,
-        )
+        .rest(&record.id, &Wait::Effect(effect).to_string(), row.attempt.deadline)
         .await?;
     let limit = Duration::from_micros(u64::try_from(row.attempt.deadline.since(clock::now())).unwrap_or(0));
     let done = tokio::time::timeout(limit, perform::perform(core, record, effect, nudge)).await;

@@ -38,10 +38,6 @@ impl AlignedBuf {
         unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
         Ok(Self { start, len })
     }
-
-    pub(crate) fn as_ptr(&self) -> *const u8 {
-        self.start.as_ptr()
-    }
 }
 
 impl Deref for AlignedBuf {

@@ -177,7 +177,7 @@ impl HttpSource {
             .timeout_recv_response(Some(options.read_timeout))
             .timeout_per_read(Some(options.read_timeout))
             .timeout_recv_body(Some(options.body_timeout))
-            .input_buffer_size(256 << 10)
+            .input_buffer_size(64 << 10)
             .max_idle_connections(128)
             .max_idle_connections_per_host(64)
             .tls_config(tls_config(tls))

@@ -9,8 +9,8 @@ use crate::index::{CHUNK_SIZE, Index};
 
 /// Used when the caller names no budget; a quarter of the free memory where that is less.
 pub(super) const DEFAULT_BUDGET: u64 = 256 << 20;
-/// Beyond four writes in flight per thread no drive measured got faster.
-const MOST_DEPTH: u64 = 4;
+/// A buffer being filled and two on their way, 8 MiB per thread: more than any drive needs to keep busy.
+const MOST_DEPTH: u64 = 3;
 /// The packed chunk; what zstd, HTTP and TLS keep; the thread's stack.
 const PER_THREAD: u64 = FRAME_MAX as u64 + (1 << 20);
 const PER_BUFFER: u64 = CHUNK_SIZE as u64;
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_budget_is_kept_and_divided_sensibly() {
-        assert_eq!(plan(4, 256).unwrap(), Plan { threads: 4, depth: 4 });
+        assert_eq!(plan(4, 256).unwrap(), Plan { threads: 4, depth: 3 });
         assert_eq!(plan(4, 64).unwrap(), Plan { threads: 4, depth: 2 });
         assert_eq!(plan(8, 64).unwrap(), Plan { threads: 4, depth: 2 });
         assert_eq!(plan(4, 32).unwrap(), Plan { threads: 2, depth: 2 });

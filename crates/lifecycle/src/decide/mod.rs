@@ -154,7 +154,14 @@ pub fn verdict_on_open(open: &Attempt, facts: &Facts, policy: &Policy, now: Time
 pub fn is_interrupted(node: &Node) -> bool {
     let policy = Policy::default();
     let facts = Facts::default();
-    Ctx { node, facts: &facts, policy: &policy, now: node.since }.intent().is_some()
+    Ctx {
+        node,
+        facts: &facts,
+        policy: &policy,
+        now: node.since,
+    }
+    .intent()
+    .is_some()
 }
 
 /// An uninhabited answer: every checklist ends in a decision.
