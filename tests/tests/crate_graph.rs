@@ -8,11 +8,9 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, PackageId};
 /// Each crate, its layer and the crates of the workspace that its code may use.
 const GRAPH: &[(&str, u8, &[&str])] = &[
     ("lifecycle", 0, &[]),
-    ("site", 0, &[]),
     ("api", 0, &[]),
     ("redfish", 0, &[]),
-    ("console", 0, &[]),
-    ("store", 1, &["lifecycle", "site"]),
+    ("store", 1, &["lifecycle"]),
     ("netboot", 1, &["api"]),
     ("agent", 1, &["api", "image"]),
     ("cli", 1, &["api"]),
@@ -24,10 +22,8 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         2,
         &[
             "lifecycle",
-            "site",
             "api",
             "redfish",
-            "console",
             "store",
             "netboot",
             "image",
@@ -90,7 +86,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
 ];
 
 /// Crates that decide and never do: nothing that waits, reads a clock, rolls dice or talks, not even far below them.
-const PURE: &[&str] = &["lifecycle", "site"];
+const PURE: &[&str] = &["lifecycle"];
 const IMPURE: &[&str] = &[
     "tokio",
     "sqlx",

@@ -143,3 +143,20 @@ fn every_dependency_is_explained() {
     );
     assert!(names("`tokio-rustls` — TLS", "tokio-rustls") && !names("`tokio-rustls` — TLS", "tokio"));
 }
+
+#[test]
+fn the_state_diagram_is_the_chart() {
+    let page = root().join("docs/architecture.md");
+    let text = fs::read_to_string(&page).expect("docs/architecture.md");
+    let (before, rest) = text.split_once("```mermaid\n").expect("a diagram");
+    let (drawn, after) = rest.split_once("```").expect("the diagram ends");
+    let chart = rackwright_lifecycle::chart::mermaid();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&page, format!("{before}```mermaid\n{chart}```{after}")).expect("the page can be written");
+        return;
+    }
+    assert!(
+        drawn == chart,
+        "docs/architecture.md shows another chart than crates/lifecycle/src/chart.rs; UPDATE_DOCS=1 draws it anew:\n{chart}"
+    );
+}

@@ -4,10 +4,12 @@ use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::gettid;
 use rackwright_lifecycle::Effect;
 use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Namespace, PowerState, SERVER_IPV4};
 use rackwright_store::Store;
@@ -240,10 +242,47 @@ fn ipxe_discover(mac: [u8; 6], relay: Ipv4Addr) -> Vec<u8> {
     packet
 }
 
-fn offered_script(answer: &[u8]) -> String {
-    let text = String::from_utf8_lossy(answer);
-    let at = text.find("http://").expect("the offer names a script");
-    text[at..].chars().take_while(|c| c.is_ascii_graphic()).collect()
+fn ip(words: &str) {
+    let done = Command::new("ip").args(words.split(' ')).output().expect("ip runs");
+    assert!(
+        done.status.success(),
+        "ip {words}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+/// The boot script offered to `mac`, whose request comes from a relay: a host of its own on the lab's bridge.
+fn script_through_a_relay(mac: [u8; 6]) -> String {
+    let relay = Ipv4Addr::new(10, 77, 0, 2);
+    let (ready, host) = mpsc::channel();
+    let (plugged_in, link) = mpsc::channel();
+    let asker = std::thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace for the relay");
+        ready.send(gettid()).expect("the test waits");
+        link.recv().expect("the test plugs the relay in");
+        ip("addr add 10.77.0.2/24 dev relay1");
+        ip("link set relay1 up");
+        let socket = UdpSocket::bind((relay, 67)).expect("the relay's port is free");
+        socket
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("a time-out can be set");
+        socket
+            .send_to(&ipxe_discover(mac, relay), (SERVER_IPV4, 67))
+            .expect("the request is sent");
+        let mut answer = [0; 1500];
+        let length = socket.recv(&mut answer).expect("an offer comes");
+        let text = String::from_utf8_lossy(&answer[..length]);
+        let at = text.find("http://").expect("the offer names a script");
+        text[at..]
+            .chars()
+            .take_while(char::is_ascii_graphic)
+            .collect::<String>()
+    });
+    let thread = host.recv().expect("the relay starts");
+    ip(&format!("link add relay0 type veth peer name relay1 netns {thread}"));
+    ip("link set relay0 master br0 up");
+    plugged_in.send(()).expect("the relay waits");
+    asker.join().expect("the relay gets an offer")
 }
 
 fn status_of(url: &str) -> String {
@@ -257,11 +296,6 @@ fn status_of(url: &str) -> String {
 fn the_token_of_one_machine_opens_nothing_of_another() {
     lab::run_test("the_token_of_one_machine_opens_nothing_of_another", async |namespace| {
         let (lab, site) = start(&namespace, quick(2), &Settings::default()).await;
-        let relay = Ipv4Addr::new(10, 77, 0, 2);
-        let added = Command::new("ip")
-            .args(["addr", "add", "10.77.0.2/24", "dev", "br0"])
-            .status();
-        assert!(added.expect("ip runs").success());
         // Both machines hang before their firmware does anything: only this test speaks for them.
         for (i, id) in ["n1", "n2"].into_iter().enumerate() {
             lab.machine(i).boot_hang(true).await.expect("the machine hangs");
@@ -273,18 +307,8 @@ fn the_token_of_one_machine_opens_nothing_of_another() {
             .split(':')
             .map(|b| u8::from_str_radix(b, 16).expect("hex"))
             .collect();
-        let socket = UdpSocket::bind((relay, 67)).expect("the relay's port is free");
-        socket
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .expect("a time-out can be set");
-        let discover = ipxe_discover(bytes.try_into().expect("six bytes"), relay);
-        socket
-            .send_to(&discover, (SERVER_IPV4, 67))
-            .expect("the request is sent");
-        let mut answer = [0; 1500];
-        let length = socket.recv(&mut answer).expect("an offer comes");
-        let script = offered_script(&answer[..length]);
-        assert!(script.contains(&mac(0)) || script.contains("token="), "{script}");
+        let script = script_through_a_relay(bytes.try_into().expect("six bytes"));
+        assert!(script.contains("token="), "{script}");
 
         let stolen = script
             .replace(&mac(0), &mac(1))
