@@ -227,17 +227,18 @@ fn a_broken_download_is_resumed() {
     });
 }
 
-/// A DHCPDISCOVER as iPXE on `mac` would send it through a relay at `relay`.
-fn ipxe_discover(mac: [u8; 6], relay: Ipv4Addr) -> Vec<u8> {
+/// A DHCP message as iPXE on `mac` would send it through a relay at `relay`.
+fn ipxe_message(kind: u8, mac: [u8; 6], relay: Ipv4Addr, options: &[u8]) -> Vec<u8> {
     let mut packet = vec![1, 1, 6, 1, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0];
     packet.extend([0; 12]);
     packet.extend(relay.octets());
     packet.extend(mac);
     packet.extend([0; 10 + 64 + 128]);
-    packet.extend([99, 130, 83, 99, 53, 1, 1, 93, 2, 0, 0, 77, 4]);
+    packet.extend([99, 130, 83, 99, 53, 1, kind, 93, 2, 0, 0, 77, 4]);
     packet.extend(b"iPXE");
     packet.extend([60, 9]);
     packet.extend(b"PXEClient");
+    packet.extend(options);
     packet.push(255);
     packet
 }
@@ -251,7 +252,7 @@ fn ip(words: &str) {
     );
 }
 
-/// The boot script offered to `mac`, whose request comes from a relay: a host of its own on the lab's bridge.
+/// The boot script that DHCP names to `mac`, whose request comes from a relay: a host of its own on the lab's bridge.
 fn script_through_a_relay(mac: [u8; 6]) -> String {
     let relay = Ipv4Addr::new(10, 77, 0, 2);
     let (ready, host) = mpsc::channel();
@@ -266,13 +267,23 @@ fn script_through_a_relay(mac: [u8; 6]) -> String {
         socket
             .set_read_timeout(Some(Duration::from_secs(10)))
             .expect("a time-out can be set");
-        socket
-            .send_to(&ipxe_discover(mac, relay), (SERVER_IPV4, 67))
-            .expect("the request is sent");
-        let mut answer = [0; 1500];
-        let length = socket.recv(&mut answer).expect("an offer comes");
-        let text = String::from_utf8_lossy(&answer[..length]);
-        let at = text.find("http://").expect("the offer names a script");
+        let exchange = |message: Vec<u8>| {
+            socket
+                .send_to(&message, (SERVER_IPV4, 67))
+                .expect("the request is sent");
+            let mut answer = vec![0; 1500];
+            let length = socket.recv(&mut answer).expect("an answer comes");
+            answer.truncate(length);
+            answer
+        };
+        let offer = exchange(ipxe_message(1, mac, relay, &[]));
+        let mut taken = vec![50, 4];
+        taken.extend(&offer[16..20]);
+        taken.extend([54, 4]);
+        taken.extend(SERVER_IPV4.octets());
+        let answer = exchange(ipxe_message(3, mac, relay, &taken));
+        let text = String::from_utf8_lossy(&answer);
+        let at = text.find("http://").expect("the answer names a script");
         text[at..]
             .chars()
             .take_while(char::is_ascii_graphic)
@@ -282,7 +293,7 @@ fn script_through_a_relay(mac: [u8; 6]) -> String {
     ip(&format!("link add relay0 type veth peer name relay1 netns {thread}"));
     ip("link set relay0 master br0 up");
     plugged_in.send(()).expect("the relay waits");
-    asker.join().expect("the relay gets an offer")
+    asker.join().expect("the relay gets its answers")
 }
 
 fn status_of(url: &str) -> String {
@@ -300,7 +311,10 @@ fn the_token_of_one_machine_opens_nothing_of_another() {
         for (i, id) in ["n1", "n2"].into_iter().enumerate() {
             lab.machine(i).boot_hang(true).await.expect("the machine hangs");
             site.enroll(id, lab.machine(i));
-            site.until(id, &["inspecting"], BOOT).await;
+            lab.machine(i)
+                .wait_power(PowerState::On, BOOT)
+                .await
+                .expect("the machine is switched on");
         }
         let mac = |i: usize| lab.machine(i).mac().to_owned();
         let bytes: Vec<u8> = mac(0)
