@@ -1,4 +1,5 @@
 //! The images start, take their seed and let nobody else in: `images/selftest.sh` on real (emulated) machines.
+//! The Debian images are started by the deploys of `life.rs` and `variants.rs`; `make test-images` starts all of them.
 
 use std::path::Path;
 use std::process::Command;
@@ -27,14 +28,4 @@ fn tiny_without_a_seed_lets_nobody_in() {
 #[test]
 fn tiny_takes_its_seed_under_bios() {
     selftest("tiny:bios:seed");
-}
-
-#[test]
-fn debian_takes_its_seed_under_secure_boot() {
-    selftest("debian-slim:secureboot:seed");
-}
-
-#[test]
-fn debian_with_cloud_init_takes_the_same_seed() {
-    selftest("debian-cloud-init:uefi:seed");
 }

@@ -1,5 +1,7 @@
 //! A node as the decisions see it: what is, and what its users want.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 use crate::chart::State;
@@ -102,6 +104,8 @@ pub struct Evidence {
     pub deployment: Option<u32>,
     /// When all drives were last proven erased, as the agent reported it.
     pub erased_at: Option<Timestamp>,
+    /// Serial numbers of the drives that were there when something was written, since all were last proven erased.
+    pub drives: BTreeSet<String>,
 }
 
 impl Evidence {
@@ -123,5 +127,11 @@ impl Evidence {
             (Some(written), Some(erased)) => erased > written,
             (Some(_), None) => false,
         }
+    }
+
+    /// Drives that may hold what was written and are not among those that were erased.
+    #[must_use]
+    pub fn missing(&self, erased: &BTreeSet<String>) -> BTreeSet<String> {
+        self.drives.difference(erased).cloned().collect()
     }
 }

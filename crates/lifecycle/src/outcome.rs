@@ -35,6 +35,7 @@ pub fn apply(node: &Node, edge: Edge, now: Timestamp) -> Option<Node> {
             next.evidence.erased_at = Some(now);
             next.evidence.image_digest = None;
             next.evidence.deployment = None;
+            next.evidence.drives.clear();
         }
         Edge::Unclaimed => next.claim = None,
         Edge::Held => next.wanted.hold = None,

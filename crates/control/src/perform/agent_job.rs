@@ -12,7 +12,7 @@ use rackwright_identity::EraseRecord;
 use rackwright_lifecycle::{Claim, Effect, Outcome};
 use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Proof, StoreError};
 
-use super::Done;
+use super::{Done, Learned};
 use crate::clock;
 use crate::core::Core;
 use crate::grpc::nodes::deployment_key_purpose;
@@ -151,13 +151,10 @@ pub async fn job_ended(core: &Core, node: &str, report: &v1::JobReport) -> Resul
         return Ok(());
     }
     let done = match (report.state(), &report.result) {
-        (v1::JobState::Succeeded, Some(JobResult::EraseDrives(erased))) => match erase_proofs(core, &effect, erased) {
-            Ok(proofs) => Done {
-                proofs,
-                ..Done::succeeded()
-            },
-            Err(message) => Done::failed("erase-not-proven", message, false),
-        },
+        (v1::JobState::Succeeded, Some(JobResult::EraseDrives(erased))) => {
+            let record = core.store.node(node).await?;
+            erase_ended(core, &record, &effect, erased)
+        }
         (v1::JobState::Succeeded, Some(JobResult::WriteImage(written))) => Done {
             events: vec![written_event(node, written)],
             ..Done::succeeded()
@@ -196,6 +193,33 @@ fn written_event(node: &str, written: &v1::WriteImageResult) -> EventRow {
         ]
         .into(),
         ..EventRow::default()
+    }
+}
+
+/// Erased is only what is proven so, and done only when no drive that may hold something is missing.
+fn erase_ended(core: &Core, record: &NodeRecord, effect: &EffectRow, erased: &v1::EraseDrivesResult) -> Done {
+    let proofs = match erase_proofs(core, effect, erased) {
+        Ok(proofs) => proofs,
+        Err(message) => return Done::failed("erase-not-proven", message, false),
+    };
+    let serials = erased.drives.iter().map(|d| d.serial_number.clone()).collect();
+    let missing = record.node.evidence.missing(&serials);
+    if missing.is_empty() {
+        return Done {
+            proofs,
+            ..Done::succeeded()
+        };
+    }
+    let list: Vec<&str> = missing.iter().map(String::as_str).collect();
+    let message = format!(
+        "drive {} was in the machine when it was given away and is missing or cannot be written to now: what is on it was not \
+         erased. Find it; readmitting the node erases what is there then and asks no more for it",
+        list.join(", ")
+    );
+    Done {
+        proofs,
+        learned: Some(Learned::Gone(missing)),
+        ..Done::failed("drive-missing", message, false)
     }
 }
 

@@ -117,7 +117,7 @@ pub(super) async fn identify(core: &Core, record: &NodeRecord) -> Done {
                 return Ok(Done::failed("mac-taken", message, true));
             }
         }
-        let learned = Learned {
+        let learned = Learned::Machine {
             identity: Identity {
                 uuid: identity.uuid.unwrap_or_default(),
                 serial: identity.serial.unwrap_or_default(),

@@ -4,6 +4,7 @@ mod agent_job;
 mod bmc;
 mod host;
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 
 use rackwright_lifecycle::{Effect, Outcome, Timestamp};
@@ -30,13 +31,19 @@ pub struct Done {
     pub events: Vec<EventRow>,
 }
 
-/// Who the BMC says the machine is.
+/// What was learned of the machine beside its readings.
 #[derive(Debug)]
-pub struct Learned {
-    /// Identity.
-    pub identity: Identity,
-    /// The certificate's fingerprint that was seen, to be kept when none was given.
-    pub certificate: Option<String>,
+pub enum Learned {
+    /// Who its BMC says it is.
+    Machine {
+        /// Identity.
+        identity: Identity,
+        /// The certificate's fingerprint that was seen, to be kept when none was given.
+        certificate: Option<String>,
+    },
+    /// Serial numbers of drives that are not in it any more. This was said once, with the failure; they are waited for
+    /// no longer.
+    Gone(BTreeSet<String>),
 }
 
 impl Learned {
@@ -45,13 +52,16 @@ impl Learned {
     /// # Errors
     /// The database failed, or a MAC address belongs to another node.
     pub async fn store(self, tx: &mut WriteTx, record: &mut NodeRecord, now: Timestamp) -> Result<(), StoreError> {
-        tx.put_macs(&record.id, &self.identity.macs).await?;
         let mut next = record.clone();
-        next.identity = self.identity;
-        if next.spec.bmc_certificate.is_empty()
-            && let Some(certificate) = self.certificate
-        {
-            next.spec.bmc_certificate = certificate;
+        match self {
+            Self::Machine { identity, certificate } => {
+                tx.put_macs(&record.id, &identity.macs).await?;
+                next.identity = identity;
+                if let (true, Some(seen)) = (next.spec.bmc_certificate.is_empty(), certificate) {
+                    next.spec.bmc_certificate = seen;
+                }
+            }
+            Self::Gone(drives) => next.node.evidence.drives.retain(|d| !drives.contains(d)),
         }
         if next != *record {
             tx.save_node(&mut next, now).await?;

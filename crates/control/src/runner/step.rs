@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use prost::Message as _;
+use rackwright_api::v1::Inventory;
 use rackwright_lifecycle::node::PowerRequest;
 use rackwright_lifecycle::outcome::{Request, apply, power_outcome};
 use rackwright_lifecycle::{
@@ -258,6 +260,7 @@ async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Eff
             boot_id,
         },
     };
+    let drives = writable_drives(core, record, effect).await?;
     let mut tx = core.store.write().await?;
     let mut current = tx.node(&record.id).await?;
     if current.version != record.version {
@@ -276,11 +279,23 @@ async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Eff
         current.node.evidence.written_at = Some(now);
         current.node.evidence.image_digest = None;
         current.node.evidence.deployment = None;
+        current.node.evidence.drives.extend(drives);
         tx.save_node(&mut current, now).await?;
         tx.put_due(&record.id, core.lease_end(now)).await?;
     }
     core.commit(tx).await?;
     Ok(row)
+}
+
+/// Serial numbers of the drives that whoever gets the machine can write to.
+async fn writable_drives(core: &Core, record: &NodeRecord, effect: Effect) -> Result<Vec<String>, StoreError> {
+    if effect != Effect::WriteImage {
+        return Ok(Vec::new());
+    }
+    let inventory = core.store.inventory(&record.id).await?.unwrap_or_default();
+    let inventory = Inventory::decode(inventory.as_slice()).unwrap_or_default();
+    let drives = inventory.drives.into_iter().filter(|d| !d.removable && !d.read_only);
+    Ok(drives.map(|d| d.serial_number).filter(|s| !s.is_empty()).collect())
 }
 
 /// What an effect makes uncertain.

@@ -446,3 +446,18 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn drives_that_were_given_away_are_missed_until_all_is_erased() {
+    let serials = |list: &[&str]| {
+        list.iter()
+            .map(|s| (*s).to_owned())
+            .collect::<std::collections::BTreeSet<_>>()
+    };
+    let mut node = node(State::Reclaiming);
+    node.evidence.drives = serials(&["a", "b"]);
+    assert_eq!(node.evidence.missing(&serials(&["a", "c"])), serials(&["b"]));
+    assert!(node.evidence.missing(&serials(&["b", "a"])).is_empty());
+    let erased = crate::outcome::apply(&node, Edge::Erased, at(1)).expect("the chart has it");
+    assert!(erased.evidence.drives.is_empty());
+}

@@ -1,0 +1,161 @@
+//! Other ways to the same end: firmware, boot methods and drives beside those of `life.rs`, and the ways out of trouble.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rackwright_sim::lab::{self, DiskKind, Firmware, Lab, LabConfig};
+use rackwright_tests::site::{Settings, Site, texts};
+use serde_json::Value;
+
+const BOOT: Duration = Duration::from_secs(400);
+
+/// A key pair of a customer: the private half's file, and the public half beside it with `.pub`.
+fn customer_key(dir: &Path) -> PathBuf {
+    let file = dir.join("customer");
+    let made = Command::new("ssh-keygen")
+        .args(["-q", "-t", "ed25519", "-N", "", "-C", "customer", "-f"])
+        .arg(&file)
+        .status();
+    assert!(made.expect("ssh-keygen runs").success());
+    file
+}
+
+/// What a command prints on the installed system, run with the customer's key.
+fn on_host(site: &Site, node: &str, key: &Path, command: &str) -> String {
+    let node = site.json(["node", "get", node]);
+    let address = node["status"]["address"].as_str().expect("the node has an address");
+    let output = Command::new("ssh")
+        .args(["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"])
+        .args(["-o", "LogLevel=ERROR", "-o", "BatchMode=yes", "-i"])
+        .arg(key)
+        .args([&format!("root@{address}"), command])
+        .output()
+        .expect("ssh runs");
+    let (out, err) = texts(&output);
+    assert!(output.status.success(), "{command}: {err}");
+    out
+}
+
+async fn becomes(site: &Site, id: &str, wanted: &str) {
+    let state = site.until(id, &[wanted, "failed", "quarantined"], BOOT).await;
+    assert_eq!(state, wanted, "{}\n{}", site.reason(id), site.log_tail());
+}
+
+fn words(list: &Value, field: &str) -> Vec<String> {
+    let rows = list.as_array().map(Vec::as_slice).unwrap_or_default();
+    rows.iter()
+        .map(|row| row[field].as_str().unwrap_or_default().to_owned())
+        .collect()
+}
+
+#[test]
+fn secure_boot_nvme_and_cloud_init() {
+    lab::run_test("secure_boot_nvme_and_cloud_init", async |namespace| {
+        let config = LabConfig {
+            firmware: Firmware::UefiSecureBoot,
+            disk_kind: DiskKind::Nvme,
+            memory_mb: 1024,
+            ..LabConfig::default()
+        };
+        let settings = Settings {
+            loader: "shim-grub",
+            ..Settings::default()
+        };
+        let lab = Lab::start(&namespace, config).await.expect("the lab starts");
+        let site = Site::start(&namespace.state_dir().join("site"), &settings).await;
+        site.enroll("n1", lab.machine(0));
+        becomes(&site, "n1", "available").await;
+
+        let key = customer_key(site.dir());
+        let wishes = site.dir().join("wishes.yaml");
+        std::fs::write(
+            &wishes,
+            "#cloud-config\nwrite_files:\n- path: /etc/wish\n  content: granted\n",
+        )
+        .expect("the user data can be written");
+        site.add_image("debian", "debian-cloud-init.raw.zst");
+        let public = key.with_extension("pub").display().to_string();
+        let user_data = wishes.display().to_string();
+        site.cli([
+            "node",
+            "deploy",
+            "n1",
+            "--image",
+            "debian",
+            "--verify-disk",
+            "--ssh-key",
+            &public,
+            "--user-data",
+            &user_data,
+            "--hostname",
+            "wishful",
+        ]);
+        becomes(&site, "n1", "active").await;
+        assert_eq!(
+            on_host(&site, "n1", &key, "cat /etc/wish; hostname"),
+            "grantedwishful\n"
+        );
+        let state = on_host(
+            &site,
+            "n1",
+            &key,
+            "od -An -tu1 -j4 /sys/firmware/efi/efivars/SecureBoot-*",
+        );
+        assert_eq!(state.trim(), "1", "Secure Boot is off in the installed system");
+        let keys = on_host(&site, "n1", &key, "cat /root/.ssh/authorized_keys");
+        assert_eq!(keys.lines().filter(|l| l.starts_with("ssh-")).count(), 1, "{keys}");
+
+        site.cli(["node", "release", "n1", "--yes"]);
+        becomes(&site, "n1", "available").await;
+        let certificates = site.json(["node", "certificates", "n1"]);
+        assert!(
+            words(&certificates, "drive_serial")
+                .iter()
+                .all(|s| s.starts_with("LAB")),
+            "{certificates}"
+        );
+        println!("erased by {:?}", words(&certificates, "method"));
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
+#[test]
+fn http_boot_two_drives_and_a_drive_that_vanishes() {
+    lab::run_test("http_boot_two_drives_and_a_drive_that_vanishes", async |namespace| {
+        let config = LabConfig {
+            firmware: Firmware::Uefi,
+            disk_kind: DiskKind::Both,
+            disk_bytes: 1 << 30,
+            ..LabConfig::default()
+        };
+        let settings = Settings {
+            method: "uefi-http",
+            ..Settings::default()
+        };
+        let lab = Lab::start(&namespace, config).await.expect("the lab starts");
+        let site = Site::start(&namespace.state_dir().join("site"), &settings).await;
+        site.enroll("n1", lab.machine(0));
+        becomes(&site, "n1", "available").await;
+        let trace = site.cli(["boot", "trace", lab.machine(0).mac()]);
+        assert!(trace.to_ascii_lowercase().contains("http"), "{trace}");
+
+        site.add_image("tiny", "tiny.raw.zst");
+        site.cli(["node", "deploy", "n1", "--image", "tiny", "--root-drive", "nvme0n1"]);
+        becomes(&site, "n1", "active").await;
+        site.cli(["node", "hold", "n1", "--reason", "a fan is changed"]);
+        becomes(&site, "n1", "maintenance").await;
+        site.cli(["node", "resume", "n1"]);
+        becomes(&site, "n1", "active").await;
+
+        // Somebody pulls a drive before the release: what was on it cannot be erased.
+        site.cli(["node", "power", "n1", "off", "--wait"]);
+        lab.machine(0).remove_disk(0).await.expect("the drive can be pulled");
+        site.cli(["node", "release", "n1", "--yes"]);
+        let state = site.until("n1", &["quarantined", "available"], BOOT).await;
+        assert_eq!(state, "quarantined", "{}", site.log_tail());
+        let reason = site.reason("n1");
+        assert!(reason.contains("LAB0000"), "{reason}");
+        lab.stop().await.expect("the lab ends");
+    });
+}
