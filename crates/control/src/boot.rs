@@ -6,12 +6,12 @@ use std::sync::{Arc, PoisonError};
 
 use async_trait::async_trait;
 use rackwright_identity::{Token, TokenHash};
-use rackwright_lifecycle::{State, seconds};
+use rackwright_lifecycle::{Effect, State, seconds};
 use rackwright_netboot::{
     Binding, BootDirectory, BootFile, BootIntent, BootPlan, Client, DhcpMode, DirectoryError, Lookup, Mac, Netboot,
     OneTimeToken, Refusal, StageDropped, StageSeen,
 };
-use rackwright_store::{BootStageRow, StoreError, TokenRow, UnknownMachineRow, WriteTx};
+use rackwright_store::{BootStageRow, NodeRecord, Store, StoreError, TokenRow, UnknownMachineRow, WriteTx};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::mpsc;
 
@@ -115,9 +115,10 @@ impl Directory {
             return Ok(Lookup::Unknown { boot_allowed, address });
         };
         let record = self.core.store.node(&node).await?;
-        let boot = match record.node.state {
-            State::Inspecting | State::Imaging | State::Reclaiming => BootIntent::Network { loader: None },
-            _ => BootIntent::Disk,
+        let boot = if boots_agent(&self.core.store, &record).await? {
+            BootIntent::Network { loader: None }
+        } else {
+            BootIntent::Disk
         };
         let hostname = record.node.claim.as_ref().map_or(node, |c| c.hostname.clone());
         Ok(Lookup::Known {
@@ -177,6 +178,11 @@ impl Directory {
             let why = "it belongs to no node; enrol its BMC with `rackwright node enroll`";
             return Err(Refusal::NothingToBoot(why.into()));
         };
+        let record = self.core.store.node(&node).await.map_err(directory)?;
+        if !boots_agent(&self.core.store, &record).await.map_err(directory)? {
+            let why = format!("{node} is {}, and was not switched on for the agent", record.node.state);
+            return Err(Refusal::NothingToBoot(why));
+        }
         tx.revoke_tokens("agent", mac).await.map_err(directory)?;
         let (shown, row) = mint(&self.core, "agent", mac, &node, AGENT_TOKEN_S).map_err(directory)?;
         tx.put_token(&row).await.map_err(directory)?;
@@ -201,6 +207,19 @@ impl Directory {
             initrds: vec![file("initrd", &self.boot.ramdisk.initrd)],
             cmdline: SecretString::from(cmdline.trim_end().to_owned()),
         })
+    }
+}
+
+/// Whether a machine that asks now may have our agent. While a node is inspected or erased, only after we switched it on
+/// for that: what runs on it before, its former owner's system, could otherwise pose as the agent and report what it likes.
+async fn boots_agent(store: &Store, record: &NodeRecord) -> Result<bool, StoreError> {
+    match record.node.state {
+        State::Imaging => Ok(true),
+        State::Inspecting | State::Reclaiming => {
+            let attempts = store.attempts(&record.id, record.node.since).await?;
+            Ok(attempts.iter().any(|a| a.attempt.effect == Effect::PowerOn))
+        }
+        _ => Ok(false),
     }
 }
 

@@ -308,6 +308,93 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_in_each_part_is_reported_with_its_field_and_a_line_each() {
+        let text = "data_dir: var\napi: {names: []}\nstore: {urls: [\"https://a/store\", \"ftp://b\", \"c\"]}\n\
+                    images: {require_signature: true}\npolicy: {tries: 0, boots: 0}\nboot:\n  \
+                    ramdisk: {kernel: /no/such, initrd: /no/such, arguments: \"quiet\\nsplash\"}\n  \
+                    network:\n    server_ip: 0.0.0.0\n    dhcp: off\n    first_stages: {}\n";
+        let found = faults(text);
+        let fields: Vec<_> = found.iter().filter_map(|f| f.split(':').next()).collect();
+        let own = [
+            "data_dir",
+            "api.names",
+            "store.urls",
+            "store.urls",
+            "images.require_signature",
+            "policy.tries",
+            "policy.boots",
+            "boot.ramdisk.kernel",
+            "boot.ramdisk.initrd",
+            "boot.ramdisk.arguments",
+        ];
+        assert_eq!(fields[..own.len()], own, "{found:?}");
+        let network = &fields[own.len()..];
+        assert!(!network.is_empty() && network.iter().all(|f| f.starts_with("boot.network.")));
+        assert!(found.iter().any(|f| f.contains("\"ftp://b\"")));
+        let shown = Config::parse(text, Path::new("test.yaml")).unwrap_err().to_string();
+        assert_eq!(shown.lines().count(), 1 + found.len(), "{shown}");
+        assert!(shown.starts_with("test.yaml:\n  data_dir: "), "{shown}");
+    }
+
+    #[test]
+    fn an_unknown_field_names_its_line_in_every_part() {
+        for (text, field, line) in [
+            ("data_dir: /x\nboot_interface: br0\n", "boot_interface", 2),
+            ("data_dir: /x\napi:\n  name: [a]\n", "name", 3),
+            ("data_dir: /x\nstore:\n  url: [a]\n", "url", 3),
+            ("data_dir: /x\n\nimages:\n  trusted_key: [a]\n", "trusted_key", 4),
+            ("data_dir: /x\npolicy:\n  tries: 1\n  retries: 3\n", "retries", 4),
+            (
+                "data_dir: /x\nboot:\n  ramdisk:\n    kernel: /a\n    initrd: /b\n    cmdline: c\n",
+                "cmdline",
+                6,
+            ),
+        ] {
+            let found = faults(text);
+            let place = format!("line {line}");
+            assert!(found[0].contains(field) && found[0].contains(&place), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_missing_or_of_another_kind_is_named() {
+        for (text, word) in [
+            ("site: x\n", "data_dir"),
+            ("", "line 1"),
+            ("data_dir: /x\napi: {listen: nowhere}\n", "socket address"),
+            ("data_dir: /x\npolicy: {tries: -1}\n", "-1"),
+            ("data_dir: /x\nboot: {}\n", "ramdisk"),
+            ("data_dir: [\n", "test.yaml"),
+        ] {
+            let found = faults(text);
+            assert!(found[0].contains(word), "{text:?}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named_with_its_cause() {
+        let error = Config::load(Path::new("/no/such/rackwright.yaml")).unwrap_err();
+        assert_eq!(error.to_string(), "/no/such/rackwright.yaml cannot be read");
+        assert!(std::error::Error::source(&error).is_some());
+    }
+
+    #[test]
+    fn what_is_given_is_taken() {
+        let text = "data_dir: /x\nsite: lab\napi: {listen: \"127.0.0.1:1\", names: [a, b]}\n\
+                    store: {listen: \"127.0.0.1:2\"}\npolicy: {tries: 1}\n";
+        let config = Config::parse(text, Path::new("t")).unwrap();
+        assert_eq!(
+            config.store_urls,
+            ["https://a:2/store/v1"],
+            "the first name, the store's port"
+        );
+        assert_eq!(config.names, ["a", "b"]);
+        assert_eq!((config.site.as_str(), config.policy.tries), ("lab", 1));
+        assert_eq!(config.policy.boots, Policy::default().boots);
+        assert!(config.boot.is_none());
+    }
+
+    #[test]
     fn little_is_needed() {
         let config = Config::parse("data_dir: /x\n", Path::new("t")).unwrap();
         assert_eq!(config.store_urls, ["https://localhost:7443/store/v1"]);

@@ -150,7 +150,7 @@ impl Runs {
         let mut running = self.lock();
         let Some(run) = running.get_mut(node) else { return false };
         run.again = true;
-        run.nudge.notify_waiters();
+        run.nudge.notify_one();
         true
     }
 

@@ -50,7 +50,11 @@ fn data(what: impl Into<String>) -> impl FnOnce(Box<dyn std::error::Error + Send
     move |source| DaemonError::Data { what, source }
 }
 
-async fn open(config: Config, stop: CancellationToken) -> Result<Arc<Core>, DaemonError> {
+/// Opens keys, database and folders, making what is not there.
+///
+/// # Errors
+/// Something cannot be read or made: named.
+pub(crate) async fn open(config: Config, stop: CancellationToken) -> Result<Arc<Core>, DaemonError> {
     let rng: Arc<dyn Rng> = Arc::new(SystemRng);
     let dir = config.data_dir.clone();
     let now = clock::now();

@@ -10,10 +10,14 @@ pub mod clock;
 pub mod config;
 pub mod core;
 pub mod daemon;
+pub mod drives;
 pub mod grpc;
 pub mod housekeeping;
 pub mod image_http;
 pub mod perform;
 pub mod runner;
+#[cfg(test)]
+mod testing;
+pub mod text;
 pub mod tls;
 pub mod uploads;

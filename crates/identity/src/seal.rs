@@ -12,6 +12,8 @@
 //! The associated data is the first 9 bytes and the purpose, such as `bmc-password:nodes/gpu-001`: a blob copied to
 //! another row, or with another key id or version written over it, does not open. Random 96-bit nonces are safe for
 //! 2^32 secrets under one key, far more than a site seals.
+//!
+//! Other keys of the site are derived: HMAC-SHA-256(oldest sealing key, "rackwright derived key: " and the purpose).
 
 use std::fmt;
 use std::sync::Arc;
@@ -106,9 +108,10 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// Seals under the newest key, opens under any.
+/// Seals under the newest key, opens under any, derives from the oldest.
 pub struct Sealer {
     keys: Vec<([u8; KEY_ID_BYTES], LessSafeKey)>,
+    oldest: ring::hmac::Key,
     rng: Arc<dyn Rng>,
 }
 
@@ -122,6 +125,8 @@ impl fmt::Debug for Sealer {
 impl Sealer {
     /// `keys` with the newest first.
     pub fn new(keys: &[SealingKey], rng: Arc<dyn Rng>) -> Result<Self, SealError> {
+        let oldest = keys.last().ok_or(SealError::NoKey)?;
+        let oldest = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, oldest.expose());
         let keys = keys
             .iter()
             .map(|key| {
@@ -129,11 +134,15 @@ impl Sealer {
                 Ok((key_id(key), LessSafeKey::new(unbound)))
             })
             .collect::<Result<Vec<_>, SealError>>()?;
-        if keys.is_empty() {
-            Err(SealError::NoKey)
-        } else {
-            Ok(Self { keys, rng })
-        }
+        Ok(Self { keys, oldest, rng })
+    }
+
+    /// A key for one purpose, such as `request-digests`: always the same one, until the oldest sealing key is taken
+    /// away. It tells nothing of the sealing keys, nor of keys for other purposes.
+    pub fn derive(&self, purpose: &str) -> SecretBox<[u8; 32]> {
+        let text = format!("rackwright derived key: {purpose}");
+        let tag = ring::hmac::sign(&self.oldest, text.as_bytes());
+        SecretBox::init_with_mut(|key: &mut [u8; 32]| key.copy_from_slice(tag.as_ref()))
     }
 
     /// Seals a secret for one purpose, such as `bmc-password:nodes/gpu-001`. Sealing twice gives two different blobs.
@@ -296,6 +305,16 @@ mod tests {
         let fresh = both.seal(&secret("hunter2"), PURPOSE).unwrap();
         assert!(!both.needs_reseal(&fresh));
         assert!(matches!(old.open(&fresh, PURPOSE), Err(SealError::UnknownKey { .. })));
+    }
+
+    #[test]
+    fn derived_keys_differ_by_purpose_and_site_and_outlive_a_rotation() {
+        let derived = |keys: &[SealingKey], purpose: &str| *sealer(keys).derive(purpose).expose_secret();
+        let first = derived(&[key(1)], "request-digests");
+        assert_eq!(first, derived(&[key(2), key(1)], "request-digests"));
+        assert_ne!(first, derived(&[key(2)], "request-digests"));
+        assert_ne!(first, derived(&[key(1)], "request-digest"));
+        assert_ne!(first, [1; 32]);
     }
 
     #[test]

@@ -150,19 +150,14 @@ pub const CHART: &[Row] = &[
         "from failed only if claimed",
     ),
     row(Edge::Erased, &[Reclaiming], Available, ""),
-    row(
-        Edge::Failed,
-        &[Inspecting, Imaging, Rebooting, Validating, Reclaiming],
-        Failed,
-        "",
-    ),
+    row(Edge::Failed, &[Inspecting, Imaging, Rebooting, Validating], Failed, ""),
     row(
         Edge::Reinspect,
         &[Failed, Maintenance],
         Inspecting,
         "unclaimed and clean",
     ),
-    row(Edge::Retried, &[Failed], Imaging, "still claimed"),
+    row(Edge::Retried, &[Failed], Imaging, "still claimed, not handed over"),
     row(
         Edge::Condemned,
         &[
@@ -177,7 +172,12 @@ pub const CHART: &[Row] = &[
         Maintenance,
         "",
     ),
-    row(Edge::Revalidate, &[Maintenance], Validating, "claimed"),
+    row(
+        Edge::Revalidate,
+        &[Maintenance, Failed],
+        Validating,
+        "claimed; from failed only if handed over",
+    ),
     row(Edge::Readmitted, &[Quarantined, Failed, Maintenance], Reclaiming, ""),
 ];
 

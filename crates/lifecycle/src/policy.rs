@@ -78,8 +78,8 @@ impl Policy {
             }
             Effect::WriteImage => self.write_image_s,
             Effect::EraseDrives => self.erase_s,
-            Effect::AwaitHost => self.host_boot_s,
-            Effect::Validate | Effect::ValidateFromOutside | Effect::HandOver => self.validate_s,
+            Effect::AwaitHost | Effect::ValidateFromOutside => self.host_boot_s,
+            Effect::Validate | Effect::HandOver => self.validate_s,
         })
     }
 
@@ -92,7 +92,7 @@ impl Policy {
             State::Allocated => us(60),
             State::Imaging => boots + us(self.write_image_s) * i64::from(self.tries),
             State::Rebooting => us(self.host_boot_s) * i64::from(self.boots) + us(self.bmc_s) * 4,
-            State::Validating => us(self.validate_s) * i64::from(self.tries),
+            State::Validating => us(self.validate_s.max(self.host_boot_s)) * i64::from(self.tries) + us(self.bmc_s) * 4,
             State::Reclaiming => boots + us(self.erase_s) * i64::from(self.tries),
             State::Discovered
             | State::Available

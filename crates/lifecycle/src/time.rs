@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
+    /// Later than everything that happens.
+    pub const END: Self = Self(i64::MAX);
+
     /// The point `span_us` microseconds later.
     #[must_use]
     pub fn plus(self, span_us: i64) -> Self {

@@ -9,7 +9,9 @@ CREATE TABLE nodes (
     sku         TEXT NOT NULL,
     body        TEXT NOT NULL,
     readings    TEXT NOT NULL,
+    -- As reported last, and as the machine was when it was known to be whole: what installed systems are compared with.
     inventory   BLOB,
+    expected    BLOB,
     address     TEXT NOT NULL,
     due_at      BIGINT NOT NULL,
     wait_why    TEXT NOT NULL,
@@ -21,6 +23,9 @@ CREATE TABLE nodes (
 CREATE INDEX nodes_due ON nodes (due_at);
 CREATE INDEX nodes_state ON nodes (state, id);
 CREATE INDEX nodes_sku ON nodes (sku, id);
+-- Who is given an image, and who holds one.
+CREATE INDEX nodes_claimed_image ON nodes (json_extract(body, '$.claim.image_digest'));
+CREATE INDEX nodes_held_image ON nodes (json_extract(body, '$.evidence.image_digest'));
 
 CREATE TABLE node_labels (
     node_id TEXT NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
@@ -85,6 +90,7 @@ CREATE TABLE events (
     attributes TEXT NOT NULL
 );
 CREATE INDEX events_target ON events (target, position);
+CREATE INDEX events_at ON events (at);
 
 CREATE TABLE operations (
     id               TEXT PRIMARY KEY,
@@ -193,6 +199,7 @@ CREATE TABLE boot_stages (
     remote   TEXT NOT NULL
 );
 CREATE INDEX boot_stages_mac ON boot_stages (mac, position);
+CREATE INDEX boot_stages_at ON boot_stages (at);
 CREATE TABLE unknown_machines (
     mac          TEXT PRIMARY KEY,
     first_seen   BIGINT NOT NULL,
@@ -201,3 +208,4 @@ CREATE TABLE unknown_machines (
     relay        TEXT NOT NULL,
     system_uuid  TEXT NOT NULL
 );
+CREATE INDEX unknown_machines_seen ON unknown_machines (last_seen);

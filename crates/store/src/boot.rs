@@ -8,8 +8,10 @@ use crate::{Result, Store, StoreError, WriteTx};
 
 /// Stages kept for one MAC address.
 const STAGES_KEPT: i64 = 200;
-/// Unknown machines kept in all: anybody on the wire can make one up.
+/// Unknown machines kept in all: anybody on the wire can make one up. The one seen longest ago makes room.
 const UNKNOWN_KEPT: i64 = 4096;
+/// Stages dropped with one statement: others who want to write wait no longer than that takes.
+const STAGES_DROPPED: i64 = 5000;
 
 /// A stage of a boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +88,34 @@ impl Store {
             .collect()
     }
 
+    /// Drops stages older than `oldest`, and of the others all but the newest `kept`. Answers how many.
+    ///
+    /// # Errors
+    /// The database failed; some may have been dropped.
+    pub async fn forget_boot_stages(&self, oldest: Timestamp, kept: i64) -> Result<u64> {
+        let sql = "DELETE FROM boot_stages WHERE position IN \
+                   (SELECT position FROM boot_stages WHERE at < ? ORDER BY at, position LIMIT ?)";
+        let mut dropped = 0;
+        loop {
+            let query = sqlx::query(sql).bind(oldest.0).bind(STAGES_DROPPED);
+            let done = query.execute(&self.writer).await?.rows_affected();
+            dropped += done;
+            if done == 0 {
+                break;
+            }
+        }
+        let row = sqlx::query("SELECT COUNT(*) FROM boot_stages").fetch_one(&self.readers);
+        let mut excess = row.await?.try_get::<i64, _>(0)? - kept;
+        let sql = "DELETE FROM boot_stages WHERE position IN \
+                   (SELECT position FROM boot_stages ORDER BY at, position LIMIT ?)";
+        while excess > 0 {
+            let query = sqlx::query(sql).bind(excess.min(STAGES_DROPPED));
+            dropped += query.execute(&self.writer).await?.rows_affected();
+            excess -= STAGES_DROPPED;
+        }
+        Ok(dropped)
+    }
+
     /// The address given to a MAC address.
     ///
     /// # Errors
@@ -131,7 +161,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Notes a machine nobody enrolled. Answers true when it was not known before.
+    /// Notes a machine nobody enrolled. Answers true when it was not known before, or not any more.
     ///
     /// # Errors
     /// The database failed.
@@ -144,7 +174,9 @@ impl WriteTx {
                 .await?
                 .try_get(0)?;
             if count >= UNKNOWN_KEPT {
-                return Ok(false);
+                let sql = "DELETE FROM unknown_machines WHERE mac = \
+                           (SELECT mac FROM unknown_machines ORDER BY last_seen, rowid LIMIT 1)";
+                sqlx::query(sql).execute(&mut *self.tx).await?;
             }
         }
         let sql = "INSERT INTO unknown_machines (mac, first_seen, last_seen, architecture, relay, system_uuid) \

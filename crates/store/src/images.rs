@@ -316,6 +316,8 @@ impl WriteTx {
         let sql = "DELETE FROM images WHERE id = ? AND NOT EXISTS \
                    (SELECT 1 FROM image_versions v WHERE v.image_id = images.id)";
         sqlx::query(sql).bind(image).execute(&mut *self.tx).await?;
+        let sql = "UPDATE images SET version = version + 1 WHERE id = ?";
+        sqlx::query(sql).bind(image).execute(&mut *self.tx).await?;
         Ok(())
     }
 

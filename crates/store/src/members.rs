@@ -121,7 +121,7 @@ impl WriteTx {
             .bind(&row.body);
         query.bind(row.expires_at.0).execute(&mut *self.tx).await?;
         let sql = "DELETE FROM tokens WHERE purpose = ? AND subject = ? AND hash NOT IN (SELECT hash FROM tokens \
-                   WHERE purpose = ? AND subject = ? ORDER BY expires_at DESC LIMIT 8)";
+                   WHERE purpose = ? AND subject = ? ORDER BY rowid DESC LIMIT 8)";
         let query = sqlx::query(sql)
             .bind(&row.purpose)
             .bind(&row.subject)
@@ -183,6 +183,30 @@ impl WriteTx {
             body: row.try_get("body")?,
             expires_at: Timestamp(row.try_get("expires_at")?),
         }))
+    }
+
+    /// Forgets the private halves of a deployment's keys: what was handed over needs none of ours.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn forget_private_keys(&mut self, node: &str, generation: u64, deployment: u32) -> Result<()> {
+        let sql = "UPDATE deployment_keys SET host_private = X'', provision_private = X'' \
+                   WHERE node_id = ? AND generation = ? AND deployment = ?";
+        let query = sqlx::query(sql)
+            .bind(node)
+            .bind(i64::try_from(generation).unwrap_or(i64::MAX));
+        query.bind(i64::from(deployment)).execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Forgets all keys of a node that was erased.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn forget_deployments(&mut self, node: &str) -> Result<()> {
+        let query = sqlx::query("DELETE FROM deployment_keys WHERE node_id = ?").bind(node);
+        query.execute(&mut *self.tx).await?;
+        Ok(())
     }
 
     /// Keeps the keys of a deployment.

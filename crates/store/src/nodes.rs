@@ -58,6 +58,8 @@ pub struct Readings {
     pub inventory: Reading<()>,
     /// The agent, as last seen by whoever it was connected to.
     pub agent: Reading<Agent>,
+    /// The boot of the agent that connected last, and when it first did.
+    pub boot: Option<(String, Timestamp)>,
 }
 
 /// A node's row.
@@ -273,6 +275,19 @@ impl Store {
     /// `NotFound`.
     pub async fn inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
         let query = sqlx::query("SELECT inventory FROM nodes WHERE id = ?").bind(id);
+        let row = query
+            .fetch_optional(&self.readers)
+            .await?
+            .ok_or_else(|| not_found(id))?;
+        Ok(row.try_get(0)?)
+    }
+
+    /// The inventory that the machine is expected to have; none before its first inspection.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn expected_inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
+        let query = sqlx::query("SELECT expected FROM nodes WHERE id = ?").bind(id);
         let row = query
             .fetch_optional(&self.readers)
             .await?
@@ -513,6 +528,16 @@ impl WriteTx {
         Ok(())
     }
 
+    /// From now on the machine is expected to be as it was reported last.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn expect_inventory(&mut self, id: &str) -> Result<()> {
+        let query = sqlx::query("UPDATE nodes SET expected = inventory WHERE id = ?").bind(id);
+        query.execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
     /// Stores where the machine was seen.
     ///
     /// # Errors
@@ -537,10 +562,11 @@ impl WriteTx {
         for mac in macs {
             let taken = sqlx::query("SELECT node_id FROM nics WHERE mac = ?").bind(mac);
             if let Some(row) = taken.fetch_optional(&mut *self.tx).await? {
-                return Err(StoreError::MacTaken {
-                    mac: mac.clone(),
-                    node: row.try_get(0)?,
-                });
+                let node: String = row.try_get(0)?;
+                if node == id {
+                    continue; // Named twice.
+                }
+                return Err(StoreError::MacTaken { mac: mac.clone(), node });
             }
             let query = sqlx::query("INSERT INTO nics (mac, node_id) VALUES (?, ?)")
                 .bind(mac)
@@ -593,10 +619,10 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn image_in_use(&mut self, digest: &str) -> Result<Option<String>> {
-        // Claims live in the body; the digest is unique enough to look for it as text.
-        let sql = "SELECT id FROM nodes WHERE body LIKE ? LIMIT 1";
-        let pattern = format!("%\"{digest}\"%");
-        let row = sqlx::query(sql).bind(pattern).fetch_optional(&mut *self.tx).await?;
+        // Word for word the expressions of the two indexes: other words, and every body is read.
+        let sql = "SELECT id FROM nodes WHERE json_extract(body, '$.claim.image_digest') = ?1 \
+                   OR json_extract(body, '$.evidence.image_digest') = ?1 LIMIT 1";
+        let row = sqlx::query(sql).bind(digest).fetch_optional(&mut *self.tx).await?;
         Ok(row.map(|r| r.try_get(0)).transpose()?)
     }
 }

@@ -10,8 +10,8 @@ use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::agent_service_server::AgentService;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_identity::{ClientIdentity, TokenHash};
-use rackwright_lifecycle::{Agent, EffectClass, Reading};
-use rackwright_store::{BootStageRow, StoreError};
+use rackwright_lifecycle::{Agent, EffectClass, Reading, Timestamp};
+use rackwright_store::{BootStageRow, NodeRecord, StoreError};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
@@ -88,29 +88,70 @@ impl AgentService for Agents {
     }
 
     async fn connect(&self, request: Request<Incoming>) -> Result<Response<Self::ConnectStream>, Status> {
-        let node = caller::agent(&request)?;
+        let (node, generation) = caller::agent(&request)?;
         let mut incoming = request.into_inner();
         let first = incoming.message().await?;
         let Some(Message::Hello(hello)) = first.and_then(|m| m.message) else {
             return Err(ApiError::invalid("message", "the first message must be hello").into());
         };
+        let record = self.0.store.node(&node).await.map_err(ApiError::from)?;
+        if record.node.generation != generation {
+            let message = format!(
+                "this certificate is of generation {generation} of {node}, which is at {}: boot the machine again",
+                record.node.generation
+            );
+            return Err(ApiError::Unauthenticated(message).into());
+        }
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let end = CancellationToken::new();
-        let number = welcome(&self.0, &node, &hello, sender.clone(), end.clone())
-            .await
-            .map_err(ApiError::from)?;
-        let core = self.0.clone();
-        tokio::spawn(async move {
-            tokio::select! {
-                () = listen(&core, &node, number, incoming) => {}
-                () = renew(&core, &node, &hello.csr_pem, &sender) => {}
-                () = end.cancelled() => {}
-                () = core.stop.cancelled() => {}
-            }
-            farewell(&core, &node, number).await;
-        });
+        // All of the connection is this task: whatever ends it, also ends what is remembered of it.
+        tokio::spawn(attend(self.0.clone(), record, hello, sender, incoming));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver).map(Ok))))
     }
+}
+
+/// From an agent's hello to its end.
+async fn attend(
+    core: Arc<Core>,
+    record: NodeRecord,
+    hello: v1::Hello,
+    sender: mpsc::Sender<v1::ControlMessage>,
+    incoming: Incoming,
+) {
+    let node = record.id.as_str();
+    let now = clock::now();
+    let end = CancellationToken::new();
+    let booted_at = match &record.readings.boot {
+        Some((boot_id, first_seen)) if *boot_id == hello.boot_id => *first_seen,
+        _ => now,
+    };
+    // Known before anything is read of the node: what is begun from here on is sent to this connection.
+    let number = core.agents.connected(
+        node,
+        Session {
+            number: 0,
+            boot_id: hello.boot_id.clone(),
+            booted_at,
+            heard_at: now,
+            sender: sender.clone(),
+            end: end.clone(),
+        },
+    );
+    let served = async {
+        if let Err(error) = welcome(&core, node, &hello, booted_at).await {
+            tracing::error!(node, %error, "an agent could not be taken up");
+            return;
+        }
+        tokio::select! {
+            () = listen(&core, node, number, incoming) => {}
+            () = renew(&core, node, &hello.csr_pem, &sender) => {}
+        }
+    };
+    tokio::select! {
+        () = served => {}
+        () = end.cancelled() => {}
+        () = core.stop.cancelled() => {}
+    }
+    farewell(&core, node, number).await;
 }
 
 fn credential(core: &Core, csr_pem: &str, node: &str, generation: u64) -> Result<v1::RegisterResponse, ApiError> {
@@ -131,30 +172,18 @@ fn credential(core: &Core, csr_pem: &str, node: &str, generation: u64) -> Result
     })
 }
 
-/// Takes an agent up: remembers that it is there and compares its ledger with what is open.
-async fn welcome(
-    core: &Core,
-    node: &str,
-    hello: &v1::Hello,
-    sender: mpsc::Sender<v1::ControlMessage>,
-    end: CancellationToken,
-) -> Result<u64, StoreError> {
+/// Takes an agent up: stores that it is there and compares its ledger with what is open.
+async fn welcome(core: &Core, node: &str, hello: &v1::Hello, booted_at: Timestamp) -> Result<(), StoreError> {
     let now = clock::now();
     let mut tx = core.store.write().await?;
     let record = tx.node(node).await?;
-    let booted_at = match &record.readings.agent {
-        Reading::Known {
-            value: Agent::Present { boot_id, booted_at },
-            ..
-        } if *boot_id == hello.boot_id => *booted_at,
-        _ => now,
-    };
     let mut readings = record.readings.clone();
     let value = Agent::Present {
         boot_id: hello.boot_id.clone(),
         booted_at,
     };
     readings.agent = Reading::Known { value, at: now };
+    readings.boot = Some((hello.boot_id.clone(), booted_at));
     tx.save_readings(node, &readings).await?;
     tx.save_address(node, &hello.address).await?;
     let detail = format!("connected {:.1} s after its kernel started", hello.ready_uptime_s);
@@ -163,19 +192,14 @@ async fn welcome(
     }
     let open = tx.open_effect(node).await?;
     core.commit(tx).await?;
-    let boot_id = hello.boot_id.clone();
-    let session = Session {
-        number: 0,
-        boot_id,
-        booted_at,
-        heard_at: now,
-        sender,
-        end,
-    };
-    let number = core.agents.connected(node, session);
     tracing::info!(node, boot_id = %hello.boot_id, ready_s = hello.ready_uptime_s, "agent connected");
     for job in &hello.jobs {
         perform::job_ended(core, node, job).await?;
+        let is_open = open.as_ref().is_some_and(|o| o.id == job.operation);
+        if job.state() == v1::JobState::Running && !is_open {
+            // Given up meanwhile: it stands in the way of what comes next.
+            perform::cancel_job(core, node, &job.operation).await;
+        }
     }
     let unknown_to_agent = open
         .filter(|o| o.attempt.effect.class() == EffectClass::Once)
@@ -184,11 +208,11 @@ async fn welcome(
                 && hello.jobs.iter().all(|j| j.operation != o.id)
         });
     if let Some(open) = unknown_to_agent {
-        // Written down, but the agent never heard of it: the same operation id again.
+        // Written down, but the agent may never have heard of it: the same operation id again.
         perform::send_job(core, node, &open).await;
     }
     core.wake(node).await;
-    Ok(number)
+    Ok(())
 }
 
 /// Gives the agent new certificates well before its present one ends. Ends only when the agent cannot be told.

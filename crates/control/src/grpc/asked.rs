@@ -1,15 +1,21 @@
 //! The common shape of a mutating call: replay, read, check, change, write down, answer.
 
+use std::collections::{BTreeMap, HashMap};
+
 use prost::Message;
 use rackwright_api::v1::{Mutation, Operation};
 use rackwright_lifecycle::{Timestamp, minutes};
 use rackwright_store::{DeploymentKeys, EventRow, NodeRecord, OperationRow, RequestKey, WriteTx};
+use secrecy::ExposeSecret as _;
 
 use super::caller::Caller;
 use super::convert;
 use super::errors::ApiError;
 use crate::clock;
 use crate::core::Core;
+
+/// What the key of request digests is derived for.
+const DIGEST_KEY: &str = "request-digests";
 
 /// One mutating call.
 #[derive(Debug)]
@@ -40,13 +46,36 @@ impl<'a> Asked<'a> {
         mutation: Option<&Mutation>,
         request: &impl Message,
     ) -> Result<Self, ApiError> {
+        Self::with_maps(core, caller, method, mutation, request, &[])
+    }
+
+    /// Like `new`, for a request whose maps were taken out. A map has no order: encoded, the same one differs from
+    /// time to time, so that they are digested sorted.
+    ///
+    /// # Errors
+    /// As `new`.
+    pub fn with_maps(
+        core: &'a Core,
+        caller: &'a Caller,
+        method: &str,
+        mutation: Option<&Mutation>,
+        request: &impl Message,
+        maps: &[HashMap<String, String>],
+    ) -> Result<Self, ApiError> {
         let mutation = mutation.cloned().unwrap_or_default();
         let key = mutation.idempotency_key;
         if key.is_empty() || key.len() > 128 || !key.bytes().all(|b| (0x20..0x7f).contains(&b)) {
             let fault = "1 to 128 printable ASCII characters are needed, fresh for every new request";
             return Err(ApiError::invalid("mutation.idempotency_key", fault));
         }
-        let digest = blake3::hash(&request.encode_to_vec()).to_hex().to_string();
+        // Keyed: a request may hold a password, and who has only the database must not be able to try guesses on this.
+        let mut digest = blake3::Hasher::new_keyed(core.keys.sealer.derive(DIGEST_KEY).expose_secret());
+        digest.update(&request.encode_to_vec());
+        for map in maps {
+            let sorted: BTreeMap<&String, &String> = map.iter().collect();
+            digest.update(format!("{sorted:?}").as_bytes());
+        }
+        let digest = digest.finalize().to_hex().to_string();
         Ok(Self {
             core,
             caller,
@@ -193,5 +222,36 @@ impl<'a> Asked<'a> {
         let response = self.end(tx, node).await?;
         self.core.wake(id).await;
         Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    async fn what_is_kept_of_a_request_tells_nothing_to_who_has_only_the_database() {
+        let (one, other) = (testing::core().await, testing::core().await);
+        let caller = Caller {
+            name: "ann".into(),
+            role: rackwright_api::v1::Role::Operator,
+        };
+        let request = rackwright_api::v1::EnrollNodeRequest {
+            node_id: "hunter2".into(),
+            ..Default::default()
+        };
+        let mutation = Mutation {
+            idempotency_key: "k".into(),
+            ..Mutation::default()
+        };
+        let digest = |core: &Core| {
+            let asked = Asked::new(core, &caller, "EnrollNode", Some(&mutation), &request);
+            asked.unwrap().key.digest
+        };
+        assert_eq!(digest(&one), digest(&one), "the same request is known again");
+        assert_ne!(digest(&one), digest(&other), "another site has another key");
+        let guess = blake3::hash(&request.encode_to_vec()).to_hex().to_string();
+        assert_ne!(digest(&one), guess);
     }
 }

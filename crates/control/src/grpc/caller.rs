@@ -73,10 +73,10 @@ pub async fn operator<T>(core: &Core, request: &Request<T>) -> Result<Caller, Ap
 ///
 /// # Errors
 /// No certificate, or one of a member.
-pub fn agent<T>(request: &Request<T>) -> Result<String, ApiError> {
+pub fn agent<T>(request: &Request<T>) -> Result<(String, u64), ApiError> {
     let identity = peer(request)?;
     match identity.kind {
-        ClientKind::Agent { .. } => Ok(identity.common_name),
+        ClientKind::Agent { claim_generation } => Ok((identity.common_name, claim_generation)),
         ClientKind::Member => Err(ApiError::Forbidden("only an agent may call this".into())),
     }
 }

@@ -13,6 +13,9 @@ pub enum ApiError {
     /// Fields of the request are wrong.
     #[error("{}", .0.iter().map(|(field, fault)| format!("{field}: {fault}")).collect::<Vec<_>>().join("; "))]
     Invalid(Vec<(String, String)>),
+    /// Names in fields of the request are in use.
+    #[error("{}", .0.iter().map(|(field, fault)| format!("{field}: {fault}")).collect::<Vec<_>>().join("; "))]
+    Taken(Vec<(String, String)>),
     /// The request is right, but not now.
     #[error("{message}")]
     Precondition {
@@ -78,13 +81,8 @@ impl From<ApiError> for Status {
     fn from(error: ApiError) -> Self {
         let message = error.to_string();
         let (code, details) = match &error {
-            ApiError::Invalid(faults) => {
-                let mut details = ErrorDetails::new();
-                for (field, fault) in faults {
-                    details.add_bad_request_violation(field, fault);
-                }
-                (Code::InvalidArgument, details)
-            }
+            ApiError::Invalid(faults) => (Code::InvalidArgument, violations(faults)),
+            ApiError::Taken(faults) => (Code::AlreadyExists, violations(faults)),
             ApiError::Precondition { subject, message, hint } => {
                 let mut details = ErrorDetails::with_precondition_failure_violation("STATE", subject, message);
                 hinted(&mut details, hint);
@@ -112,6 +110,14 @@ impl From<ApiError> for Status {
         }
         Status::with_error_details(code, message, details)
     }
+}
+
+fn violations(faults: &[(String, String)]) -> ErrorDetails {
+    let mut details = ErrorDetails::new();
+    for (field, fault) in faults {
+        details.add_bad_request_violation(field, fault);
+    }
+    details
 }
 
 fn store_details(error: &StoreError) -> (Code, ErrorDetails) {

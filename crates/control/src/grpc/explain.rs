@@ -77,7 +77,9 @@ fn summary(record: &NodeRecord, progress: Option<&v1::JobProgress>, now: Timesta
 
 fn hints(record: &NodeRecord) -> Vec<String> {
     let id = &record.id;
-    let claimed = record.node.claim.is_some();
+    let claim = record.node.claim.as_ref();
+    let claimed = claim.is_some();
+    let handed_over = claim.is_some_and(|c| c.handed_over == Some(c.deployment));
     let untouched = record.node.evidence.is_untouched();
     let list: &[(&str, &str)] = match record.node.state {
         State::Discovered => &[
@@ -96,6 +98,11 @@ fn hints(record: &NodeRecord) -> Vec<String> {
         }
         State::Available => &[("deploy", "--image IMAGE puts an image on it")],
         State::Active => &[
+            ("reimage", "--image IMAGE writes another image"),
+            ("release", "erases it and frees it"),
+        ],
+        State::Failed if handed_over => &[
+            ("retry", "checks it again from outside; nothing on it is touched"),
             ("reimage", "--image IMAGE writes another image"),
             ("release", "erases it and frees it"),
         ],
@@ -176,3 +183,6 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
         ),
     ]
 }
+
+#[cfg(test)]
+mod tests;

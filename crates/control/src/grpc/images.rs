@@ -6,13 +6,15 @@ use std::sync::Arc;
 use rackwright_api::v1;
 use rackwright_api::v1::image_service_server::ImageService;
 use rackwright_image::ImageDigest;
-use rackwright_store::{UploadBody, UploadRow, WriteTx};
+use rackwright_store::{StoreError, UploadBody, UploadRow};
 use tokio::fs::OpenOptions;
 use tokio::io::AsyncWriteExt as _;
+use tokio::runtime::Handle;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::asked::Asked;
 use super::errors::ApiError;
+use super::names::Pages;
 use super::{caller, convert, names};
 use crate::core::Core;
 use crate::uploads;
@@ -32,6 +34,20 @@ impl Images {
             name: format!("uploads/{}", row.id),
             received_bytes: self.0.uploads.received(&row.id),
             size_bytes: row.body.size_bytes,
+        }
+    }
+
+    /// How far an upload is that was begun before. One that is gone was finished, and its import has ended: all of it
+    /// had arrived.
+    async fn upload_as_it_is(&self, former: v1::Upload) -> Result<v1::Upload, ApiError> {
+        let id = names::id_of("name", &former.name, "uploads")?;
+        match self.0.store.upload(id).await {
+            Ok(row) => Ok(self.upload(&row)),
+            Err(StoreError::NotFound { .. }) => Ok(v1::Upload {
+                received_bytes: former.size_bytes,
+                ..former
+            }),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -141,18 +157,27 @@ async fn append(
 }
 
 /// Removes chunks that no image refers to any more, after the change that made them so.
-async fn collect(core: &Arc<Core>, mut tx: WriteTx) -> Result<(), ApiError> {
-    let kept = tx.image_digests().await?;
-    drop(tx);
+///
+/// What is referred to is read once nobody can add to the store: an import holds the store until its version is
+/// written down, so that it either keeps this away or is among what is read.
+async fn collect(core: &Arc<Core>) {
     let core = core.clone();
-    let kept: HashSet<ImageDigest> = kept.iter().filter_map(|d| d.parse().ok()).collect();
-    let report = tokio::task::spawn_blocking(move || core.chunks.gc(&kept)).await;
-    match report {
+    let database = Handle::current();
+    let swept = tokio::task::spawn_blocking(move || {
+        let collection = core.chunks.begin_gc().map_err(|e| e.to_string())?;
+        let kept = database.block_on(referred_to(&core)).map_err(|e| e.to_string())?;
+        collection.sweep(&kept).map_err(|e| e.to_string())
+    });
+    match swept.await {
         Ok(Ok(report)) => tracing::info!(?report, "chunks collected"),
-        Ok(Err(error)) => tracing::warn!(%error, "chunks were not collected; the next deletion tries again"),
+        Ok(Err(error)) => tracing::warn!(error, "chunks were not collected; the next deletion tries again"),
         Err(error) => tracing::error!(%error, "the collection of chunks ended in the middle"),
     }
-    Ok(())
+}
+
+async fn referred_to(core: &Core) -> Result<HashSet<ImageDigest>, StoreError> {
+    let digests = core.store.write().await?.image_digests().await?;
+    Ok(digests.iter().filter_map(|d| d.parse().ok()).collect())
 }
 
 #[tonic::async_trait]
@@ -163,11 +188,15 @@ impl ImageService for Images {
         let asked = Asked::new(&self.0, &caller, "StartUpload", request.mutation.as_ref(), &request)?;
         let body = announced(&request)?;
         let key = request.mutation.clone().unwrap_or_default().idempotency_key;
-        let mut tx = self.0.store.write().await.map_err(ApiError::from)?;
+        let mut tx = match asked.begin::<v1::Upload>().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(self.upload_as_it_is(former).await?)),
+        };
         if let Some(row) = tx.upload_of_key(&caller.name, &key).await.map_err(ApiError::from)? {
+            // The first answer was forgotten sooner than the upload.
             if row.body != body || row.image_id != request.image_id {
                 let method = "StartUpload".to_owned();
-                return Err(ApiError::from(rackwright_store::StoreError::KeyReused { key, method }).into());
+                return Err(ApiError::from(StoreError::KeyReused { key, method }).into());
             }
             return Ok(Response::new(self.upload(&row)));
         }
@@ -181,13 +210,13 @@ impl ImageService for Images {
             created_at: asked.now(),
         };
         tx.insert_upload(&row).await.map_err(ApiError::from)?;
-        self.0.commit(tx).await.map_err(ApiError::from)?;
-        Ok(Response::new(self.upload(&row)))
+        Ok(Response::new(asked.end(tx, self.upload(&row)).await?))
     }
 
     async fn get_upload(&self, request: Request<v1::GetUploadRequest>) -> Result<Response<v1::Upload>, Status> {
-        let caller = caller::operator(&self.0, &request).await?;
-        let row = self.own_upload(&request.get_ref().name, &caller.name).await?;
+        caller::member(&self.0, &request).await?;
+        let id = names::id_of("name", &request.get_ref().name, "uploads")?;
+        let row = self.0.store.upload(id).await.map_err(ApiError::from)?;
         Ok(Response::new(self.upload(&row)))
     }
 
@@ -255,18 +284,14 @@ impl ImageService for Images {
         caller::member(&self.0, &request).await?;
         let request = request.into_inner();
         let limit = names::page_size(request.page_size)?;
-        let rows = self
-            .0
-            .store
-            .images(&request.page_token, limit)
-            .await
-            .map_err(ApiError::from)?;
-        let is_full = i64::try_from(rows.len()).unwrap_or(0) == limit;
-        let next_page_token = rows
-            .last()
-            .filter(|_| is_full)
-            .map(|r| r.id.clone())
-            .unwrap_or_default();
+        let pages = Pages {
+            list: "ListImages",
+            narrowed: "",
+            limit,
+        };
+        let after = pages.after(&request.page_token)?;
+        let rows = self.0.store.images(after, limit).await.map_err(ApiError::from)?;
+        let next_page_token = pages.token(rows.len(), rows.last().map(|r| r.id.clone()));
         let mut images = Vec::with_capacity(rows.len());
         for row in &rows {
             let versions = self.0.store.image_versions(&row.id).await.map_err(ApiError::from)?;
@@ -287,6 +312,10 @@ impl ImageService for Images {
             None => (request.name.as_str(), None),
         };
         let id = names::id_of("name", image, "images")?;
+        let mut tx = match asked.begin::<()>().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
         let row = self.0.store.image(id).await.map_err(ApiError::from)?;
         asked.check_version(image, row.version)?;
         let versions = self.0.store.image_versions(id).await.map_err(ApiError::from)?;
@@ -301,10 +330,6 @@ impl ImageService for Images {
             }
             .into());
         }
-        let mut tx = match asked.begin::<()>().await? {
-            Ok(tx) => tx,
-            Err(former) => return Ok(Response::new(former)),
-        };
         for version in doomed {
             if let Some(node) = tx.image_in_use(&version.digest).await.map_err(ApiError::from)? {
                 let message = format!("node {node} holds version {} or is being given it", version.digest);
@@ -322,7 +347,41 @@ impl ImageService for Images {
         );
         tx.add_event(&event).await.map_err(ApiError::from)?;
         asked.end(tx, ()).await?;
-        collect(&self.0, self.0.store.write().await.map_err(ApiError::from)?).await?;
+        collect(&self.0).await;
         Ok(Response::new(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_is_referred_to_is_read_after_the_store_is_closed_to_imports() {
+        let core = testing::core().await;
+        let unnamed = core.chunks.root().join("images").join(format!("b3-{}", "0".repeat(64)));
+        std::fs::write(&unnamed, "no version is written down").unwrap();
+        // An import whose version is not written down yet keeps the collection away.
+        let hold = core.chunks.hold().unwrap();
+        collect(&core).await;
+        assert!(unnamed.exists());
+        drop(hold);
+        // While the database lets nobody read what is referred to, the store is closed already.
+        let tx = core.store.write().await.unwrap();
+        let collecting = tokio::spawn({
+            let core = core.clone();
+            async move { collect(&core).await }
+        });
+        let closed = async {
+            while core.chunks.begin_gc().is_ok() {
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+        };
+        let closed = tokio::time::timeout(std::time::Duration::from_secs(10), closed).await;
+        assert!(closed.is_ok(), "an import could begin after the references are read");
+        drop(tx);
+        collecting.await.unwrap();
+        assert!(!unnamed.exists());
     }
 }

@@ -265,3 +265,6 @@ fn worded(field: &str, text: &str) -> Result<String, ApiError> {
     }
     Ok(text.to_owned())
 }
+
+#[cfg(test)]
+pub(super) mod tests;

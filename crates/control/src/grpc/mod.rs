@@ -6,6 +6,7 @@ mod auth;
 mod boot;
 mod caller;
 pub mod convert;
+mod enrolment;
 mod errors;
 mod events;
 mod explain;
@@ -51,6 +52,14 @@ pub async fn run(
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<NodeServiceServer<nodes::Nodes>>().await;
+    health.set_serving::<ImageServiceServer<images::Images>>().await;
+    health
+        .set_serving::<OperationServiceServer<operations::Operations>>()
+        .await;
+    health.set_serving::<EventServiceServer<events::Events>>().await;
+    health.set_serving::<AuthServiceServer<auth::Auth>>().await;
+    health.set_serving::<BootServiceServer<boot::Boot>>().await;
+    health.set_serving::<AgentServiceServer<agents::Agents>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)

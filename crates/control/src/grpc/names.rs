@@ -46,6 +46,47 @@ pub fn page_size(asked: i32) -> Result<i64, ApiError> {
     }
 }
 
+/// One list as it was asked for. Its page tokens are no other's: each says, by a check over both, which list it is of.
+#[derive(Debug, Clone, Copy)]
+pub struct Pages<'a> {
+    /// The method.
+    pub list: &'a str,
+    /// Filter or parent.
+    pub narrowed: &'a str,
+    /// Rows of a page.
+    pub limit: i64,
+}
+
+impl Pages<'_> {
+    fn check(&self, last: &str) -> String {
+        let text = format!("{}\n{}\n{last}", self.list, self.narrowed.trim());
+        blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()
+    }
+
+    /// The id that the page before ended with; empty for the first page.
+    ///
+    /// # Errors
+    /// The token is none, or of another list.
+    pub fn after<'t>(&self, token: &'t str) -> Result<&'t str, ApiError> {
+        if token.is_empty() {
+            return Ok("");
+        }
+        let last = token.split_once('.').filter(|(check, last)| *check == self.check(last));
+        let fault = "is not one that this list gave with this filter; begin again without";
+        last.map(|(_, last)| last)
+            .ok_or_else(|| ApiError::invalid("page_token", fault))
+    }
+
+    /// The token of the page after one of `rows` rows that ended with the id `last`; empty when that was not full.
+    #[must_use]
+    pub fn token(&self, rows: usize, last: Option<String>) -> String {
+        let is_full = i64::try_from(rows).unwrap_or(0) == self.limit;
+        let last = last.filter(|_| is_full);
+        last.map(|last| format!("{}.{last}", self.check(&last)))
+            .unwrap_or_default()
+    }
+}
+
 /// Terms of an AIP-160 filter: `FIELD = VALUE AND FIELD != VALUE ...`. Values may be quoted.
 ///
 /// # Errors
@@ -81,7 +122,9 @@ pub fn parse_filter(text: &str, fields: &[&str]) -> Result<Filter, ApiError> {
 fn parse_term<'a>(text: &'a str, fields: &[&str]) -> Result<(Term, &'a str), String> {
     let end = text.find(['=', '!', ' ']).unwrap_or(text.len());
     let (field, rest) = text.split_at(end);
-    let known = fields.contains(&field) || (fields.contains(&"labels") && field.starts_with("labels."));
+    let is_label = field.strip_prefix("labels.").is_some_and(|key| !key.is_empty());
+    let known = if is_label { "labels" } else { field };
+    let known = fields.contains(&known) && field != "labels";
     if !known {
         return Err(format!("unknown field {field:?}; known: {}", fields.join(", ")));
     }
@@ -176,6 +219,8 @@ mod tests {
     fn faults_name_their_place() {
         for (text, word) in [
             ("colour=red", "unknown field"),
+            ("labels=red", "unknown field"),
+            ("labels.=red", "unknown field"),
             ("state=sleeping", "no state"),
             ("state=active OR sku=a", "AND expected"),
             ("sku \"a\"", "= or !="),

@@ -1,19 +1,21 @@
 //! `NodeService`: writes what is wanted, reads what is.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::node_service_server::NodeService;
 use rackwright_lifecycle::{Evidence, Node, State, Timestamp, Wanted};
-use rackwright_store::{DeploymentKeys, Identity, NodeRecord, Proof, Readings, Spec};
+use rackwright_store::{DeploymentKeys, Identity, NodeRecord, Proof, Readings, Spec, StoreError};
 use secrecy::SecretString;
 use tokio_stream::Stream;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::asked::{Asked, Beside};
 use super::errors::ApiError;
-use super::{caller, convert, explain, intent, names, watch};
+use super::names::Pages;
+use super::{caller, convert, enrolment, explain, intent, names, watch};
 use crate::clock;
 use crate::core::Core;
 
@@ -47,25 +49,15 @@ impl Nodes {
     }
 
     fn new_record(&self, request: &v1::EnrollNodeRequest, now: Timestamp) -> Result<NodeRecord, ApiError> {
-        names::check_id("node_id", &request.node_id)?;
         let spec = request.spec.clone().unwrap_or_default();
         let bmc = spec.bmc.unwrap_or_default();
-        check_bmc(&bmc)?;
-        if bmc.password.is_empty() {
-            return Err(ApiError::invalid("spec.bmc.password", "is needed"));
-        }
-        check_labels(&request.labels)?;
         let spec = Spec {
             bmc_password: self.sealed(&request.node_id, &bmc.password)?,
             bmc_address: bmc.address,
             bmc_username: bmc.username,
             bmc_certificate: bmc.certificate_sha256.to_ascii_lowercase(),
             bmc_system: bmc.system,
-            sku: if spec.sku.is_empty() {
-                "default".into()
-            } else {
-                spec.sku
-            },
+            sku: enrolment::sku(&spec.sku),
         };
         let node = Node {
             state: State::Discovered,
@@ -146,10 +138,11 @@ impl Nodes {
         deployment: v1::Deployment,
         change: ClaimChange,
     ) -> Result<v1::Operation, ApiError> {
-        let image = self.resolve_image(&deployment).await?;
+        // A repeat is answered before this counts: the image may be gone by then.
+        let image = self.resolve_image(&deployment).await;
         asked
             .node_operation(id, kind, |record| {
-                let (generation, number) = change(record, &deployment, image)?;
+                let (generation, number) = change(record, &deployment, image?)?;
                 let keys = self.new_keys(id, generation, number)?;
                 if let Some(claim) = &record.node.claim {
                     crate::perform::seed_files(&self.0, record, claim, &keys)
@@ -171,19 +164,18 @@ impl Nodes {
     ) -> Result<(Vec<M>, String), ApiError> {
         let id = names::id_of("parent", parent, "nodes")?;
         let limit = names::page_size(size)?;
-        let before = match token {
-            "" => i64::MAX,
-            text => text
-                .parse()
-                .map_err(|_| ApiError::invalid("page_token", "is not one of ours"))?,
+        let list = match kind {
+            Proof::Report => "ListReports",
+            Proof::EraseCertificate => "ListEraseCertificates",
         };
+        let pages = Pages {
+            list,
+            narrowed: parent,
+            limit,
+        };
+        let before = pages.after(token)?.parse().unwrap_or(i64::MAX);
         let rows = self.0.store.proofs(kind, id, before, limit).await?;
-        let is_full = i64::try_from(rows.len()).unwrap_or(0) == limit;
-        let next = rows
-            .last()
-            .filter(|_| is_full)
-            .map(|(position, _)| position.to_string())
-            .unwrap_or_default();
+        let next = pages.token(rows.len(), rows.last().map(|(position, _)| position.to_string()));
         let messages = rows
             .iter()
             .map(|(_, body)| M::decode(body.as_slice()).map_err(|e| ApiError::Internal(e.to_string())))
@@ -204,50 +196,11 @@ pub fn deployment_key_purpose(what: &str, id: &str, generation: u64, deployment:
     format!("{what}-key:nodes/{id}:{generation}:{deployment}")
 }
 
-fn check_bmc(bmc: &v1::Bmc) -> Result<(), ApiError> {
-    let mut faults = Vec::new();
-    let url_ok = ["https://", "http://"]
-        .iter()
-        .any(|s| bmc.address.strip_prefix(s).is_some_and(|r| !r.is_empty()));
-    if !url_ok || bmc.address.len() > 2048 || bmc.address.chars().any(|c| c.is_control() || c == ' ') {
-        faults.push((
-            "spec.bmc.address".into(),
-            format!("{:?} is not https://HOST[:PORT][/BASE]", bmc.address),
-        ));
-    }
-    if bmc.username.is_empty() || bmc.username.len() > 256 {
-        faults.push(("spec.bmc.username".into(), "1 to 256 characters".into()));
-    }
-    let pin = bmc.certificate_sha256.strip_prefix("sha256:");
-    if !bmc.certificate_sha256.is_empty()
-        && !pin.is_some_and(|p| p.len() == 64 && p.bytes().all(|b| b.is_ascii_hexdigit()))
-    {
-        faults.push((
-            "spec.bmc.certificate_sha256".into(),
-            "\"sha256:\" and 64 hex digits".into(),
-        ));
-    }
-    if faults.is_empty() {
-        Ok(())
-    } else {
-        Err(ApiError::Invalid(faults))
-    }
-}
-
-fn check_labels(labels: &std::collections::HashMap<String, String>) -> Result<(), ApiError> {
-    let key_ok = |k: &str| {
-        !k.is_empty() && k.len() <= 63 && k.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
-    };
-    for (key, value) in labels {
-        if !key_ok(key) || value.len() > 256 || value.chars().any(|c| c.is_control() || c == '"') {
-            let fault = format!("{key:?} = {value:?}: keys are 1 to 63 of A-Z a-z 0-9 - _ . /, values up to 256 bytes");
-            return Err(ApiError::invalid("labels", fault));
-        }
-    }
-    if labels.len() > 64 {
-        return Err(ApiError::invalid("labels", "at most 64"));
-    }
-    Ok(())
+/// A request apart from its labels, which have no order.
+fn without_labels(request: &v1::EnrollNodeRequest) -> (v1::EnrollNodeRequest, HashMap<String, String>) {
+    let mut rest = request.clone();
+    let labels = std::mem::take(&mut rest.labels);
+    (rest, labels)
 }
 
 #[tonic::async_trait]
@@ -257,7 +210,10 @@ impl NodeService for Nodes {
     async fn enroll_node(&self, request: Request<v1::EnrollNodeRequest>) -> Answer<v1::Operation> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "EnrollNode", request.mutation.as_ref(), &request)?;
+        let (plain, labels) = without_labels(&request);
+        let mutation = request.mutation.as_ref();
+        let asked = Asked::with_maps(&self.0, &caller, "EnrollNode", mutation, &plain, &[labels])?;
+        enrolment::none(enrolment::faults(&request))?;
         let record = self.new_record(&request, asked.now())?;
         let mut tx = match asked.begin().await? {
             Ok(tx) => tx,
@@ -283,40 +239,32 @@ impl NodeService for Nodes {
     ) -> Answer<v1::BatchEnrollNodesResponse> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
+        let (requests, labels): (_, Vec<_>) = request.requests.iter().map(without_labels).unzip();
+        let plain = v1::BatchEnrollNodesRequest {
+            requests,
+            mutation: request.mutation.clone(),
+        };
+        let mutation = request.mutation.as_ref();
+        let asked = Asked::with_maps(&self.0, &caller, "BatchEnrollNodes", mutation, &plain, &labels)?;
         if request.requests.is_empty() || request.requests.len() > BATCH_MAX {
             return Err(ApiError::invalid("requests", format!("1 to {BATCH_MAX}")).into());
         }
-        let asked = Asked::new(
-            &self.0,
-            &caller,
-            "BatchEnrollNodes",
-            request.mutation.as_ref(),
-            &request,
-        )?;
-        let mut faults = Vec::new();
-        let mut records = Vec::new();
-        for (i, one) in request.requests.iter().enumerate() {
-            match self.new_record(one, asked.now()) {
-                Ok(record) => records.push(record),
-                Err(ApiError::Invalid(list)) => {
-                    faults.extend(
-                        list.into_iter()
-                            .map(|(field, fault)| (format!("requests[{i}].{field}"), fault)),
-                    );
-                }
-                Err(other) => return Err(other.into()),
-            }
-        }
-        if !faults.is_empty() {
-            return Err(ApiError::Invalid(faults).into());
-        }
+        enrolment::none(enrolment::batch_faults(&request))?;
+        let records = request.requests.iter().map(|one| self.new_record(one, asked.now()));
+        let records: Vec<NodeRecord> = records.collect::<Result<_, _>>()?;
         let mut tx = match asked.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
-        let mut operations = Vec::new();
-        for record in &records {
-            tx.insert_node(record).await.map_err(ApiError::from)?;
+        let (mut operations, mut taken) = (Vec::new(), Vec::new());
+        for (i, record) in records.iter().enumerate() {
+            match tx.insert_node(record).await {
+                Err(StoreError::Exists { id, .. }) => {
+                    taken.push((format!("requests[{i}].node_id"), format!("node {id:?} exists already")));
+                    continue;
+                }
+                other => other.map_err(ApiError::from)?,
+            }
             let operation = asked.new_operation("enroll", &format!("nodes/{}", record.id), 7 * 24 * 60);
             tx.insert_operation(&operation).await.map_err(ApiError::from)?;
             let event = asked.event(
@@ -326,6 +274,9 @@ impl NodeService for Nodes {
             );
             tx.add_event(&event).await.map_err(ApiError::from)?;
             operations.push(convert::operation(&operation, None));
+        }
+        if !taken.is_empty() {
+            return Err(ApiError::Taken(taken).into());
         }
         let response = asked.end(tx, v1::BatchEnrollNodesResponse { operations }).await?;
         self.0.runs.due.notify_one();
@@ -345,19 +296,21 @@ impl NodeService for Nodes {
         caller::member(&self.0, &request).await?;
         let request = request.into_inner();
         let filter = names::parse_filter(&request.filter, FILTER_FIELDS)?;
+        names::mask_node(v1::Node::default(), request.read_mask.as_ref())?;
         let limit = names::page_size(request.page_size)?;
+        let pages = Pages {
+            list: "ListNodes",
+            narrowed: &request.filter,
+            limit,
+        };
+        let after = pages.after(&request.page_token)?;
         let records = self
             .0
             .store
-            .nodes(&filter, &request.page_token, limit)
+            .nodes(&filter, after, limit)
             .await
             .map_err(ApiError::from)?;
-        let is_full = i64::try_from(records.len()).unwrap_or(0) == limit;
-        let next_page_token = records
-            .last()
-            .filter(|_| is_full)
-            .map(|r| r.id.clone())
-            .unwrap_or_default();
+        let next_page_token = pages.token(records.len(), records.last().map(|r| r.id.clone()));
         let now = clock::now();
         let nodes = records
             .iter()
@@ -369,12 +322,15 @@ impl NodeService for Nodes {
     async fn update_node(&self, request: Request<v1::UpdateNodeRequest>) -> Answer<v1::Node> {
         let caller = caller::operator(&self.0, &request).await?;
         let request = request.into_inner();
-        let asked = Asked::new(&self.0, &caller, "UpdateNode", request.mutation.as_ref(), &request)?;
+        let mut plain = request.clone();
+        let metadata = plain.node.as_mut().and_then(|n| n.metadata.as_mut());
+        let labels = metadata.map(|m| std::mem::take(&mut m.labels)).unwrap_or_default();
+        let (mutation, maps) = (request.mutation.as_ref(), [labels.clone()]);
+        let asked = Asked::with_maps(&self.0, &caller, "UpdateNode", mutation, &plain, &maps)?;
         let node = request.node.clone().unwrap_or_default();
         let id = names::id_of("node.name", &node.name, "nodes")?;
         let spec = node.spec.clone().unwrap_or_default();
         let bmc = spec.bmc.clone().unwrap_or_default();
-        let labels = node.metadata.clone().unwrap_or_default().labels;
         let paths = request.update_mask.clone().unwrap_or_default().paths;
         if paths.is_empty() {
             let fault = "name what to change: metadata.labels, spec.sku, spec.bmc.address, ...";
@@ -385,13 +341,19 @@ impl NodeService for Nodes {
                 for path in &paths {
                     match path.as_str() {
                         "metadata.labels" => {
-                            check_labels(&labels)?;
+                            enrolment::none(enrolment::label_faults(&labels))?;
                             record.labels = labels.clone().into_iter().collect();
                         }
-                        "spec.sku" => record.spec.sku.clone_from(&spec.sku),
+                        "spec.sku" => {
+                            enrolment::none(enrolment::sku_faults(&spec.sku))?;
+                            record.spec.sku = enrolment::sku(&spec.sku);
+                        }
                         "spec.bmc.address" => record.spec.bmc_address.clone_from(&bmc.address),
                         "spec.bmc.username" => record.spec.bmc_username.clone_from(&bmc.username),
-                        "spec.bmc.password" => record.spec.bmc_password = self.sealed(id, &bmc.password)?,
+                        "spec.bmc.password" => {
+                            enrolment::none(enrolment::password_faults(&bmc.password))?;
+                            record.spec.bmc_password = self.sealed(id, &bmc.password)?;
+                        }
                         "spec.bmc.certificate_sha256" => {
                             record.spec.bmc_certificate = bmc.certificate_sha256.to_ascii_lowercase();
                         }
@@ -399,12 +361,13 @@ impl NodeService for Nodes {
                         other => return Err(ApiError::invalid("update_mask", format!("{other:?} cannot be changed"))),
                     }
                 }
-                check_bmc(&v1::Bmc {
+                enrolment::none(enrolment::bmc_faults(&v1::Bmc {
                     address: record.spec.bmc_address.clone(),
                     username: record.spec.bmc_username.clone(),
+                    password: String::new(),
                     certificate_sha256: record.spec.bmc_certificate.clone(),
-                    ..v1::Bmc::default()
-                })
+                    system: record.spec.bmc_system.clone(),
+                }))
             })
             .await?;
         self.0.bmcs.forget(id).await;
@@ -423,6 +386,11 @@ impl NodeService for Nodes {
         let record = tx.node(id).await.map_err(ApiError::from)?;
         asked.check_version(&request.name, record.version)?;
         intent::delete(&record)?;
+        for operation in tx.open_operations(&request.name).await.map_err(ApiError::from)? {
+            let (code, message) = (Code::Aborted as i32, format!("{} deleted the node", caller.name));
+            let ended = tx.end_operation(&operation.id, code, &message, asked.now()).await;
+            ended.map_err(ApiError::from)?;
+        }
         tx.delete_node(&record).await.map_err(ApiError::from)?;
         let event = asked.event("deleted", &request.name, format!("{} forgot {id}", caller.name));
         tx.add_event(&event).await.map_err(ApiError::from)?;

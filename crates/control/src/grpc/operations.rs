@@ -11,6 +11,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::asked::Asked;
 use super::errors::ApiError;
+use super::names::Pages;
 use super::{caller, convert, names};
 use crate::core::Core;
 
@@ -114,18 +115,19 @@ impl OperationService for Operations {
             return Err(ApiError::invalid("filter", format!("done is true or false, not {done:?}")).into());
         }
         let limit = names::page_size(request.page_size)?;
+        let pages = Pages {
+            list: "ListOperations",
+            narrowed: &request.filter,
+            limit,
+        };
+        let before = pages.after(&request.page_token)?;
         let rows = self
             .0
             .store
-            .operations(term("target"), term("kind"), done, &request.page_token, limit)
+            .operations(term("target"), term("kind"), done, before, limit)
             .await;
         let rows = rows.map_err(ApiError::from)?;
-        let is_full = i64::try_from(rows.len()).unwrap_or(0) == limit;
-        let next_page_token = rows
-            .last()
-            .filter(|_| is_full)
-            .map(|r| r.id.clone())
-            .unwrap_or_default();
+        let next_page_token = pages.token(rows.len(), rows.last().map(|r| r.id.clone()));
         let mut operations = Vec::with_capacity(rows.len());
         for row in &rows {
             operations.push(self.message(row).await.map_err(ApiError::from)?);
@@ -144,10 +146,13 @@ impl OperationService for Operations {
         let request = request.into_inner();
         let id = names::id_of("name", &request.name, "operations")?;
         let timeout = match request.timeout {
-            None => WAIT_DEFAULT,
-            Some(t) => Duration::try_from(t)
-                .map_err(|_| ApiError::invalid("timeout", "must not be negative"))?
-                .min(WAIT_MAX),
+            None => Duration::ZERO,
+            Some(t) => Duration::try_from(t).map_err(|_| ApiError::invalid("timeout", "must not be negative"))?,
+        };
+        let timeout = if timeout.is_zero() {
+            WAIT_DEFAULT
+        } else {
+            timeout.min(WAIT_MAX)
         };
         let mut ticks = self.0.events.subscribe();
         let deadline = tokio::time::Instant::now() + timeout;
@@ -174,12 +179,13 @@ impl OperationService for Operations {
         let request = request.into_inner();
         let asked = Asked::new(&self.0, &caller, "CancelOperation", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "operations")?;
-        let row = self.0.store.operation(id).await.map_err(ApiError::from)?;
-        asked.check_version(&request.name, row.version)?;
         let mut tx = match asked.begin().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
+        // Nobody else changes it meanwhile: there is one writer.
+        let row = self.0.store.operation(id).await.map_err(ApiError::from)?;
+        asked.check_version(&request.name, row.version)?;
         if row.ended_at.is_some() || !tx.request_cancel(id).await.map_err(ApiError::from)? {
             let hint = format!("`rackwright operation get {id}` shows how it ended");
             return Err(ApiError::precondition(&request.name, "the operation is done", hint).into());

@@ -1,6 +1,6 @@
 //! What only the agent does: jobs are sent with the effect's id as their operation id, and its reports end them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::UNIX_EPOCH;
 
 use prost::Message as _;
@@ -15,6 +15,7 @@ use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Proof, S
 use super::{Done, Learned};
 use crate::clock;
 use crate::core::Core;
+use crate::drives;
 use crate::grpc::nodes::deployment_key_purpose;
 use crate::runner::finish_effect;
 
@@ -150,17 +151,17 @@ pub async fn job_ended(core: &Core, node: &str, report: &v1::JobReport) -> Resul
     if effect.node_id != node || effect.attempt.outcome != Outcome::Open {
         return Ok(());
     }
-    let done = match (report.state(), &report.result) {
-        (v1::JobState::Succeeded, Some(JobResult::EraseDrives(erased))) => {
-            let record = core.store.node(node).await?;
-            erase_ended(core, &record, &effect, erased)
+    let done = match (report.state(), effect.attempt.effect, &report.result) {
+        (v1::JobState::Succeeded, Effect::EraseDrives, Some(JobResult::EraseDrives(erased))) => {
+            erase_ended(core, &effect, erased).await?
         }
-        (v1::JobState::Succeeded, Some(JobResult::WriteImage(written))) => Done {
+        (v1::JobState::Succeeded, Effect::WriteImage, Some(JobResult::WriteImage(written))) => Done {
             events: vec![written_event(node, written)],
             ..Done::succeeded()
         },
-        (v1::JobState::Succeeded, None) => {
-            Done::failed("no-result", "the agent reported success without a result", false)
+        (v1::JobState::Succeeded, asked, _) => {
+            let message = format!("the agent reported success without a result of {}", asked.as_str());
+            Done::failed("no-result", message, false)
         }
         _ => {
             let error = report.error.clone().unwrap_or_default();
@@ -196,31 +197,50 @@ fn written_event(node: &str, written: &v1::WriteImageResult) -> EventRow {
     }
 }
 
-/// Erased is only what is proven so, and done only when no drive that may hold something is missing.
-fn erase_ended(core: &Core, record: &NodeRecord, effect: &EffectRow, erased: &v1::EraseDrivesResult) -> Done {
+/// Erased is only what is proven so, and done only when no drive that may hold something is left out.
+async fn erase_ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDrivesResult) -> Result<Done, StoreError> {
     let proofs = match erase_proofs(core, effect, erased) {
         Ok(proofs) => proofs,
-        Err(message) => return Done::failed("erase-not-proven", message, false),
+        Err(message) => return Ok(Done::failed("erase-not-proven", message, false)),
     };
-    let serials = erased.drives.iter().map(|d| d.serial_number.clone()).collect();
-    let missing = record.node.evidence.missing(&serials);
-    if missing.is_empty() {
-        return Done {
-            proofs,
-            ..Done::succeeded()
-        };
-    }
-    let list: Vec<&str> = missing.iter().map(String::as_str).collect();
-    let message = format!(
-        "drive {} was in the machine when it was given away and is missing or cannot be written to now: what is on it was not \
-         erased. Find it; readmitting the node erases what is there then and asks no more for it",
-        list.join(", ")
-    );
-    Done {
-        proofs,
-        learned: Some(Learned::Gone(missing)),
-        ..Done::failed("drive-missing", message, false)
-    }
+    let record = core.store.node(&effect.node_id).await?;
+    let inventory = drives::of_node(core, &record.id).await?;
+    let is_erased = |drive: &v1::Drive| {
+        let mut rows = erased.drives.iter();
+        rows.any(|e| e.drive_name == drive.name && e.serial_number == drive.serial_number)
+    };
+    let (done, left): (Vec<_>, Vec<_>) = drives::fixed(&inventory).partition(|d| is_erased(d));
+    let left: BTreeSet<String> = left.into_iter().map(drives::key).collect();
+    let present: BTreeSet<String> = done.into_iter().map(drives::key).chain(left.clone()).collect();
+    let gone = record.node.evidence.missing(&present);
+    let mut end = match (left.is_empty(), gone.is_empty()) {
+        (true, true) => Done::succeeded(),
+        (false, _) => {
+            let message = format!(
+                "drive {} is in the machine and was not erased, because nothing can be written to it: take it out and \
+                 destroy it, then readmit the node",
+                words(&left)
+            );
+            Done::failed("drive-not-erased", message, false)
+        }
+        (true, false) => {
+            let message = format!(
+                "drive {} was in the machine when it was given away and is missing now: what is on it was not erased. \
+                 Find it; readmitting the node erases what is there then and asks no more for it",
+                words(&gone)
+            );
+            Done {
+                learned: Some(Learned::Gone(gone)),
+                ..Done::failed("drive-missing", message, false)
+            }
+        }
+    };
+    end.proofs = proofs;
+    Ok(end)
+}
+
+fn words(list: &BTreeSet<String>) -> String {
+    list.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 type Proofs = Vec<(Proof, String, Vec<u8>)>;

@@ -11,9 +11,7 @@ use crate::bmc::BmcError;
 use crate::clock;
 use crate::config::BootMethod;
 use crate::core::Core;
-
-/// Failures in a row, however often repeated, that a BMC's words are cut to.
-const MESSAGE_MAX: usize = 600;
+use crate::text::{SENTENCE_MAX, cut};
 
 /// The whole story of an error in one line.
 fn told(error: &dyn std::error::Error) -> String {
@@ -27,8 +25,7 @@ fn told(error: &dyn std::error::Error) -> String {
         }
         source = cause.source();
     }
-    text.truncate(text.floor_char_boundary(MESSAGE_MAX));
-    text
+    cut(&text, SENTENCE_MAX)
 }
 
 fn failed(record: &NodeRecord, error: &BmcError) -> Done {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use prost::Message as _;
 use rackwright_api::v1;
+use rackwright_identity::SshKeyPair;
 use rackwright_lifecycle::{Claim, Effect, Outcome, is_interrupted};
 use rackwright_store::{EventRow, NodeRecord, Proof};
 use rackwright_validate::{
-    Expected, HandOverError, Profile, SshError, SshTarget, hand_over as remove_key, judge, passed, probe,
-    wait_reachable,
+    Expected, HandOver, HandOverError, Profile, SeedScrub, SshError, SshTarget, hand_over as remove_key, judge, passed,
+    probe, wait_reachable,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -21,13 +22,16 @@ use crate::grpc::convert;
 use crate::grpc::nodes::deployment_key_purpose;
 
 const SSH_PORT: u16 = 22;
+/// Between two looks at a machine that does not answer yet.
+const OUTSIDE_PAUSE: Duration = Duration::from_secs(2);
 
 struct Host<'a> {
     claim: &'a Claim,
     target: SshTarget,
 }
 
-/// Where to log in, and with which keys.
+/// Where to log in, and with which keys. After the hand-over our private key is gone; then any key asks as well whether
+/// the right system answers.
 async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<Done>> {
     let fail = |message: String| Box::new(Done::failed("no-access", message, false));
     let claim = record
@@ -46,12 +50,14 @@ async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<D
             record.address
         ))
     })?;
-    let purpose = deployment_key_purpose("provision", &record.id, claim.generation, claim.deployment);
-    let private_key = core
-        .keys
-        .sealer
-        .open(&keys.provision_private, &purpose)
-        .map_err(|e| fail(e.to_string()))?;
+    let private_key = if keys.provision_private.is_empty() {
+        let other = SshKeyPair::generate(core.rng.as_ref(), "nobody").map_err(|e| fail(e.to_string()))?;
+        other.private_key().clone()
+    } else {
+        let purpose = deployment_key_purpose("provision", &record.id, claim.generation, claim.deployment);
+        let opened = core.keys.sealer.open(&keys.provision_private, &purpose);
+        opened.map_err(|e| fail(e.to_string()))?
+    };
     let target = SshTarget {
         address,
         port: SSH_PORT,
@@ -80,14 +86,6 @@ pub(super) async fn await_host(core: &Core, record: &NodeRecord, nudge: &Notify)
     let limit = Duration::from_secs(core.config.policy.host_boot_s.into());
     let deadline = tokio::time::Instant::now() + limit.saturating_sub(Duration::from_millis(500));
     let wait = wait_reachable(&host.target, deadline, &cancel);
-    let interrupted = async {
-        loop {
-            nudge.notified().await;
-            if core.store.node(&record.id).await.is_ok_and(|r| is_interrupted(&r.node)) {
-                return;
-            }
-        }
-    };
     tokio::select! {
         session = wait => match session {
             Ok(session) => {
@@ -103,7 +101,14 @@ pub(super) async fn await_host(core: &Core, record: &NodeRecord, nudge: &Notify)
                 }
             }
         },
-        () = interrupted => Done::failed_as(Outcome::Interrupted),
+        () = interrupted(core, record, nudge) => Done::failed_as(Outcome::Interrupted),
+    }
+}
+
+/// Ends when somebody wants the node elsewhere.
+async fn interrupted(core: &Core, record: &NodeRecord, nudge: &Notify) {
+    while !core.store.node(&record.id).await.is_ok_and(|r| is_interrupted(&r.node)) {
+        nudge.notified().await;
     }
 }
 
@@ -117,10 +122,10 @@ fn profile(core: &Core, sku: &str) -> Result<Profile, Box<Done>> {
 }
 
 /// Checks the installed system from within and keeps the report.
-pub(super) async fn validate(core: &Core, record: &NodeRecord) -> Done {
-    match checks(core, record).await {
-        Ok(done) => done,
-        Err(done) => *done,
+pub(super) async fn validate(core: &Core, record: &NodeRecord, nudge: &Notify) -> Done {
+    tokio::select! {
+        checked = checks(core, record) => checked.unwrap_or_else(|done| *done),
+        () = interrupted(core, record, nudge) => Done::failed_as(Outcome::Interrupted),
     }
 }
 
@@ -136,7 +141,7 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
     let reading = reading.map_err(|e| Box::new(Done::failed("host-probe", told(&e), true)))?;
     let stored = core
         .store
-        .inventory(&record.id)
+        .expected_inventory(&record.id)
         .await
         .map_err(|e| Box::new(Done::failed("store", e.to_string(), true)))?;
     let expected = Expected {
@@ -219,21 +224,37 @@ fn reported(
     done
 }
 
-/// Checks a system that was handed over before: it shows the host key that we made, and no key of ours opens it.
-pub(super) async fn validate_from_outside(core: &Core, record: &NodeRecord) -> Done {
+/// Checks a system that was handed over before: it shows the host key that we made, and no key of ours opens it. It may
+/// just have been switched on, so it is asked until its time is up.
+pub(super) async fn validate_from_outside(core: &Core, record: &NodeRecord, nudge: &Notify) -> Done {
     let host = match host(core, record).await {
         Ok(host) => host,
         Err(done) => return *done,
     };
-    match rackwright_validate::Session::connect(&host.target).await {
-        // The host key was checked before the login was refused: it is the system that was handed over.
-        Err(SshError::AuthRefused { .. }) => Done::succeeded(),
-        Ok(session) => {
-            session.close().await;
-            let message = "a key of ours opens a machine that was handed over; it should have been taken off";
-            Done::failed("key-still-there", message, false)
+    let limit = Duration::from_secs(core.config.policy.host_boot_s.into());
+    let deadline = tokio::time::Instant::now() + limit.saturating_sub(Duration::from_secs(1));
+    tokio::select! {
+        done = answers_from_outside(&host.target, deadline) => done,
+        () = interrupted(core, record, nudge) => Done::failed_as(Outcome::Interrupted),
+    }
+}
+
+async fn answers_from_outside(target: &SshTarget, deadline: tokio::time::Instant) -> Done {
+    loop {
+        let asked = tokio::time::Instant::now();
+        match rackwright_validate::Session::connect(target).await {
+            // The host key was checked before the login was refused: it is the system that was handed over.
+            Err(SshError::AuthRefused { .. }) => return Done::succeeded(),
+            Ok(session) => {
+                session.close().await;
+                let message = "a key of ours opens a machine that was handed over; it should have been taken off";
+                return Done::failed("key-still-there", message, false);
+            }
+            Err(error) if error.is_retryable() && asked + OUTSIDE_PAUSE < deadline => {
+                tokio::time::sleep_until(asked + OUTSIDE_PAUSE).await;
+            }
+            Err(error) => return failed_ssh(&error),
         }
-        Err(error) => failed_ssh(&error),
     }
 }
 
@@ -244,9 +265,25 @@ pub(super) async fn hand_over(core: &Core, record: &NodeRecord) -> Done {
         Err(done) => return *done,
     };
     match remove_key(&host.target, &[]).await {
-        Ok(_) => Done::succeeded(),
+        Ok(outcome) => handed_over(record, &outcome),
         Err(error) => Done::failed("hand-over", hand_over_words(&error), true),
     }
+}
+
+/// A seed that still names our public key brings nothing back: the private half is forgotten with the hand-over. It is told.
+fn handed_over(record: &NodeRecord, outcome: &HandOver) -> Done {
+    let mut done = Done::succeeded();
+    if let SeedScrub::Failed(why) = &outcome.seed {
+        let why: String = why.chars().take(200).collect();
+        done.events.push(EventRow {
+            at: clock::now(),
+            kind: "security.seed-not-scrubbed".into(),
+            target: format!("nodes/{}", record.id),
+            message: format!("our public key is still in the seed partition: {why}"),
+            ..EventRow::default()
+        });
+    }
+    done
 }
 
 fn hand_over_words(error: &HandOverError) -> String {

@@ -124,8 +124,8 @@ pub fn perform<'a>(
         Effect::PowerOn => Box::pin(bmc::power_on(core, record)),
         Effect::PowerOff => Box::pin(bmc::power_off(core, record)),
         Effect::AwaitHost => Box::pin(host::await_host(core, record, nudge)),
-        Effect::Validate => Box::pin(host::validate(core, record)),
-        Effect::ValidateFromOutside => Box::pin(host::validate_from_outside(core, record)),
+        Effect::Validate => Box::pin(host::validate(core, record, nudge)),
+        Effect::ValidateFromOutside => Box::pin(host::validate_from_outside(core, record, nudge)),
         Effect::HandOver => Box::pin(host::hand_over(core, record)),
         Effect::WriteImage | Effect::EraseDrives => {
             let message = format!("{} is the agent's to do", effect.as_str());

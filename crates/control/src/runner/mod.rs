@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rackwright_lifecycle::{EffectClass, Outcome};
 use rackwright_store::StoreError;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
@@ -59,7 +59,7 @@ pub async fn run(core: Arc<Core>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => break,
             () = core.runs.due.notified() => {}
-            Some(_) = steps.join_next(), if !steps.is_empty() => {}
+            Some(ended) = steps.join_next(), if !steps.is_empty() => told(ended),
             () = tokio::time::sleep(pause) => {}
         }
     }
@@ -67,8 +67,19 @@ pub async fn run(core: Arc<Core>, stop: CancellationToken) {
     while steps.join_next().await.is_some() {}
 }
 
+/// A step that panicked is a bug; its node is found again when its lease ends.
+fn told(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        tracing::error!(%error, "a step panicked");
+    }
+}
+
 async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
-    while steps.try_join_next().is_some() {}
+    while let Some(ended) = steps.try_join_next() {
+        told(ended);
+    }
     let room = STEPS_AT_ONCE.saturating_sub(steps.len());
     let limit = BATCH.min(i64::try_from(room).unwrap_or(BATCH));
     if limit == 0 {

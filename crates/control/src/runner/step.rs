@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prost::Message as _;
-use rackwright_api::v1::Inventory;
 use rackwright_lifecycle::node::PowerRequest;
 use rackwright_lifecycle::outcome::{Request, apply, power_outcome};
 use rackwright_lifecycle::{
@@ -19,6 +17,7 @@ use tracing::Instrument as _;
 use super::gather;
 use crate::clock;
 use crate::core::Core;
+use crate::drives;
 use crate::perform::{self, Done};
 
 /// Goes on until the node is at rest or this process stops.
@@ -27,19 +26,37 @@ pub async fn step_until_rest(core: Arc<Core>, node: String, nudge: Arc<Notify>) 
     steps(core, node, nudge).instrument(span).await;
 }
 
+/// However a node's step ends, by a panic too, another one may begin after it.
+struct Running<'a> {
+    core: &'a Core,
+    node: &'a str,
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.core.runs.abandon(self.node);
+    }
+}
+
 async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
+    let running = Running {
+        core: &core,
+        node: &node,
+    };
     loop {
         match step(&core, &node, &nudge).await {
             Ok(Next::Again) | Err(StoreError::Conflict { .. }) => {}
             Ok(Next::Rest) => {
                 if core.runs.end(&node) {
+                    // Ended in order: another one may run by now.
+                    std::mem::forget(running);
                     return;
                 }
             }
-            Err(StoreError::NotFound { .. }) => return core.runs.abandon(&node),
+            Err(StoreError::NotFound { .. }) => return,
             Err(error) => {
                 tracing::error!(%error, source = ?std::error::Error::source(&error), "the step failed");
-                return core.runs.abandon(&node);
+                return;
             }
         }
     }
@@ -59,6 +76,8 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
         && let Some(verdict) = verdict_on_open(&open.attempt, &facts, &core.config.policy, now)
     {
         finish_effect(core, id, &open.id, Done::failed_as(verdict)).await?;
+        // It may run on there; what comes next should find the agent free.
+        perform::cancel_job(core, id, &open.id).await;
         return Ok(Next::Again);
     }
     match decide(&record.node, &facts, &core.config.policy, now) {
@@ -129,12 +148,29 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     tx.add_history(&record.id, edge, &row).await?;
     tx.add_event(&edge_event(&next, edge, &row)).await?;
     settle_operations(&mut tx, &next, now).await?;
+    put_away(&mut tx, record, edge).await?;
     core.commit(tx).await?;
     tracing::info!(%edge, from = %row.from, to = %row.to, reason, "edge");
     if let Some(open) = ended {
         perform::cancel_job(core, &record.id, &open.id).await;
     }
     Ok(())
+}
+
+/// What an edge makes needless or settled beside the node itself.
+async fn put_away(tx: &mut WriteTx, record: &NodeRecord, edge: Edge) -> Result<(), StoreError> {
+    match (edge, &record.node.claim) {
+        (Edge::Inspected, _) => tx.expect_inventory(&record.id).await,
+        (Edge::Erased, _) => {
+            tx.expect_inventory(&record.id).await?;
+            tx.forget_deployments(&record.id).await
+        }
+        (Edge::Validated, Some(claim)) => {
+            tx.forget_private_keys(&record.id, claim.generation, claim.deployment)
+                .await
+        }
+        _ => Ok(()),
+    }
 }
 
 fn edge_event(record: &NodeRecord, edge: Edge, row: &HistoryRow) -> EventRow {
@@ -234,14 +270,30 @@ async fn act(
         let message = format!("{} did not end within {} s", effect.as_str(), limit.as_secs());
         Done::failed("deadline", message, true)
     });
-    finish_effect(core, &record.id, &row.id, done).await
+    match finish_effect(core, &record.id, &row.id, done).await {
+        // Somebody else was enrolled with the same machine in the meantime.
+        Err(error @ StoreError::MacTaken { .. }) => {
+            let done = Done::failed("mac-taken", error.to_string(), true);
+            finish_effect(core, &record.id, &row.id, done).await
+        }
+        ended => ended,
+    }
+}
+
+fn conflict(record: &NodeRecord) -> StoreError {
+    StoreError::Conflict {
+        kind: "node",
+        id: record.id.clone(),
+    }
 }
 
 /// Transaction A: the row, and what is not known any more from here on.
 async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Effect) -> Result<EffectRow, StoreError> {
     let now = clock::now();
-    let boot_id = match effect.class() {
-        EffectClass::Once => core.agents.session(&record.id).map(|s| s.boot_id),
+    let boot_id = match (effect.class(), core.agents.session(&record.id)) {
+        (EffectClass::Once, Some(session)) => Some(session.boot_id),
+        // It was there when this was decided: decide again.
+        (EffectClass::Once, None) => return Err(conflict(record)),
         _ => None,
     };
     let number = rows.iter().filter(|r| r.attempt.effect == effect).count() + 1;
@@ -260,16 +312,20 @@ async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Eff
             boot_id,
         },
     };
-    let drives = writable_drives(core, record, effect).await?;
+    let writable = writable_drives(core, record, effect).await?;
     let mut tx = core.store.write().await?;
     let mut current = tx.node(&record.id).await?;
     if current.version != record.version {
-        return Err(StoreError::Conflict {
-            kind: "node",
-            id: record.id.clone(),
-        });
+        return Err(conflict(record));
     }
     tx.begin_effect(&row).await?;
+    if effect == Effect::PowerOn {
+        // What the machine was given for an earlier boot opens nothing in this one.
+        for mac in &record.identity.macs {
+            tx.revoke_tokens("boot", mac).await?;
+            tx.revoke_tokens("agent", mac).await?;
+        }
+    }
     let mut readings = current.readings.clone();
     disturb(&mut readings, effect, now);
     if readings != current.readings {
@@ -279,7 +335,7 @@ async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Eff
         current.node.evidence.written_at = Some(now);
         current.node.evidence.image_digest = None;
         current.node.evidence.deployment = None;
-        current.node.evidence.drives.extend(drives);
+        current.node.evidence.drives.extend(writable);
         tx.save_node(&mut current, now).await?;
         tx.put_due(&record.id, core.lease_end(now)).await?;
     }
@@ -287,15 +343,13 @@ async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Eff
     Ok(row)
 }
 
-/// Serial numbers of the drives that whoever gets the machine can write to.
+/// The drives that whoever gets the machine may write to.
 async fn writable_drives(core: &Core, record: &NodeRecord, effect: Effect) -> Result<Vec<String>, StoreError> {
     if effect != Effect::WriteImage {
         return Ok(Vec::new());
     }
-    let inventory = core.store.inventory(&record.id).await?.unwrap_or_default();
-    let inventory = Inventory::decode(inventory.as_slice()).unwrap_or_default();
-    let drives = inventory.drives.into_iter().filter(|d| !d.removable && !d.read_only);
-    Ok(drives.map(|d| d.serial_number).filter(|s| !s.is_empty()).collect())
+    let inventory = drives::of_node(core, &record.id).await?;
+    Ok(drives::fixed(&inventory).map(drives::key).collect())
 }
 
 /// What an effect makes uncertain.

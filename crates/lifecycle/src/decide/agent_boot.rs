@@ -4,15 +4,26 @@
 //! running system that is not our agent is switched off and seen off before the boot target is set, because the target
 //! is good for one boot only and a reset that is not seen may have used it up.
 
-use super::{Ctx, Decision, Line, Wait, go_because};
-use crate::chart::Edge;
+use super::{Ctx, Decision, Line, Wait};
 use crate::effect::{BootTarget, Effect};
 use crate::facts::{Agent, Outcome, Power, Reading};
 use crate::time::Timestamp;
 
 impl Ctx<'_> {
-    /// The agent is connected and was booted at or after `booted_since`; else the decision that leads there.
-    pub(super) fn agent(&self, booted_since: Timestamp) -> Line<()> {
+    /// The agent is connected, from whatever boot; else the decision that leads there.
+    pub(super) fn agent(&self) -> Line<()> {
+        self.agent_booted(Timestamp::default(), Timestamp::default())
+    }
+
+    /// The agent is connected, from a boot of this state: the machine was seen off in this state and switched on by us
+    /// since. What ran on it before, which may be somebody else's and may lie about what it is, does not count.
+    pub(super) fn agent_of_this_state(&self) -> Line<()> {
+        let switched_on = self.facts.of(Effect::PowerOn).next();
+        let booted_since = switched_on.map_or(Timestamp::END, |a| a.started_at);
+        self.agent_booted(booted_since, self.node.since)
+    }
+
+    fn agent_booted(&self, booted_since: Timestamp, power_since: Timestamp) -> Line<()> {
         match &self.facts.agent {
             Reading::Known {
                 value: Agent::Present { booted_at, .. },
@@ -20,7 +31,9 @@ impl Ctx<'_> {
             } if *booted_at >= booted_since => {
                 return Ok(());
             }
-            Reading::Unknown { since } if self.now < since.plus(self.policy.agent_grace_us()) => {
+            Reading::Unknown { since }
+                if booted_since < Timestamp::END && self.now < since.plus(self.policy.agent_grace_us()) =>
+            {
                 let until = since.plus(self.policy.agent_grace_us());
                 return Err(Decision::Wait {
                     why: Wait::AgentReturn,
@@ -29,7 +42,7 @@ impl Ctx<'_> {
             }
             _ => {}
         }
-        Err(match self.power_since(Timestamp::default())? {
+        Err(match self.power_since(power_since)? {
             Power::On => self.while_on(),
             Power::Off | Power::Changing => self.while_off(),
         })
@@ -79,13 +92,10 @@ impl Ctx<'_> {
         let boots = self.boots();
         (boots >= self.policy.boots as usize).then(|| {
             let wait_s = self.policy.agent_boot_s;
-            go_because(
-                Edge::Failed,
-                format!(
-                    "the machine was switched on {boots} times and its agent did not report within {wait_s} s; \
-                     look at `rackwright boot trace` to see how far it got"
-                ),
-            )
+            self.give_up(format!(
+                "the machine was switched on {boots} times and its agent did not report within {wait_s} s; \
+                 look at `rackwright boot trace` to see how far it got"
+            ))
         })
     }
 }

@@ -28,7 +28,7 @@ impl Ctx<'_> {
             self.off_since(at)?;
             return Err(go(Edge::Inspected));
         }
-        self.agent(self.node.since)?;
+        self.agent_of_this_state()?;
         let until = self
             .policy
             .state_deadline(self.node.state, self.node.since)

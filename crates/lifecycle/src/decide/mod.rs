@@ -224,10 +224,22 @@ impl Ctx<'_> {
             "{} took longer than {minutes} min; last failure: {last}",
             self.node.state
         );
-        // Allocated has no way to failed: nothing is done there that could hang.
-        Edge::Failed
-            .target(self.node.state)
-            .map(|_| go_because(Edge::Failed, reason))
+        // Allocated has no way out: nothing is done there that could hang.
+        self.way_out().map(|edge| go_because(edge, reason))
+    }
+
+    /// The edge by which the state gives up. A release that cannot be finished leaves data behind: that node is
+    /// quarantined, not merely failed.
+    fn way_out(&self) -> Option<Edge> {
+        let edge = match self.node.state {
+            State::Reclaiming => Edge::Condemned,
+            _ => Edge::Failed,
+        };
+        edge.target(self.node.state).map(|_| edge)
+    }
+
+    fn give_up(&self, reason: impl Into<String>) -> Decision {
+        go_because(self.way_out().unwrap_or(Edge::Failed), reason)
     }
 
     /// Do `effect`, unless its budget is spent or it has to rest after a failure.
@@ -240,7 +252,7 @@ impl Ctx<'_> {
             return Decision::Act(effect);
         };
         if !retryable {
-            return go_because(Edge::Failed, message);
+            return self.give_up(message);
         }
         if failures.len() >= self.policy.tries as usize {
             let reason = format!(
@@ -248,7 +260,7 @@ impl Ctx<'_> {
                 effect.as_str(),
                 failures.len()
             );
-            return go_because(Edge::Failed, reason);
+            return self.give_up(reason);
         }
         self.after_backoff(effect, failures.len(), last, message)
     }
@@ -300,7 +312,7 @@ impl Ctx<'_> {
     }
 
     fn attempt_for_state(&self, effect: Effect) -> Decision {
-        if Edge::Failed.target(self.node.state).is_some() {
+        if self.way_out().is_some() {
             self.attempt(effect)
         } else {
             self.persist(effect)

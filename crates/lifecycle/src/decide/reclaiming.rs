@@ -1,9 +1,10 @@
 //! Reclaiming: a fresh boot into the agent, every drive erased and proven so, power off.
 //!
-//! The boot must be newer than the state: an agent left from before may still run a job of the claim that ended. A
-//! drive that cannot be erased condemns the node: it must not go back to the pool.
+//! The boot must be one of this state: an agent left from before may still run a job of the claim that ended, and what
+//! the former owner runs may call itself our agent. Whatever keeps a drive from being proven erased, a dead BMC too,
+//! condemns the node in the end: it must not go back to the pool.
 
-use super::{Ctx, Line, Never, go, go_because};
+use super::{Ctx, Line, Never, go};
 use crate::chart::Edge;
 use crate::effect::Effect;
 use crate::facts::Outcome;
@@ -21,9 +22,9 @@ impl Ctx<'_> {
                 ..
             } = &last.outcome
         {
-            return Err(go_because(Edge::Condemned, message));
+            return Err(self.give_up(message));
         }
-        self.agent(self.node.since)?;
+        self.agent_of_this_state()?;
         Err(self.attempt(Effect::EraseDrives))
     }
 }

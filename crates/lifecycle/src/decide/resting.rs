@@ -28,8 +28,11 @@ impl Ctx<'_> {
 
     pub(super) fn failed(&self) -> Line<Never> {
         if self.node.wanted.retry {
-            if self.node.claim.is_some() {
-                return Err(go(Edge::Retried));
+            match &self.node.claim {
+                // What its owner has on it is not written over: it is checked again.
+                Some(claim) if claim.handed_over == Some(claim.deployment) => return Err(go(Edge::Revalidate)),
+                Some(_) => return Err(go(Edge::Retried)),
+                None => {}
             }
             if self.node.evidence.is_untouched() {
                 return Err(go(Edge::Reinspect));

@@ -285,16 +285,67 @@ fn the_key_is_taken_off_before_the_node_is_handed_over() {
 }
 
 #[test]
-fn reclaiming_wants_a_boot_of_its_own() {
-    let node = claimed(State::Reclaiming);
+fn reclaiming_and_inspecting_want_a_boot_of_their_own() {
+    for (state, node) in [
+        (State::Reclaiming, claimed(State::Reclaiming)),
+        (State::Inspecting, node(State::Inspecting)),
+    ] {
+        let mut facts = Facts {
+            // The former owner's system calls itself our agent, and a reading of the power is from before.
+            agent: present(5),
+            power: known(Power::Off, -1),
+            bmc: known(Bmc::Identified, 1),
+            ..Facts::default()
+        };
+        assert_eq!(
+            decide_at(&node, &facts, 6),
+            Decision::Act(Effect::ObservePower),
+            "{state}"
+        );
+        facts.power = known(Power::On, 6);
+        assert_eq!(decide_at(&node, &facts, 7), Decision::Act(Effect::PowerOff), "{state}");
+        facts.power = known(Power::Off, 8);
+        facts.boot_target = known(BootTarget::Network, 8);
+        assert_eq!(decide_at(&node, &facts, 9), Decision::Act(Effect::PowerOn), "{state}");
+        facts.attempts.push(tried(Effect::PowerOn, 9, 10, Outcome::Succeeded));
+        facts.power = known(Power::On, 10);
+        assert!(matches!(
+            decide_at(&node, &facts, 11),
+            Decision::Wait {
+                why: Wait::AgentBoot,
+                ..
+            }
+        ));
+        facts.agent = present(20);
+        match state {
+            State::Reclaiming => assert_eq!(decide_at(&node, &facts, 21), Decision::Act(Effect::EraseDrives)),
+            _ => assert!(matches!(
+                decide_at(&node, &facts, 21),
+                Decision::Wait {
+                    why: Wait::Inventory,
+                    ..
+                }
+            )),
+        }
+    }
+}
+
+#[test]
+fn what_was_handed_over_is_checked_again_and_never_written_over() {
+    let mut node = claimed(State::Failed);
+    if let Some(claim) = &mut node.claim {
+        claim.handed_over = Some(claim.deployment);
+    }
+    node.wanted.retry = true;
+    assert_eq!(edge_of(&decide_at(&node, &Facts::default(), 1)), Some(Edge::Revalidate));
+    node.state = State::Validating;
     let mut facts = Facts {
-        agent: present(-5),
-        power: known(Power::On, -1),
+        power: known(Power::Off, 1),
         ..Facts::default()
     };
-    assert_eq!(decide_at(&node, &facts, 1), Decision::Act(Effect::PowerOff));
-    facts.agent = present(9);
-    assert_eq!(decide_at(&node, &facts, 10), Decision::Act(Effect::EraseDrives));
+    assert_eq!(decide_at(&node, &facts, 2), Decision::Act(Effect::PowerOn));
+    facts.power = known(Power::On, 3);
+    assert_eq!(decide_at(&node, &facts, 4), Decision::Act(Effect::ValidateFromOutside));
 }
 
 #[test]
@@ -309,6 +360,11 @@ fn a_drive_that_cannot_be_erased_condemns_the_node() {
     assert_eq!(
         edge_of(&decide_at(&node(State::Reclaiming), &facts, 3)),
         Some(Edge::Condemned)
+    );
+    assert_eq!(
+        edge_of(&decide_at(&node(State::Reclaiming), &Facts::default(), 1_000_000)),
+        Some(Edge::Condemned),
+        "a release that takes too long"
     );
 }
 

@@ -5,6 +5,8 @@
 use super::{Ctx, Line, Never, go};
 use crate::chart::Edge;
 use crate::effect::Effect;
+use crate::facts::Power;
+use crate::time::Timestamp;
 
 impl Ctx<'_> {
     pub(super) fn validating(&self) -> Line<Never> {
@@ -16,6 +18,10 @@ impl Ctx<'_> {
         if handed_over {
             if self.facts.succeeded(Effect::ValidateFromOutside).is_some() {
                 return Err(go(Edge::Validated));
+            }
+            // Whoever had it in their hands may have switched it off.
+            if self.power_since(Timestamp::default())? == Power::Off {
+                return Err(self.attempt(Effect::PowerOn));
             }
             return Err(self.attempt(Effect::ValidateFromOutside));
         }

@@ -1,0 +1,138 @@
+//! What a node's spec and labels have to be like. No I/O; every fault is told, not only the first.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::BuildHasher;
+
+use rackwright_api::v1::{BatchEnrollNodesRequest, Bmc, EnrollNodeRequest};
+
+use super::errors::ApiError;
+use super::names;
+
+/// Fields and what is wrong with them.
+pub type Faults = Vec<(String, String)>;
+
+/// The SKU of a node that names none.
+const SKU_DEFAULT: &str = "default";
+/// The longest password, path of a system, and SKU taken, in bytes.
+const PASSWORD_MAX: usize = 1024;
+const SYSTEM_MAX: usize = 1024;
+const SKU_MAX: usize = 128;
+
+/// The SKU meant by an empty one.
+#[must_use]
+pub fn sku(asked: &str) -> String {
+    if asked.is_empty() { SKU_DEFAULT } else { asked }.to_owned()
+}
+
+/// Fails with the faults, if there are any.
+///
+/// # Errors
+/// `Invalid`.
+pub fn none(faults: Faults) -> Result<(), ApiError> {
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::Invalid(faults))
+    }
+}
+
+/// What is wrong with one enrolment.
+#[must_use]
+pub fn faults(request: &EnrollNodeRequest) -> Faults {
+    let mut faults = Faults::new();
+    if let Err(ApiError::Invalid(list)) = names::check_id("node_id", &request.node_id) {
+        faults.extend(list);
+    }
+    let spec = request.spec.clone().unwrap_or_default();
+    let bmc = spec.bmc.unwrap_or_default();
+    faults.extend(bmc_faults(&bmc));
+    faults.extend(password_faults(&bmc.password));
+    faults.extend(sku_faults(&spec.sku));
+    faults.extend(label_faults(&request.labels));
+    faults
+}
+
+/// What is wrong with a batch: with its entries, and between them.
+#[must_use]
+pub fn batch_faults(request: &BatchEnrollNodesRequest) -> Faults {
+    let mut all = Faults::new();
+    let mut ids = BTreeSet::new();
+    for (i, one) in request.requests.iter().enumerate() {
+        let of_one = faults(one).into_iter();
+        all.extend(of_one.map(|(field, fault)| (format!("requests[{i}].{field}"), fault)));
+        if !ids.insert(&one.node_id) {
+            let fault = format!("{:?} is enrolled by another entry too", one.node_id);
+            all.push((format!("requests[{i}].node_id"), fault));
+        }
+    }
+    all
+}
+
+/// What is wrong with how a BMC is reached. Its password is judged apart: it cannot be read back.
+#[must_use]
+pub fn bmc_faults(bmc: &Bmc) -> Faults {
+    let mut faults = Faults::new();
+    let url_ok = ["https://", "http://"]
+        .iter()
+        .any(|s| bmc.address.strip_prefix(s).is_some_and(|r| !r.is_empty()));
+    if !url_ok || bmc.address.len() > 2048 || bmc.address.chars().any(|c| c.is_control() || c == ' ') {
+        let fault = format!("{:?} is not https://HOST[:PORT][/BASE]", bmc.address);
+        faults.push(("spec.bmc.address".into(), fault));
+    }
+    if bmc.username.is_empty() || bmc.username.len() > 256 {
+        faults.push(("spec.bmc.username".into(), "1 to 256 characters".into()));
+    }
+    let pin = bmc.certificate_sha256.strip_prefix("sha256:");
+    if !bmc.certificate_sha256.is_empty()
+        && !pin.is_some_and(|p| p.len() == 64 && p.bytes().all(|b| b.is_ascii_hexdigit()))
+    {
+        let fault = "\"sha256:\" and 64 hex digits".to_owned();
+        faults.push(("spec.bmc.certificate_sha256".into(), fault));
+    }
+    if bmc.system.len() > SYSTEM_MAX || bmc.system.chars().any(|c| c.is_control() || c == ' ') {
+        faults.push(("spec.bmc.system".into(), "a path such as /redfish/v1/Systems/1".into()));
+    }
+    faults
+}
+
+/// What is wrong with a BMC's password.
+#[must_use]
+pub fn password_faults(password: &str) -> Faults {
+    let fault = match password.len() {
+        0 => "is needed".to_owned(),
+        1..=PASSWORD_MAX => return Faults::new(),
+        _ => format!("at most {PASSWORD_MAX} bytes"),
+    };
+    vec![("spec.bmc.password".into(), fault)]
+}
+
+/// What is wrong with a SKU.
+#[must_use]
+pub fn sku_faults(sku: &str) -> Faults {
+    if sku.len() > SKU_MAX || sku.chars().any(|c| c.is_control() || c == '"') {
+        return vec![("spec.sku".into(), format!("at most {SKU_MAX} bytes of text without \""))];
+    }
+    Faults::new()
+}
+
+/// What is wrong with labels.
+#[must_use]
+pub fn label_faults<S: BuildHasher>(labels: &HashMap<String, String, S>) -> Faults {
+    let key_ok = |k: &str| {
+        !k.is_empty() && k.len() <= 63 && k.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_./".contains(&b))
+    };
+    let value_ok = |v: &str| v.len() <= 256 && !v.chars().any(|c| c.is_control() || c == '"');
+    let mut faults: Faults = labels
+        .iter()
+        .filter(|(key, value)| !key_ok(key) || !value_ok(value))
+        .map(|(key, value)| {
+            let fault = format!("{key:?} = {value:?}: keys are 1 to 63 of A-Z a-z 0-9 - _ . /, values up to 256 bytes");
+            ("labels".to_owned(), fault)
+        })
+        .collect();
+    faults.sort();
+    if labels.len() > 64 {
+        faults.push(("labels".into(), "at most 64".into()));
+    }
+    faults
+}

@@ -1,0 +1,226 @@
+//! What an operator is told, word for word.
+
+use rackwright_lifecycle::Power;
+
+use super::super::intent::tests::{Shape, all_nodes, record, takes};
+use super::*;
+
+const SECOND: i64 = 1_000_000;
+const MINUTE: i64 = 60 * SECOND;
+
+/// 2025-06-01 00:00:00 UTC.
+const START: Timestamp = Timestamp(1_748_736_000 * SECOND);
+
+fn known<T>(value: T, after_us: i64) -> Reading<T> {
+    Reading::Known {
+        value,
+        at: START.plus(after_us),
+    }
+}
+
+/// A node that has been in `state` since `START`.
+fn started(state: State, shape: Shape) -> NodeRecord {
+    let mut record = record(state, shape);
+    record.node.since = START;
+    record
+}
+
+/// Seconds after `START`, where there is a time.
+fn seconds(line: &v1::FactLine) -> String {
+    let start = START.0 / SECOND;
+    line.time
+        .as_ref()
+        .map_or(String::new(), |t| format!(" @{}", t.seconds - start))
+}
+
+fn told(record: &NodeRecord, agent: &Reading<Agent>, progress: Option<&v1::JobProgress>, after_us: i64) -> String {
+    let mut lines = vec![summary(record, progress, START.plus(after_us))];
+    lines.extend(hints(record).into_iter().map(|hint| format!("> {hint}")));
+    for line in fact_lines(record, agent) {
+        lines.push(format!("{}: {}{}", line.name, line.value, seconds(&line)));
+    }
+    lines.join("\n")
+}
+
+#[test]
+fn a_node_that_waits_says_for_what_and_how_long() {
+    let mut record = started(State::Inspecting, Shape::Free);
+    record.identity.macs = vec!["52:54:00:00:00:01".into(), "52:54:00:00:00:02".into()];
+    record.wait_why = "the machine to boot into the agent".into();
+    record.wait_until = START.plus(15 * MINUTE);
+    record.readings.bmc = known(Bmc::Identified, SECOND);
+    record.readings.power = known(Power::On, 5 * SECOND);
+    record.readings.boot_target = Reading::Unknown {
+        since: START.plus(4 * SECOND),
+    };
+    let agent = known(Agent::Absent, 90 * SECOND);
+    let wanted = "\
+n1 has been inspecting for 90 s, waiting for the machine to boot into the agent, for another 13 min at most
+> rackwright node watch n1: shows progress
+> rackwright node quarantine n1: stops the work and distrusts the node
+> rackwright boot trace 52:54:00:00:00:01: how far its network boot got
+bmc: answers @1
+power: on @5
+boot target: unknown since then @4
+agent: not connected @90
+inventory: never read
+image on disk: none
+data: nothing of ours, or erased and proven so";
+    assert_eq!(told(&record, &agent, None, 90 * SECOND), wanted);
+}
+
+#[test]
+fn a_node_that_is_written_says_how_far_it_is() {
+    let mut record = started(State::Imaging, Shape::Claimed);
+    record.wait_why = "the agent to write the image".into();
+    record.wait_until = START.plus(60 * MINUTE);
+    record.readings.bmc = known(Bmc::Identified, 0);
+    record.readings.power = known(Power::On, 5 * SECOND);
+    record.readings.boot_target = known(BootTarget::Network, 3 * SECOND);
+    record.readings.inventory = known((), 60 * SECOND);
+    record.node.evidence.written_at = Some(START.plus(70 * SECOND));
+    record.node.evidence.image_digest = None;
+    record.node.evidence.erased_at = None;
+    let agent = Agent::Present {
+        boot_id: "b00t".into(),
+        booted_at: START,
+    };
+    let progress = v1::JobProgress {
+        step: "write".into(),
+        logical_bytes: 1 << 30,
+        logical_bytes_total: 3 << 30,
+        real_bytes: 1,
+        bytes_per_second: 512_000_000,
+    };
+    let wanted = "\
+n1 has been imaging for 2 min, waiting for the agent to write the image, for another 57 min at most; \
+write is 33 % done at 512 MB/s
+> rackwright node watch n1: shows progress
+> rackwright node quarantine n1: stops the work and distrusts the node
+bmc: answers @0
+power: on @5
+boot target: network, once @3
+agent: connected, boot b00t @120
+inventory: reported @60
+image on disk: none @70
+data: written, not erased";
+    let agent = known(agent, 120 * SECOND);
+    assert_eq!(told(&record, &agent, Some(&progress), 2 * MINUTE + SECOND), wanted);
+}
+
+#[test]
+fn a_failed_node_says_why_and_what_can_be_done() {
+    let mut record = started(State::Failed, Shape::Claimed);
+    record.reason = "write-image failed 4 times; the last: disk too small".into();
+    record.wait_why = "an operator".into();
+    record.wait_until = START.plus(4 * 60 * MINUTE);
+    record.readings.bmc = known(Bmc::Unreachable("no route to host".into()), 2 * SECOND);
+    let agent = Reading::Unknown { since: START };
+    record.node.evidence.written_at = Some(START.plus(-10 * SECOND));
+    record.node.evidence.erased_at = None;
+    let wanted = "\
+n1 has been failed for 3 h, waiting for an operator, for another 60 min at most. \
+Reason: write-image failed 4 times; the last: disk too small
+> rackwright node retry n1: writes the image again
+> rackwright node release n1: erases it and frees it
+> rackwright node reports n1: shows the checks
+bmc: no route to host @2
+power: unknown
+boot target: never read
+agent: unknown since then @0
+inventory: never read
+image on disk: b3-old @-10
+data: written, not erased";
+    assert_eq!(told(&record, &agent, None, 180 * MINUTE), wanted);
+}
+
+#[test]
+fn what_was_handed_over_is_not_said_to_be_written_again_by_a_retry() {
+    let mut record = started(State::Failed, Shape::Claimed);
+    if let Some(claim) = &mut record.node.claim {
+        claim.handed_over = Some(claim.deployment);
+    }
+    let hints = hints(&record);
+    assert!(
+        hints[0].starts_with("rackwright node retry n1: checks it again"),
+        "{hints:?}"
+    );
+    for hint in hints {
+        let verb = hint.split(' ').nth(2).unwrap();
+        assert_ne!(takes(verb, &record), Some(false), "{hint}");
+    }
+}
+
+#[test]
+fn a_node_at_rest_waits_for_nothing() {
+    let mut record = started(State::Available, Shape::Free);
+    // The runner looks again then, but there is nothing to tell.
+    record.wait_until = START.plus(4 * 24 * 60 * MINUTE);
+    record.readings.power = known(Power::Off, 0);
+    record.node.evidence.clean_at = Some(START);
+    let agent = Reading::Never;
+    let wanted = "\
+n1 has been available for 3 days
+> rackwright node deploy n1: --image IMAGE puts an image on it
+bmc: never read
+power: off @0
+boot target: never read
+agent: never read
+inventory: never read
+image on disk: none
+data: nothing of ours, or erased and proven so @0";
+    assert_eq!(told(&record, &agent, None, 3 * 24 * 60 * MINUTE), wanted);
+}
+
+#[test]
+fn a_wait_that_is_over_is_not_told_and_neither_is_progress_of_nothing() {
+    let mut record = started(State::Validating, Shape::Claimed);
+    record.wait_why = "the checks of the installed system".into();
+    record.wait_until = START.plus(10 * SECOND);
+    let nothing = v1::JobProgress::default();
+    let text = summary(&record, Some(&nothing), START.plus(10 * SECOND));
+    assert_eq!(text, "n1 has been validating for 10 s");
+}
+
+#[test]
+fn spans_are_in_words() {
+    for (us, wanted) in [
+        (-SECOND, "no time"),
+        (0, "0 s"),
+        (119 * SECOND, "119 s"),
+        (2 * MINUTE, "2 min"),
+        (119 * MINUTE + 59 * SECOND, "119 min"),
+        (120 * MINUTE, "2 h"),
+        (47 * 60 * MINUTE, "47 h"),
+        (48 * 60 * MINUTE, "2 days"),
+        (i64::MAX, "106751991 days"),
+    ] {
+        assert_eq!(words(us), wanted, "{us}");
+    }
+}
+
+/// Hints that name what the node refuses, as verb, state and shape: they do not look at the claim or at the data.
+const USELESS: &[(&str, State, Shape)] = &[
+    ("deploy", State::Available, Shape::Claimed),
+    ("resume", State::Maintenance, Shape::Dirty),
+    ("readmit", State::Maintenance, Shape::Claimed),
+];
+
+#[test]
+fn every_node_has_a_hint_and_takes_what_its_hints_name() {
+    let mut useless = Vec::new();
+    for (state, shape, record) in all_nodes() {
+        let hints = hints(&record);
+        assert!(!hints.is_empty(), "{state}, {shape:?}");
+        for hint in &hints {
+            let (command, what) = hint.split_once(" n1: ").unwrap();
+            let verb = command.strip_prefix("rackwright node ").unwrap();
+            assert!(!what.is_empty() && !verb.contains(' '), "{hint}");
+            if takes(verb, &record) == Some(false) {
+                useless.push((verb.to_owned(), state, shape));
+            }
+        }
+    }
+    let wanted: Vec<_> = USELESS.iter().map(|(v, s, k)| ((*v).to_owned(), *s, *k)).collect();
+    assert_eq!(useless, wanted);
+}

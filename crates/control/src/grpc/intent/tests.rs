@@ -1,0 +1,435 @@
+//! Every intent over all 12 states: who is allowed, what is written, and that a refusal changes nothing and helps.
+
+use rackwright_api::v1::{Deployment, PowerAction};
+use rackwright_lifecycle::{
+    Claim, Decision, Edge, Evidence, Facts, Node, Policy, PowerGoal, PowerRequest, State, Timestamp, Wanted, decide,
+};
+use rackwright_store::{Identity, NodeRecord, Readings, Spec};
+
+use super::*;
+
+/// When everything here is asked for.
+const NOW: Timestamp = Timestamp(900);
+
+/// Whose the node is and what is on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// Nobody's, and nothing on it.
+    Free,
+    /// Nobody's, with data that was written and not erased.
+    Dirty,
+    /// Somebody's.
+    Claimed,
+}
+
+use Shape::{Claimed, Dirty, Free};
+
+/// The shapes that the chart lets a node have in a state.
+fn shapes(state: State) -> &'static [Shape] {
+    match state {
+        State::Discovered | State::Inspecting => &[Free],
+        // Claimed: a deploy was asked for a moment ago.
+        State::Available => &[Free, Claimed],
+        State::Allocated | State::Imaging | State::Rebooting | State::Validating | State::Active => &[Claimed],
+        State::Reclaiming | State::Failed | State::Quarantined | State::Maintenance => &[Free, Dirty, Claimed],
+    }
+}
+
+fn written(at: i64) -> Evidence {
+    Evidence {
+        written_at: Some(Timestamp(at)),
+        erased_at: Some(Timestamp(10)),
+        image_digest: Some("b3-old".into()),
+        deployment: Some(4),
+        ..Evidence::default()
+    }
+}
+
+fn held_claim() -> Claim {
+    Claim {
+        generation: 7,
+        deployment: 4,
+        image_digest: "b3-old".into(),
+        image_name: "images/old".into(),
+        hostname: "web-1".into(),
+        ssh_authorized_keys: vec!["ssh-ed25519 OLD".into()],
+        user_data: "#cloud-config\nold".into(),
+        root_drive: "sda".into(),
+        verify_whole_disk: false,
+        release_requested: false,
+        handed_over: None,
+    }
+}
+
+/// The node `n1` in a state and shape, since 100.
+pub fn record(state: State, shape: Shape) -> NodeRecord {
+    let (mut claim, evidence) = match shape {
+        Free => (None, Evidence::default()),
+        Dirty => (None, written(50)),
+        Claimed => (Some(held_claim()), written(50)),
+    };
+    if let Some(claim) = claim.as_mut().filter(|_| state == State::Active) {
+        claim.handed_over = Some(claim.deployment);
+    }
+    NodeRecord {
+        id: "n1".into(),
+        uid: "uid".into(),
+        version: 3,
+        node: Node {
+            state,
+            since: Timestamp(100),
+            generation: 7,
+            claim,
+            wanted: Wanted::default(),
+            evidence,
+        },
+        spec: Spec::default(),
+        labels: [].into(),
+        identity: Identity::default(),
+        reason: String::new(),
+        readings: Readings::default(),
+        address: String::new(),
+        wait_why: String::new(),
+        wait_until: Timestamp::default(),
+        created_at: Timestamp(1),
+        updated_at: Timestamp(100),
+    }
+}
+
+/// Every state in every shape that it can have.
+pub fn all_nodes() -> impl Iterator<Item = (State, Shape, NodeRecord)> {
+    State::ALL.iter().flat_map(|state| {
+        shapes(*state)
+            .iter()
+            .map(|shape| (*state, *shape, record(*state, *shape)))
+    })
+}
+
+fn image() -> Image {
+    Image {
+        name: "images/noble".into(),
+        digest: "b3-new".into(),
+    }
+}
+
+fn deployment() -> Deployment {
+    Deployment {
+        image: "images/noble".into(),
+        hostname: "db-1".into(),
+        ssh_authorized_keys: vec!["ssh-ed25519 NEW".into()],
+        user_data: "#cloud-config\nnew".into(),
+        root_drive: "nvme0n1".into(),
+        verify_whole_disk: true,
+    }
+}
+
+/// The claim that `deployment` asks for.
+fn new_claim(generation: u64, number: u32) -> Claim {
+    Claim {
+        generation,
+        deployment: number,
+        image_digest: "b3-new".into(),
+        image_name: "images/noble".into(),
+        hostname: "db-1".into(),
+        ssh_authorized_keys: vec!["ssh-ed25519 NEW".into()],
+        user_data: "#cloud-config\nnew".into(),
+        root_drive: "nvme0n1".into(),
+        verify_whole_disk: true,
+        release_requested: false,
+        handed_over: None,
+    }
+}
+
+/// One intent: how it is asked for, what it writes, and where it is allowed.
+struct Intent {
+    name: &'static str,
+    ask: fn(&mut NodeRecord) -> Result<(), ApiError>,
+    write: fn(&mut NodeRecord),
+    /// For each state in the order of the chart, the shapes that are let through: f(ree), d(irty), c(laimed).
+    allowed: [&'static str; 12],
+}
+
+#[rustfmt::skip]
+const INTENTS: &[Intent] = &[
+    // Order of the columns:
+    //                    disc insp avai allo imag rebo vali acti recl  fail   quar   main
+    Intent { name: "deploy", ask: |r| deploy(r, &deployment(), image()).map(|_| ()), write: write_deploy,
+        allowed:         ["",  "",  "f", "",  "",  "",  "",  "",  "",    "",    "",    ""] },
+    Intent { name: "reimage", ask: |r| reimage(r, &deployment(), image()).map(|_| ()), write: write_reimage,
+        allowed:         ["",  "",  "",  "",  "",  "",  "",  "c", "",    "c",   "",    ""] },
+    Intent { name: "release", ask: release, write: write_release,
+        allowed:         ["",  "",  "c", "c", "c", "c", "c", "c", "",    "c",   "",    ""] },
+    Intent { name: "hold", ask: |r| hold(r, " fan \n"), write: |r| r.node.wanted.hold = Some("fan".into()),
+        allowed:         ["f", "f", "fc", "", "",  "",  "",  "c", "",    "fdc", "",    ""] },
+    Intent { name: "resume", ask: resume, write: |r| r.node.wanted.resume = true,
+        allowed:         ["",  "",  "",  "",  "",  "",  "",  "",  "",    "",    "",    "fc"] },
+    Intent { name: "quarantine", ask: |r| quarantine(r, "odd"), write: |r| r.node.wanted.condemn = Some("odd".into()),
+        allowed:         ["f", "f", "fc", "c", "c", "c", "c", "c", "fdc", "fdc", "",   ""] },
+    Intent { name: "readmit", ask: readmit, write: |r| r.node.wanted.readmit = true,
+        allowed:         ["",  "",  "",  "",  "",  "",  "",  "",  "",    "fd",  "fdc", "fd"] },
+    Intent { name: "retry", ask: retry, write: |r| r.node.wanted.retry = true,
+        allowed:         ["",  "",  "",  "",  "",  "",  "",  "",  "",    "fc",  "",    ""] },
+    Intent { name: "power", ask: |r| power(r, PowerAction::Cycle, NOW), write: write_power,
+        allowed:         ["",  "",  "fc", "", "",  "",  "",  "c", "",    "fdc", "fdc", "fdc"] },
+    Intent { name: "delete", ask: |r| delete(r), write: |_| {},
+        allowed:         ["f", "",  "f", "",  "",  "",  "",  "",  "",    "fd",  "fd",  "fd"] },
+];
+
+fn write_deploy(record: &mut NodeRecord) {
+    record.node.generation = 8;
+    record.node.claim = Some(new_claim(8, 1));
+}
+
+fn write_reimage(record: &mut NodeRecord) {
+    record.node.claim = Some(new_claim(7, 5));
+    record.node.wanted.retry = record.node.state == State::Failed;
+}
+
+fn write_release(record: &mut NodeRecord) {
+    record.node.claim.as_mut().unwrap().release_requested = true;
+}
+
+fn write_power(record: &mut NodeRecord) {
+    record.node.wanted.power = Some(PowerRequest {
+        goal: PowerGoal::Cycle,
+        at: NOW,
+    });
+}
+
+impl Intent {
+    fn lets(&self, state: State, shape: Shape) -> bool {
+        let column = State::ALL.iter().position(|s| *s == state).unwrap();
+        let letter = match shape {
+            Free => 'f',
+            Dirty => 'd',
+            Claimed => 'c',
+        };
+        self.allowed[column].contains(letter)
+    }
+}
+
+/// Whether the node would take the intent of that name; None where the command only looks.
+pub fn takes(verb: &str, record: &NodeRecord) -> Option<bool> {
+    let intent = INTENTS.iter().find(|i| i.name == verb)?;
+    Some((intent.ask)(&mut record.clone()).is_ok())
+}
+
+#[test]
+fn an_intent_is_allowed_where_the_table_says_and_writes_what_it_says() {
+    for intent in INTENTS {
+        for (state, shape, before) in all_nodes() {
+            let at = format!("{} of {state}, {shape:?}", intent.name);
+            let mut after = before.clone();
+            let answer = (intent.ask)(&mut after);
+            assert_eq!(answer.is_ok(), intent.lets(state, shape), "{at}: {answer:?}");
+            let mut wanted = before;
+            if answer.is_ok() {
+                (intent.write)(&mut wanted);
+            }
+            assert_eq!(after, wanted, "{at}");
+        }
+    }
+}
+
+#[test]
+fn the_table_names_no_node_that_cannot_be() {
+    for intent in INTENTS {
+        let named: usize = intent.allowed.iter().map(|cell| cell.len()).sum();
+        let real = all_nodes()
+            .filter(|(state, shape, _)| intent.lets(*state, *shape))
+            .count();
+        assert_eq!(named, real, "{}", intent.name);
+    }
+}
+
+#[test]
+fn a_refusal_names_node_state_and_reason_and_has_a_hint() {
+    for intent in INTENTS {
+        for (state, shape, mut record) in all_nodes().filter(|(s, k, _)| !intent.lets(*s, *k)) {
+            let at = format!("{} of {state}, {shape:?}", intent.name);
+            record.reason = "the fan stopped".into();
+            let Err(ApiError::Precondition { subject, message, hint }) = (intent.ask)(&mut record) else {
+                panic!("{at}: not a precondition");
+            };
+            assert_eq!(subject, "nodes/n1", "{at}");
+            let start = format!("n1 is {state} (the fan stopped): ");
+            assert!(
+                message.starts_with(&start) && message.len() > start.len(),
+                "{at}: {message}"
+            );
+            assert!(hint.len() > 10, "{at}: {hint:?}");
+        }
+    }
+}
+
+/// The edge or effect that follows at once from what was written, with nothing known of the machine.
+fn next_of(record: &NodeRecord) -> Decision {
+    decide(&record.node, &Facts::default(), &Policy::default(), NOW)
+}
+
+#[test]
+fn what_is_written_is_acted_on() {
+    for intent in INTENTS.iter().filter(|i| i.name != "delete") {
+        for (state, shape, before) in all_nodes().filter(|(s, k, _)| intent.lets(*s, *k)) {
+            let mut record = before;
+            (intent.ask)(&mut record).unwrap();
+            let edge = match (intent.name, state, shape) {
+                ("power", State::Available, Claimed) => Edge::Claimed,
+                ("power", ..) => {
+                    assert!(
+                        matches!(next_of(&record), Decision::Act(_)),
+                        "power of {state}, {shape:?}"
+                    );
+                    continue;
+                }
+                ("deploy", ..) | ("release", State::Available, _) => Edge::Claimed,
+                ("reimage", State::Active, _) => Edge::Reimaged,
+                ("reimage" | "retry", State::Failed, Claimed) => Edge::Retried,
+                ("release", State::Allocated, _) => Edge::Unclaimed,
+                ("release", ..) => Edge::Released,
+                ("hold", ..) => Edge::Held,
+                ("resume", _, Claimed) => Edge::Revalidate,
+                ("resume" | "retry", ..) => Edge::Reinspect,
+                ("quarantine", ..) => Edge::Condemned,
+                ("readmit", ..) => Edge::Readmitted,
+                other => panic!("{other:?} is not in the table"),
+            };
+            let next = next_of(&record);
+            let is_edge = matches!(&next, Decision::Move { edge: e, .. } if *e == edge);
+            assert!(is_edge, "{} of {state}, {shape:?}: {next:?}", intent.name);
+        }
+    }
+}
+
+/// Commands in backticks: `rackwright node VERB n1` and, after one of them, `node VERB n1`.
+fn commands(hint: &str) -> Vec<&str> {
+    let quoted = hint.split('`').skip(1).step_by(2);
+    quoted
+        .filter_map(|q| q.trim_start_matches("rackwright ").strip_prefix("node "))
+        .filter_map(|rest| rest.split(' ').next())
+        .collect()
+}
+
+/// Whether a command, or one that its refusal's hint leads to, does something for the node or shows where it stands.
+fn leads_on(verb: &str, record: &NodeRecord, tried: &mut Vec<&'static str>) -> bool {
+    let Some(intent) = INTENTS.iter().find(|i| i.name == verb) else {
+        return true; // It looks: explain, watch.
+    };
+    if tried.contains(&intent.name) {
+        return false;
+    }
+    tried.push(intent.name);
+    match (intent.ask)(&mut record.clone()) {
+        Err(ApiError::Precondition { hint, .. }) => {
+            let named = commands(&hint);
+            named.is_empty() || named.iter().any(|next| leads_on(next, record, tried))
+        }
+        other => other.is_ok(),
+    }
+}
+
+/// Refusals whose hints lead round in a circle, as intent, state and shape. A held node that is claimed has to be
+/// resumed before it can be released, and none of these says so.
+const CIRCLES: &[(&str, State, Shape)] = &[
+    ("release", State::Maintenance, Claimed),
+    ("quarantine", State::Maintenance, Claimed),
+    ("readmit", State::Maintenance, Claimed),
+    ("delete", State::Maintenance, Claimed),
+];
+
+#[test]
+fn hints_lead_to_a_command_that_helps() {
+    let mut circles = Vec::new();
+    for intent in INTENTS {
+        for (state, shape, record) in all_nodes() {
+            if !leads_on(intent.name, &record, &mut Vec::new()) {
+                circles.push((intent.name, state, shape));
+            }
+        }
+    }
+    assert_eq!(circles, CIRCLES);
+}
+
+#[test]
+fn deploying_counts_the_generation_on_and_names_the_host() {
+    let mut record = record(State::Available, Free);
+    let plain = Deployment {
+        image: "images/noble".into(),
+        ..Deployment::default()
+    };
+    assert_eq!(deploy(&mut record, &plain, image()).unwrap(), (8, 1));
+    let claim = record.node.claim.clone().unwrap();
+    assert_eq!(
+        (claim.hostname.as_str(), claim.generation, claim.deployment),
+        ("n1", 8, 1)
+    );
+    let before = record.clone();
+    assert!(deploy(&mut record, &plain, image()).is_err(), "it is claimed by now");
+    assert_eq!(record, before);
+}
+
+#[test]
+fn reimaging_keeps_what_is_not_given_anew() {
+    let mut record = record(State::Active, Claimed);
+    let plain = Deployment {
+        image: "images/noble".into(),
+        ..Deployment::default()
+    };
+    assert_eq!(reimage(&mut record, &plain, image()).unwrap(), (7, 5));
+    let (claim, former) = (record.node.claim.unwrap(), held_claim());
+    assert_eq!(claim.image_digest, "b3-new");
+    assert_eq!(claim.hostname, former.hostname);
+    assert_eq!(claim.ssh_authorized_keys, former.ssh_authorized_keys);
+    assert_eq!(claim.user_data, former.user_data);
+    assert_eq!(record.node.generation, 7, "the claim is the same");
+}
+
+#[test]
+fn a_claim_that_is_being_released_is_not_reimaged_but_may_be_released_again() {
+    for state in [State::Active, State::Failed] {
+        let mut record = record(state, Claimed);
+        release(&mut record).unwrap();
+        let before = record.clone();
+        assert!(reimage(&mut record, &deployment(), image()).is_err());
+        release(&mut record).unwrap();
+        assert_eq!(record, before);
+    }
+}
+
+#[test]
+fn a_reason_is_words_for_whoever_finds_the_node() {
+    let long = "x".repeat(1001);
+    for ask in [hold, quarantine] {
+        for bad in ["", " \t ", "two\nlines", "bell\u{7}", &long] {
+            let mut record = record(State::Available, Free);
+            let before = record.clone();
+            let refused = ask(&mut record, bad);
+            assert!(
+                matches!(&refused, Err(ApiError::Invalid(f)) if f[0].0 == "reason"),
+                "{bad:?}: {refused:?}"
+            );
+            assert_eq!(record, before, "{bad:?}");
+        }
+        assert!(ask(&mut record(State::Available, Free), &long[1..]).is_ok());
+    }
+}
+
+#[test]
+fn power_is_on_off_or_cycle_from_now() {
+    for (action, goal) in [
+        (PowerAction::On, PowerGoal::On),
+        (PowerAction::Off, PowerGoal::Off),
+        (PowerAction::Cycle, PowerGoal::Cycle),
+    ] {
+        let mut record = record(State::Active, Claimed);
+        power(&mut record, action, NOW).unwrap();
+        assert_eq!(record.node.wanted.power, Some(PowerRequest { goal, at: NOW }));
+    }
+    let mut record = record(State::Active, Claimed);
+    let refused = power(&mut record, PowerAction::Unspecified, NOW);
+    assert!(
+        matches!(&refused, Err(ApiError::Invalid(f)) if f[0].0 == "action"),
+        "{refused:?}"
+    );
+    assert_eq!(record.node.wanted.power, None);
+}

@@ -1,0 +1,91 @@
+//! For unit tests: a core over a folder of its own, without sockets and without tasks.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::sync::Arc;
+
+use rackwright_lifecycle::{Claim, Evidence, Node, State, Timestamp, Wanted};
+use rackwright_store::{Identity, NodeRecord, Readings, Spec};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::core::Core;
+use crate::daemon;
+
+/// A core and the folder it lives in.
+pub struct TestCore {
+    core: Arc<Core>,
+    _dir: TempDir,
+}
+
+impl Deref for TestCore {
+    type Target = Arc<Core>;
+
+    fn deref(&self) -> &Arc<Core> {
+        &self.core
+    }
+}
+
+/// A core as of a first start.
+pub async fn core() -> TestCore {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rackwrightd.yaml");
+    let text = format!("data_dir: {}\napi: {{names: [localhost]}}\n", data(dir.path()));
+    std::fs::write(&path, text).unwrap();
+    let config = Config::load(&path).unwrap();
+    let core = daemon::open(config, CancellationToken::new()).await.unwrap();
+    TestCore { core, _dir: dir }
+}
+
+fn data(dir: &Path) -> String {
+    dir.join("data").display().to_string()
+}
+
+/// A node in `state`, claimed with an image where a digest is given.
+pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
+    let claim = image_digest.map(|digest| Claim {
+        generation: 0,
+        deployment: 1,
+        image_digest: digest.to_owned(),
+        image_name: "images/some".into(),
+        hostname: id.to_owned(),
+        ssh_authorized_keys: Vec::new(),
+        user_data: String::new(),
+        root_drive: String::new(),
+        verify_whole_disk: false,
+        release_requested: false,
+        handed_over: None,
+    });
+    let at = Timestamp(1);
+    NodeRecord {
+        id: id.to_owned(),
+        uid: format!("uid-{id}"),
+        version: 1,
+        node: Node {
+            state,
+            since: at,
+            generation: 0,
+            claim,
+            wanted: Wanted::default(),
+            evidence: Evidence::default(),
+        },
+        spec: Spec::default(),
+        labels: [].into(),
+        identity: Identity::default(),
+        reason: String::new(),
+        readings: Readings::default(),
+        address: String::new(),
+        wait_why: String::new(),
+        wait_until: at,
+        created_at: at,
+        updated_at: at,
+    }
+}
+
+/// Puts a node in.
+pub async fn add(core: &Core, record: &NodeRecord) {
+    let mut tx = core.store.write().await.unwrap();
+    tx.insert_node(record).await.unwrap();
+    tx.commit().await.unwrap();
+}

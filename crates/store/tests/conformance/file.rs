@@ -1,0 +1,216 @@
+//! The file and its changes: whole or not at all, one at a time, there again after a restart.
+
+use std::time::Duration;
+
+use rackwright_lifecycle::{Effect, State};
+use rackwright_store::{BootStageRow, ImageVersionBody, ImageVersionRow, Proof, RequestKey, Store, StoreError};
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::SqliteConnectOptions;
+
+use crate::support::{Lab, at, event, is_missing, node, node_in, try_of};
+
+/// Long enough that a writer that does not wait has gone on.
+const MOMENT: Duration = Duration::from_millis(150);
+
+#[tokio::test]
+async fn a_change_that_is_dropped_leaves_nothing() {
+    let lab = Lab::new().await;
+    let mut tx = lab.store.write().await.unwrap();
+    tx.insert_node(&node("n1")).await.unwrap();
+    tx.put_macs("n1", &["m1".to_owned()]).await.unwrap();
+    tx.add_event(&event("enrolled", "nodes/n1", 100)).await.unwrap();
+    tx.put_member("ann", "operator", at(1)).await.unwrap();
+    assert!(tx.node("n1").await.is_ok(), "the change itself sees it");
+    assert!(is_missing(&lab.store.node("n1").await), "nobody else does");
+    drop(tx);
+    assert!(is_missing(&lab.store.node("n1").await));
+    assert_eq!(lab.store.node_of_mac("m1").await.unwrap(), None);
+    assert_eq!(lab.store.event_range().await.unwrap(), (0, 0));
+    assert_eq!(lab.store.role("ann").await.unwrap(), None);
+    // The one after it is not hindered.
+    let lab = lab.with(&[node("n1")]).await;
+    assert!(lab.store.node("n1").await.is_ok());
+}
+
+/// `second` wants to write while `first` does: it waits, then sees what `first` did.
+async fn second_waits_for_first(first: &Store, second: Store) {
+    let mut tx = first.write().await.unwrap();
+    tx.insert_node(&node("n1")).await.unwrap();
+    let waiting = tokio::spawn(async move {
+        let mut tx = second.write().await?;
+        let mut record = tx.node("n1").await?;
+        record.reason = "seen".into();
+        tx.save_node(&mut record, at(200)).await?;
+        tx.commit().await
+    });
+    tokio::time::sleep(MOMENT).await;
+    assert!(!waiting.is_finished(), "it has to wait");
+    tx.commit().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    let record = first.node("n1").await.unwrap();
+    assert_eq!((record.reason.as_str(), record.version), ("seen", 2));
+}
+
+#[tokio::test]
+async fn a_second_writer_of_this_process_waits_and_sees_the_first() {
+    let lab = Lab::new().await;
+    second_waits_for_first(&lab.store, lab.store.clone()).await;
+}
+
+#[tokio::test]
+async fn a_second_writer_of_another_process_waits_and_sees_the_first() {
+    let lab = Lab::new().await;
+    second_waits_for_first(&lab.store, lab.other().await).await;
+}
+
+#[tokio::test]
+async fn readers_do_not_wait_for_a_writer() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    let mut tx = lab.store.write().await.unwrap();
+    let mut record = tx.node("n1").await.unwrap();
+    record.reason = "new".into();
+    tx.save_node(&mut record, at(200)).await.unwrap();
+    let read = tokio::time::timeout(Duration::from_secs(5), lab.store.node("n1"));
+    assert_eq!(read.await.unwrap().unwrap().reason, "");
+    tx.commit().await.unwrap();
+    assert_eq!(lab.store.node("n1").await.unwrap().reason, "new");
+}
+
+#[tokio::test]
+async fn of_two_who_change_the_same_node_the_slower_is_told() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    let mut outcomes = Vec::new();
+    let (a, b) = (lab.store.node("n1").await.unwrap(), lab.store.node("n1").await.unwrap());
+    for mut record in [a, b] {
+        let mut tx = lab.store.write().await.unwrap();
+        outcomes.push(tx.save_node(&mut record, at(200)).await);
+        if outcomes.last().unwrap().is_ok() {
+            tx.commit().await.unwrap();
+        }
+    }
+    assert!(outcomes[0].is_ok());
+    assert!(matches!(&outcomes[1], Err(StoreError::Conflict { kind: "node", id }) if id == "n1"));
+}
+
+/// One row of many kinds.
+async fn fill(store: &Store) {
+    let mut tx = store.write().await.unwrap();
+    tx.insert_node(&node_in("n1", State::Imaging)).await.unwrap();
+    tx.put_macs("n1", &["m1".to_owned()]).await.unwrap();
+    tx.begin_effect(&try_of("n1", Effect::WriteImage, 1)).await.unwrap();
+    tx.add_event(&event("enrolled", "nodes/n1", 100)).await.unwrap();
+    tx.add_proof(Proof::Report, "r1", "n1", b"report").await.unwrap();
+    tx.give_address("m1", "10.0.0.1", at(1)).await.unwrap();
+    tx.remember(&request(), b"answer", at(1)).await.unwrap();
+    tx.put_member("ann", "operator", at(1)).await.unwrap();
+    let version = ImageVersionRow {
+        image_id: "noble".into(),
+        digest: "b3-1".into(),
+        created_at: at(1),
+        body: ImageVersionBody::default(),
+    };
+    tx.add_image_version(&version, "uid").await.unwrap();
+    let stage = BootStageRow {
+        mac: "m1".into(),
+        at: at(1),
+        stage: "dhcp".into(),
+        detail: String::new(),
+        remote: String::new(),
+    };
+    tx.add_boot_stage(&stage).await.unwrap();
+    tx.commit().await.unwrap();
+    store.rest("n1", "the agent", at(5000)).await.unwrap();
+}
+
+fn request() -> RequestKey {
+    RequestKey {
+        actor: "ann".into(),
+        key: "k1".into(),
+        method: "EnrollNode".into(),
+        digest: "d".into(),
+    }
+}
+
+async fn check_filled(store: &Store) {
+    let record = store.node("n1").await.unwrap();
+    assert_eq!(
+        (record.node.state, record.wait_why.as_str()),
+        (State::Imaging, "the agent")
+    );
+    assert_eq!(store.next_due().await.unwrap(), Some(at(5000)));
+    assert_eq!(store.node_of_mac("m1").await.unwrap().as_deref(), Some("n1"));
+    assert_eq!(
+        store.open_effects().await.unwrap(),
+        [try_of("n1", Effect::WriteImage, 1)]
+    );
+    assert_eq!(store.event_range().await.unwrap(), (1, 1));
+    let reports = store.proofs(Proof::Report, "n1", i64::MAX, 9).await.unwrap();
+    assert_eq!(reports, [(1, b"report".to_vec())]);
+    assert_eq!(store.address_of("m1").await.unwrap().as_deref(), Some("10.0.0.1"));
+    assert_eq!(store.role("ann").await.unwrap().as_deref(), Some("operator"));
+    assert_eq!(store.image_versions("noble").await.unwrap().len(), 1);
+    assert_eq!(store.boot_stages("m1").await.unwrap().len(), 1);
+    let mut tx = store.write().await.unwrap();
+    assert_eq!(tx.replay(&request()).await.unwrap(), Some(b"answer".to_vec()));
+}
+
+#[tokio::test]
+async fn everything_is_there_again_after_an_orderly_end() {
+    let lab = Lab::new().await;
+    fill(&lab.store).await;
+    lab.store.close().await;
+    check_filled(&lab.other().await).await;
+}
+
+#[tokio::test]
+async fn everything_committed_is_there_for_whoever_opens_the_file_next_to_us() {
+    let lab = Lab::new().await;
+    fill(&lab.store).await;
+    check_filled(&lab.other().await).await;
+}
+
+async fn sql(lab: &Lab, statement: &'static str) {
+    let options = SqliteConnectOptions::new().filename(lab.path());
+    let mut connection = options.connect().await.unwrap();
+    sqlx::query(statement).execute(&mut connection).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_a_newer_program_is_refused_and_left_alone() {
+    let lab = Lab::new().await;
+    fill(&lab.store).await;
+    lab.store.close().await;
+    sql(&lab, "INSERT INTO schema_version (version) VALUES (99)").await;
+    let refused = Store::open(&lab.path()).await.unwrap_err();
+    let StoreError::NewerSchema { found, known } = &refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(*found, 99);
+    let told = format!("the database has schema 99, this program knows up to {known}; start the newer program");
+    assert_eq!(refused.to_string(), told);
+    assert!(!refused.is_retryable());
+    sql(&lab, "DELETE FROM schema_version WHERE version = 99").await;
+    check_filled(&lab.other().await).await;
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_refused() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let path = dir.path().join("notes.txt");
+    let text = "these are notes\n".repeat(500);
+    std::fs::write(&path, &text).unwrap();
+    assert!(Store::open(&path).await.is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    assert!(Store::open(&dir.path().join("no/such/folder.db")).await.is_err());
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_read_back_is_named() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    sql(&lab, "UPDATE nodes SET state = 'melted' WHERE id = 'n1'").await;
+    let refused = lab.store.node("n1").await.unwrap_err();
+    assert_eq!(refused.to_string(), "node \"n1\" cannot be read back");
+    assert!(!refused.is_retryable());
+    let source = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(source.contains("melted"), "{source}");
+}

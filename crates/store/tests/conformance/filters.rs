@@ -1,0 +1,121 @@
+//! Filters over nodes, and pages.
+
+use rackwright_lifecycle::State;
+use rackwright_store::{NodeRecord, Term};
+
+use crate::support::{Lab, node, node_in};
+
+/// Each term as `FIELD=VALUE` or `FIELD!=VALUE`.
+fn filter(terms: &[&str]) -> Vec<Term> {
+    terms
+        .iter()
+        .map(|term| {
+            let (field, value) = term.split_once('=').unwrap();
+            Term {
+                field: field.trim_end_matches('!').to_owned(),
+                value: value.to_owned(),
+                negated: field.ends_with('!'),
+            }
+        })
+        .collect()
+}
+
+fn labelled(mut record: NodeRecord, sku: &str, labels: &[(&str, &str)]) -> NodeRecord {
+    record.spec.sku = sku.to_owned();
+    record.labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+    record
+}
+
+fn ids(records: &[NodeRecord]) -> Vec<&str> {
+    records.iter().map(|r| r.id.as_str()).collect()
+}
+
+async fn four() -> Lab {
+    Lab::new()
+        .await
+        .with(&[
+            labelled(node_in("d", State::Failed), "big", &[]),
+            labelled(node_in("b", State::Available), "big", &[("rack", "r2")]),
+            labelled(node_in("a", State::Available), "small", &[("rack", "r1"), ("hot", "")]),
+            labelled(node_in("c", State::Active), "small", &[("rack", "r1")]),
+        ])
+        .await
+}
+
+#[tokio::test]
+async fn terms_are_joined_by_and() {
+    let lab = four().await;
+    let cases: &[(&[&str], &[&str])] = &[
+        (&[], &["a", "b", "c", "d"]),
+        (&["state=available"], &["a", "b"]),
+        (&["state!=available"], &["c", "d"]),
+        (&["state=nonsense"], &[]),
+        (&["sku=big"], &["b", "d"]),
+        (&["sku!=big"], &["a", "c"]),
+        (&["name=c"], &["c"]),
+        (&["name!=c"], &["a", "b", "d"]),
+        (&["labels.rack=r1"], &["a", "c"]),
+        // Who has no such label does not have that value.
+        (&["labels.rack!=r1"], &["b", "d"]),
+        (&["labels.hot="], &["a"]),
+        (&["labels.r%=r1"], &[]),
+        (&["labels.rack=r1", "state=active"], &["c"]),
+        (&["labels.rack=r1", "labels.hot!="], &["c"]),
+        (&["sku=small", "sku=big"], &[]),
+        (&["name=' OR '1'='1"], &[]),
+    ];
+    for (terms, wanted) in cases {
+        let found = lab.store.nodes(&filter(terms), "", 100).await.unwrap();
+        assert_eq!(ids(&found), *wanted, "{terms:?}");
+    }
+}
+
+#[tokio::test]
+async fn labels_that_were_taken_off_match_no_more() {
+    let lab = four().await;
+    let mut record = lab.store.node("a").await.unwrap();
+    record.labels = [("rack".to_owned(), "r9".to_owned())].into();
+    record.spec.sku = "odd".into();
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_node(&mut record, rackwright_lifecycle::Timestamp(200))
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    for (term, wanted) in [
+        ("labels.rack=r1", vec!["c"]),
+        ("labels.rack=r9", vec!["a"]),
+        ("labels.hot=", vec![]),
+        ("sku=odd", vec!["a"]),
+        ("sku=small", vec!["c"]),
+    ] {
+        let found = lab.store.nodes(&filter(&[term]), "", 100).await.unwrap();
+        assert_eq!(ids(&found), wanted, "{term}");
+    }
+}
+
+#[tokio::test]
+async fn pages_are_in_order_and_show_every_node_once() {
+    let records: Vec<_> = (0..25).rev().map(|n| node(&format!("n{n:02}"))).collect();
+    let lab = Lab::new().await.with(&records).await;
+    let mut seen: Vec<String> = Vec::new();
+    loop {
+        let after = seen.last().cloned().unwrap_or_default();
+        let page = lab.store.nodes(&Vec::new(), &after, 7).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        assert!(page.len() <= 7);
+        seen.extend(page.into_iter().map(|r| r.id));
+    }
+    let wanted: Vec<_> = (0..25).map(|n| format!("n{n:02}")).collect();
+    assert_eq!(seen, wanted);
+}
+
+#[tokio::test]
+async fn nodes_are_counted_by_state() {
+    let lab = four().await;
+    let mut counts = lab.store.count_by_state().await.unwrap();
+    counts.sort();
+    let wanted = [("active", 1), ("available", 2), ("failed", 1)];
+    assert_eq!(counts, wanted.map(|(state, n)| (state.to_owned(), n)));
+}

@@ -1,0 +1,144 @@
+//! Which node is looked at next, by whom, and until when.
+
+use std::collections::BTreeSet;
+
+use rackwright_lifecycle::{Effect, Outcome, State};
+
+use crate::support::{Lab, at, node, node_in, try_of};
+
+async fn due(lab: &Lab, now: i64, end: i64, limit: i64) -> Vec<String> {
+    lab.store.lease_due(at(now), at(end), limit).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_due_node_is_taken_once_and_again_when_the_lease_has_ended() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    assert_eq!(due(&lab, 99, 160, 9).await, [""; 0], "not due yet");
+    assert_eq!(due(&lab, 100, 160, 9).await, ["n1"]);
+    assert_eq!(due(&lab, 159, 219, 9).await, [""; 0], "somebody has it");
+    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(160)));
+    assert_eq!(due(&lab, 160, 220, 9).await, ["n1"], "whoever had it is gone");
+}
+
+#[tokio::test]
+async fn the_longest_due_are_taken_first_and_no_more_than_asked_for() {
+    let mut records = Vec::new();
+    // By name they would come in another order.
+    for (id, us) in [("a", 500), ("b", 300), ("c", 400), ("d", 100), ("e", 200)] {
+        let mut record = node(id);
+        record.created_at = at(us);
+        records.push(record);
+    }
+    let lab = Lab::new().await.with(&records).await;
+    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(100)));
+    assert_eq!(due(&lab, 450, 1000, 0).await, [""; 0]);
+    let first: BTreeSet<_> = due(&lab, 450, 1000, 3).await.into_iter().collect();
+    assert_eq!(first, ["b", "d", "e"].map(str::to_owned).into());
+    assert_eq!(due(&lab, 450, 1000, 3).await, ["c"]);
+    assert_eq!(due(&lab, 500, 1000, 3).await, ["a"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn runners_that_ask_at_once_never_get_the_same_node() {
+    let records: Vec<_> = (0..40).map(|n| node(&format!("n{n:02}"))).collect();
+    let lab = Lab::new().await.with(&records).await;
+    let mut runners = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        // Each with connections of its own, as another process has them.
+        let store = lab.other().await;
+        runners.spawn(async move {
+            let mut mine = Vec::new();
+            loop {
+                let got = store.lease_due(at(200), at(900), 3).await.unwrap();
+                if got.is_empty() {
+                    return mine;
+                }
+                mine.extend(got);
+            }
+        });
+    }
+    let all: Vec<String> = runners.join_all().await.into_iter().flatten().collect();
+    assert_eq!(all.len(), 40, "{all:?}");
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 40);
+}
+
+#[tokio::test]
+async fn rest_says_why_and_until_when_and_waking_ends_it() {
+    let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
+    lab.store.rest("n1", "the power to settle", at(5000)).await.unwrap();
+    let record = lab.store.node("n1").await.unwrap();
+    assert_eq!(
+        (record.wait_why.as_str(), record.wait_until),
+        ("the power to settle", at(5000))
+    );
+    assert_eq!(record.version, 1, "waiting is not a change");
+    assert_eq!(due(&lab, 4999, 6000, 9).await, ["n2"]);
+    lab.store.wake("n1", at(300)).await.unwrap();
+    assert_eq!(due(&lab, 299, 6000, 9).await, [""; 0]);
+    assert_eq!(due(&lab, 300, 6000, 9).await, ["n1"]);
+}
+
+#[tokio::test]
+async fn waking_never_puts_a_node_off() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    lab.store.wake("n1", at(900)).await.unwrap();
+    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(100)));
+    lab.store.wake("nobody", at(900)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_change_makes_a_node_due_unless_its_runner_keeps_it() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    lab.store.rest("n1", "", at(5000)).await.unwrap();
+    let mut record = lab.store.node("n1").await.unwrap();
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_node(&mut record, at(300)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(300)));
+
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_node(&mut record, at(310)).await.unwrap();
+    tx.put_due("n1", at(370)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(370)));
+}
+
+#[tokio::test]
+async fn what_a_former_process_left_in_the_middle_is_woken() {
+    let records: Vec<_> = State::ALL.iter().map(|s| node_in(s.as_str(), *s)).collect();
+    let lab = Lab::new().await.with(&records).await;
+    for state in State::ALL {
+        lab.store.rest(state.as_str(), "", at(5000)).await.unwrap();
+    }
+    // At rest, but for an effect that never ended; and one that did.
+    let mut tx = lab.store.write().await.unwrap();
+    tx.begin_effect(&try_of("active", Effect::PowerOff, 1)).await.unwrap();
+    tx.begin_effect(&try_of("failed", Effect::PowerOff, 1)).await.unwrap();
+    tx.end_effect("failed-power-off-1", &Outcome::Succeeded, at(200))
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+
+    assert_eq!(lab.store.wake_unfinished(at(300)).await.unwrap(), 8);
+    let mut woken = due(&lab, 300, 400, 99).await;
+    woken.sort();
+    let wanted = [
+        "active",
+        "allocated",
+        "discovered",
+        "imaging",
+        "inspecting",
+        "rebooting",
+        "reclaiming",
+        "validating",
+    ];
+    assert_eq!(woken, wanted);
+}
+
+#[tokio::test]
+async fn nothing_is_due_where_nothing_is() {
+    let lab = Lab::new().await;
+    assert_eq!(lab.store.next_due().await.unwrap(), None);
+    assert_eq!(due(&lab, i64::MAX, i64::MAX, 9).await, [""; 0]);
+    assert_eq!(lab.store.wake_unfinished(at(1)).await.unwrap(), 0);
+}

@@ -1,0 +1,224 @@
+//! Nodes: what is written is read back, versions guard it, MAC addresses belong to one node.
+
+use rackwright_lifecycle::{Bmc, BootTarget, Edge, Effect, Evidence, Power, Reading, State};
+use rackwright_store::{HistoryRow, Identity, Proof, Readings, StoreError};
+
+use crate::support::{Lab, at, claim, event, is_conflict, is_missing, node, node_in, try_of};
+
+fn full_record() -> rackwright_store::NodeRecord {
+    let mut record = node_in("gpu-001", State::Active);
+    record.node.generation = 3;
+    record.node.claim = Some(claim("b3-aa"));
+    record.node.wanted.hold = Some("fan".into());
+    record.node.evidence = Evidence {
+        written_at: Some(at(5)),
+        clean_at: Some(at(4)),
+        image_digest: Some("b3-aa".into()),
+        deployment: Some(2),
+        erased_at: Some(at(3)),
+        drives: ["S1".to_owned(), "S2".to_owned()].into(),
+    };
+    // Sealed: any bytes, not text.
+    record.spec.bmc_password = vec![0, 255, 254, b'"', b'\\', 0];
+    record.labels = [("rack".to_owned(), "r1".to_owned())].into();
+    record.identity = Identity {
+        uuid: "0000-1".into(),
+        macs: vec!["52:54:00:00:00:01".into()],
+        ..Identity::default()
+    };
+    record.reason = "a \"reason\"".into();
+    record.readings.bmc = Reading::Known {
+        value: Bmc::Unreachable("no route".into()),
+        at: at(7),
+    };
+    record
+}
+
+#[tokio::test]
+async fn a_node_is_read_back_as_it_was_written() {
+    let record = full_record();
+    let lab = Lab::new().await.with(std::slice::from_ref(&record)).await;
+    let found = lab.store.node("gpu-001").await.unwrap();
+    assert_eq!(found, record);
+
+    let mut next = found;
+    next.node.state = State::Reclaiming;
+    next.node.since = at(200);
+    next.node.claim = None;
+    next.labels.clear();
+    next.spec.sku = "big".into();
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_node(&mut next, at(210)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!((next.version, next.updated_at), (2, at(210)));
+    assert_eq!(lab.store.node("gpu-001").await.unwrap(), next);
+}
+
+#[tokio::test]
+async fn a_stale_save_is_refused_and_nothing_of_its_change_stays() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    let mut stale = lab.store.node("n1").await.unwrap();
+    let mut fast = stale.clone();
+    fast.reason = "the first".into();
+    fast.labels = [("who".to_owned(), "first".to_owned())].into();
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_node(&mut fast, at(200)).await.unwrap();
+    tx.commit().await.unwrap();
+
+    stale.reason = "the second".into();
+    stale.labels = [("who".to_owned(), "second".to_owned())].into();
+    let mut tx = lab.store.write().await.unwrap();
+    tx.add_event(&event("too-late", "nodes/n1", 300)).await.unwrap();
+    tx.begin_effect(&try_of("n1", Effect::Identify, 1)).await.unwrap();
+    let refused = tx.save_node(&mut stale, at(300)).await;
+    assert!(is_conflict(&refused), "{refused:?}");
+    assert!(refused.unwrap_err().is_retryable());
+    drop(tx);
+
+    assert_eq!(stale.version, 1, "a refused save does not count the version on");
+    assert_eq!(lab.store.node("n1").await.unwrap(), fast);
+    assert!(lab.store.events(0, "", 10).await.unwrap().is_empty());
+    assert!(lab.store.open_effects().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn readings_are_not_versioned_and_a_save_does_not_turn_them_back() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    let mut decided = lab.store.node("n1").await.unwrap();
+    let seen = Readings {
+        power: Reading::Known {
+            value: Power::On,
+            at: at(150),
+        },
+        boot_target: Reading::Known {
+            value: BootTarget::Network,
+            at: at(151),
+        },
+        ..Readings::default()
+    };
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_readings("n1", &seen).await.unwrap();
+    tx.save_address("n1", "10.0.0.9").await.unwrap();
+    tx.save_inventory("n1", &[1, 0, 255]).await.unwrap();
+    tx.commit().await.unwrap();
+
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_node(&mut decided, at(200)).await.unwrap();
+    tx.commit().await.unwrap();
+    let found = lab.store.node("n1").await.unwrap();
+    assert_eq!((found.readings, found.address.as_str()), (seen, "10.0.0.9"));
+    assert_eq!(lab.store.inventory("n1").await.unwrap(), Some(vec![1, 0, 255]));
+}
+
+#[tokio::test]
+async fn an_id_is_taken_once_and_what_is_not_there_is_said() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    let mut again = node("n1");
+    again.uid = "another".into();
+    let mut tx = lab.store.write().await.unwrap();
+    let refused = tx.insert_node(&again).await;
+    assert!(
+        matches!(&refused, Err(StoreError::Exists { kind: "node", id }) if id == "n1"),
+        "{refused:?}"
+    );
+    assert!(is_missing(&tx.node("n2").await));
+    drop(tx);
+    assert!(is_missing(&lab.store.node("n2").await));
+    assert!(is_missing(&lab.store.inventory("n2").await));
+    assert_eq!(lab.store.inventory("n1").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_mac_address_belongs_to_one_node_and_is_free_when_that_is_gone() {
+    let mac = "52:54:00:00:00:01".to_owned();
+    let other = "52:54:00:00:00:02".to_owned();
+    let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
+    let mut tx = lab.store.write().await.unwrap();
+    tx.put_macs("n1", std::slice::from_ref(&mac)).await.unwrap();
+    // The same again is no fault, and one that is not named any more is free.
+    tx.put_macs("n1", &[mac.clone(), other.clone()]).await.unwrap();
+    tx.put_macs("n1", std::slice::from_ref(&mac)).await.unwrap();
+    tx.put_macs("n2", std::slice::from_ref(&other)).await.unwrap();
+    tx.commit().await.unwrap();
+
+    let mut tx = lab.store.write().await.unwrap();
+    let refused = tx.put_macs("n2", &[other.clone(), mac.clone()]).await;
+    assert!(
+        matches!(&refused, Err(StoreError::MacTaken { mac: m, node }) if *m == mac && node == "n1"),
+        "{refused:?}"
+    );
+    drop(tx);
+    assert_eq!(lab.store.node_of_mac(&mac).await.unwrap().as_deref(), Some("n1"));
+    assert_eq!(lab.store.node_of_mac(&other).await.unwrap().as_deref(), Some("n2"));
+
+    let record = lab.store.node("n1").await.unwrap();
+    let mut tx = lab.store.write().await.unwrap();
+    tx.delete_node(&record).await.unwrap();
+    tx.put_macs("n2", &[other, mac.clone()]).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(lab.store.node_of_mac(&mac).await.unwrap().as_deref(), Some("n2"));
+}
+
+#[tokio::test]
+async fn a_mac_address_named_twice_is_kept_once() {
+    let mac = "52:54:00:00:00:01".to_owned();
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    let mut tx = lab.store.write().await.unwrap();
+    tx.put_macs("n1", &[mac.clone(), mac.clone()]).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(lab.store.node_of_mac(&mac).await.unwrap().as_deref(), Some("n1"));
+}
+
+#[tokio::test]
+async fn deleting_is_guarded_and_leaves_only_proof() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    let stale = lab.store.node("n1").await.unwrap();
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_node(&mut stale.clone(), at(200)).await.unwrap();
+    tx.begin_effect(&try_of("n1", Effect::Identify, 1)).await.unwrap();
+    tx.add_proof(Proof::EraseCertificate, "c1", "n1", b"proof")
+        .await
+        .unwrap();
+    tx.add_proof(Proof::Report, "r1", "n1", b"report").await.unwrap();
+    tx.commit().await.unwrap();
+
+    let mut tx = lab.store.write().await.unwrap();
+    assert!(is_conflict(&tx.delete_node(&stale).await));
+    drop(tx);
+    let fresh = lab.store.node("n1").await.unwrap();
+    let mut tx = lab.store.write().await.unwrap();
+    tx.delete_node(&fresh).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(is_missing(&lab.store.node("n1").await));
+    assert!(lab.store.open_effects().await.unwrap().is_empty());
+    for (kind, body) in [(Proof::EraseCertificate, "proof"), (Proof::Report, "report")] {
+        let kept = lab.store.proofs(kind, "n1", i64::MAX, 10).await.unwrap();
+        assert_eq!(kept.len(), 1);
+        assert_eq!(kept[0].1, body.as_bytes());
+    }
+    // A save of what was deleted is as stale as one of what was changed.
+    let mut tx = lab.store.write().await.unwrap();
+    assert!(is_conflict(&tx.save_node(&mut fresh.clone(), at(300)).await));
+}
+
+#[tokio::test]
+async fn history_is_newest_first_and_bounded() {
+    let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
+    let row = |us: i64| HistoryRow {
+        edge: "enrolled".into(),
+        from: State::Discovered,
+        to: State::Inspecting,
+        at: at(us),
+        spent_us: us - 100,
+        reason: format!("number {us}"),
+    };
+    let mut tx = lab.store.write().await.unwrap();
+    for us in [200, 300, 250] {
+        tx.add_history("n1", Edge::Enrolled, &row(us)).await.unwrap();
+    }
+    tx.add_history("n2", Edge::Enrolled, &row(1)).await.unwrap();
+    tx.commit().await.unwrap();
+    // In the order it was written, whatever the clock did.
+    assert_eq!(lab.store.history("n1", 2).await.unwrap(), [row(250), row(300)]);
+    assert_eq!(lab.store.history("n1", 10).await.unwrap().len(), 3);
+}

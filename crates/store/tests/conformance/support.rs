@@ -1,0 +1,133 @@
+//! A database of one's own and rows to put into it.
+
+use std::path::PathBuf;
+
+use rackwright_lifecycle::{Attempt, Claim, Effect, Evidence, Node, Outcome, State, Timestamp, Wanted};
+use rackwright_store::{EffectRow, EventRow, Identity, NodeRecord, Readings, Spec, Store, StoreError};
+use tempfile::TempDir;
+
+/// A store on a file that goes with it.
+pub struct Lab {
+    pub store: Store,
+    dir: TempDir,
+}
+
+impl Lab {
+    pub async fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let store = Store::open(&dir.path().join("test.db")).await.unwrap();
+        Self { store, dir }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("test.db")
+    }
+
+    /// Another store on the same file, as another process has it.
+    pub async fn other(&self) -> Store {
+        Store::open(&self.path()).await.unwrap()
+    }
+
+    /// Puts nodes in, as they are given.
+    pub async fn with(self, records: &[NodeRecord]) -> Self {
+        let mut tx = self.store.write().await.unwrap();
+        for record in records {
+            tx.insert_node(record).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        self
+    }
+}
+
+pub fn at(us: i64) -> Timestamp {
+    Timestamp(us)
+}
+
+/// A node in `state`, first seen and so due at 100.
+pub fn node_in(id: &str, state: State) -> NodeRecord {
+    NodeRecord {
+        id: id.to_owned(),
+        uid: format!("uid-{id}"),
+        version: 1,
+        node: Node {
+            state,
+            since: at(100),
+            generation: 0,
+            claim: None,
+            wanted: Wanted::default(),
+            evidence: Evidence::default(),
+        },
+        spec: Spec {
+            bmc_address: format!("https://{id}.bmc"),
+            sku: "default".into(),
+            ..Spec::default()
+        },
+        labels: [].into(),
+        identity: Identity::default(),
+        reason: String::new(),
+        readings: Readings::default(),
+        address: String::new(),
+        wait_why: String::new(),
+        wait_until: at(0),
+        created_at: at(100),
+        updated_at: at(100),
+    }
+}
+
+pub fn node(id: &str) -> NodeRecord {
+    node_in(id, State::Discovered)
+}
+
+pub fn claim(digest: &str) -> Claim {
+    Claim {
+        generation: 3,
+        deployment: 2,
+        image_digest: digest.to_owned(),
+        image_name: "images/noble".into(),
+        hostname: "web-1".into(),
+        ssh_authorized_keys: vec!["ssh-ed25519 AAAA someone".into()],
+        user_data: "#cloud-config\n".into(),
+        root_drive: "nvme0n1".into(),
+        verify_whole_disk: true,
+        release_requested: false,
+        handed_over: Some(1),
+    }
+}
+
+/// The try number `number` of `effect`, begun at 100 + `number`.
+pub fn try_of(node: &str, effect: Effect, number: i64) -> EffectRow {
+    EffectRow {
+        id: format!("{node}-{}-{number}", effect.as_str()),
+        node_id: node.to_owned(),
+        state_since: at(100),
+        number,
+        generation: 7,
+        attempt: Attempt {
+            effect,
+            started_at: at(100 + number),
+            ended_at: None,
+            deadline: at(10_000),
+            outcome: Outcome::Open,
+            boot_id: Some("boot-1".into()),
+        },
+    }
+}
+
+pub fn event(kind: &str, target: &str, us: i64) -> EventRow {
+    EventRow {
+        position: 0,
+        at: at(us),
+        kind: kind.to_owned(),
+        target: target.to_owned(),
+        message: format!("{kind} of {target}"),
+        attributes: [("by".to_owned(), "ops".to_owned())].into(),
+    }
+}
+
+pub fn is_conflict<T>(result: &Result<T, StoreError>) -> bool {
+    matches!(result, Err(StoreError::Conflict { .. }))
+}
+
+pub fn is_missing<T>(result: &Result<T, StoreError>) -> bool {
+    matches!(result, Err(StoreError::NotFound { .. }))
+}

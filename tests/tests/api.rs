@@ -1,0 +1,20 @@
+//! The gRPC API as its clients meet it: the real daemon, mutual TLS, the generated stubs, and machines that stay off.
+
+#[path = "api/access.rs"]
+mod access;
+#[path = "api/client.rs"]
+mod client;
+#[path = "api/failures.rs"]
+mod failures;
+#[path = "api/following.rs"]
+mod following;
+#[path = "api/images.rs"]
+mod images;
+#[path = "api/machines.rs"]
+mod machines;
+#[path = "api/mutations.rs"]
+mod mutations;
+#[path = "api/reading.rs"]
+mod reading;
+#[path = "api/secrets.rs"]
+mod secrets;

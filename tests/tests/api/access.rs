@@ -1,0 +1,290 @@
+//! Who is let in, and what they may do.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rackwright_api::v1;
+use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
+use rackwright_sim::lab;
+use rackwright_tests::site::{Site, texts};
+use rcgen::{CertificateParams, KeyPair};
+use tonic::Code;
+use tonic::transport::{Channel, Identity};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+
+use crate::client::{Api, authority, fields, fresh, methods, refused, start};
+
+/// What changes nothing: a new method without a Mutation has to be put somewhere here on purpose.
+const READS: &[&str] = &[
+    "BootService/GetCounters",
+    "BootService/ListUnknownMachines",
+    "BootService/TraceBoot",
+    "EventService/StreamEvents",
+    "ImageService/GetImage",
+    "ImageService/GetUpload",
+    "ImageService/ListImages",
+    "NodeService/ExplainNode",
+    "NodeService/GetNode",
+    "NodeService/ListEraseCertificates",
+    "NodeService/ListNodes",
+    "NodeService/ListReports",
+    "NodeService/WatchNodes",
+    "OperationService/GetOperation",
+    "OperationService/ListOperations",
+    "OperationService/WaitOperation",
+    "AuthService/WhoAmI",
+];
+/// About the caller's own credential.
+const OWN: &[&str] = &["AuthService/RenewCredential"];
+/// For those who have no certificate yet.
+const OPEN: &[&str] = &["AuthService/RedeemToken", "AgentService/Register"];
+/// For agents only.
+const AGENTS: &[&str] = &["AgentService/Connect"];
+/// Changes without a Mutation: a stream carries on from its offset instead.
+const STREAMED: &[&str] = &["ImageService/WriteUpload"];
+
+fn short(method: &crate::client::Method) -> String {
+    let service = method.service.trim_start_matches("rackwright.v1.");
+    format!("{service}/{}", method.name)
+}
+
+/// A key and a request for a certificate over it.
+pub fn new_key() -> (KeyPair, String) {
+    let key = KeyPair::generate().expect("a key can be made");
+    let request = CertificateParams::default()
+        .serialize_request(&key)
+        .expect("a request can be made");
+    (key, request.pem().expect("a request is PEM"))
+}
+
+#[test]
+fn every_method_is_judged() {
+    let listed: Vec<&str> = [READS, OWN, OPEN, AGENTS, STREAMED].concat();
+    let mut judged: Vec<String> = listed.iter().map(|name| (*name).to_owned()).collect();
+    let methods = methods();
+    judged.extend(methods.iter().filter(|m| m.is_mutation).map(short));
+    judged.sort();
+    let mut all: Vec<String> = methods.iter().map(short).collect();
+    all.sort();
+    assert_eq!(
+        judged, all,
+        "each method (right) is either a mutation or in one of the lists (left)"
+    );
+    assert!(methods.iter().filter(|m| m.is_mutation).count() >= 17);
+}
+
+#[test]
+fn the_services_tell_what_they_are() {
+    lab::run_test("access::the_services_tell_what_they_are", async |namespace| {
+        let (_lab, _site, api) = start(&namespace).await;
+        let mut wanted: Vec<String> = methods().into_iter().map(|m| m.service).collect();
+        wanted.dedup();
+        assert!(wanted.len() >= 7, "{wanted:?}");
+
+        let request = ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(MessageRequest::ListServices(String::new())),
+        };
+        let mut reflection = ServerReflectionClient::new(api.channel.clone());
+        let answer = reflection.server_reflection_info(tokio_stream::once(request)).await;
+        let answer = answer.expect("reflection answers").into_inner().message().await;
+        let answer = answer.expect("reflection answers").expect("reflection says something");
+        let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
+            panic!("not a list: {answer:?}");
+        };
+        let listed: Vec<String> = list.service.into_iter().map(|s| s.name).collect();
+        for service in &wanted {
+            assert!(listed.contains(service), "{service} is not in {listed:?}");
+            let status = health(&api.channel, service).await;
+            assert_eq!(status, Ok(ServingStatus::Serving), "{service}");
+        }
+        assert_eq!(
+            health(&api.channel, "").await,
+            Ok(ServingStatus::Serving),
+            "the whole server"
+        );
+        assert_eq!(health(&api.channel, "rackwright.v1.NoSuch").await, Err(Code::NotFound));
+    });
+}
+
+async fn health(channel: &Channel, service: &str) -> Result<ServingStatus, Code> {
+    let request = HealthCheckRequest {
+        service: service.to_owned(),
+    };
+    let answer = HealthClient::new(channel.clone()).check(request).await;
+    answer.map(|a| a.into_inner().status()).map_err(|s| s.code())
+}
+
+#[test]
+fn only_members_are_let_in() {
+    lab::run_test("access::only_members_are_let_in", async |namespace| {
+        let (_lab, site, _operator) = start(&namespace).await;
+        without_a_certificate(&site).await;
+        with_a_foreign_certificate(&site, namespace.state_dir()).await;
+        tokens_work_once(&site).await;
+    });
+}
+
+async fn without_a_certificate(site: &Site) {
+    let nobody = Api::connect(&authority(&site.dir().join("cli")), None);
+    for method in methods() {
+        let answer = nobody.call(&method.path(), Vec::new()).await;
+        let status = answer.expect_err("nobody is answered");
+        let name = short(&method);
+        if name == "AgentService/Register" {
+            assert_eq!(fields(&status), ["mac"], "{name} looks at the request: {status:?}");
+            continue;
+        }
+        assert_eq!(status.code(), Code::Unauthenticated, "{name}: {status:?}");
+        let about_the_token = status.message().contains("token");
+        assert_eq!(about_the_token, OPEN.contains(&name.as_str()), "{name}: {status:?}");
+    }
+}
+
+async fn with_a_foreign_certificate(site: &Site, dir: &Path) {
+    let foreign = KeyFiles::load_or_create(&dir.join("foreign"), "Other", SystemTime::now(), Arc::new(SystemRng));
+    let foreign = foreign.expect("another authority can be made");
+    let (key, csr) = new_key();
+    let operator = ClientIdentity::member("operator").expect("a name");
+    let hour = Duration::from_secs(3600);
+    let issued = foreign.authority.issue_client(&csr, &operator, SystemTime::now(), hour);
+    let issued = issued.expect("another authority issues what it likes");
+    let identity = Identity::from_pem(issued.certificate_pem, key.serialize_pem());
+    let stranger = Api::connect(&authority(&site.dir().join("cli")), Some(identity));
+    for path in [
+        "/rackwright.v1.AuthService/WhoAmI",
+        "/rackwright.v1.AuthService/RedeemToken",
+    ] {
+        let status = stranger
+            .call(path, Vec::new())
+            .await
+            .expect_err("a stranger is not answered");
+        let story = format!("{status:?}");
+        assert!(!story.contains("token"), "the call was looked at: {story}");
+        // What the server answers has no cause on our side; a connection that it ends has.
+        assert!(
+            std::error::Error::source(&status).is_some(),
+            "the server answered: {story}"
+        );
+    }
+    let log = site.log_tail();
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+async fn tokens_work_once(site: &Site) {
+    let printed = std::fs::read_to_string(site.dir().join("rackwrightd.out")).expect("rackwrightd has printed");
+    let bootstrap = printed
+        .split("--token ")
+        .nth(1)
+        .and_then(|t| t.split_whitespace().next());
+    let bootstrap = bootstrap.expect("the first token was printed").to_owned();
+    let nobody = Api::connect(&authority(&site.dir().join("cli")), None);
+    let redeem = |token: &str, csr_pem: String| v1::RedeemTokenRequest {
+        token: token.to_owned(),
+        csr_pem,
+    };
+    let answer = nobody.auth().redeem_token(redeem(&bootstrap, new_key().1)).await;
+    let status = refused(answer, Code::Unauthenticated);
+    assert!(
+        !format!("{status:?}").contains(&bootstrap),
+        "the failure repeats the token"
+    );
+
+    let made = site.json(["token", "create", "guest", "--role", "viewer"]);
+    let token = made["token"].as_str().expect("the answer holds a token").to_owned();
+    // A request that cannot be answered leaves the token as it was.
+    let broken = nobody.auth().redeem_token(redeem(&token, "no request".into())).await;
+    assert_eq!(fields(&refused(broken, Code::InvalidArgument)), ["csr_pem"]);
+    let first = nobody.auth().redeem_token(redeem(&token, new_key().1)).await;
+    let first = first.expect("the token is good").into_inner();
+    assert_eq!((first.member.as_str(), first.role()), ("guest", v1::Role::Viewer));
+    let again = nobody.auth().redeem_token(redeem(&token, new_key().1)).await;
+    refused(again, Code::Unauthenticated);
+}
+
+#[test]
+fn a_viewer_reads_and_changes_nothing() {
+    lab::run_test("access::a_viewer_reads_and_changes_nothing", async |namespace| {
+        let (_lab, site, operator) = start(&namespace).await;
+        let made = site.json(["token", "create", "guest", "--role", "viewer"]);
+        let (token, ca) = (made["token"].as_str(), made["ca_sha256"].as_str());
+        let home = site.dir().join("guest");
+        let mut login = site.command();
+        login
+            .env("RACKWRIGHT_CONFIG", &home)
+            .args(["login", "--server", crate::client::SERVER]);
+        login.args(["--ca-sha256", ca.expect("the answer holds it")]);
+        let output = login.args(["--token", token.expect("the answer holds it")]).output();
+        let output = output.expect("the CLI can be started");
+        assert!(output.status.success(), "{:?}", texts(&output));
+
+        let viewer = Api::of_cli(&home);
+        let me = viewer
+            .auth()
+            .who_am_i(v1::WhoAmIRequest {})
+            .await
+            .expect("a member")
+            .into_inner();
+        assert_eq!((me.member.as_str(), me.role()), ("guest", v1::Role::Viewer));
+        for method in methods() {
+            let name = short(&method);
+            let code = viewer
+                .call(&method.path(), Vec::new())
+                .await
+                .map_or_else(|s| s.code(), |_| Code::Ok);
+            let is_for_others =
+                method.is_mutation || STREAMED.contains(&name.as_str()) || AGENTS.contains(&name.as_str());
+            if is_for_others {
+                assert_eq!(code, Code::PermissionDenied, "{name}");
+            } else if !OPEN.contains(&name.as_str()) {
+                assert!(matches!(code, Code::Ok | Code::InvalidArgument), "{name}: {code:?}");
+            }
+        }
+        promotion_counts_at_once(&operator, &viewer).await;
+    });
+}
+
+/// The role is the store's, not the certificate's.
+async fn promotion_counts_at_once(operator: &Api, viewer: &Api) {
+    let request = v1::CreateTokenRequest {
+        member: "guest".into(),
+        role: v1::Role::Operator.into(),
+        lifetime: None,
+        mutation: fresh(),
+    };
+    refused(
+        viewer.auth().create_token(request.clone()).await,
+        Code::PermissionDenied,
+    );
+    let made = operator
+        .auth()
+        .create_token(request)
+        .await
+        .expect("an operator may")
+        .into_inner();
+    let redeem = v1::RedeemTokenRequest {
+        token: made.token,
+        csr_pem: new_key().1,
+    };
+    viewer.auth().redeem_token(redeem).await.expect("the token is good");
+    let me = viewer
+        .auth()
+        .who_am_i(v1::WhoAmIRequest {})
+        .await
+        .expect("a member")
+        .into_inner();
+    assert_eq!(me.role(), v1::Role::Operator);
+    let (_, csr_pem) = new_key();
+    let renewed = viewer
+        .auth()
+        .renew_credential(v1::RenewCredentialRequest { csr_pem })
+        .await;
+    assert_eq!(renewed.expect("a member renews").into_inner().member, "guest");
+}

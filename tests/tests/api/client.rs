@@ -1,0 +1,367 @@
+//! Clients of the API: typed ones from the stubs, and one that calls any method with any bytes.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use bytes::{Buf as _, BufMut as _};
+use prost::Message as _;
+use prost_types::{DescriptorProto, FieldMask, FileDescriptorSet};
+use rackwright_api::DESCRIPTORS;
+use rackwright_api::v1;
+use rackwright_api::v1::agent_service_client::AgentServiceClient;
+use rackwright_api::v1::auth_service_client::AuthServiceClient;
+use rackwright_api::v1::event_service_client::EventServiceClient;
+use rackwright_api::v1::image_service_client::ImageServiceClient;
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_api::v1::operation_service_client::OperationServiceClient;
+use rackwright_sim::lab::{Lab, LabConfig, Namespace};
+use rackwright_tests::site::{Settings, Site};
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Request, Response, Status, Streaming};
+use tonic_types::StatusExt as _;
+
+/// The API's address in the lab.
+pub const SERVER: &str = "https://10.77.0.1:7070";
+/// A BMC that nobody is: the node stays discovered.
+pub const NO_BMC: &str = "https://10.77.0.1:9";
+/// Long for anything that happens without a machine.
+pub const SOON: Duration = Duration::from_secs(15);
+/// A stream of which nothing came for that long has nothing more to say.
+const SILENCE: Duration = Duration::from_millis(700);
+
+pub async fn start(namespace: &Namespace) -> (Lab, Site, Api) {
+    let lab = Lab::start(namespace, LabConfig::default())
+        .await
+        .expect("the lab starts");
+    let site = Site::start(&namespace.state_dir().join("site"), &Settings::default()).await;
+    let api = Api::of_site(&site);
+    (lab, site, api)
+}
+
+/// One connection, with or without a certificate.
+#[derive(Debug, Clone)]
+pub struct Api {
+    pub channel: Channel,
+}
+
+impl Api {
+    /// The first operator.
+    pub fn of_site(site: &Site) -> Self {
+        Self::of_cli(&site.dir().join("cli"))
+    }
+
+    /// Whoever logged in with the CLI's files in `dir`.
+    pub fn of_cli(dir: &Path) -> Self {
+        let identity = file(dir, |name| name.ends_with(".pem") && !name.ends_with(".ca.pem"));
+        Self::connect(&authority(dir), Some(Identity::from_pem(&identity, &identity)))
+    }
+
+    /// Connects at the first call.
+    pub fn connect(ca_pem: &str, identity: Option<Identity>) -> Self {
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca_pem));
+        if let Some(identity) = identity {
+            tls = tls.identity(identity);
+        }
+        let endpoint = Endpoint::from_static(SERVER)
+            .tls_config(tls)
+            .expect("the files are PEM");
+        Self {
+            channel: endpoint.timeout(SOON).connect_lazy(),
+        }
+    }
+
+    pub fn nodes(&self) -> NodeServiceClient<Channel> {
+        NodeServiceClient::new(self.channel.clone())
+    }
+
+    pub fn operations(&self) -> OperationServiceClient<Channel> {
+        OperationServiceClient::new(self.channel.clone())
+    }
+
+    pub fn events(&self) -> EventServiceClient<Channel> {
+        EventServiceClient::new(self.channel.clone())
+    }
+
+    pub fn images(&self) -> ImageServiceClient<Channel> {
+        ImageServiceClient::new(self.channel.clone())
+    }
+
+    pub fn auth(&self) -> AuthServiceClient<Channel> {
+        AuthServiceClient::new(self.channel.clone())
+    }
+
+    pub fn agent(&self) -> AgentServiceClient<Channel> {
+        AgentServiceClient::new(self.channel.clone())
+    }
+
+    /// Sends one message to any method, answers with the code and what came first. A stream that is opened and says
+    /// nothing counts as answered.
+    pub async fn call(&self, path: &str, message: Vec<u8>) -> Result<Vec<u8>, Status> {
+        let mut grpc = tonic::client::Grpc::new(self.channel.clone());
+        grpc.ready().await.map_err(|e| Status::unknown(e.to_string()))?;
+        let request = Request::new(tokio_stream::once(message));
+        let path = path.parse().expect("a method has a path");
+        let opened = grpc.streaming(request, path, Raw);
+        let Ok(opened) = tokio::time::timeout(Duration::from_secs(2), opened).await else {
+            return Ok(Vec::new());
+        };
+        let mut answers: Streaming<Vec<u8>> = opened?.into_inner();
+        match tokio::time::timeout(Duration::from_millis(300), answers.message()).await {
+            Ok(first) => Ok(first?.unwrap_or_default()),
+            Err(_) => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Whom the CLI with its files in `dir` trusts.
+pub fn authority(dir: &Path) -> String {
+    file(dir, |name| name.ends_with(".ca.pem"))
+}
+
+fn file(dir: &Path, matches: impl Fn(&str) -> bool) -> String {
+    let entries = std::fs::read_dir(dir).expect("the CLI has logged in");
+    let path = entries
+        .flatten()
+        .map(|e| e.path())
+        .find(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(&matches));
+    std::fs::read_to_string(path.expect("the CLI keeps such a file")).expect("the file is text")
+}
+
+/// Bytes as they are.
+#[derive(Debug, Clone, Copy)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, item: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        buffer.put_slice(&item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        let mut item = vec![0; buffer.remaining()];
+        buffer.copy_to_slice(&mut item);
+        Ok(Some(item))
+    }
+}
+
+/// One method, from the descriptors.
+#[derive(Debug, Clone)]
+pub struct Method {
+    /// "rackwright.v1.NodeService"
+    pub service: String,
+    /// "GetNode"
+    pub name: String,
+    /// Its request carries a Mutation.
+    pub is_mutation: bool,
+}
+
+impl Method {
+    pub fn path(&self) -> String {
+        format!("/{}/{}", self.service, self.name)
+    }
+}
+
+/// Every method of `rackwright.v1`.
+pub fn methods() -> Vec<Method> {
+    let set = FileDescriptorSet::decode(DESCRIPTORS).expect("the descriptors decode");
+    let files: Vec<_> = set.file.iter().filter(|f| f.package() == "rackwright.v1").collect();
+    let messages: Vec<&DescriptorProto> = files.iter().flat_map(|f| &f.message_type).collect();
+    let carries = |input: &str| {
+        let message = messages
+            .iter()
+            .find(|m| format!(".rackwright.v1.{}", m.name()) == input);
+        let message = message.unwrap_or_else(|| panic!("{input} is not described"));
+        message.field.iter().any(|f| f.type_name() == ".rackwright.v1.Mutation")
+    };
+    let services = files.iter().flat_map(|f| &f.service);
+    let methods = services.flat_map(|s| s.method.iter().map(move |m| (s, m)));
+    methods
+        .map(|(service, method)| Method {
+            service: format!("rackwright.v1.{}", service.name()),
+            name: method.name().to_owned(),
+            is_mutation: carries(method.input_type()),
+        })
+        .collect()
+}
+
+/// A key nobody has used.
+fn key() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    format!("key-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The envelope of a new request.
+pub fn fresh() -> Option<v1::Mutation> {
+    seen("")
+}
+
+/// The envelope of a new request by somebody who has seen that version.
+pub fn seen(resource_version: &str) -> Option<v1::Mutation> {
+    Some(v1::Mutation {
+        idempotency_key: key(),
+        resource_version: resource_version.to_owned(),
+    })
+}
+
+/// A node nobody can reach.
+pub fn enrolment(id: &str, labels: &[(&str, &str)]) -> v1::EnrollNodeRequest {
+    let bmc = v1::Bmc {
+        address: NO_BMC.into(),
+        username: "admin".into(),
+        password: "guess-this-one".into(),
+        ..v1::Bmc::default()
+    };
+    v1::EnrollNodeRequest {
+        node_id: id.into(),
+        spec: Some(v1::NodeSpec {
+            bmc: Some(bmc),
+            sku: String::new(),
+        }),
+        labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        mutation: fresh(),
+    }
+}
+
+pub fn mask(paths: &[&str]) -> Option<FieldMask> {
+    Some(FieldMask {
+        paths: paths.iter().map(|p| (*p).to_owned()).collect(),
+    })
+}
+
+pub async fn node(api: &Api, id: &str) -> v1::Node {
+    let name = format!("nodes/{id}");
+    let request = v1::GetNodeRequest { name, read_mask: None };
+    api.nodes()
+        .get_node(request)
+        .await
+        .expect("the node is there")
+        .into_inner()
+}
+
+pub fn version(node: &v1::Node) -> String {
+    node.metadata.clone().unwrap_or_default().resource_version
+}
+
+/// The failure, which must have that code.
+#[track_caller]
+pub fn refused<T: Debug>(answer: Result<Response<T>, Status>, code: Code) -> Status {
+    match answer {
+        Err(status) if status.code() == code => status,
+        other => panic!("not {code:?}: {other:?}"),
+    }
+}
+
+/// The request's fields that a failure names.
+pub fn fields(status: &Status) -> Vec<String> {
+    let violations = status.get_details_bad_request().map(|b| b.field_violations);
+    violations.unwrap_or_default().into_iter().map(|v| v.field).collect()
+}
+
+/// What a failure advises.
+pub fn hint(status: &Status) -> String {
+    let message = status.get_details_localized_message();
+    message.map(|m| m.message).unwrap_or_default()
+}
+
+/// Checks that a failure is about the state of `subject` and advises something.
+#[track_caller]
+pub fn precondition<T: Debug>(answer: Result<Response<T>, Status>, subject: &str, advice: &str) {
+    let status = refused(answer, Code::FailedPrecondition);
+    let violations = status.get_details_precondition_failure().map(|f| f.violations);
+    let subjects: Vec<_> = violations.iter().flatten().map(|v| v.subject.as_str()).collect();
+    assert_eq!(subjects, [subject], "{status:?}");
+    assert!(
+        hint(&status).contains(advice),
+        "{advice:?} is not in {:?}",
+        hint(&status)
+    );
+}
+
+/// Asks until the answer is there.
+pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, ask: impl Fn() -> F) -> T {
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        if let Some(answer) = ask().await {
+            return answer;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{what}: not within {SOON:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+pub async fn until_state(api: &Api, id: &str, state: v1::NodeState) -> v1::Node {
+    until(&format!("{id} is {state:?}"), async || {
+        let node = node(api, id).await;
+        let is_there = node.status.as_ref().is_some_and(|s| s.state() == state);
+        is_there.then_some(node)
+    })
+    .await
+}
+
+/// Waits for the end of an operation.
+pub async fn done(api: &Api, operation: &v1::Operation) -> v1::Operation {
+    let timeout = prost_types::Duration { seconds: 12, nanos: 0 };
+    let request = v1::WaitOperationRequest {
+        name: operation.name.clone(),
+        timeout: Some(timeout),
+    };
+    let ended = api.operations().wait_operation(request).await;
+    let ended = ended.expect("the operation is there").into_inner();
+    assert!(ended.done, "not done within 12 s: {ended:?}");
+    ended
+}
+
+/// The events of a stream until it is silent, or has told enough: nodes without a BMC never cease to fail.
+pub async fn drain(stream: &mut Streaming<v1::Event>) -> Vec<v1::Event> {
+    let mut events = Vec::new();
+    let enough = tokio::time::Instant::now() + Duration::from_secs(2);
+    while tokio::time::Instant::now() < enough {
+        let Ok(next) = tokio::time::timeout(SILENCE, stream.message()).await else {
+            break;
+        };
+        events.push(next.expect("the stream goes on").expect("the stream does not end"));
+    }
+    events
+}
+
+/// The events that are kept after a position.
+pub async fn events(api: &Api, after_position: u64) -> Vec<v1::Event> {
+    let request = v1::StreamEventsRequest {
+        after_position,
+        ..Default::default()
+    };
+    let mut stream = api
+        .events()
+        .stream_events(request)
+        .await
+        .expect("the stream opens")
+        .into_inner();
+    drain(&mut stream).await
+}

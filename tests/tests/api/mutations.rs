@@ -1,0 +1,217 @@
+//! What every change has in common: a key, and what a repeat under that key does.
+
+use rackwright_api::v1;
+use rackwright_sim::lab;
+use rackwright_store::Store;
+use rackwright_tests::site::Site;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+use crate::client::{
+    Api, enrolment, fields, fresh, hint, mask, methods, node, refused, seen, start, until_state, version,
+};
+
+/// How much there is: nodes, operations, and events that somebody caused.
+pub async fn tally(site: &Site) -> (usize, usize, usize) {
+    let store = Store::open(&site.dir().join("data/rackwright.db"))
+        .await
+        .expect("the database opens");
+    let nodes = store.nodes(&Vec::new(), "", 1000).await.expect("nodes are read").len();
+    let operations = store
+        .operations("", "", "", "", 1000)
+        .await
+        .expect("operations are read")
+        .len();
+    let events = store.events(0, "", 10_000).await.expect("events are read");
+    store.close().await;
+    let caused = events.iter().filter(|e| e.attributes.contains_key("by")).count();
+    (nodes, operations, caused)
+}
+
+/// Sends the same request twice: one answer, done once.
+macro_rules! same_twice {
+    ($api:expr, $site:expr, $service:ident.$method:ident, $request:expr) => {{
+        let (api, site, request) = ($api, $site, $request);
+        let first = api.$service().$method(request.clone()).await;
+        let first = first
+            .unwrap_or_else(|s| panic!("{}: {s:?}", stringify!($method)))
+            .into_inner();
+        let before = tally(site).await;
+        let again = api.$service().$method(request).await;
+        let again = again.unwrap_or_else(|s| panic!("{} again: {s:?}", stringify!($method)));
+        assert_eq!(
+            again.into_inner(),
+            first,
+            "{} again is answered otherwise",
+            stringify!($method)
+        );
+        assert_eq!(tally(site).await, before, "{} again did something", stringify!($method));
+        first
+    }};
+}
+
+#[test]
+fn every_change_needs_a_key_and_is_made_once() {
+    lab::run_test(
+        "mutations::every_change_needs_a_key_and_is_made_once",
+        async |namespace| {
+            let (_lab, site, api) = start(&namespace).await;
+            for method in methods().iter().filter(|m| m.is_mutation) {
+                let status = api
+                    .call(&method.path(), Vec::new())
+                    .await
+                    .expect_err("a change without a key");
+                assert_eq!(status.code(), Code::InvalidArgument, "{}: {status:?}", method.name);
+                assert_eq!(fields(&status), ["mutation.idempotency_key"], "{}", method.name);
+            }
+            keys_are_text(&api).await;
+            repeats_of_nodes(&api, &site).await;
+            repeats_of_rests(&api, &site).await;
+            reused_keys(&api, &site).await;
+        },
+    );
+}
+
+async fn keys_are_text(api: &Api) {
+    for bad in ["é", "a\nb", &"k".repeat(129)] {
+        let mut request = enrolment("n0", &[]);
+        request.mutation.as_mut().expect("set").idempotency_key = bad.to_owned();
+        let status = refused(api.nodes().enroll_node(request).await, Code::InvalidArgument);
+        assert_eq!(fields(&status), ["mutation.idempotency_key"], "{bad:?}");
+    }
+}
+
+async fn repeats_of_nodes(api: &Api, site: &Site) {
+    // Labels have no order on the wire: a repeat may hold them in another one.
+    let labels: Vec<String> = (0..12).map(|i| format!("l{i}")).collect();
+    let labels: Vec<(&str, &str)> = labels.iter().map(|l| (l.as_str(), "x")).collect();
+    let enrolled = same_twice!(api, site, nodes.enroll_node, enrolment("n1", &labels));
+    assert_eq!(
+        (enrolled.kind.as_str(), enrolled.target.as_str()),
+        ("enroll", "nodes/n1")
+    );
+    assert_eq!(enrolled.requested_by, "operator");
+    let batch = v1::BatchEnrollNodesRequest {
+        requests: vec![enrolment("n2", &labels), enrolment("n3", &labels)],
+        mutation: fresh(),
+    };
+    assert_eq!(
+        same_twice!(api, site, nodes.batch_enroll_nodes, batch).operations.len(),
+        2
+    );
+
+    let mut changed = node(api, "n1").await;
+    let metadata = changed.metadata.as_mut().expect("a node has metadata");
+    metadata.labels.insert("l0".into(), "y".into());
+    let update = v1::UpdateNodeRequest {
+        mutation: seen(&metadata.resource_version),
+        node: Some(changed),
+        update_mask: mask(&["metadata.labels"]),
+    };
+    let updated = same_twice!(api, site, nodes.update_node, update.clone());
+    assert_ne!(
+        version(&updated),
+        update.mutation.clone().expect("set").resource_version
+    );
+
+    let name = "nodes/n2".to_owned();
+    let delete = v1::DeleteNodeRequest {
+        name,
+        mutation: fresh(),
+    };
+    same_twice!(api, site, nodes.delete_node, delete);
+    let gone = v1::GetNodeRequest {
+        name: "nodes/n2".into(),
+        read_mask: None,
+    };
+    refused(api.nodes().get_node(gone).await, Code::NotFound);
+    let invite = v1::CreateTokenRequest {
+        member: "guest".into(),
+        role: v1::Role::Viewer.into(),
+        lifetime: None,
+        mutation: fresh(),
+    };
+    // A secret is shown once: its answer is not kept.
+    api.auth().create_token(invite.clone()).await.expect("a token is made");
+    let before = tally(site).await;
+    refused(api.auth().create_token(invite).await, Code::AlreadyExists);
+    assert_eq!(tally(site).await, before);
+}
+
+async fn repeats_of_rests(api: &Api, site: &Site) {
+    let (name, reason) = ("nodes/n3".to_owned(), "a fan is loud".to_owned());
+    let hold = v1::HoldNodeRequest {
+        name: name.clone(),
+        reason,
+        mutation: fresh(),
+    };
+    same_twice!(api, site, nodes.hold_node, hold);
+    let held = until_state(api, "n3", v1::NodeState::Maintenance).await;
+    assert_eq!(held.status.expect("a node has a status").reason, "a fan is loud");
+    let power = v1::SetNodePowerRequest {
+        name,
+        action: v1::PowerAction::On.into(),
+        mutation: fresh(),
+    };
+    let switched = same_twice!(api, site, nodes.set_node_power, power);
+    let operation = v1::GetOperationRequest {
+        name: switched.name.clone(),
+    };
+    let operation = api
+        .operations()
+        .get_operation(operation)
+        .await
+        .expect("it is kept")
+        .into_inner();
+    let cancel = v1::CancelOperationRequest {
+        name: switched.name,
+        mutation: seen(&operation.metadata.expect("it has metadata").resource_version),
+    };
+    assert!(same_twice!(api, site, operations.cancel_operation, cancel).cancel_requested);
+}
+
+async fn reused_keys(api: &Api, site: &Site) {
+    let mut request = enrolment("n4", &[]);
+    api.nodes().enroll_node(request.clone()).await.expect("a new node");
+    let before = tally(site).await;
+    request.labels.insert("rack".into(), "r1".into());
+    let is_reuse = |status: Status| {
+        let info = status.get_details_error_info().expect("a failure has a reason");
+        assert_eq!(info.reason, "IDEMPOTENCY_KEY_REUSED", "{status:?}");
+        assert!(hint(&status).contains("fresh key"), "{status:?}");
+    };
+    is_reuse(refused(
+        api.nodes().enroll_node(request.clone()).await,
+        Code::AlreadyExists,
+    ));
+    let hold = v1::HoldNodeRequest {
+        name: "nodes/n4".into(),
+        reason: "why not".into(),
+        mutation: request.mutation.clone(),
+    };
+    is_reuse(refused(api.nodes().hold_node(hold).await, Code::AlreadyExists));
+    let upload = v1::StartUploadRequest {
+        image_id: "i".into(),
+        size_bytes: 1,
+        sha256: "0".repeat(64),
+        mutation: request.mutation,
+        ..Default::default()
+    };
+    is_reuse(refused(
+        api.images().start_upload(upload.clone()).await,
+        Code::AlreadyExists,
+    ));
+    assert_eq!(tally(site).await, before, "a refused request did something");
+    // And the other way round.
+    let upload = v1::StartUploadRequest {
+        mutation: fresh(),
+        ..upload
+    };
+    api.images()
+        .start_upload(upload.clone())
+        .await
+        .expect("an upload begins");
+    let mut other = enrolment("n5", &[]);
+    other.mutation = upload.mutation;
+    is_reuse(refused(api.nodes().enroll_node(other).await, Code::AlreadyExists));
+}

@@ -1,0 +1,323 @@
+//! What must not be found again: not in an answer, not in a log, not in the database's files.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::gettid;
+use prost::Message as _;
+use rackwright_api::v1;
+use rackwright_sim::lab::{self, PowerState, SERVER_IPV4};
+use rackwright_tests::site::Site;
+use tonic::transport::Identity;
+use tonic::{Code, Status};
+
+use crate::access::new_key;
+use crate::client::{Api, SOON, authority, enrolment, events, methods, refused, start, until_state};
+
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+
+/// A text and what it is.
+type Secret = (&'static str, String);
+
+#[test]
+fn secrets_are_not_found_again() {
+    lab::run_test("secrets::secrets_are_not_found_again", async |namespace| {
+        let (lab, site, api) = start(&namespace).await;
+        let machine = lab.machine(0);
+        machine.boot_hang(true).await.expect("the machine hangs");
+        site.enroll("n1", machine);
+        machine
+            .wait_power(PowerState::On, SOON)
+            .await
+            .expect("the machine is switched on");
+        until_state(&api, "n1", v1::NodeState::Inspecting).await;
+
+        let (boot_token, agent_token) = boot_as(machine.mac());
+        let ca = authority(&site.dir().join("cli"));
+        let agent = an_agent_registers_once(&Api::connect(&ca, None), &agent_token, machine.mac()).await;
+        an_agent_is_no_member(&Api::connect(&ca, Some(agent))).await;
+        let bootstrap = printed_token(&site);
+        let invited = site.json(["token", "create", "guest", "--role", "viewer"]);
+        let invited = invited["token"].as_str().expect("the answer holds it").to_owned();
+        let password = machine.bmc().password().to_owned();
+        failures_keep_quiet(&api, &password).await;
+
+        let secrets: Vec<Secret> = vec![
+            ("BMC password", password),
+            ("BMC password of a refused request", REFUSED.to_owned()),
+            ("bootstrap token", bootstrap),
+            ("member's token", invited),
+            ("boot token", boot_token),
+            ("agent's token", agent_token),
+        ];
+        answers_keep_quiet(&api, &secrets).await;
+        files_keep_quiet(site.dir(), &secrets);
+        let dir = site.dir().to_owned();
+        site.stop().await;
+        files_keep_quiet(&dir, &secrets);
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
+fn printed_token(site: &Site) -> String {
+    let printed = std::fs::read_to_string(site.dir().join("rackwrightd.out")).expect("rackwrightd has printed");
+    let token = printed
+        .split("--token ")
+        .nth(1)
+        .and_then(|t| t.split_whitespace().next());
+    token.expect("the first token was printed").to_owned()
+}
+
+const REFUSED: &str = "a-password-that-was-refused";
+
+/// A request that is refused is not repeated with its secret.
+async fn failures_keep_quiet(api: &Api, password: &str) {
+    let mut request = enrolment("Not-An-Id", &[]);
+    request
+        .spec
+        .get_or_insert_default()
+        .bmc
+        .get_or_insert_default()
+        .password = REFUSED.into();
+    let status = refused(api.nodes().enroll_node(request.clone()).await, Code::InvalidArgument);
+    is_quiet("a failure", &bytes_of(&status), REFUSED);
+    request.node_id = "n1".into();
+    request
+        .spec
+        .get_or_insert_default()
+        .bmc
+        .get_or_insert_default()
+        .password = password.to_owned();
+    let status = refused(api.nodes().enroll_node(request).await, Code::AlreadyExists);
+    is_quiet("a failure", &bytes_of(&status), password);
+}
+
+fn bytes_of(status: &Status) -> Vec<u8> {
+    [status.message().as_bytes(), status.details()].concat()
+}
+
+#[track_caller]
+fn is_quiet(place: &str, bytes: &[u8], secret: &str) {
+    assert!(secret.len() >= 12, "too short to be looked for");
+    let found = bytes.windows(secret.len()).any(|w| w == secret.as_bytes());
+    assert!(!found, "{place} holds it");
+}
+
+/// Everything that can be read, as bytes.
+async fn answers_keep_quiet(api: &Api, secrets: &[Secret]) {
+    let name = || "nodes/n1".to_owned();
+    let requests = [
+        (
+            "GetNode",
+            v1::GetNodeRequest {
+                name: name(),
+                read_mask: None,
+            }
+            .encode_to_vec(),
+        ),
+        ("ExplainNode", v1::ExplainNodeRequest { name: name() }.encode_to_vec()),
+        (
+            "ListReports",
+            v1::ListReportsRequest {
+                parent: name(),
+                ..Default::default()
+            }
+            .encode_to_vec(),
+        ),
+    ];
+    let mut read = 0;
+    for method in methods().iter().filter(|m| !m.is_mutation) {
+        let request = requests.iter().find(|(name, _)| *name == method.name);
+        let request = request.map(|(_, bytes)| bytes.clone()).unwrap_or_default();
+        let answer = match api.call(&method.path(), request).await {
+            Ok(bytes) => {
+                read += usize::from(!bytes.is_empty());
+                bytes
+            }
+            Err(status) => bytes_of(&status),
+        };
+        for (what, secret) in secrets {
+            is_quiet(&format!("{what}: the answer of {}", method.name), &answer, secret);
+        }
+    }
+    assert!(read >= 6, "only {read} methods answered anything");
+    let trace: Vec<u8> = events(api, 0).await.iter().flat_map(|e| e.encode_to_vec()).collect();
+    assert!(trace.len() > 200, "there are events");
+    for (what, secret) in secrets {
+        is_quiet(&format!("{what}: the events"), &trace, secret);
+    }
+}
+
+/// Logs, and every file of the data folder, the write-ahead log too.
+fn files_keep_quiet(dir: &Path, secrets: &[Secret]) {
+    let mut paths = vec![dir.join("rackwrightd.log"), dir.join("rackwrightd.out")];
+    let mut folders = vec![dir.join("data")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("the folder can be read").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path)
+            } else {
+                paths.push(path)
+            }
+        }
+    }
+    assert!(paths.iter().any(|p| p.ends_with("rackwright.db")), "{paths:?}");
+    for path in &paths {
+        let bytes = std::fs::read(path).expect("the file reads");
+        for (what, secret) in secrets {
+            // It is told on standard output, and only there: somebody has to see it.
+            if *what == "bootstrap token" && path.ends_with("rackwrightd.out") {
+                let text = String::from_utf8_lossy(&bytes);
+                assert_eq!(text.matches(secret.as_str()).count(), 1, "printed once");
+                continue;
+            }
+            is_quiet(&format!("{what}: {}", path.display()), &bytes, secret);
+        }
+    }
+    // What is looked for would be found: the node's name stands in the database.
+    let database = std::fs::read(dir.join("data/rackwright.db")).expect("the database reads");
+    let log = std::fs::read(dir.join("data/rackwright.db-wal")).unwrap_or_default();
+    let found = [database, log].concat().windows(8).any(|w| w == b"nodes/n1");
+    assert!(found, "the database is not what is read here");
+}
+
+/// The one call of agents that needs no certificate, with the token of the boot script.
+async fn an_agent_registers_once(nobody: &Api, token: &str, mac: &str) -> Identity {
+    let (key, csr_pem) = new_key();
+    let request = |token: &str, mac: &str| v1::RegisterRequest {
+        token: token.to_owned(),
+        csr_pem: csr_pem.clone(),
+        mac: mac.to_owned(),
+        ..Default::default()
+    };
+    let other = nobody.agent().register(request(token, "52:54:00:77:00:99")).await;
+    let status = refused(other, Code::Unauthenticated);
+    is_quiet("a failure", &bytes_of(&status), token);
+    let never = format!("rw1_{}", "0".repeat(64));
+    refused(
+        nobody.agent().register(request(&never, mac)).await,
+        Code::Unauthenticated,
+    );
+    let registered = nobody
+        .agent()
+        .register(request(token, mac))
+        .await
+        .expect("the token is good")
+        .into_inner();
+    assert_eq!(registered.node, "nodes/n1");
+    refused(
+        nobody.agent().register(request(token, mac)).await,
+        Code::Unauthenticated,
+    );
+
+    Identity::from_pem(registered.certificate_pem, key.serialize_pem())
+}
+
+/// An agent's certificate opens the agents' stream and nothing else.
+async fn an_agent_is_no_member(agent: &Api) {
+    for method in methods() {
+        let status = agent
+            .call(&method.path(), Vec::new())
+            .await
+            .expect_err("an empty request");
+        let wanted = match method.name.as_str() {
+            "Connect" | "Register" => Code::InvalidArgument,
+            "RedeemToken" => Code::Unauthenticated,
+            _ => Code::PermissionDenied,
+        };
+        assert_eq!(status.code(), wanted, "{}: {status:?}", method.name);
+    }
+}
+
+fn ip(words: &str) {
+    let done = Command::new("ip").args(words.split(' ')).output().expect("ip runs");
+    assert!(
+        done.status.success(),
+        "ip {words}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+/// A DHCP message as iPXE on `mac` sends it through a relay.
+fn ipxe_message(kind: u8, mac: [u8; 6], options: &[u8]) -> Vec<u8> {
+    let mut packet = vec![1, 1, 6, 1, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0];
+    packet.extend([0; 12]);
+    packet.extend(HOST.octets());
+    packet.extend(mac);
+    packet.extend([0; 10 + 64 + 128]);
+    packet.extend([99, 130, 83, 99, 53, 1, kind, 93, 2, 0, 0, 77, 4]);
+    packet.extend(b"iPXE");
+    packet.extend([60, 9]);
+    packet.extend(b"PXEClient");
+    packet.extend(options);
+    packet.push(255);
+    packet
+}
+
+/// The value that follows `name=` in a text.
+fn value(text: &str, name: &str) -> String {
+    let at = text.find(name).unwrap_or_else(|| panic!("{name} is not in: {text}")) + name.len();
+    let end = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+    text[at..].split(end).next().expect("a value follows").to_owned()
+}
+
+/// Boots as the machine would, from a host of its own on the lab's bridge: the tokens of its script and of its agent.
+fn boot_as(mac: &str) -> (String, String) {
+    let mac: Vec<u8> = mac
+        .split(':')
+        .map(|b| u8::from_str_radix(b, 16).expect("hex"))
+        .collect();
+    let mac: [u8; 6] = mac.try_into().expect("six bytes");
+    let (ready, host) = mpsc::channel();
+    let (plugged_in, link) = mpsc::channel();
+    let machine = std::thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace for the host");
+        ready.send(gettid()).expect("the test waits");
+        link.recv().expect("the test plugs the host in");
+        ip("addr add 10.77.0.2/24 dev host1");
+        ip("link set host1 up");
+        boot(mac)
+    });
+    let thread = host.recv().expect("the host starts");
+    ip(&format!("link add host0 type veth peer name host1 netns {thread}"));
+    ip("link set host0 master br0 up");
+    plugged_in.send(()).expect("the host waits");
+    machine.join().expect("the host boots")
+}
+
+fn boot(mac: [u8; 6]) -> (String, String) {
+    let socket = UdpSocket::bind((HOST, 67)).expect("the port is free");
+    let limit = Duration::from_secs(10);
+    socket.set_read_timeout(Some(limit)).expect("a time-out can be set");
+    let exchange = |message: Vec<u8>| {
+        socket
+            .send_to(&message, (SERVER_IPV4, 67))
+            .expect("the request is sent");
+        let mut answer = vec![0; 1500];
+        let length = socket.recv(&mut answer).expect("an answer comes");
+        answer.truncate(length);
+        answer
+    };
+    let offer = exchange(ipxe_message(1, mac, &[]));
+    let address: [u8; 4] = offer[16..20].try_into().expect("four bytes");
+    let mut taken = vec![50, 4];
+    taken.extend(address);
+    taken.extend([54, 4]);
+    taken.extend(SERVER_IPV4.octets());
+    let answer = exchange(ipxe_message(3, mac, &taken));
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let at = text.find("http://").expect("the answer names a script");
+    let url: String = text[at..].chars().take_while(char::is_ascii_graphic).collect();
+    let address = Ipv4Addr::from(address);
+    ip(&format!("addr add {address}/24 dev host1"));
+    let fetched = Command::new("curl")
+        .args(["-sf", "--interface", &address.to_string(), &url])
+        .output();
+    let script = String::from_utf8(fetched.expect("curl runs").stdout).expect("a script is text");
+    (value(&url, "token="), value(&script, "rackwright.token="))
+}
