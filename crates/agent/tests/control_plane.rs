@@ -268,6 +268,41 @@ async fn the_drives_generation_outlives_the_agents_memory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_erase_with_boot_entries_left_over_has_failed() {
+    const GLOBAL: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
+    let (_control, bench, _agent, mut stream) = connected().await;
+    let efivars = bench.machine.root.efivars();
+    std::fs::create_dir_all(&efivars).unwrap();
+    // Attributes of the variable and of the entry, the length of its paths, its label.
+    let label = "Rackwright: debian\0".encode_utf16().flat_map(u16::to_le_bytes);
+    let entry: Vec<u8> = [7, 0, 0, 0, 1, 0, 0, 0, 0, 0].into_iter().chain(label).collect();
+    let ours = efivars.join(format!("Boot0001-{GLOBAL}"));
+    std::fs::write(&ours, entry).unwrap();
+    // A folder in place of a variable is not written by anybody.
+    let order = efivars.join(format!("BootOrder-{GLOBAL}"));
+    std::fs::create_dir(&order).unwrap();
+
+    stream.send(Down::Job(erase_job("op-1", 5))).await;
+    let report = stream.ended("op-1").await;
+    let error = report.error.clone().unwrap();
+    assert_eq!(
+        (report.state(), error.code.as_str(), error.retryable),
+        (JobState::Failed, "boot-entries", true)
+    );
+    assert!(error.message.contains("BootOrder"), "{error:?}");
+    let Some(JobResult::EraseDrives(result)) = &report.result else {
+        panic!("{report:?}")
+    };
+    assert_eq!(result.drives.len(), 1, "what was erased is told");
+
+    std::fs::remove_dir(&order).unwrap();
+    stream.send(Down::Job(erase_job("op-2", 5))).await;
+    let report = stream.ended("op-2").await;
+    assert_eq!(report.state(), JobState::Succeeded, "{:?}", report.error);
+    assert!(!ours.exists());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_power_action_is_reported_before_it_happens() {
     let (_control, bench, _agent, mut stream) = connected().await;
     let reboot = |operation: &str, way: RebootWay| {

@@ -8,6 +8,8 @@ use rackwright_lifecycle::{Agent, Reading, Timestamp};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::text::{NAME_MAX, cut};
+
 /// Messages to one agent that may wait to be sent.
 pub const QUEUE: usize = 32;
 
@@ -31,7 +33,8 @@ pub struct Session {
 #[derive(Debug, Default)]
 struct Inner {
     sessions: HashMap<String, Session>,
-    progress: HashMap<String, JobProgress>,
+    /// By node: the job that its agent spoke of last, and how far that is.
+    progress: HashMap<String, (String, JobProgress)>,
     next: u64,
 }
 
@@ -123,19 +126,78 @@ impl Agents {
         }
     }
 
-    /// How far a job is.
-    pub fn set_progress(&self, effect: &str, progress: JobProgress) {
-        self.lock().progress.insert(effect.to_owned(), progress);
+    /// How far a job is, as the node's agent says. One job a node is kept, and only of agents that are connected: an
+    /// agent that makes up jobs spoils nothing but what is shown of its own.
+    pub fn set_progress(&self, node: &str, effect: &str, progress: JobProgress) {
+        let mut inner = self.lock();
+        if effect.len() > NAME_MAX || !inner.sessions.contains_key(node) {
+            return;
+        }
+        let progress = JobProgress {
+            step: cut(&progress.step, NAME_MAX),
+            ..progress
+        };
+        inner.progress.insert(node.to_owned(), (effect.to_owned(), progress));
     }
 
-    /// How far a job is, if it has said so.
+    /// How far a node's job is, if its agent has said so.
     #[must_use]
-    pub fn progress(&self, effect: &str) -> Option<JobProgress> {
-        self.lock().progress.get(effect).cloned()
+    pub fn progress(&self, node: &str, effect: &str) -> Option<JobProgress> {
+        let inner = self.lock();
+        let (of, progress) = inner.progress.get(node)?;
+        (of == effect).then(|| progress.clone())
     }
 
-    /// A job has ended.
-    pub fn forget_progress(&self, effect: &str) {
-        self.lock().progress.remove(effect);
+    /// A node's job has ended: what comes next has not begun.
+    pub fn forget_progress(&self, node: &str) {
+        self.lock().progress.remove(node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connected(agents: &Agents, node: &str) {
+        let session = Session {
+            number: 0,
+            boot_id: String::new(),
+            booted_at: Timestamp(1),
+            heard_at: Timestamp(1),
+            sender: mpsc::channel(1).0,
+            end: CancellationToken::new(),
+        };
+        agents.connected(node, session);
+    }
+
+    fn at(step: &str) -> JobProgress {
+        JobProgress {
+            step: step.to_owned(),
+            ..JobProgress::default()
+        }
+    }
+
+    #[test]
+    fn of_each_node_one_job_is_kept_and_shown_for_that_node_alone() {
+        let agents = Agents::new(Timestamp(1));
+        for node in ["n1", "n2"] {
+            connected(&agents, node);
+        }
+        agents.set_progress("n1", "job", at("writing"));
+        agents.set_progress("n2", "job", at("lying"));
+        assert_eq!(agents.progress("n1", "job"), Some(at("writing")));
+        for n in 0..1000 {
+            agents.set_progress("n2", &format!("made-up-{n}"), at("lying"));
+        }
+        agents.set_progress("n2", &"x".repeat(NAME_MAX + 1), at("lying"));
+        agents.set_progress("nobody", "job", at("lying"));
+        assert_eq!(agents.lock().progress.len(), 2);
+        assert_eq!(agents.progress("n2", "made-up-998"), None);
+        assert_eq!(agents.progress("n1", "made-up-999"), None);
+        agents.set_progress("n1", "job", at(&"long\n".repeat(1000)));
+        let step = agents.progress("n1", "job").unwrap().step;
+        assert!(step.len() <= NAME_MAX && !step.contains('\n'), "{step:?}");
+        agents.forget_progress("n1");
+        assert_eq!(agents.progress("n1", "job"), None);
     }
 }

@@ -1,8 +1,11 @@
 //! What network boot has to be told: who a MAC address is, which address it has, what it may boot, once.
 
+mod unknown;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rackwright_identity::{Token, TokenHash};
@@ -18,6 +21,8 @@ use tokio::sync::mpsc;
 use crate::clock;
 use crate::config::Boot;
 use crate::core::Core;
+use crate::text::{SENTENCE_MAX, cut};
+use unknown::Sightings;
 
 /// From the DHCP answer to the script.
 const BOOT_TOKEN_S: i64 = 600;
@@ -25,6 +30,8 @@ const BOOT_TOKEN_S: i64 = 600;
 const AGENT_TOKEN_S: i64 = 900;
 /// Stages that may wait to be stored.
 const STAGES: usize = 1024;
+/// Between two commits of stages: whoever floods the wire does not keep the database busy.
+const STAGES_PAUSE: Duration = Duration::from_millis(100);
 
 /// The directory, backed by the store.
 #[derive(Debug)]
@@ -32,6 +39,7 @@ pub struct Directory {
     core: Arc<Core>,
     boot: Boot,
     stages: mpsc::Sender<BootStageRow>,
+    unknown: Sightings,
 }
 
 fn failed(error: StoreError) -> DirectoryError {
@@ -80,32 +88,22 @@ impl Directory {
         Ok(Some(free))
     }
 
-    async fn saw_unknown(&self, mac: &str, client: &Client) -> Result<(), StoreError> {
+    fn saw_unknown(&self, mac: &str, client: &Client) {
         let now = clock::now();
-        let row = UnknownMachineRow {
+        self.unknown.saw(UnknownMachineRow {
             mac: mac.to_owned(),
             first_seen: now,
             last_seen: now,
             architecture: client.architecture.map(|a| a.to_string()).unwrap_or_default(),
             relay: client.relay.map(|r| r.to_string()).unwrap_or_default(),
             system_uuid: client.system_uuid.clone().unwrap_or_default(),
-        };
-        let mut tx = self.core.store.write().await?;
-        let is_new = tx.saw_unknown(&row).await?;
-        tx.commit().await?;
-        if is_new {
-            let message = format!("a machine with MAC address {mac} asked to boot and belongs to no node");
-            self.core
-                .event("boot.unknown-machine", &format!("machines/{mac}"), &message)
-                .await;
-        }
-        Ok(())
+        });
     }
 
     async fn find(&self, client: &Client) -> Result<Lookup, StoreError> {
         let mac = text(client.mac);
         let Some(node) = self.core.store.node_of_mac(&mac).await? else {
-            self.saw_unknown(&mac, client).await?;
+            self.saw_unknown(&mac, client);
             let boot_allowed = self.boot.network.boot_unknown;
             let address = if boot_allowed {
                 self.address(&mac, client).await?
@@ -270,7 +268,7 @@ impl BootDirectory for Directory {
             mac: text(mac),
             at: clock::now(),
             stage: seen.stage.name().to_owned(),
-            detail: seen.detail,
+            detail: cut(&seen.detail, SENTENCE_MAX),
             remote: seen.remote.to_string(),
         };
         self.stages.try_send(row).map_err(|_| StageDropped)
@@ -292,6 +290,7 @@ async fn store_stages(core: Arc<Core>, mut stages: mpsc::Receiver<BootStageRow>)
             tracing::error!(%error, lost = batch.len(), "boot stages could not be stored");
         }
         batch.clear();
+        tokio::time::sleep(STAGES_PAUSE).await;
     }
 }
 
@@ -301,20 +300,27 @@ async fn store_stages(core: Arc<Core>, mut stages: mpsc::Receiver<BootStageRow>)
 /// The configuration is faulty or a port cannot be had.
 pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = ()>, String> {
     let (sender, receiver) = mpsc::channel(STAGES);
+    let (unknown, machines) = Sightings::new();
     let mut network = boot.network.clone();
     network.ca_pem = Some(core.keys.authority.ca_pem());
     let directory = Arc::new(Directory {
         core: core.clone(),
         boot,
         stages: sender,
+        unknown,
     });
     let netboot = Netboot::bind(network, directory).await.map_err(|e| e.to_string())?;
     let counters = netboot.counters();
     *core.boot_counters.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(move || counters.snapshot()));
-    let storing = tokio::spawn(store_stages(core.clone(), receiver));
+    let storing = [
+        tokio::spawn(store_stages(core.clone(), receiver)),
+        tokio::spawn(unknown::store(core.clone(), machines)),
+    ];
     let stop = core.stop.clone();
     Ok(async move {
         netboot.run(stop).await;
-        storing.abort();
+        for task in storing {
+            task.abort();
+        }
     })
 }

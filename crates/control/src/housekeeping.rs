@@ -20,6 +20,10 @@ const DAY_S: i64 = 86_400;
 const REQUESTS_S: i64 = 2 * DAY_S;
 /// Events are kept this long.
 const EVENTS_S: i64 = 90 * DAY_S;
+/// Boot stages are kept this long, ...
+const STAGES_S: i64 = 30 * DAY_S;
+/// ... and in all no more than these: MAC addresses can be made up.
+const STAGES_KEPT: i64 = 200_000;
 /// An upload nobody finished is dropped after this.
 const UPLOADS_S: i64 = 2 * DAY_S;
 
@@ -58,6 +62,9 @@ async fn round(core: &Core) -> Result<(), StoreError> {
     core.store.forget_tokens(now.plus(-seconds(DAY_S))).await?;
     core.store.forget_requests(now.plus(-seconds(REQUESTS_S))).await?;
     core.store.forget_events(now.plus(-seconds(EVENTS_S))).await?;
+    core.store
+        .forget_boot_stages(now.plus(-seconds(STAGES_S)), STAGES_KEPT)
+        .await?;
     for operation in core.store.overdue_operations(now).await? {
         let mut tx = core.store.write().await?;
         tx.end_operation(
@@ -78,4 +85,31 @@ async fn round(core: &Core) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_store::BootStageRow;
+
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    async fn old_boot_stages_are_dropped() {
+        let core = testing::core().await;
+        let stage = |mac: &str, days: i64| BootStageRow {
+            mac: mac.into(),
+            at: clock::now().plus(-seconds(days * DAY_S)),
+            stage: "dhcp-discover".into(),
+            detail: String::new(),
+            remote: String::new(),
+        };
+        let mut tx = core.store.write().await.unwrap();
+        tx.add_boot_stage(&stage("old", 31)).await.unwrap();
+        tx.add_boot_stage(&stage("new", 29)).await.unwrap();
+        tx.commit().await.unwrap();
+        round(&core).await.unwrap();
+        assert!(core.store.boot_stages("old").await.unwrap().is_empty());
+        assert_eq!(core.store.boot_stages("new").await.unwrap().len(), 1);
+    }
 }

@@ -1,40 +1,96 @@
 //! The image store over HTTPS: whole chunks, ranges, and headers that a plain caching proxy understands. Only agents'
-//! certificates open it.
+//! certificates open it: an agent gets the index of the image that its node's claim names, and any chunk as long as the
+//! node has a claim. A chunk's name is the digest of its content, and only who has the index knows it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
+use rackwright_identity::{ClientKind, identify};
 use rackwright_image::serve::{self, Body as Answer};
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_store::StoreError;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
+use tokio_rustls::server::TlsStream;
 use tokio_util::io::ReaderStream;
 
+use crate::clock;
 use crate::core::Core;
 use crate::tls;
 
 /// Bytes read from a file at once.
 const BUFFER: usize = 256 << 10;
 
+/// A node that was seen to have a claim counts as claimed this long: thousands of chunks cost one look.
+const CLAIMED_S: i64 = 5;
+
+/// One connection and who is at its other end.
+#[derive(Debug)]
+struct Peer {
+    core: Arc<Core>,
+    /// None: not an agent.
+    node: Option<String>,
+    /// When the node was last seen to have a claim.
+    claimed_at: Mutex<Timestamp>,
+}
+
+impl Peer {
+    fn new(core: Arc<Core>, node: Option<String>) -> Arc<Self> {
+        Arc::new(Self {
+            core,
+            node,
+            claimed_at: Mutex::default(),
+        })
+    }
+
+    /// Whether whoever is there may have what lies at `path`, below the store's base.
+    async fn may_read(&self, path: &str) -> Result<bool, StoreError> {
+        let Some(node) = &self.node else { return Ok(false) };
+        let image = path.strip_prefix("/images/");
+        let now = clock::now();
+        let seen = *self.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if image.is_none() && seen <= now && now < seen.plus(seconds(CLAIMED_S)) {
+            return Ok(true);
+        }
+        let claim = match self.core.store.node(node).await {
+            Ok(record) => record.node.claim,
+            Err(StoreError::NotFound { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        if claim.is_some() {
+            *self.claimed_at.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        }
+        Ok(claim.is_some_and(|c| image.is_none_or(|digest| digest == c.image_digest)))
+    }
+}
+
+/// The node whose agent is at the other end; none when it is anybody else.
+fn agent<S>(stream: &TlsStream<S>) -> Option<String> {
+    let leaf = stream.get_ref().1.peer_certificates()?.first()?;
+    let identity = identify(leaf).ok()?;
+    match identity.kind {
+        ClientKind::Agent { .. } => Some(identity.common_name),
+        ClientKind::Member => None,
+    }
+}
+
 /// The routes: `/store/v1/images/{digest}` and `/store/v1/chunks/{digest}`.
-pub fn router(core: Arc<Core>) -> Router {
+fn router(peer: Arc<Peer>) -> Router {
     Router::new()
         .route("/store/v1/{*path}", axum::routing::any(respond))
-        .with_state(core)
+        .with_state(peer)
 }
 
 /// Serves until the core stops.
-///
-/// # Errors
-/// The address cannot be listened on.
 pub async fn run(core: Arc<Core>, listener: tokio::net::TcpListener, tls: Arc<rustls::ServerConfig>) {
-    let app = router(core.clone());
     let mut connections = tls::accept(listener, tls, core.stop.clone());
     while let Some(stream) = connections.recv().await {
-        let service = hyper_util::service::TowerToHyperService::new(app.clone());
+        let peer = Peer::new(core.clone(), agent(&stream));
+        let service = hyper_util::service::TowerToHyperService::new(router(peer));
         let stop = core.stop.clone();
         tokio::spawn(async move {
             let io = hyper_util::rt::TokioIo::new(stream);
@@ -49,7 +105,7 @@ pub async fn run(core: Arc<Core>, listener: tokio::net::TcpListener, tls: Arc<ru
     }
 }
 
-async fn respond(State(core): State<Arc<Core>>, request: Request) -> Response {
+async fn respond(State(peer): State<Arc<Peer>>, request: Request) -> Response {
     let method = request.method().as_str().to_owned();
     let path = request
         .uri()
@@ -57,8 +113,16 @@ async fn respond(State(core): State<Arc<Core>>, request: Request) -> Response {
         .strip_prefix("/store/v1")
         .unwrap_or_default()
         .to_owned();
+    match peer.may_read(&path).await {
+        Ok(true) => {}
+        Ok(false) => return plain(StatusCode::FORBIDDEN),
+        Err(error) => {
+            tracing::error!(%error, "whether an agent may have an image could not be read");
+            return plain(StatusCode::SERVICE_UNAVAILABLE);
+        }
+    }
     let headers = request.headers().clone();
-    let worker = core.clone();
+    let worker = peer.core.clone();
     let answer = tokio::task::spawn_blocking(move || {
         let text = |name: header::HeaderName| value(&headers, &name);
         let (range, if_range) = (text(header::RANGE), text(header::IF_RANGE));
@@ -86,6 +150,9 @@ fn value(headers: &HeaderMap, name: &header::HeaderName) -> Option<String> {
 fn plain(status: StatusCode) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
+    // What one is refused, a cache must not refuse to others.
+    let no_store = HeaderValue::from_static("no-store");
+    response.headers_mut().insert(header::CACHE_CONTROL, no_store);
     response
 }
 
@@ -124,4 +191,118 @@ pub async fn bind(at: SocketAddr, what: &str) -> Result<tokio::net::TcpListener,
     tokio::net::TcpListener::bind(at)
         .await
         .map_err(|e| format!("{what} cannot listen on {at}: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use rackwright_identity::{ClientAuth, ClientIdentity, ServerCertificate, client_config, server_config};
+    use rackwright_lifecycle::State as Stage;
+    use rustls_pki_types::pem::PemObject as _;
+    use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::testing;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn digest(digit: &str) -> String {
+        format!("b3-{}", digit.repeat(64))
+    }
+
+    fn tls(core: &Core) -> Arc<rustls::ServerConfig> {
+        let names = ["localhost".to_owned()];
+        let issued = core
+            .keys
+            .authority
+            .issue_server(&names, SystemTime::now(), HOUR)
+            .unwrap();
+        let certificate = ServerCertificate::new(issued).unwrap();
+        server_config(certificate, core.keys.authority.ca_der(), ClientAuth::Required).unwrap()
+    }
+
+    /// The status line and headers that `identity` is answered with.
+    async fn ask(core: &Core, at: SocketAddr, identity: ClientIdentity, path: &str) -> String {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap();
+        let csr = csr.pem().unwrap();
+        let issued = core
+            .keys
+            .authority
+            .issue_client(&csr, &identity, SystemTime::now(), HOUR)
+            .unwrap();
+        let chain = CertificateDer::pem_slice_iter(issued.chain_pem.as_bytes());
+        let chain: Vec<_> = chain.collect::<Result<_, _>>().unwrap();
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
+        let mut config = (*client_config(core.keys.authority.ca_der(), Some((chain, key))).unwrap()).clone();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let stream = TcpStream::connect(at).await.unwrap();
+        let name = ServerName::try_from("localhost").unwrap();
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+        let mut stream = connector.connect(name, stream).await.unwrap();
+        let request = format!("GET /store/v1/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        // The server may end without a TLS goodbye.
+        let _ = stream.read_to_end(&mut answer).await;
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[tokio::test]
+    async fn agents_alone_read_and_only_what_their_claim_needs() {
+        let core = testing::core().await;
+        testing::add(&core, &testing::node("n1", Stage::Imaging, Some(&digest("1")))).await;
+        testing::add(&core, &testing::node("n2", Stage::Inspecting, None)).await;
+        for name in [digest("1"), digest("2")] {
+            std::fs::write(core.chunks.root().join("images").join(name), "an index").unwrap();
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let serving = tokio::spawn(run(core.clone(), listener, tls(&core)));
+        let (mine, other) = (format!("images/{}", digest("1")), format!("images/{}", digest("2")));
+        let chunk = format!("chunks/{}", "3".repeat(64));
+        for (who, path, status) in [
+            (ClientIdentity::member("operator"), &mine, 403),
+            (ClientIdentity::member("n1"), &mine, 403),
+            (ClientIdentity::member("operator"), &chunk, 403),
+            (ClientIdentity::agent("n1", 0), &mine, 200),
+            (ClientIdentity::agent("n1", 0), &other, 403),
+            // Not there, but it was looked for.
+            (ClientIdentity::agent("n1", 0), &chunk, 404),
+            (ClientIdentity::agent("n2", 0), &mine, 403),
+            (ClientIdentity::agent("n2", 0), &chunk, 403),
+            (ClientIdentity::agent("forgotten", 0), &chunk, 403),
+        ] {
+            let who = who.unwrap();
+            let answer = ask(&core, at, who.clone(), path).await;
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{who} {path}: {answer}"
+            );
+            let is_kept = answer.contains("cache-control: public, max-age=31536000, immutable");
+            assert_eq!(is_kept, status == 200, "{who} {path}: {answer}");
+        }
+        serving.abort();
+    }
+
+    #[tokio::test]
+    async fn an_index_is_looked_up_anew_and_chunks_are_not() {
+        let core = testing::core().await;
+        testing::add(&core, &testing::node("n1", Stage::Imaging, Some(&digest("1")))).await;
+        let peer = Peer::new(core.clone(), Some("n1".into()));
+        let (first, next) = (format!("/images/{}", digest("1")), format!("/images/{}", digest("2")));
+        assert!(peer.may_read(&first).await.unwrap() && !peer.may_read(&next).await.unwrap());
+        let mut tx = core.store.write().await.unwrap();
+        let mut record = tx.node("n1").await.unwrap();
+        record.node.claim.as_mut().unwrap().image_digest = digest("2");
+        tx.save_node(&mut record, clock::now()).await.unwrap();
+        tx.commit().await.unwrap();
+        assert!(!peer.may_read(&first).await.unwrap() && peer.may_read(&next).await.unwrap());
+        core.store.close().await;
+        assert!(peer.may_read("/chunks/some").await.unwrap(), "the database was asked");
+        assert!(peer.may_read(&next).await.is_err());
+    }
 }

@@ -28,6 +28,7 @@ pub fn apply(node: &Node, edge: Edge, now: Timestamp) -> Option<Node> {
             next.generation += 1;
             next.wanted.readmit = false;
             next.wanted.retry = false;
+            next.wanted.resume = false;
         }
         Edge::Erased => {
             next.claim = None;
@@ -39,7 +40,12 @@ pub fn apply(node: &Node, edge: Edge, now: Timestamp) -> Option<Node> {
         }
         Edge::Unclaimed => next.claim = None,
         Edge::Held => next.wanted.hold = None,
-        Edge::Condemned => next.wanted.condemn = None,
+        Edge::Condemned => {
+            // Only what is asked for after the quarantine ends it.
+            next.wanted.condemn = None;
+            next.wanted.readmit = false;
+            next.wanted.hold = None;
+        }
         Edge::Retried | Edge::Reinspect | Edge::Revalidate | Edge::Failed => {
             next.wanted.retry = false;
             next.wanted.resume = false;

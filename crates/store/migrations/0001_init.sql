@@ -41,6 +41,12 @@ CREATE TABLE nics (
 );
 CREATE INDEX nics_node ON nics (node_id);
 
+-- Machines that were forgotten while they held data that was not erased, by MAC. Enrolled again, they still do.
+CREATE TABLE unerased_machines (
+    mac        TEXT PRIMARY KEY,
+    written_at BIGINT NOT NULL
+);
+
 -- Addresses we give out by DHCP: one a MAC, kept as long as the MAC is known.
 CREATE TABLE addresses (
     mac      TEXT PRIMARY KEY,

@@ -62,12 +62,14 @@ impl Store {
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
-    /// Drops events older than `oldest`. Answers how many.
+    /// Drops events older than `oldest`, but never the newest: it holds the position that followers are at. Answers how
+    /// many.
     ///
     /// # Errors
     /// The database failed.
     pub async fn forget_events(&self, oldest: Timestamp) -> Result<u64> {
-        let query = sqlx::query("DELETE FROM events WHERE at < ?").bind(oldest.0);
+        let query = sqlx::query("DELETE FROM events WHERE at < ? AND position < (SELECT MAX(position) FROM events)")
+            .bind(oldest.0);
         Ok(query.execute(&self.writer).await?.rows_affected())
     }
 }

@@ -15,6 +15,7 @@ mod nodes;
 mod operations;
 mod requests;
 mod schema;
+mod unerased;
 
 use std::path::Path;
 use std::time::Duration;

@@ -354,19 +354,20 @@ impl Store {
         Ok(())
     }
 
-    /// Puts a node to rest until `until`, with what it waits for.
+    /// Puts a node to rest until `until`, with what it waits for, as it was decided of that version of it.
     ///
     /// # Errors
-    /// The database failed.
-    pub async fn rest(&self, id: &str, why: &str, until: Timestamp) -> Result<()> {
-        let sql = "UPDATE nodes SET due_at = ?, wait_why = ?, wait_until = ? WHERE id = ?";
-        sqlx::query(sql)
-            .bind(until.0)
-            .bind(why)
-            .bind(until.0)
-            .bind(id)
-            .execute(&self.writer)
-            .await?;
+    /// `Conflict`: it was changed since and is due for that.
+    pub async fn rest(&self, id: &str, version: i64, why: &str, until: Timestamp) -> Result<()> {
+        let sql = "UPDATE nodes SET due_at = ?, wait_why = ?, wait_until = ? WHERE id = ? AND version = ?";
+        let query = sqlx::query(sql).bind(until.0).bind(why).bind(until.0).bind(id);
+        let done = query.bind(version).execute(&self.writer).await?;
+        if done.rows_affected() == 0 {
+            return Err(StoreError::Conflict {
+                kind: "node",
+                id: id.to_owned(),
+            });
+        }
         Ok(())
     }
 
@@ -578,7 +579,8 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Forgets a node and all that hangs on it but its erase certificates and reports.
+    /// Forgets a node and all that hangs on it but its erase certificates and reports, and that its machine holds data
+    /// if it does.
     ///
     /// # Errors
     /// `Conflict` when it changed since.
@@ -590,7 +592,7 @@ impl WriteTx {
                 id: record.id.clone(),
             });
         }
-        Ok(())
+        self.remember_unerased(record).await
     }
 
     /// Writes an edge into the node's history.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use rackwright_api::v1::job::Work;
 use rackwright_api::v1::job_report::Result as JobResult;
-use rackwright_api::v1::{CancelJob, Job, JobError, JobReport};
+use rackwright_api::v1::{CancelJob, EraseDrives, EraseDrivesResult, Job, JobError, JobReport};
 use tokio::sync::Notify;
 
 use super::control::{JobControl, Stop};
@@ -335,24 +335,7 @@ fn perform(
             let written = write::write(&tools, work, job.claim_generation, credentials, control)?;
             done(JobResult::WriteImage(written))
         }
-        Some(Work::EraseDrives(work)) => {
-            let erased = crate::erase::erase(&*machine.drives, work, control).map_err(|failure| {
-                Box::new(Failed {
-                    error: failure.error,
-                    partial: Some(JobResult::EraseDrives(failure.erased)),
-                })
-            })?;
-            control.step("erased", 0);
-            if let Some(efivars) = machine.efivars().filter(|_| work.clear_boot_entries) {
-                let removed = efivars.remove_entries();
-                let text = removed.map_or_else(
-                    |error| format!("boot entries not removed: {error}"),
-                    |r| format!("{} boot entries removed", r.len()),
-                );
-                control.remark(&text);
-            }
-            done(JobResult::EraseDrives(erased))
-        }
+        Some(Work::EraseDrives(work)) => done(JobResult::EraseDrives(erase(machine, work, control)?)),
         Some(Work::Reboot(work)) => match PowerAction::of(work.way()) {
             Some(action) => Ok(Done {
                 result: None,
@@ -364,5 +347,29 @@ fn perform(
             }
         },
         None => Err(job_error("invalid-job", "the job names no work", false).into()),
+    }
+}
+
+/// Erases the drives and, where that is asked for and firmware keeps them, the agent's boot entries. A machine is not
+/// given on with either; what was erased is told all the same.
+fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<EraseDrivesResult, Box<Failed>> {
+    let failed = |error, erased| {
+        let partial = Some(JobResult::EraseDrives(erased));
+        Box::new(Failed { error, partial })
+    };
+    let erased = crate::erase::erase(&*machine.drives, work, control).map_err(|f| failed(f.error, f.erased))?;
+    control.step("erased", 0);
+    let Some(efivars) = machine.efivars().filter(|_| work.clear_boot_entries) else {
+        return Ok(erased);
+    };
+    match efivars.remove_entries() {
+        Ok(removed) => {
+            control.remark(&format!("{} boot entries removed", removed.len()));
+            Ok(erased)
+        }
+        Err(error) => {
+            let message = format!("the drives are erased, but boot entries could not be removed: {error}");
+            Err(failed(job_error("boot-entries", message, true), erased))
+        }
     }
 }

@@ -24,6 +24,7 @@ use crate::agents::{QUEUE, Session};
 use crate::clock;
 use crate::core::Core;
 use crate::perform;
+use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
 
 /// How long an agent's certificate is good.
 const LIFETIME: Duration = Duration::from_secs(3600);
@@ -38,14 +39,43 @@ pub struct Agents(pub Arc<Core>);
 
 type Incoming = Streaming<v1::AgentMessage>;
 
-fn stage(mac: &str, detail: String, remote: String) -> BootStageRow {
+fn stage(mac: &str, detail: &str, remote: String) -> BootStageRow {
     BootStageRow {
         mac: mac.to_owned(),
         at: clock::now(),
         stage: "agent".into(),
-        detail,
+        detail: cut(detail, SENTENCE_MAX),
         remote,
     }
+}
+
+/// The agent's words about itself, at a length that can be kept and shown.
+fn bounded(hello: v1::Hello) -> v1::Hello {
+    v1::Hello {
+        boot_id: cut(&hello.boot_id, NAME_MAX),
+        address: cut(&hello.address, NAME_MAX),
+        agent_version: cut(&hello.agent_version, NAME_MAX),
+        ..hello
+    }
+}
+
+/// Notes that somebody came with a token that is none. Anybody can do that, with any MAC address: only a node's is kept.
+async fn note_refused(core: &Core, mac: &str, remote: String) -> Result<(), StoreError> {
+    if core.store.node_of_mac(mac).await?.is_none() {
+        tracing::debug!(
+            mac,
+            remote,
+            "an agent's token was refused, and the MAC address is no node's"
+        );
+        return Ok(());
+    }
+    let row = BootStageRow {
+        stage: "refused".into(),
+        ..stage(mac, "an agent's token was refused", remote)
+    };
+    let mut tx = core.store.write().await?;
+    tx.add_boot_stage(&row).await?;
+    core.commit(tx).await
 }
 
 #[tonic::async_trait]
@@ -64,13 +94,7 @@ impl AgentService for Agents {
         let token = used.filter(|t| t.subject == mac);
         let Some(token) = token else {
             drop(tx);
-            let mut tx = self.0.store.write().await.map_err(ApiError::from)?;
-            let row = BootStageRow {
-                stage: "refused".into(),
-                ..stage(&mac, "an agent's token was refused".into(), remote)
-            };
-            tx.add_boot_stage(&row).await.map_err(ApiError::from)?;
-            self.0.commit(tx).await.map_err(ApiError::from)?;
+            note_refused(&self.0, &mac, remote).await.map_err(ApiError::from)?;
             return Err(refuse().into());
         };
         let node = token.body;
@@ -78,9 +102,10 @@ impl AgentService for Agents {
         let answer = credential(&self.0, &request.csr_pem, &node, record.node.generation)?;
         let detail = format!(
             "registered as {node}, version {}, boot {}",
-            request.agent_version, request.boot_id
+            cut(&request.agent_version, NAME_MAX),
+            cut(&request.boot_id, NAME_MAX)
         );
-        tx.add_boot_stage(&stage(&mac, detail, remote))
+        tx.add_boot_stage(&stage(&mac, &detail, remote))
             .await
             .map_err(ApiError::from)?;
         self.0.commit(tx).await.map_err(ApiError::from)?;
@@ -104,7 +129,7 @@ impl AgentService for Agents {
         }
         let (sender, receiver) = mpsc::channel(QUEUE);
         // All of the connection is this task: whatever ends it, also ends what is remembered of it.
-        tokio::spawn(attend(self.0.clone(), record, hello, sender, incoming));
+        tokio::spawn(attend(self.0.clone(), record, bounded(hello), sender, incoming));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver).map(Ok))))
     }
 }
@@ -188,7 +213,7 @@ async fn welcome(core: &Core, node: &str, hello: &v1::Hello, booted_at: Timestam
     tx.save_address(node, &hello.address).await?;
     let detail = format!("connected {:.1} s after its kernel started", hello.ready_uptime_s);
     if let Ok(mac) = super::boot::mac(&hello.mac) {
-        tx.add_boot_stage(&stage(&mac, detail, hello.address.clone())).await?;
+        tx.add_boot_stage(&stage(&mac, &detail, hello.address.clone())).await?;
     }
     let open = tx.open_effect(node).await?;
     core.commit(tx).await?;
@@ -311,4 +336,62 @@ async fn farewell(core: &Core, node: &str, number: u64) {
         tracing::warn!(node, %error, "that the agent is gone could not be stored");
     }
     core.wake(node).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_lifecycle::State;
+
+    use super::*;
+    use crate::testing;
+
+    fn registering(mac: &str) -> Request<v1::RegisterRequest> {
+        Request::new(v1::RegisterRequest {
+            token: format!("rw1_{}", "0".repeat(64)),
+            mac: mac.into(),
+            ..v1::RegisterRequest::default()
+        })
+    }
+
+    #[tokio::test]
+    async fn a_refused_registration_is_kept_of_nodes_alone() {
+        let core = testing::core().await;
+        testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
+        let (known, forged) = ("52:54:00:00:00:01", "52:54:00:00:00:02");
+        let mut tx = core.store.write().await.unwrap();
+        tx.put_macs("n1", &[known.to_owned()]).await.unwrap();
+        tx.commit().await.unwrap();
+        let service = Agents(core.clone());
+        for mac in [known, forged] {
+            let refused = service.register(registering(mac)).await.unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::Unauthenticated);
+        }
+        let kept = core.store.boot_stages(known).await.unwrap();
+        assert_eq!((kept.len(), kept[0].stage.as_str()), (1, "refused"));
+        assert!(core.store.boot_stages(forged).await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_an_agent_says_of_itself_is_kept_short_and_in_one_line() {
+        let core = testing::core().await;
+        testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
+        let hello = bounded(v1::Hello {
+            boot_id: "b\n".repeat(10_000),
+            address: "10.0.0.9\r".repeat(10_000),
+            mac: "52:54:00:00:00:01".into(),
+            ready_uptime_s: f64::MAX,
+            ..v1::Hello::default()
+        });
+        welcome(&core, "n1", &hello, clock::now()).await.unwrap();
+        let record = core.store.node("n1").await.unwrap();
+        let stages = core.store.boot_stages(&hello.mac).await.unwrap();
+        let boot = record.readings.boot.unwrap().0;
+        for text in [&record.address, &boot, &stages[0].remote, &stages[0].detail] {
+            assert!(
+                text.len() <= SENTENCE_MAX && !text.contains(char::is_control),
+                "{text:?}"
+            );
+        }
+        assert!(record.address.len() <= NAME_MAX && boot.len() <= NAME_MAX);
+    }
 }

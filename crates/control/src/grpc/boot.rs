@@ -9,6 +9,7 @@ use tonic::{Request, Response, Status};
 use super::errors::ApiError;
 use super::{caller, convert};
 use crate::core::Core;
+use crate::text::{NAME_MAX, cut};
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -23,7 +24,10 @@ pub fn mac(text: &str) -> Result<String, ApiError> {
     if plain.len() != 12 || !plain.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err(ApiError::invalid(
             "mac",
-            format!("{text:?} is not six bytes in hex, such as 52:54:00:12:34:56"),
+            format!(
+                "{:?} is not six bytes in hex, such as 52:54:00:12:34:56",
+                cut(text, NAME_MAX)
+            ),
         ));
     }
     let bytes: Vec<&str> = (0..6).filter_map(|i| plain.get(2 * i..2 * i + 2)).collect();

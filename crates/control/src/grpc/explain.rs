@@ -1,7 +1,7 @@
 //! `rackwright node explain`: everything needed to know why a node is where it is.
 
 use rackwright_api::v1;
-use rackwright_lifecycle::{Agent, Bmc, BootTarget, Reading, State, Timestamp};
+use rackwright_lifecycle::{Agent, Bmc, BootTarget, Reading, State, Timestamp, Wait};
 use rackwright_store::NodeRecord;
 
 use super::convert;
@@ -25,7 +25,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     let (facts, rows) = gather(core, &record, now).await?;
     let history = core.store.history(id, HISTORY).await?;
     let open = rows.iter().find(|r| r.attempt.ended_at.is_none());
-    let progress = open.and_then(|r| core.agents.progress(&r.id));
+    let progress = open.and_then(|r| core.agents.progress(&r.node_id, &r.id));
     Ok(v1::Explanation {
         summary: summary(&record, progress.as_ref(), now),
         hints: hints(&record),
@@ -56,10 +56,11 @@ fn summary(record: &NodeRecord, progress: Option<&v1::JobProgress>, now: Timesta
     );
     if record.wait_until > now && !record.wait_why.is_empty() {
         text.push_str(&format!(", waiting for {}", record.wait_why));
-        text.push_str(&format!(
-            ", for another {} at most",
-            words(record.wait_until.since(now))
-        ));
+        // Operators have no deadline; that the node is looked at again meanwhile tells nothing.
+        if record.wait_why != Wait::Operator.to_string() {
+            let left = words(record.wait_until.since(now));
+            text.push_str(&format!(", for another {left} at most"));
+        }
     }
     if let Some(p) = progress.filter(|p| p.logical_bytes_total > 0) {
         let percent = p.logical_bytes.saturating_mul(100) / p.logical_bytes_total;
@@ -96,6 +97,7 @@ fn hints(record: &NodeRecord) -> Vec<String> {
         State::Allocated | State::Rebooting | State::Validating => {
             &[("watch", "shows progress"), ("release", "gives the node back")]
         }
+        State::Available if claimed => &[("watch", "shows progress")],
         State::Available => &[("deploy", "--image IMAGE puts an image on it")],
         State::Active => &[
             ("reimage", "--image IMAGE writes another image"),
@@ -113,7 +115,9 @@ fn hints(record: &NodeRecord) -> Vec<String> {
         ],
         State::Failed if untouched => &[("retry", "inspects it again"), ("readmit", "erases it first")],
         State::Failed | State::Quarantined => &[("readmit", "erases it and lets it back in")],
-        State::Maintenance => &[("resume", "puts it back into service"), ("readmit", "erases it first")],
+        State::Maintenance if claimed => &[("resume", "puts it back into service; it can be released then")],
+        State::Maintenance if untouched => &[("resume", "puts it back into service"), ("readmit", "erases it first")],
+        State::Maintenance => &[("readmit", "erases it and lets it back in")],
     };
     let mut hints: Vec<_> = list
         .iter()
@@ -179,7 +183,11 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
                 "written, not erased"
             }
             .into(),
-            evidence.erased_at.or(evidence.clean_at),
+            if evidence.is_untouched() {
+                evidence.erased_at.or(evidence.clean_at)
+            } else {
+                evidence.written_at
+            },
         ),
     ]
 }

@@ -369,13 +369,19 @@ mod tests {
         drop(hold);
         // While the database lets nobody read what is referred to, the store is closed already.
         let tx = core.store.write().await.unwrap();
-        let collecting = tokio::spawn({
+        let begin = || {
             let core = core.clone();
-            async move { collect(&core).await }
-        });
+            tokio::spawn(async move { collect(&core).await })
+        };
+        let mut collecting = begin();
         let closed = async {
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             while core.chunks.begin_gc().is_ok() {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                if collecting.is_finished() {
+                    // It came just while this looked.
+                    collecting = begin();
+                }
             }
         };
         let closed = tokio::time::timeout(std::time::Duration::from_secs(10), closed).await;

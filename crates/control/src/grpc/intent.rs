@@ -25,6 +25,18 @@ fn refused(record: &NodeRecord, what: &str, hint: &str) -> ApiError {
     ApiError::precondition(format!("nodes/{}", record.id), message, hint)
 }
 
+/// The way to free a claimed node.
+fn way_to_release(record: &NodeRecord) -> String {
+    match record.node.state {
+        State::Quarantined => format!("`rackwright node readmit {}` erases it and frees it", record.id),
+        State::Maintenance => format!(
+            "`rackwright node resume {}` ends the hold; it can be released then",
+            record.id
+        ),
+        _ => format!("`rackwright node release {}` ends the claim and erases it", record.id),
+    }
+}
+
 fn claim_of(deployment: &Deployment, image: Image, node: &str, generation: u64, number: u32) -> Claim {
     let hostname = if deployment.hostname.is_empty() {
         node.to_owned()
@@ -68,7 +80,7 @@ pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) ->
     Ok((generation, 1))
 }
 
-/// Wants another image on a claimed node. Keys and user data that are not given stay as they are.
+/// Wants another image on a claimed node. Host name, keys, user data and drive stay as they are where none are given.
 ///
 /// # Errors
 /// The node has no claim, or is in the middle of something.
@@ -96,6 +108,9 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
     if deployment.user_data.is_empty() {
         claim.user_data = former.user_data;
     }
+    if deployment.root_drive.is_empty() {
+        claim.root_drive = former.root_drive;
+    }
     let generation = claim.generation;
     record.node.claim = Some(claim);
     record.node.wanted.retry = state == State::Failed;
@@ -110,9 +125,7 @@ pub fn release(record: &mut NodeRecord) -> Result<(), ApiError> {
     let state = record.node.state;
     let can = Edge::Released.target(state).or(Edge::Unclaimed.target(state)).is_some() || state == State::Available;
     let hint = match state {
-        State::Quarantined | State::Maintenance => {
-            format!("`rackwright node readmit {}` erases it and frees it", record.id)
-        }
+        State::Quarantined | State::Maintenance => way_to_release(record),
         _ => format!("`rackwright node explain {}` says where it stands", record.id),
     };
     match &mut record.node.claim {
@@ -133,6 +146,16 @@ pub fn hold(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     if Edge::Held.target(record.node.state).is_none() {
         let hint = format!("wait until it is at rest: `rackwright node watch {}`", record.id);
         return Err(refused(record, "it cannot be held from there", &hint));
+    }
+    let claim = record.node.claim.as_ref();
+    if matches!(record.node.state, State::Available | State::Active)
+        && claim.is_some_and(|c| record.node.evidence.deployment != Some(c.deployment))
+    {
+        let hint = format!(
+            "wait until it is active or failed: `rackwright node watch {}`",
+            record.id
+        );
+        return Err(refused(record, "a deployment of it is about to begin", &hint));
     }
     record.node.wanted.hold = Some(worded("reason", reason)?);
     Ok(())
@@ -164,7 +187,10 @@ pub fn resume(record: &mut NodeRecord) -> Result<(), ApiError> {
 /// It is quarantined or held.
 pub fn quarantine(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     if Edge::Condemned.target(record.node.state).is_none() {
-        let hint = format!("`rackwright node readmit {}` erases it and lets it back in", record.id);
+        let hint = match &record.node.claim {
+            Some(_) => way_to_release(record),
+            None => format!("`rackwright node readmit {}` erases it and lets it back in", record.id),
+        };
         return Err(refused(record, "it cannot be quarantined from there", &hint));
     }
     record.node.wanted.condemn = Some(worded("reason", reason)?);
@@ -188,7 +214,7 @@ pub fn readmit(record: &mut NodeRecord) -> Result<(), ApiError> {
         ));
     }
     if record.node.claim.is_some() && record.node.state != State::Quarantined {
-        let hint = format!("`rackwright node release {}` ends the claim and erases it", record.id);
+        let hint = way_to_release(record);
         return Err(refused(
             record,
             "it is claimed, and readmitting would destroy its owner's data",
@@ -249,7 +275,7 @@ pub fn delete(record: &NodeRecord) -> Result<(), ApiError> {
         State::Discovered | State::Available | State::Failed | State::Maintenance | State::Quarantined
     );
     if record.node.claim.is_some() || !resting {
-        let hint = format!("`rackwright node release {}` ends a claim and erases it", record.id);
+        let hint = way_to_release(record);
         return Err(refused(record, "it is in use", &hint));
     }
     Ok(())
@@ -257,7 +283,7 @@ pub fn delete(record: &NodeRecord) -> Result<(), ApiError> {
 
 fn worded(field: &str, text: &str) -> Result<String, ApiError> {
     let text = text.trim();
-    if text.is_empty() || text.len() > 1000 || text.chars().any(char::is_control) {
+    if text.is_empty() || text.chars().count() > 1000 || text.chars().any(char::is_control) {
         return Err(ApiError::invalid(
             field,
             "1 to 1000 characters in words, for whoever finds the node like this",

@@ -50,7 +50,9 @@ async fn progress(core: &Core, row: &OperationRow) -> Result<Option<v1::Progress
     let (from, to) = share(record.node.state);
     let open = core.store.attempts(id, record.node.since).await?;
     let open = open.iter().find(|r| r.attempt.outcome == Outcome::Open);
-    let job = open.and_then(|r| core.agents.progress(&r.id)).unwrap_or_default();
+    let job = open
+        .and_then(|r| core.agents.progress(&r.node_id, &r.id))
+        .unwrap_or_default();
     let within = match job.logical_bytes_total {
         0 => 0,
         total => u64::from(to - from) * job.logical_bytes.min(total) / total,

@@ -18,6 +18,7 @@ use crate::core::Core;
 use crate::drives;
 use crate::grpc::nodes::deployment_key_purpose;
 use crate::runner::finish_effect;
+use crate::text::{CODE_MAX, SENTENCE_MAX, cut};
 
 /// Label of the UEFI boot entry we set.
 const BOOT_ENTRY: &str = "Rackwright";
@@ -141,7 +142,7 @@ pub fn seed_files(
 pub async fn job_ended(core: &Core, node: &str, report: &v1::JobReport) -> Result<(), StoreError> {
     if report.state() == v1::JobState::Running {
         if let Some(progress) = report.progress.clone() {
-            core.agents.set_progress(&report.operation, progress);
+            core.agents.set_progress(node, &report.operation, progress);
         }
         return Ok(());
     }
@@ -168,7 +169,19 @@ pub async fn job_ended(core: &Core, node: &str, report: &v1::JobReport) -> Resul
             Done::failed(&error.code, error.message, error.retryable)
         }
     };
-    finish_effect(core, node, &effect.id, done).await
+    finish_effect(core, node, &effect.id, bounded(done)).await
+}
+
+/// What the agent said, and the names of drives that are told on, at a length that can be kept and shown.
+fn bounded(mut done: Done) -> Done {
+    if let Outcome::Failed { code, message, .. } = &mut done.outcome {
+        *code = cut(code, CODE_MAX);
+        *message = cut(message, SENTENCE_MAX);
+    }
+    for event in &mut done.events {
+        event.message = cut(&event.message, SENTENCE_MAX);
+    }
+    done
 }
 
 fn written_event(node: &str, written: &v1::WriteImageResult) -> EventRow {
@@ -307,4 +320,60 @@ fn erase_proof(core: &Core, effect: &EffectRow, drive: &v1::DriveErase) -> Resul
         signer_public_key: core.keys.signer.public_key().to_vec(),
     };
     Ok((Proof::EraseCertificate, id, certificate.encode_to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_lifecycle::{Attempt, State, Timestamp};
+
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    async fn what_an_agent_says_is_kept_short_and_in_one_line() {
+        let core = testing::core().await;
+        testing::add(&core, &testing::node("n1", State::Imaging, Some("b3-1"))).await;
+        let row = EffectRow {
+            id: "e1".into(),
+            node_id: "n1".into(),
+            state_since: Timestamp(1),
+            number: 1,
+            generation: 0,
+            attempt: Attempt {
+                effect: Effect::WriteImage,
+                started_at: Timestamp(1),
+                ended_at: None,
+                deadline: Timestamp(2),
+                outcome: Outcome::Open,
+                boot_id: None,
+            },
+        };
+        let mut tx = core.store.write().await.unwrap();
+        tx.begin_effect(&row).await.unwrap();
+        tx.commit().await.unwrap();
+        let error = v1::JobError {
+            code: "x\n".repeat(10_000),
+            message: "gone\u{1b}[2J".repeat(10_000),
+            retryable: true,
+        };
+        let report = v1::JobReport {
+            operation: "e1".into(),
+            state: v1::JobState::Failed.into(),
+            error: Some(error),
+            ..v1::JobReport::default()
+        };
+        job_ended(&core, "n1", &report).await.unwrap();
+        let ended = core.store.effect("e1").await.unwrap().unwrap().attempt.outcome;
+        let Outcome::Failed { code, message, .. } = ended else {
+            panic!("{ended:?}")
+        };
+        let events = core.store.events(0, "nodes/n1", 10).await.unwrap();
+        for text in [&code, &message, &events[0].message, &events[0].attributes["code"]] {
+            assert!(
+                text.len() <= SENTENCE_MAX && !text.contains(char::is_control),
+                "{text:?}"
+            );
+        }
+        assert!(code.len() <= CODE_MAX && message.starts_with("gone"), "{code:?}");
+    }
 }

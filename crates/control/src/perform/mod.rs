@@ -56,6 +56,10 @@ impl Learned {
         match self {
             Self::Machine { identity, certificate } => {
                 tx.put_macs(&record.id, &identity.macs).await?;
+                if let Some(written_at) = tx.take_unerased(&identity.macs).await? {
+                    let before = next.node.evidence.written_at;
+                    next.node.evidence.written_at = before.max(Some(written_at));
+                }
                 next.identity = identity;
                 if let (true, Some(seen)) = (next.spec.bmc_certificate.is_empty(), certificate) {
                     next.spec.bmc_certificate = seen;

@@ -97,7 +97,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
             } else {
                 why.to_string()
             };
-            core.store.rest(id, &told, until).await?;
+            core.store.rest(id, record.version, &told, until).await?;
             Ok(Next::Rest)
         }
     }
@@ -123,6 +123,7 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
             .store
             .rest(
                 &record.id,
+                record.version,
                 "an edge that the chart does not have (a bug)",
                 core.lease_end(now),
             )
@@ -260,10 +261,16 @@ async fn act(
         perform::send_job(core, &record.id, &row).await;
         return Ok(());
     }
-    // The node's row is leased for as long as the effect may take.
-    core.store
-        .rest(&record.id, &Wait::Effect(effect).to_string(), row.attempt.deadline)
-        .await?;
+    // The node's row is leased for as long as the effect may take. A wish that came meanwhile makes it due at once; the
+    // step that runs here takes it up when the effect has ended.
+    let waits_for = Wait::Effect(effect).to_string();
+    let leased = core
+        .store
+        .rest(&record.id, record.version, &waits_for, row.attempt.deadline);
+    match leased.await {
+        Ok(()) | Err(StoreError::Conflict { .. }) => {}
+        Err(error) => return Err(error),
+    }
     let limit = Duration::from_micros(u64::try_from(row.attempt.deadline.since(clock::now())).unwrap_or(0));
     let done = tokio::time::timeout(limit, perform::perform(core, record, effect, nudge)).await;
     let done = done.unwrap_or_else(|_| {
@@ -401,7 +408,7 @@ pub async fn finish_effect(core: &Core, node: &str, effect_id: &str, done: Done)
         settle_power(core, &mut tx, &record, wish, now).await?;
     }
     core.commit(tx).await?;
-    core.agents.forget_progress(effect_id);
+    core.agents.forget_progress(node);
     core.wake(node).await;
     Ok(())
 }

@@ -119,7 +119,7 @@ async fn fill(store: &Store) {
     };
     tx.add_boot_stage(&stage).await.unwrap();
     tx.commit().await.unwrap();
-    store.rest("n1", "the agent", at(5000)).await.unwrap();
+    store.rest("n1", 1, "the agent", at(5000)).await.unwrap();
 }
 
 fn request() -> RequestKey {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use rackwright_lifecycle::{Effect, Outcome, State};
+use rackwright_store::StoreError;
 
 use crate::support::{Lab, at, node, node_in, try_of};
 
@@ -65,7 +66,7 @@ async fn runners_that_ask_at_once_never_get_the_same_node() {
 #[tokio::test]
 async fn rest_says_why_and_until_when_and_waking_ends_it() {
     let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
-    lab.store.rest("n1", "the power to settle", at(5000)).await.unwrap();
+    lab.store.rest("n1", 1, "the power to settle", at(5000)).await.unwrap();
     let record = lab.store.node("n1").await.unwrap();
     assert_eq!(
         (record.wait_why.as_str(), record.wait_until),
@@ -89,7 +90,7 @@ async fn waking_never_puts_a_node_off() {
 #[tokio::test]
 async fn a_change_makes_a_node_due_unless_its_runner_keeps_it() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    lab.store.rest("n1", "", at(5000)).await.unwrap();
+    lab.store.rest("n1", 1, "", at(5000)).await.unwrap();
     let mut record = lab.store.node("n1").await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut record, at(300)).await.unwrap();
@@ -101,6 +102,12 @@ async fn a_change_makes_a_node_due_unless_its_runner_keeps_it() {
     tx.put_due("n1", at(370)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(lab.store.next_due().await.unwrap(), Some(at(370)));
+    let stale = lab.store.rest("n1", 1, "", at(9000)).await;
+    assert!(
+        matches!(stale, Err(StoreError::Conflict { .. })),
+        "a decision of a former version: {stale:?}"
+    );
+    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(370)));
 }
 
 #[tokio::test]
@@ -108,7 +115,7 @@ async fn what_a_former_process_left_in_the_middle_is_woken() {
     let records: Vec<_> = State::ALL.iter().map(|s| node_in(s.as_str(), *s)).collect();
     let lab = Lab::new().await.with(&records).await;
     for state in State::ALL {
-        lab.store.rest(state.as_str(), "", at(5000)).await.unwrap();
+        lab.store.rest(state.as_str(), 1, "", at(5000)).await.unwrap();
     }
     // At rest, but for an effect that never ended; and one that did.
     let mut tx = lab.store.write().await.unwrap();

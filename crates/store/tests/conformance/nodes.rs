@@ -222,3 +222,22 @@ async fn history_is_newest_first_and_bounded() {
     assert_eq!(lab.store.history("n1", 2).await.unwrap(), [row(250), row(300)]);
     assert_eq!(lab.store.history("n1", 10).await.unwrap().len(), 3);
 }
+
+#[tokio::test]
+async fn a_forgotten_machine_is_remembered_to_hold_data_until_it_is_enrolled_again() {
+    let macs = vec!["52:54:00:00:00:01".to_owned(), "52:54:00:00:00:02".to_owned()];
+    let mut dirty = node("n1");
+    dirty.identity.macs = macs.clone();
+    dirty.node.evidence.written_at = Some(at(500));
+    let mut erased = node("n2");
+    erased.identity.macs = vec!["52:54:00:00:00:03".to_owned()];
+    erased.node.evidence.written_at = Some(at(500));
+    erased.node.evidence.erased_at = Some(at(600));
+    let lab = Lab::new().await.with(&[dirty.clone(), erased.clone()]).await;
+    let mut tx = lab.store.write().await.unwrap();
+    tx.delete_node(&dirty).await.unwrap();
+    tx.delete_node(&erased).await.unwrap();
+    assert_eq!(tx.take_unerased(&erased.identity.macs).await.unwrap(), None);
+    assert_eq!(tx.take_unerased(&macs).await.unwrap(), Some(at(500)));
+    assert_eq!(tx.take_unerased(&macs).await.unwrap(), None, "its node remembers now");
+}

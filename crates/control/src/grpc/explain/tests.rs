@@ -103,7 +103,7 @@ boot target: network, once @3
 agent: connected, boot b00t @120
 inventory: reported @60
 image on disk: none @70
-data: written, not erased";
+data: written, not erased @70";
     let agent = known(agent, 120 * SECOND);
     assert_eq!(told(&record, &agent, Some(&progress), 2 * MINUTE + SECOND), wanted);
 }
@@ -119,7 +119,7 @@ fn a_failed_node_says_why_and_what_can_be_done() {
     record.node.evidence.written_at = Some(START.plus(-10 * SECOND));
     record.node.evidence.erased_at = None;
     let wanted = "\
-n1 has been failed for 3 h, waiting for an operator, for another 60 min at most. \
+n1 has been failed for 3 h, waiting for an operator. \
 Reason: write-image failed 4 times; the last: disk too small
 > rackwright node retry n1: writes the image again
 > rackwright node release n1: erases it and frees it
@@ -130,7 +130,7 @@ boot target: never read
 agent: unknown since then @0
 inventory: never read
 image on disk: b3-old @-10
-data: written, not erased";
+data: written, not erased @-10";
     assert_eq!(told(&record, &agent, None, 180 * MINUTE), wanted);
 }
 
@@ -199,13 +199,6 @@ fn spans_are_in_words() {
     }
 }
 
-/// Hints that name what the node refuses, as verb, state and shape: they do not look at the claim or at the data.
-const USELESS: &[(&str, State, Shape)] = &[
-    ("deploy", State::Available, Shape::Claimed),
-    ("resume", State::Maintenance, Shape::Dirty),
-    ("readmit", State::Maintenance, Shape::Claimed),
-];
-
 #[test]
 fn every_node_has_a_hint_and_takes_what_its_hints_name() {
     let mut useless = Vec::new();
@@ -221,6 +214,5 @@ fn every_node_has_a_hint_and_takes_what_its_hints_name() {
             }
         }
     }
-    let wanted: Vec<_> = USELESS.iter().map(|(v, s, k)| ((*v).to_owned(), *s, *k)).collect();
-    assert_eq!(useless, wanted);
+    assert!(useless.is_empty(), "{useless:?}");
 }

@@ -328,15 +328,6 @@ fn leads_on(verb: &str, record: &NodeRecord, tried: &mut Vec<&'static str>) -> b
     }
 }
 
-/// Refusals whose hints lead round in a circle, as intent, state and shape. A held node that is claimed has to be
-/// resumed before it can be released, and none of these says so.
-const CIRCLES: &[(&str, State, Shape)] = &[
-    ("release", State::Maintenance, Claimed),
-    ("quarantine", State::Maintenance, Claimed),
-    ("readmit", State::Maintenance, Claimed),
-    ("delete", State::Maintenance, Claimed),
-];
-
 #[test]
 fn hints_lead_to_a_command_that_helps() {
     let mut circles = Vec::new();
@@ -347,7 +338,7 @@ fn hints_lead_to_a_command_that_helps() {
             }
         }
     }
-    assert_eq!(circles, CIRCLES);
+    assert!(circles.is_empty(), "{circles:?}");
 }
 
 #[test]

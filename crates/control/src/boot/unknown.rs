@@ -1,0 +1,205 @@
+//! Machines that ask to boot and belong to no node. Anybody on the wire can make up MAC addresses, as many and as fast as
+//! packets fit, so that what a packet costs is bounded here: a machine is written down at most every 30 s, and many with
+//! one commit.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_store::{EventRow, StoreError, UnknownMachineRow};
+use tokio::sync::mpsc;
+
+use crate::clock;
+use crate::core::Core;
+
+/// From writing a machine down until it is written again.
+const AGAIN_S: i64 = 30;
+/// Machines remembered as written, and waiting to be: those that come when it is full are not written for the moment.
+const REMEMBERED: usize = 4096;
+/// Between two commits.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Events in an hour; more machines than that are only listed.
+const EVENTS: u32 = 256;
+const HOUR_S: i64 = 3600;
+
+/// Machines as they are seen.
+#[derive(Debug)]
+pub(super) struct Sightings {
+    recent: Mutex<Recent>,
+    queue: mpsc::Sender<UnknownMachineRow>,
+}
+
+/// What waits to be stored.
+pub(super) type Queue = mpsc::Receiver<UnknownMachineRow>;
+
+impl Sightings {
+    pub(super) fn new() -> (Self, Queue) {
+        let (queue, waiting) = mpsc::channel(REMEMBERED);
+        let recent = Mutex::default();
+        (Self { recent, queue }, waiting)
+    }
+
+    /// Takes note of a machine; costs a look into memory.
+    pub(super) fn saw(&self, row: UnknownMachineRow) {
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if recent.is_due(&row.mac, row.last_seen) && self.queue.try_send(row).is_err() {
+            tracing::debug!("a machine of no node was not written down: too many wait");
+        }
+    }
+}
+
+/// When machines were last written down.
+#[derive(Debug, Default)]
+struct Recent {
+    written: HashMap<String, Timestamp>,
+    swept: Timestamp,
+}
+
+impl Recent {
+    /// Whether to write it now; then it counts as written.
+    fn is_due(&mut self, mac: &str, now: Timestamp) -> bool {
+        let is_recent = |at: &Timestamp| *at <= now && now < at.plus(seconds(AGAIN_S));
+        if self.written.get(mac).is_some_and(is_recent) {
+            return false;
+        }
+        if self.written.len() >= REMEMBERED && !self.written.contains_key(mac) {
+            if self.swept <= now && now < self.swept.plus(seconds(1)) {
+                return false;
+            }
+            self.swept = now;
+            self.written.retain(|_, at| is_recent(at));
+            if self.written.len() >= REMEMBERED {
+                return false;
+            }
+        }
+        self.written.insert(mac.to_owned(), now);
+        true
+    }
+}
+
+/// How many events there were in this hour.
+#[derive(Debug, Default)]
+struct Told {
+    since: Timestamp,
+    count: u32,
+}
+
+impl Told {
+    /// Whether there may be another one; then it counts.
+    fn may(&mut self, now: Timestamp) -> bool {
+        if now < self.since || now >= self.since.plus(seconds(HOUR_S)) {
+            *self = Self { since: now, count: 0 };
+        }
+        if self.count == EVENTS {
+            tracing::warn!(
+                "{EVENTS} machines of no node in an hour: `rackwright boot unknown` lists more, no event does"
+            );
+        }
+        self.count = self.count.saturating_add(1);
+        self.count <= EVENTS
+    }
+}
+
+/// Stores what waits until nobody adds to it any more.
+pub(super) async fn store(core: Arc<Core>, mut queue: Queue) {
+    let mut batch = Vec::new();
+    let mut told = Told::default();
+    while queue.recv_many(&mut batch, REMEMBERED).await > 0 {
+        if let Err(error) = store_batch(&core, &batch, &mut told).await {
+            tracing::error!(%error, lost = batch.len(), "machines of no node could not be stored");
+        }
+        batch.clear();
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn store_batch(core: &Core, batch: &[UnknownMachineRow], told: &mut Told) -> Result<(), StoreError> {
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    for row in batch {
+        if tx.saw_unknown(row).await? && told.may(now) {
+            let mac = &row.mac;
+            let event = EventRow {
+                at: now,
+                kind: "boot.unknown-machine".into(),
+                target: format!("machines/{mac}"),
+                message: format!("a machine with MAC address {mac} asked to boot and belongs to no node"),
+                ..EventRow::default()
+            };
+            tx.add_event(&event).await?;
+        }
+    }
+    core.commit(tx).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    fn row(n: usize, at: Timestamp) -> UnknownMachineRow {
+        UnknownMachineRow {
+            mac: format!("52:54:00:00:{:02x}:{:02x}", n >> 8, n & 0xff),
+            first_seen: at,
+            last_seen: at,
+            architecture: String::new(),
+            relay: String::new(),
+            system_uuid: String::new(),
+        }
+    }
+
+    fn waiting(queue: &mut Queue) -> usize {
+        std::iter::from_fn(|| queue.try_recv().ok()).count()
+    }
+
+    #[test]
+    fn a_machine_is_written_at_most_every_30_s() {
+        let (sightings, mut queue) = Sightings::new();
+        let begin = Timestamp(1_000_000_000);
+        for ms in 0..29_999 {
+            sightings.saw(row(1, begin.plus(ms * 1000)));
+        }
+        assert_eq!(waiting(&mut queue), 1);
+        sightings.saw(row(1, begin.plus(seconds(30))));
+        sightings.saw(row(2, begin.plus(seconds(30))));
+        assert_eq!(waiting(&mut queue), 2);
+        // The clock was set back: not silent until it is where it was.
+        sightings.saw(row(1, Timestamp(5)));
+        assert_eq!(waiting(&mut queue), 1);
+    }
+
+    #[test]
+    fn a_flood_is_bounded_and_whoever_is_there_afterwards_is_written() {
+        let (sightings, mut queue) = Sightings::new();
+        let begin = Timestamp(1_000_000_000);
+        for n in 0..20_000 {
+            sightings.saw(row(n, begin));
+        }
+        assert_eq!(waiting(&mut queue), REMEMBERED);
+        assert!(sightings.recent.lock().unwrap().written.len() <= REMEMBERED);
+        sightings.saw(row(20_001, begin.plus(seconds(29))));
+        assert_eq!(waiting(&mut queue), 0);
+        sightings.saw(row(20_001, begin.plus(seconds(31))));
+        assert_eq!(waiting(&mut queue), 1);
+    }
+
+    #[tokio::test]
+    async fn a_flood_makes_few_events() {
+        let core = testing::core().await;
+        let (sightings, queue) = Sightings::new();
+        let now = clock::now();
+        for n in 0..1000 {
+            sightings.saw(row(n, now));
+        }
+        drop(sightings);
+        store(core.clone(), queue).await;
+        assert_eq!(core.store.unknown_machines().await.unwrap().len(), 1000);
+        let events = core.store.events(0, "", 2000).await.unwrap();
+        assert_eq!(events.len(), 256);
+        assert_eq!(events[0].target, "machines/52:54:00:00:00:00");
+        let mut told = Told::default();
+        assert!(!(0..257).all(|_| told.may(now)));
+        assert!(told.may(now.plus(seconds(HOUR_S))));
+    }
+}

@@ -1,0 +1,40 @@
+//! Machines that were forgotten while they held data: what is known of them outlives the node.
+
+use rackwright_lifecycle::Timestamp;
+use sqlx::Row as _;
+
+use crate::nodes::NodeRecord;
+use crate::{Result, WriteTx};
+
+impl WriteTx {
+    /// Remembers that the machine of a node that is being forgotten holds data, if it does.
+    pub(crate) async fn remember_unerased(&mut self, record: &NodeRecord) -> Result<()> {
+        let evidence = &record.node.evidence;
+        let Some(written_at) = evidence.written_at.filter(|_| !evidence.is_untouched()) else {
+            return Ok(());
+        };
+        for mac in &record.identity.macs {
+            let sql = "INSERT INTO unerased_machines (mac, written_at) VALUES (?, ?) \
+                       ON CONFLICT (mac) DO UPDATE SET written_at = excluded.written_at";
+            let query = sqlx::query(sql).bind(mac).bind(written_at.0);
+            query.execute(&mut *self.tx).await?;
+        }
+        Ok(())
+    }
+
+    /// When the machine with these MAC addresses was last written to, if it was forgotten with that on it. From here on
+    /// its node has to remember.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn take_unerased(&mut self, macs: &[String]) -> Result<Option<Timestamp>> {
+        let mut newest = None;
+        for mac in macs {
+            let query = sqlx::query("DELETE FROM unerased_machines WHERE mac = ? RETURNING written_at").bind(mac);
+            if let Some(row) = query.fetch_optional(&mut *self.tx).await? {
+                newest = newest.max(Some(Timestamp(row.try_get(0)?)));
+            }
+        }
+        Ok(newest)
+    }
+}
