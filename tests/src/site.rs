@@ -28,6 +28,8 @@ pub struct Settings {
     pub loader: &'static str,
     /// Where agents fetch images from; none: from the control plane.
     pub store_url: Option<String>,
+    /// Validation profile of every node without a SKU; none: the one built in.
+    pub profile: Option<PathBuf>,
     /// minisign public key whose signatures images must carry.
     pub trusted_key: Option<String>,
 }
@@ -43,6 +45,7 @@ impl Default for Settings {
             method: "pxe",
             loader: "ipxe",
             store_url: None,
+            profile: None,
             trusted_key: None,
         }
     }
@@ -98,10 +101,12 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
         .as_ref()
         .map(|url| format!("store:\n  urls: [\"{url}\"]\n"))
         .unwrap_or_default();
+    let profile = settings.profile.as_ref();
+    let profile = profile.map(|file| format!("profiles:\n  default: {}\n", file.display()));
     let signed = settings.trusted_key.as_ref();
     let signed = signed.map(|key| format!("images:\n  trusted_keys: [\"{key}\"]\n  require_signature: true\n"));
     format!(
-        "data_dir: {data}\nsite: lab\napi:\n  names: [\"{SERVER_IPV4}\", localhost]\n{store}{signed}\
+        "data_dir: {data}\nsite: lab\napi:\n  names: [\"{SERVER_IPV4}\", localhost]\n{store}{profile}{signed}\
          boot:\n  method: {method}\n  ramdisk:\n    kernel: {kernel}\n    initrd: {initrd}\n    \
          arguments: console=ttyS0\n  network:\n    server_ip: {SERVER_IPV4}\n    interface: br0\n    \
          boot_loader: {loader}\n    router_advertisements: true\n    dhcp:\n      server:\n        subnets:\n        \
@@ -110,6 +115,7 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
          policy:\n  agent_boot_s: {agent}\n  host_boot_s: {host}\n  boots: {boots}\n  tries: {tries}\n  \
          backoff_s: 1\n  backoff_max_s: {backoff}\n  agent_grace_s: 20\n  bmc_s: 60\n",
         data = dir.join("data").display(),
+        profile = profile.unwrap_or_default(),
         signed = signed.unwrap_or_default(),
         method = settings.method,
         loader = settings.loader,

@@ -111,6 +111,38 @@ fn an_image_with_a_wrong_digest_is_not_written() {
 }
 
 #[test]
+fn a_machine_that_fails_a_check_is_not_handed_over() {
+    lab::run_test("a_machine_that_fails_a_check_is_not_handed_over", async |namespace| {
+        let folder = namespace.state_dir().join("profiles");
+        std::fs::create_dir_all(&folder).expect("the folder can be made");
+        let file = folder.join("strict.yaml");
+        let built_in = include_str!("../../crates/validate/profiles/default.yaml");
+        let strict = built_in.replace("name: default", "name: strict") + "kernel: \"99.*\"\n";
+        std::fs::write(&file, strict).expect("the profile can be written");
+        let settings = Settings {
+            profile: Some(file),
+            ..Settings::default()
+        };
+        let (lab, site) = start(&namespace, quick(1), &settings).await;
+        available(&site, &lab).await;
+        site.add_image("tiny", "tiny.raw.zst");
+        site.cli(["node", "deploy", "n1", "--image", "tiny"]);
+        fails(&site, &["kernel", "99.*"]).await;
+        let report = &site.json(["node", "reports", "n1"])[0];
+        assert_eq!(
+            (&report["passed"], &report["profile"]),
+            (&false.into(), &"strict".into()),
+            "{report}"
+        );
+        let checks = report["checks"].as_array().expect("the report has checks");
+        let failed: Vec<_> = checks.iter().filter(|c| c["verdict"] == "VERDICT_FAIL").collect();
+        assert_eq!(failed.len(), 1, "{report}");
+        assert_eq!(failed[0]["id"], "kernel", "{report}");
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
+#[test]
 fn a_disk_that_is_too_small_is_not_touched() {
     lab::run_test("a_disk_that_is_too_small_is_not_touched", async |namespace| {
         let config = LabConfig {

@@ -135,18 +135,17 @@ fn life(demo: &mut Demo, lab: &Lab) {
     }
     demo.run(&["node", "watch", NODES[0], NODES[1], "--until", "available"]);
     demo.run(&["node", "list"]);
+    demo.run(&["boot", "trace", lab.machine(0).mac()]);
     say("Deploy: the image is written by the agent, the machine reboots from it and is checked over SSH.");
     demo.run(&["node", "deploy", NODES[0], NODES[1], "--image", "tiny"]);
     demo.run(&["node", "watch", NODES[0], NODES[1], "--until", "active"]);
     demo.run(&["node", "reports", NODES[0]]);
     say("Reimage one of them with a whole Debian.");
-    demo.run(&[
-        "node", "reimage", NODES[0], "--image", "debian", "--yes", "--wait", "--quiet",
-    ]);
+    demo.run(&["node", "reimage", NODES[0], "--image", "debian", "--yes", "--wait"]);
     demo.run(&["node", "explain", NODES[0]]);
     say("Release: every drive is erased, proven erased, and certified. Only then are the nodes available again.");
     demo.run(&["node", "release", NODES[0], NODES[1], "--yes", "--wait"]);
-    demo.run(&["node", "certificates", NODES[0]]);
+    demo.run(&["node", "certificates", NODES[0], "--verify"]);
     demo.run(&["node", "list"]);
 }
 
