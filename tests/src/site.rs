@@ -32,6 +32,8 @@ pub struct Settings {
     pub profile: Option<PathBuf>,
     /// minisign public key whose signatures images must carry.
     pub trusted_key: Option<String>,
+    /// Whether machines that belong to no node boot the agent.
+    pub boot_unknown: bool,
 }
 
 impl Default for Settings {
@@ -47,6 +49,7 @@ impl Default for Settings {
             store_url: None,
             profile: None,
             trusted_key: None,
+            boot_unknown: false,
         }
     }
 }
@@ -109,7 +112,7 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
         "data_dir: {data}\nsite: lab\napi:\n  names: [\"{SERVER_IPV4}\", localhost]\n{store}{profile}{signed}\
          boot:\n  method: {method}\n  ramdisk:\n    kernel: {kernel}\n    initrd: {initrd}\n    \
          arguments: console=ttyS0\n  network:\n    server_ip: {SERVER_IPV4}\n    interface: br0\n    \
-         boot_loader: {loader}\n    router_advertisements: true\n    dhcp:\n      server:\n        subnets:\n        \
+         boot_loader: {loader}\n    boot_unknown: {boot_unknown}\n    router_advertisements: true\n    dhcp:\n      server:\n        subnets:\n        \
          - network: 10.77.0.0/24\n          pool: {{first: 10.77.0.100, last: 10.77.0.199}}\n          \
          router: {SERVER_IPV4}\n    first_stages:\n{stages}\
          policy:\n  agent_boot_s: {agent}\n  host_boot_s: {host}\n  boots: {boots}\n  tries: {tries}\n  \
@@ -119,6 +122,7 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
         signed = signed.unwrap_or_default(),
         method = settings.method,
         loader = settings.loader,
+        boot_unknown = settings.boot_unknown,
         kernel = ramdisk.join("vmlinuz").display(),
         initrd = ramdisk.join("initrd").display(),
         agent = settings.agent_boot_s,

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rackwright_sim::lab::{self, DiskKind, Firmware, Lab, LabConfig};
+use rackwright_sim::lab::{self, DiskKind, Firmware, Lab, LabConfig, Machine, ResetType};
 use rackwright_tests::site::{Settings, Site, texts};
 use serde_json::Value;
 
@@ -158,4 +158,97 @@ fn http_boot_two_drives_and_a_drive_that_vanishes() {
         assert!(reason.contains("LAB0000"), "{reason}");
         lab.stop().await.expect("the lab ends");
     });
+}
+
+/// What is known of a machine that nobody enrolled; none while it is not listed.
+fn unknown(site: &Site, machine: &Machine) -> Option<Value> {
+    let list = site.json(["boot", "unknown"]);
+    let mut rows = list.as_array().into_iter().flatten();
+    rows.find(|row| row["mac"] == machine.mac()).cloned()
+}
+
+async fn until_unknown(site: &Site, machine: &Machine, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + BOOT;
+    loop {
+        let row = unknown(site, machine);
+        match row.clone().filter(&is_wanted) {
+            Some(row) => return row,
+            None if Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(100)).await,
+            None => panic!("{row:?} after {BOOT:?}\n{}", site.log_tail()),
+        }
+    }
+}
+
+#[test]
+fn an_unknown_machine_boots_only_to_tell_what_it_is() {
+    lab::run_test("an_unknown_machine_boots_only_to_tell_what_it_is", async |namespace| {
+        let config = LabConfig {
+            firmware: Firmware::Bios,
+            ..LabConfig::default()
+        };
+        let lab = Lab::start(&namespace, config).await.expect("the lab starts");
+        let settings = Settings {
+            boot_unknown: true,
+            ..Settings::default()
+        };
+        let site = Site::start(&namespace.state_dir().join("site"), &settings).await;
+        let machine = lab.machine(0);
+        machine.reset(ResetType::On).await.expect("it is switched on");
+        let row = until_unknown(&site, machine, |row| row["inventory"].is_object()).await;
+        let inventory = &row["inventory"];
+        assert_eq!(inventory["dmi"]["serial_number"], machine.serial(), "{row}");
+        let drives = words(&inventory["drives"], "serial_number");
+        assert!(drives.len() == 1 && drives[0].starts_with("LAB"), "{row}");
+        let table = site.cli(["boot", "unknown"]);
+        assert!(table.contains(machine.serial()), "{table}");
+        let trace = site.json(["boot", "trace", machine.mac()]);
+        let stages = words(&trace[0]["stages"], "stage");
+        assert!(stages.iter().filter(|s| *s == "agent").count() >= 2, "{trace}");
+        let target = format!("machines/{}", machine.mac());
+        let events = site.cli(["events", "--target", &target, "-o", "json"]);
+        assert_eq!(events.matches("boot.unknown-machine-reported").count(), 1, "{events}");
+        let nodes = site.json(["node", "list"]);
+        assert_eq!(nodes.as_array().map(Vec::len), Some(0), "{nodes}");
+
+        // Enrolled, it is looked at anew: what anybody may say of themselves is not what a node is known by.
+        site.enroll("n1", machine);
+        becomes(&site, "n1", "available").await;
+        assert_eq!(unknown(&site, machine), None);
+        assert!(machine.view().boots > 1, "it was not booted again");
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
+#[test]
+fn an_unknown_machine_is_only_reported_where_the_site_says_so() {
+    lab::run_test(
+        "an_unknown_machine_is_only_reported_where_the_site_says_so",
+        async |namespace| {
+            let config = LabConfig {
+                firmware: Firmware::Bios,
+                ..LabConfig::default()
+            };
+            let lab = Lab::start(&namespace, config).await.expect("the lab starts");
+            let site = Site::start(&namespace.state_dir().join("site"), &Settings::default()).await;
+            let machine = lab.machine(0);
+            machine.reset(ResetType::On).await.expect("it is switched on");
+            let listed = until_unknown(&site, machine, |_| true).await;
+            assert!(listed["inventory"].is_null(), "{listed}");
+            // Its firmware asks, again and again, and is not answered.
+            let deadline = Instant::now() + BOOT;
+            let stages = loop {
+                let trace = site.json(["boot", "trace", machine.mac()]);
+                let stages = words(&trace[0]["stages"], "stage");
+                if stages.len() >= 3 || Instant::now() > deadline {
+                    break stages;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            };
+            assert!(
+                stages.len() >= 3 && stages.iter().all(|s| s == "dhcp-discover"),
+                "{stages:?}"
+            );
+            lab.stop().await.expect("the lab ends");
+        },
+    );
 }

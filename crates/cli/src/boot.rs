@@ -11,6 +11,17 @@ use crate::output::table::Cell;
 use crate::output::{Format, Paint, Table, Tone, clean};
 use crate::{names, node, units};
 
+const UNKNOWN: [&str; 8] = [
+    "MAC",
+    "FIRST SEEN",
+    "LAST SEEN",
+    "MODEL",
+    "SERIAL NUMBER",
+    "ARCHITECTURE",
+    "RELAY",
+    "SYSTEM UUID",
+];
+
 /// `rackwright boot`
 #[derive(Debug, Subcommand)]
 pub enum BootCommand {
@@ -116,12 +127,15 @@ async fn unknown(cx: &Cx, client: &Client) -> Result<(), CliError> {
     cx.ui.list(&answer.machines, |paint| {
         let now = units::now();
         let age = |time: &Option<prost_types::Timestamp>| time.as_ref().map(|t| units::age(units::since(t, now)));
-        let mut table = Table::new(&["MAC", "FIRST SEEN", "LAST SEEN", "ARCHITECTURE", "RELAY", "SYSTEM UUID"]);
+        let mut table = Table::new(&UNKNOWN);
         for machine in &answer.machines {
+            let dmi = machine.inventory.clone().unwrap_or_default().dmi.unwrap_or_default();
             table.row([
                 (&machine.mac).into(),
                 age(&machine.first_seen).unwrap_or_default().into(),
                 age(&machine.last_seen).unwrap_or_default().into(),
+                format!("{} {}", dmi.system_vendor, dmi.product_name).trim().into(),
+                dmi.serial_number.into(),
                 (&machine.architecture).into(),
                 (&machine.relay).into(),
                 (&machine.system_uuid).into(),

@@ -1,7 +1,5 @@
 //! `rackwright events`: everything that happened, in order, none lost and none twice.
 
-use std::time::Duration;
-
 use clap::Args;
 use rackwright_api::v1::event_service_client::EventServiceClient;
 use rackwright_api::v1::{Event, StreamEventsRequest};
@@ -13,10 +11,6 @@ use crate::error::CliError;
 use crate::output::{Paint, Tone, clean};
 use crate::retry::Backoff;
 use crate::units;
-
-/// Without `--follow` the command ends when so much time has passed without an event: the stream has no mark for "that
-/// was the last one so far".
-const IDLE: Duration = Duration::from_secs(1);
 
 /// `rackwright events`
 #[derive(Debug, Args)]
@@ -95,18 +89,11 @@ impl Reader<'_> {
             after_position: self.position,
             only_new: !self.anchored,
             target: self.args.target.clone().unwrap_or_default(),
+            until_now: !self.args.follow,
         };
         let mut stream = open_stream!(self.client, EventServiceClient.stream_events, doing, request).await?;
         loop {
-            let next = if self.args.follow {
-                stream.next().await
-            } else {
-                match tokio::time::timeout(IDLE, stream.next()).await {
-                    Ok(next) => next,
-                    Err(_) => return Ok(End::Enough),
-                }
-            };
-            match next {
+            match stream.next().await {
                 Some(Ok(event)) => self.take(&event)?,
                 Some(Err(status)) => {
                     let status = self.client.classify(status);

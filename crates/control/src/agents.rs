@@ -81,6 +81,16 @@ impl Agents {
         is_this
     }
 
+    /// How many connections there are of those whose name begins so.
+    #[must_use]
+    pub fn count(&self, prefix: &str) -> usize {
+        self.lock()
+            .sessions
+            .keys()
+            .filter(|name| name.starts_with(prefix))
+            .count()
+    }
+
     /// Notes that an agent was heard.
     pub fn heard(&self, node: &str, number: u64, now: Timestamp) {
         if let Some(session) = self.lock().sessions.get_mut(node).filter(|s| s.number == number) {

@@ -23,6 +23,7 @@ use crate::config::Boot;
 use crate::core::Core;
 use crate::text::{SENTENCE_MAX, cut};
 use unknown::Sightings;
+pub use unknown::Told;
 
 /// From the DHCP answer to the script.
 const BOOT_TOKEN_S: i64 = 600;
@@ -97,6 +98,7 @@ impl Directory {
             architecture: client.architecture.map(|a| a.to_string()).unwrap_or_default(),
             relay: client.relay.map(|r| r.to_string()).unwrap_or_default(),
             system_uuid: client.system_uuid.clone().unwrap_or_default(),
+            inventory: None,
         });
     }
 
@@ -168,11 +170,14 @@ impl Directory {
         Ok(plan)
     }
 
-    /// Kernel, ramdisk and a command line with the agent's own one-time token.
-    async fn plan(&self, tx: &mut WriteTx, mac: &str) -> Result<BootPlan, Refusal> {
+    /// The node whose agent this machine may boot now. Empty for a machine that belongs to none, where the site boots these.
+    async fn agent_of(&self, mac: &str) -> Result<String, Refusal> {
         let directory = |e: StoreError| Refusal::Directory(failed(e));
         let node = self.core.store.node_of_mac(mac).await.map_err(directory)?;
         let Some(node) = node else {
+            if self.boot.network.boot_unknown {
+                return Ok(String::new());
+            }
             let why = "it belongs to no node; enrol its BMC with `rackwright node enroll`";
             return Err(Refusal::NothingToBoot(why.into()));
         };
@@ -181,6 +186,13 @@ impl Directory {
             let why = format!("{node} is {}, and was not switched on for the agent", record.node.state);
             return Err(Refusal::NothingToBoot(why));
         }
+        Ok(node)
+    }
+
+    /// Kernel, ramdisk and a command line with the agent's own one-time token.
+    async fn plan(&self, tx: &mut WriteTx, mac: &str) -> Result<BootPlan, Refusal> {
+        let directory = |e: StoreError| Refusal::Directory(failed(e));
+        let node = self.agent_of(mac).await?;
         tx.revoke_tokens("agent", mac).await.map_err(directory)?;
         let (shown, row) = mint(&self.core, "agent", mac, &node, AGENT_TOKEN_S).map_err(directory)?;
         tx.put_token(&row).await.map_err(directory)?;

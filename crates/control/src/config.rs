@@ -1,6 +1,6 @@
 //! The configuration file: as written, then checked. Every fault is reported at once, and an unknown field is a fault.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -50,6 +50,7 @@ impl Default for WireApi {
 struct WireStore {
     listen: SocketAddr,
     urls: Vec<String>,
+    caches: Vec<String>,
 }
 
 impl Default for WireStore {
@@ -57,6 +58,7 @@ impl Default for WireStore {
         Self {
             listen: SocketAddr::from(([0, 0, 0, 0], 7443)),
             urls: Vec::new(),
+            caches: Vec::new(),
         }
     }
 }
@@ -131,6 +133,8 @@ pub struct Config {
     pub store_listen: SocketAddr,
     /// URLs agents fetch images from, in order.
     pub store_urls: Vec<String>,
+    /// Members that may fetch every image: caching proxies.
+    pub store_caches: BTreeSet<String>,
     /// Boot services; none: this process offers none.
     pub boot: Option<Boot>,
     /// Images.
@@ -238,6 +242,7 @@ impl Wire {
             names: self.api.names,
             store_listen: self.store.listen,
             store_urls: urls,
+            store_caches: self.store.caches.into_iter().collect(),
             boot: self.boot.map(|b| b.check(faults)),
             images: self.images,
             policy: self.policy,

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agents::Agents;
 use crate::bmc::Bmcs;
+use crate::boot::Told;
 use crate::clock;
 use crate::config::Config;
 use crate::uploads::Uploads;
@@ -41,6 +42,8 @@ pub struct Core {
     pub runs: Runs,
     /// Counters of the boot services.
     pub boot_counters: Mutex<Option<ReadCounters>>,
+    /// Events about what machines of no node reported.
+    pub unknown_reports: Mutex<Told>,
     /// Ticks when events were committed.
     pub events: watch::Sender<u64>,
     /// Ends everything.

@@ -80,6 +80,7 @@ pub(crate) async fn open(config: Config, stop: CancellationToken) -> Result<Arc<
         uploads,
         runs: Runs::default(),
         boot_counters: Mutex::default(),
+        unknown_reports: Mutex::default(),
         events: watch::Sender::new(0),
         stop,
     }))

@@ -1,6 +1,7 @@
-//! The image store over HTTPS: whole chunks, ranges, and headers that a plain caching proxy understands. Only agents'
+//! The image store over HTTPS: whole chunks, ranges, and headers that a plain caching proxy understands. Agents'
 //! certificates open it: an agent gets the index of the image that its node's claim names, and any chunk as long as the
-//! node has a claim. A chunk's name is the digest of its content, and only who has the index knows it.
+//! node has a claim. A chunk's name is the digest of its content, and only who has the index knows it. Caching proxies
+//! are members that the configuration names (`store.caches`); they get everything.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,28 +29,42 @@ const BUFFER: usize = 256 << 10;
 /// A node that was seen to have a claim counts as claimed this long: thousands of chunks cost one look.
 const CLAIMED_S: i64 = 5;
 
+/// Who is at the other end.
+#[derive(Debug)]
+enum Who {
+    /// The agent of a node.
+    Agent(String),
+    /// A caching proxy of ours.
+    Cache,
+    /// Anybody else.
+    Stranger,
+}
+
 /// One connection and who is at its other end.
 #[derive(Debug)]
 struct Peer {
     core: Arc<Core>,
-    /// None: not an agent.
-    node: Option<String>,
+    who: Who,
     /// When the node was last seen to have a claim.
     claimed_at: Mutex<Timestamp>,
 }
 
 impl Peer {
-    fn new(core: Arc<Core>, node: Option<String>) -> Arc<Self> {
+    fn new(core: Arc<Core>, who: Who) -> Arc<Self> {
         Arc::new(Self {
             core,
-            node,
+            who,
             claimed_at: Mutex::default(),
         })
     }
 
     /// Whether whoever is there may have what lies at `path`, below the store's base.
     async fn may_read(&self, path: &str) -> Result<bool, StoreError> {
-        let Some(node) = &self.node else { return Ok(false) };
+        let node = match &self.who {
+            Who::Agent(node) => node,
+            Who::Cache => return Ok(true),
+            Who::Stranger => return Ok(false),
+        };
         let image = path.strip_prefix("/images/");
         let now = clock::now();
         let seen = *self.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,13 +83,16 @@ impl Peer {
     }
 }
 
-/// The node whose agent is at the other end; none when it is anybody else.
-fn agent<S>(stream: &TlsStream<S>) -> Option<String> {
-    let leaf = stream.get_ref().1.peer_certificates()?.first()?;
-    let identity = identify(leaf).ok()?;
+/// Who is at the other end, by its certificate.
+fn who<S>(core: &Core, stream: &TlsStream<S>) -> Who {
+    let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let Some(identity) = leaf.and_then(|leaf| identify(leaf).ok()) else {
+        return Who::Stranger;
+    };
     match identity.kind {
-        ClientKind::Agent { .. } => Some(identity.common_name),
-        ClientKind::Member => None,
+        ClientKind::Agent { .. } => Who::Agent(identity.common_name),
+        ClientKind::Member if core.config.store_caches.contains(&identity.common_name) => Who::Cache,
+        ClientKind::Member => Who::Stranger,
     }
 }
 
@@ -89,7 +107,7 @@ fn router(peer: Arc<Peer>) -> Router {
 pub async fn run(core: Arc<Core>, listener: tokio::net::TcpListener, tls: Arc<rustls::ServerConfig>) {
     let mut connections = tls::accept(listener, tls, core.stop.clone());
     while let Some(stream) = connections.recv().await {
-        let peer = Peer::new(core.clone(), agent(&stream));
+        let peer = Peer::new(core.clone(), who(&core, &stream));
         let service = hyper_util::service::TowerToHyperService::new(router(peer));
         let stop = core.stop.clone();
         tokio::spawn(async move {
@@ -252,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn agents_alone_read_and_only_what_their_claim_needs() {
+    async fn agents_read_what_their_claim_needs_and_caches_everything() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", Stage::Imaging, Some(&digest("1")))).await;
         testing::add(&core, &testing::node("n2", Stage::Inspecting, None)).await;
@@ -268,6 +286,8 @@ mod tests {
             (ClientIdentity::member("operator"), &mine, 403),
             (ClientIdentity::member("n1"), &mine, 403),
             (ClientIdentity::member("operator"), &chunk, 403),
+            (ClientIdentity::member("cache-1"), &other, 200),
+            (ClientIdentity::agent("cache-1", 0), &other, 403),
             (ClientIdentity::agent("n1", 0), &mine, 200),
             (ClientIdentity::agent("n1", 0), &other, 403),
             // Not there, but it was looked for.
@@ -292,7 +312,7 @@ mod tests {
     async fn an_index_is_looked_up_anew_and_chunks_are_not() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", Stage::Imaging, Some(&digest("1")))).await;
-        let peer = Peer::new(core.clone(), Some("n1".into()));
+        let peer = Peer::new(core.clone(), Who::Agent("n1".into()));
         let (first, next) = (format!("/images/{}", digest("1")), format!("/images/{}", digest("2")));
         assert!(peer.may_read(&first).await.unwrap() && !peer.may_read(&next).await.unwrap());
         let mut tx = core.store.write().await.unwrap();

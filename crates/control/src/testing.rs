@@ -31,7 +31,10 @@ impl Deref for TestCore {
 pub async fn core() -> TestCore {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rackwrightd.yaml");
-    let text = format!("data_dir: {}\napi: {{names: [localhost]}}\n", data(dir.path()));
+    let text = format!(
+        "data_dir: {}\napi: {{names: [localhost]}}\nstore: {{caches: [cache-1]}}\n",
+        data(dir.path())
+    );
     std::fs::write(&path, text).unwrap();
     let config = Config::load(&path).unwrap();
     let core = daemon::open(config, CancellationToken::new()).await.unwrap();

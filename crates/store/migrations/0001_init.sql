@@ -212,6 +212,8 @@ CREATE TABLE unknown_machines (
     last_seen    BIGINT NOT NULL,
     architecture TEXT NOT NULL,
     relay        TEXT NOT NULL,
-    system_uuid  TEXT NOT NULL
+    system_uuid  TEXT NOT NULL,
+    -- As its agent reported it, where the site boots such machines.
+    inventory    BLOB
 );
 CREATE INDEX unknown_machines_seen ON unknown_machines (last_seen);

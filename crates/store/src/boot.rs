@@ -2,6 +2,7 @@
 
 use rackwright_lifecycle::Timestamp;
 use sqlx::Row;
+use sqlx::sqlite::SqliteRow;
 
 use crate::error::is_unique_violation;
 use crate::{Result, Store, StoreError, WriteTx};
@@ -10,6 +11,8 @@ use crate::{Result, Store, StoreError, WriteTx};
 const STAGES_KEPT: i64 = 200;
 /// Unknown machines kept in all: anybody on the wire can make one up. The one seen longest ago makes room.
 const UNKNOWN_KEPT: i64 = 4096;
+/// Bytes kept of unknown machines' inventories in all. Those of the machines seen longest ago make room.
+const UNKNOWN_INVENTORIES_KEPT: i64 = 32 << 20;
 /// Stages dropped with one statement: others who want to write wait no longer than that takes.
 const STAGES_DROPPED: i64 = 5000;
 
@@ -43,6 +46,20 @@ pub struct UnknownMachineRow {
     pub relay: String,
     /// SMBIOS UUID it named.
     pub system_uuid: String,
+    /// What it holds, as its agent reported it; none before, and of machines that only asked.
+    pub inventory: Option<Vec<u8>>,
+}
+
+fn unknown_machine(row: &SqliteRow) -> Result<UnknownMachineRow> {
+    Ok(UnknownMachineRow {
+        mac: row.try_get("mac")?,
+        first_seen: Timestamp(row.try_get("first_seen")?),
+        last_seen: Timestamp(row.try_get("last_seen")?),
+        architecture: row.try_get("architecture")?,
+        relay: row.try_get("relay")?,
+        system_uuid: row.try_get("system_uuid")?,
+        inventory: row.try_get("inventory")?,
+    })
 }
 
 impl Store {
@@ -74,18 +91,7 @@ impl Store {
         let rows = sqlx::query("SELECT * FROM unknown_machines ORDER BY mac")
             .fetch_all(&self.readers)
             .await?;
-        rows.iter()
-            .map(|r| {
-                Ok(UnknownMachineRow {
-                    mac: r.try_get("mac")?,
-                    first_seen: Timestamp(r.try_get("first_seen")?),
-                    last_seen: Timestamp(r.try_get("last_seen")?),
-                    architecture: r.try_get("architecture")?,
-                    relay: r.try_get("relay")?,
-                    system_uuid: r.try_get("system_uuid")?,
-                })
-            })
-            .collect()
+        rows.iter().map(unknown_machine).collect()
     }
 
     /// Drops stages older than `oldest`, and of the others all but the newest `kept`. Answers how many.
@@ -161,7 +167,35 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Notes a machine nobody enrolled. Answers true when it was not known before, or not any more.
+    /// A machine nobody enrolled, if it was seen.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn unknown_machine(&mut self, mac: &str) -> Result<Option<UnknownMachineRow>> {
+        let query = sqlx::query("SELECT * FROM unknown_machines WHERE mac = ?").bind(mac);
+        let row = query.fetch_optional(&mut *self.tx).await?;
+        row.as_ref().map(unknown_machine).transpose()
+    }
+
+    /// Keeps what a machine nobody enrolled holds, if the machine itself is kept. Of all such inventories together a bounded
+    /// number of bytes stays: those of the machines seen longest ago go.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn save_unknown_inventory(&mut self, mac: &str, inventory: &[u8], now: Timestamp) -> Result<()> {
+        let sql = "UPDATE unknown_machines SET inventory = ?, last_seen = ? WHERE mac = ?";
+        let query = sqlx::query(sql).bind(inventory).bind(now.0).bind(mac);
+        query.execute(&mut *self.tx).await?;
+        let sql = "UPDATE unknown_machines SET inventory = NULL WHERE mac IN (SELECT mac FROM \
+                   (SELECT mac, SUM(LENGTH(inventory)) OVER (ORDER BY last_seen DESC, mac) AS bytes \
+                   FROM unknown_machines WHERE inventory IS NOT NULL) WHERE bytes > ?)";
+        let query = sqlx::query(sql).bind(UNKNOWN_INVENTORIES_KEPT);
+        query.execute(&mut *self.tx).await?;
+        Ok(())
+    }
+
+    /// Notes a machine nobody enrolled; what it reported before stays. Answers true when it was not known before, or not any
+    /// more.
     ///
     /// # Errors
     /// The database failed.

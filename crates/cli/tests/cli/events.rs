@@ -1,6 +1,6 @@
 //! `rackwright events` and `rackwright boot ...`.
 
-use rackwright_api::v1::{BootStage, TraceBootResponse, UnknownMachine};
+use rackwright_api::v1::{BootStage, Dmi, Inventory, TraceBootResponse, UnknownMachine};
 use tonic::Status;
 
 use crate::cut::Relay;
@@ -83,13 +83,28 @@ fn boots() {
         ],
     };
     fake.state().traces.insert(mac.into(), trace);
-    fake.state().unknown = vec![UnknownMachine {
-        mac: "52:54:00:00:00:99".into(),
+    let unknown = |mac: &str, inventory| UnknownMachine {
+        mac: mac.into(),
         first_seen: Some(fixtures::ago(7200 + 1800)),
         last_seen: Some(fixtures::ago(190)),
         architecture: "x86-64 UEFI".into(),
+        inventory,
         ..UnknownMachine::default()
-    }];
+    };
+    let dmi = Dmi {
+        system_vendor: "Acme".into(),
+        product_name: "Box\x1b[31m 9".into(),
+        serial_number: "S-99".into(),
+        ..Dmi::default()
+    };
+    let reported = Inventory {
+        dmi: Some(dmi),
+        ..Inventory::default()
+    };
+    fake.state().unknown = vec![
+        unknown("52:54:00:00:00:98", None),
+        unknown("52:54:00:00:00:99", Some(reported)),
+    ];
     fake.state().counters = [
         ("tftp_bytes_total".to_owned(), 7),
         ("dhcp_discover_total".to_owned(), 42),

@@ -350,6 +350,7 @@ impl EventService for Service {
         let end = cut.map(|_| Err(Status::unavailable("the stream broke")));
         let last: Stream<Event> = match end {
             Some(error) => Box::pin(tokio_stream::once(error)),
+            None if request.until_now => Box::pin(tokio_stream::empty()),
             None => Box::pin(tokio_stream::pending()),
         };
         use tokio_stream::StreamExt as _;

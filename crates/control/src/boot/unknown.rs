@@ -80,14 +80,14 @@ impl Recent {
 
 /// How many events there were in this hour.
 #[derive(Debug, Default)]
-struct Told {
+pub struct Told {
     since: Timestamp,
     count: u32,
 }
 
 impl Told {
     /// Whether there may be another one; then it counts.
-    fn may(&mut self, now: Timestamp) -> bool {
+    pub fn may(&mut self, now: Timestamp) -> bool {
         if now < self.since || now >= self.since.plus(seconds(HOUR_S)) {
             *self = Self { since: now, count: 0 };
         }
@@ -146,6 +146,7 @@ mod tests {
             architecture: String::new(),
             relay: String::new(),
             system_uuid: String::new(),
+            inventory: None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! `AgentService`: what the ramdisk's agent says and is told.
 
+mod unknown;
+
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -97,11 +99,19 @@ impl AgentService for Agents {
             note_refused(&self.0, &mac, remote).await.map_err(ApiError::from)?;
             return Err(refuse().into());
         };
-        let node = token.body;
-        let record = tx.node(&node).await.map_err(ApiError::from)?;
-        let answer = credential(&self.0, &request.csr_pem, &node, record.node.generation)?;
+        let (name, generation) = if token.body.is_empty() {
+            if self.0.store.node_of_mac(&mac).await.map_err(ApiError::from)?.is_some() {
+                // A node's since it was booted: the next boot is that node's.
+                return Err(refuse().into());
+            }
+            (unknown::name_of(&mac), 0)
+        } else {
+            let record = tx.node(&token.body).await.map_err(ApiError::from)?;
+            (token.body, record.node.generation)
+        };
+        let answer = credential(&self.0, &request.csr_pem, &name, generation)?;
         let detail = format!(
-            "registered as {node}, version {}, boot {}",
+            "registered as {name}, version {}, boot {}",
             cut(&request.agent_version, NAME_MAX),
             cut(&request.boot_id, NAME_MAX)
         );
@@ -119,6 +129,10 @@ impl AgentService for Agents {
         let Some(Message::Hello(hello)) = first.and_then(|m| m.message) else {
             return Err(ApiError::invalid("message", "the first message must be hello").into());
         };
+        if let Some(mac) = unknown::mac_of(&node) {
+            let receiver = unknown::connect(&self.0, mac, bounded(hello), incoming).await?;
+            return Ok(Response::new(Box::pin(ReceiverStream::new(receiver).map(Ok))));
+        }
         let record = self.0.store.node(&node).await.map_err(ApiError::from)?;
         if record.node.generation != generation {
             let message = format!(
@@ -179,9 +193,9 @@ async fn attend(
     farewell(&core, node, number).await;
 }
 
-fn credential(core: &Core, csr_pem: &str, node: &str, generation: u64) -> Result<v1::RegisterResponse, ApiError> {
+fn credential(core: &Core, csr_pem: &str, name: &str, generation: u64) -> Result<v1::RegisterResponse, ApiError> {
     let internal = |e: &dyn std::fmt::Display| ApiError::invalid("csr_pem", e.to_string());
-    let identity = ClientIdentity::agent(node, generation).map_err(|e| internal(&e))?;
+    let identity = ClientIdentity::agent(name, generation).map_err(|e| internal(&e))?;
     let now = clock::system_time(clock::now());
     let issued = core
         .keys
@@ -191,10 +205,15 @@ fn credential(core: &Core, csr_pem: &str, node: &str, generation: u64) -> Result
     Ok(v1::RegisterResponse {
         certificate_pem: issued.certificate_pem,
         expire_time: Some(issued.validity.not_after.into()),
-        node: format!("nodes/{node}"),
+        node: unknown::mac_of(name).map_or_else(|| format!("nodes/{name}"), |mac| format!("machines/{mac}")),
         claim_generation: generation,
         heartbeat_s: HEARTBEAT_S,
     })
+}
+
+/// A connection, for the boot trace.
+fn connected(hello: &v1::Hello) -> String {
+    format!("connected {:.1} s after its kernel started", hello.ready_uptime_s)
 }
 
 /// Takes an agent up: stores that it is there and compares its ledger with what is open.
@@ -211,9 +230,9 @@ async fn welcome(core: &Core, node: &str, hello: &v1::Hello, booted_at: Timestam
     readings.boot = Some((hello.boot_id.clone(), booted_at));
     tx.save_readings(node, &readings).await?;
     tx.save_address(node, &hello.address).await?;
-    let detail = format!("connected {:.1} s after its kernel started", hello.ready_uptime_s);
     if let Ok(mac) = super::boot::mac(&hello.mac) {
-        tx.add_boot_stage(&stage(&mac, &detail, hello.address.clone())).await?;
+        tx.add_boot_stage(&stage(&mac, &connected(hello), hello.address.clone()))
+            .await?;
     }
     let open = tx.open_effect(node).await?;
     core.commit(tx).await?;
@@ -265,22 +284,25 @@ async fn renew(core: &Core, node: &str, csr_pem: &str, sender: &mpsc::Sender<v1:
     }
 }
 
-/// Hears an agent until its stream breaks or it is silent for too long.
-async fn listen(core: &Core, node: &str, number: u64, mut incoming: Incoming) {
+/// What an agent says next; none when its stream breaks or it is silent for too long.
+async fn next(of: &str, incoming: &mut Incoming) -> Option<v1::AgentMessage> {
     let silence = Duration::from_secs(u64::from(HEARTBEAT_S) * 3);
-    loop {
-        let message = match tokio::time::timeout(silence, incoming.message()).await {
-            Err(_) => {
-                tracing::warn!(node, "the agent was silent for {} s", silence.as_secs());
-                return;
-            }
-            Ok(Err(status)) => {
-                tracing::info!(node, %status, "the agent's stream broke");
-                return;
-            }
-            Ok(Ok(None)) => return,
-            Ok(Ok(Some(message))) => message,
-        };
+    match tokio::time::timeout(silence, incoming.message()).await {
+        Err(_) => {
+            tracing::warn!(of, "the agent was silent for {} s", silence.as_secs());
+            None
+        }
+        Ok(Err(status)) => {
+            tracing::info!(of, %status, "the agent's stream broke");
+            None
+        }
+        Ok(Ok(message)) => message,
+    }
+}
+
+/// Hears an agent until it says nothing more.
+async fn listen(core: &Core, node: &str, number: u64, mut incoming: Incoming) {
+    while let Some(message) = next(node, &mut incoming).await {
         core.agents.heard(node, number, clock::now());
         if let Err(error) = heard(core, node, message).await {
             tracing::error!(node, %error, "an agent's message could not be stored");

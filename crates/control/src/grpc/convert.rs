@@ -269,6 +269,7 @@ pub fn unknown_machine(row: UnknownMachineRow) -> v1::UnknownMachine {
         architecture: row.architecture,
         relay: row.relay,
         system_uuid: row.system_uuid,
+        inventory: inventory(row.inventory),
     }
 }
 

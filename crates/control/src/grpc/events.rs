@@ -44,10 +44,8 @@ impl EventService for Events {
                 ApiError::OutOfRange(format!("position {after} has not happened; the newest is {newest}")).into(),
             );
         }
-        Ok(Response::new(Box::pin(watch::events(
-            self.0.clone(),
-            after,
-            request.target,
-        ))))
+        let last = request.until_now.then_some(newest);
+        let events = watch::events(self.0.clone(), after, last, request.target);
+        Ok(Response::new(Box::pin(events)))
     }
 }

@@ -144,19 +144,33 @@ async fn changed_node(
 }
 
 /// Events after a position, then as they happen.
-pub fn events(core: Arc<Core>, after: i64, target: String) -> impl Stream<Item = Result<v1::Event, Status>> {
-    spawn(core, move |core, sender| follow_events(core, after, target, sender))
+pub fn events(
+    core: Arc<Core>,
+    after: i64,
+    last: Option<i64>,
+    target: String,
+) -> impl Stream<Item = Result<v1::Event, Status>> {
+    spawn(core, move |core, sender| {
+        follow_events(core, after, last, target, sender)
+    })
 }
 
 async fn follow_events(
     core: Arc<Core>,
     mut position: i64,
+    last: Option<i64>,
     target: String,
     sender: Sender<v1::Event>,
 ) -> Result<(), ApiError> {
     let mut ticks = core.events.subscribe();
     loop {
-        let events: Vec<EventRow> = core.store.events(position, &target, PAGE).await?;
+        let mut events: Vec<EventRow> = core.store.events(position, &target, PAGE).await?;
+        if let Some(last) = last {
+            events.retain(|e| e.position <= last);
+            if events.is_empty() {
+                return Ok(());
+            }
+        }
         if let Some(last) = events.last() {
             position = last.position;
             for event in events {

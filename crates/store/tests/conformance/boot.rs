@@ -22,6 +22,7 @@ fn unknown(mac: &str, us: i64) -> UnknownMachineRow {
         architecture: format!("arch at {us}"),
         relay: String::new(),
         system_uuid: String::new(),
+        inventory: None,
     }
 }
 
@@ -111,6 +112,35 @@ async fn unknown_machines_are_bounded() {
     assert_eq!((kept[0].mac.as_str(), kept[0].last_seen), ("m0000", at(300)));
     assert_eq!(kept[1].mac, "m0002", "seen longest ago, and of these the first");
     assert!(kept.iter().any(|m| m.mac == "one-more"));
+}
+
+#[tokio::test]
+async fn what_unknown_machines_hold_is_kept_with_them_and_bounded() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    let mut tx = lab.store.write().await.unwrap();
+    for n in 0..5 {
+        tx.saw_unknown(&unknown(&format!("m{n}"), 100)).await.unwrap();
+    }
+    let third = vec![7; (32 << 20) / 3];
+    for n in 0..4 {
+        tx.save_unknown_inventory(&format!("m{n}"), &third, at(200 + n))
+            .await
+            .unwrap();
+    }
+    // Nobody has seen it: it does not appear by this.
+    tx.save_unknown_inventory("nobody", &third, at(900)).await.unwrap();
+    // Seen again, it still holds what it reported.
+    tx.saw_unknown(&unknown("m3", 300)).await.unwrap();
+    tx.commit().await.unwrap();
+    let kept = lab.store.unknown_machines().await.unwrap();
+    let holding: Vec<bool> = kept.iter().map(|m| m.inventory.is_some()).collect();
+    assert_eq!(holding, [false, true, true, true, false]);
+    assert_eq!((kept[0].last_seen, kept[3].last_seen), (at(200), at(300)));
+
+    let mut tx = lab.store.write().await.unwrap();
+    assert_eq!(tx.unknown_machine("m3").await.unwrap().as_ref(), Some(&kept[3]));
+    tx.put_macs("n1", &["m3".to_owned()]).await.unwrap();
+    assert_eq!(tx.unknown_machine("m3").await.unwrap(), None);
 }
 
 #[tokio::test]

@@ -1,0 +1,313 @@
+//! Agents of machines that belong to no node, on sites that boot these (`boot_unknown`). Such an agent is listened to, so that
+//! people see what stands there: it gets no job, and no node hangs on what it says. Anybody on the boot network can be one,
+//! with MAC addresses made up.
+
+use std::sync::PoisonError;
+
+use super::*;
+use crate::grpc::convert;
+use rackwright_store::{EventRow, UnknownMachineRow};
+
+/// Begins the names in such agents' certificates. No node's id has a dot in it.
+const PREFIX: &str = "unknown.";
+/// Connections at once: as many as there are machines of this kind kept.
+const CONNECTIONS_MAX: usize = 4096;
+/// An inventory larger than this is not kept.
+const INVENTORY_MAX: usize = 256 << 10;
+
+/// The name in the certificate of a machine's agent.
+pub(super) fn name_of(mac: &str) -> String {
+    format!("{PREFIX}{}", mac.replace(':', ""))
+}
+
+/// The MAC address of the machine whose agent has this name; none when it is a node's.
+pub(super) fn mac_of(name: &str) -> Option<String> {
+    crate::grpc::boot::mac(name.strip_prefix(PREFIX)?).ok()
+}
+
+/// Takes up a connection.
+///
+/// # Errors
+/// The machine belongs to a node by now, or there are too many.
+pub(super) async fn connect(
+    core: &Arc<Core>,
+    mac: String,
+    hello: v1::Hello,
+    incoming: Incoming,
+) -> Result<mpsc::Receiver<v1::ControlMessage>, ApiError> {
+    if let Some(node) = core.store.node_of_mac(&mac).await? {
+        let message = format!("this certificate was made before {mac} was of node {node}: boot the machine again");
+        return Err(ApiError::Unauthenticated(message));
+    }
+    if core.agents.count(PREFIX) >= CONNECTIONS_MAX {
+        let message = format!("{CONNECTIONS_MAX} agents of machines of no node are connected");
+        return Err(ApiError::precondition(
+            "agents",
+            message,
+            "enrol them, or set boot_unknown to false",
+        ));
+    }
+    let (sender, receiver) = mpsc::channel(QUEUE);
+    // All of the connection is this task: whatever ends it, also ends what is remembered of it.
+    tokio::spawn(attend(core.clone(), mac, hello, sender, incoming));
+    Ok(receiver)
+}
+
+async fn attend(
+    core: Arc<Core>,
+    mac: String,
+    hello: v1::Hello,
+    sender: mpsc::Sender<v1::ControlMessage>,
+    incoming: Incoming,
+) {
+    let (name, now, end) = (name_of(&mac), clock::now(), CancellationToken::new());
+    let session = Session {
+        number: 0,
+        boot_id: hello.boot_id.clone(),
+        booted_at: now,
+        heard_at: now,
+        sender,
+        end: end.clone(),
+    };
+    let number = core.agents.connected(&name, session);
+    let served = async {
+        if let Err(error) = listen(&core, &mac, &hello, incoming).await {
+            tracing::error!(mac, %error, "what a machine of no node says could not be stored");
+        }
+    };
+    tokio::select! {
+        () = served => {}
+        () = end.cancelled() => {}
+        () = core.stop.cancelled() => {}
+    }
+    core.agents.disconnected(&name, number);
+}
+
+/// Hears an agent until its stream breaks or it is silent for too long. Of each stream one inventory counts.
+async fn listen(core: &Core, mac: &str, hello: &v1::Hello, mut incoming: Incoming) -> Result<(), StoreError> {
+    let mut tx = core.store.write().await?;
+    tx.add_boot_stage(&super::stage(mac, &connected(hello), hello.address.clone()))
+        .await?;
+    core.commit(tx).await?;
+    let mut is_reported = false;
+    while let Some(message) = next(mac, &mut incoming).await {
+        if let Some(Message::Inventory(inventory)) = message.message
+            && !is_reported
+        {
+            is_reported = true;
+            report(core, mac, &inventory).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Keeps what a machine holds, and says so, unless that is what it said before or it belongs to a node by now.
+async fn report(core: &Core, mac: &str, inventory: &v1::Inventory) -> Result<(), StoreError> {
+    let bytes = inventory.encode_to_vec();
+    if bytes.len() > INVENTORY_MAX {
+        tracing::warn!(mac, bytes = bytes.len(), "an inventory is too large and was dropped");
+        return Ok(());
+    }
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    if core.store.node_of_mac(mac).await?.is_some() {
+        return Ok(());
+    }
+    let row = match tx.unknown_machine(mac).await? {
+        Some(row) => row,
+        None => {
+            let row = row(mac, inventory, now);
+            tx.saw_unknown(&row).await?;
+            row
+        }
+    };
+    if convert::inventory(row.inventory).as_ref() == Some(inventory) {
+        return Ok(());
+    }
+    tx.save_unknown_inventory(mac, &bytes, now).await?;
+    let may_tell = core
+        .unknown_reports
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .may(now);
+    if may_tell {
+        tx.add_event(&event(mac, inventory, now)).await?;
+    }
+    core.commit(tx).await
+}
+
+/// A machine that is kept no more since it asked to boot: others came in between.
+fn row(mac: &str, inventory: &v1::Inventory, now: Timestamp) -> UnknownMachineRow {
+    let uuid = inventory.dmi.as_ref().map(|dmi| cut(&dmi.uuid, NAME_MAX));
+    UnknownMachineRow {
+        mac: mac.to_owned(),
+        first_seen: now,
+        last_seen: now,
+        architecture: String::new(),
+        relay: String::new(),
+        system_uuid: uuid.unwrap_or_default(),
+        inventory: None,
+    }
+}
+
+fn event(mac: &str, inventory: &v1::Inventory, now: Timestamp) -> EventRow {
+    let dmi = inventory.dmi.clone().unwrap_or_default();
+    let [vendor, model, serial] =
+        [dmi.system_vendor, dmi.product_name, dmi.serial_number].map(|text| cut(&text, NAME_MAX));
+    let message = format!(
+        "a machine with MAC address {mac}, which belongs to no node, booted the agent: {vendor} {model}, \
+         serial number {serial}"
+    );
+    let attributes = [("vendor", vendor), ("model", model), ("serial_number", serial)];
+    EventRow {
+        at: now,
+        kind: "boot.unknown-machine-reported".into(),
+        target: format!("machines/{mac}"),
+        message,
+        attributes: attributes.map(|(name, value)| (name.to_owned(), value)).into(),
+        ..EventRow::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grpc::names::check_id;
+    use crate::testing;
+
+    const MAC: &str = "52:54:00:77:00:01";
+
+    fn inventory(serial: &str) -> v1::Inventory {
+        let dmi = v1::Dmi {
+            system_vendor: "Acme".into(),
+            product_name: "Box".into(),
+            serial_number: serial.into(),
+            ..v1::Dmi::default()
+        };
+        v1::Inventory {
+            dmi: Some(dmi),
+            firmware_versions: (0..20).map(|n| (n.to_string(), "1".to_owned())).collect(),
+            ..v1::Inventory::default()
+        }
+    }
+
+    async fn reports(core: &Core) -> usize {
+        let events = core.store.events(0, "", 2000).await.unwrap();
+        events
+            .iter()
+            .filter(|e| e.kind == "boot.unknown-machine-reported")
+            .count()
+    }
+
+    async fn token(core: &Core, body: &str) -> String {
+        let (shown, hash) = rackwright_identity::Token::mint(core.rng.as_ref()).unwrap();
+        let row = rackwright_store::TokenRow {
+            hash: hash.to_hex(),
+            purpose: "agent".into(),
+            subject: MAC.into(),
+            body: body.into(),
+            expires_at: clock::now().plus(rackwright_lifecycle::seconds(60)),
+        };
+        let mut tx = core.store.write().await.unwrap();
+        tx.put_token(&row).await.unwrap();
+        tx.commit().await.unwrap();
+        secrecy::ExposeSecret::expose_secret(&shown).to_owned()
+    }
+
+    async fn register(core: &testing::TestCore) -> Result<v1::RegisterResponse, Status> {
+        let token = token(core, "").await;
+        let key = rcgen::KeyPair::generate().unwrap();
+        let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap();
+        let request = v1::RegisterRequest {
+            token,
+            mac: MAC.into(),
+            csr_pem: csr.pem().unwrap(),
+            ..v1::RegisterRequest::default()
+        };
+        let answer = Agents((*core).clone()).register(Request::new(request)).await;
+        answer.map(Response::into_inner)
+    }
+
+    #[test]
+    fn its_name_is_no_nodes_and_no_nodes_name_is_one() {
+        let name = name_of(MAC);
+        assert_eq!(
+            (name.as_str(), mac_of(&name).as_deref()),
+            ("unknown.525400770001", Some(MAC))
+        );
+        assert!(ClientIdentity::agent(&name, 0).is_ok());
+        assert!(check_id("node_id", &name).is_err() && check_id("node_id", PREFIX).is_err());
+        for node in [
+            "unknown",
+            "unknown-525400770001",
+            "525400770001",
+            "unknown.",
+            "unknown.n1",
+        ] {
+            assert_eq!(mac_of(node), None, "{node}");
+        }
+    }
+
+    #[tokio::test]
+    async fn it_registers_as_nobody_until_it_is_a_nodes() {
+        let core = testing::core().await;
+        let answer = register(&core).await.unwrap();
+        assert_eq!(
+            (answer.node.as_str(), answer.claim_generation),
+            ("machines/52:54:00:77:00:01", 0)
+        );
+        let pem = rustls_pki_types::pem::PemObject::from_pem_slice(answer.certificate_pem.as_bytes());
+        let certificate: rustls_pki_types::CertificateDer<'_> = pem.unwrap();
+        let identity = rackwright_identity::identify(&certificate).unwrap();
+        assert_eq!(identity, ClientIdentity::agent("unknown.525400770001", 0).unwrap());
+        assert_eq!(core.store.boot_stages(MAC).await.unwrap()[0].stage, "agent");
+
+        testing::add(
+            &core,
+            &testing::node("n1", rackwright_lifecycle::State::Inspecting, None),
+        )
+        .await;
+        let mut tx = core.store.write().await.unwrap();
+        tx.put_macs("n1", &[MAC.to_owned()]).await.unwrap();
+        tx.commit().await.unwrap();
+        let refused = register(&core).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unauthenticated);
+    }
+
+    #[tokio::test]
+    async fn what_it_holds_is_told_once_and_of_no_node() {
+        let core = testing::core().await;
+        for _ in 0..3 {
+            report(&core, MAC, &inventory("S1")).await.unwrap();
+        }
+        assert_eq!(reports(&core).await, 1);
+        report(&core, MAC, &inventory("S2")).await.unwrap();
+        assert_eq!(reports(&core).await, 2);
+        let huge = v1::Inventory {
+            kernel_release: "x".repeat(INVENTORY_MAX),
+            ..inventory("S3")
+        };
+        report(&core, MAC, &huge).await.unwrap();
+        let kept = core.store.unknown_machines().await.unwrap();
+        assert_eq!(
+            convert::unknown_machine(kept[0].clone()).inventory,
+            Some(inventory("S2"))
+        );
+        for n in 0..300 {
+            report(&core, MAC, &inventory(&n.to_string())).await.unwrap();
+        }
+        assert_eq!(reports(&core).await, 256, "events of one hour");
+
+        testing::add(
+            &core,
+            &testing::node("n1", rackwright_lifecycle::State::Inspecting, None),
+        )
+        .await;
+        let mut tx = core.store.write().await.unwrap();
+        tx.put_macs("n1", &[MAC.to_owned()]).await.unwrap();
+        tx.commit().await.unwrap();
+        report(&core, MAC, &inventory("S4")).await.unwrap();
+        assert!(core.store.unknown_machines().await.unwrap().is_empty());
+        assert_eq!(core.store.inventory("n1").await.unwrap(), None);
+    }
+}
