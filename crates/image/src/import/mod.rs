@@ -43,8 +43,13 @@ pub struct ImportRequest<'a> {
     pub threads: usize,
 }
 
+/// zstd level of chunks unless another one is asked for. An image is packed once and fetched and unpacked a thousand times:
+/// of 4.3 GB of a Debian's files, level 9 is a ninth smaller than level 3 and unpacks with a tenth less CPU, for 27 s in place
+/// of 10 s on two cores; 13 takes 92 s for nothing more.
+pub const LEVEL: i32 = 9;
+
 impl<'a> ImportRequest<'a> {
-    /// Takes `source` with level 3, the default limits, and no digest or signature given.
+    /// Takes `source` with the usual level, the default limits, and no digest or signature given.
     pub fn new(source: &'a Path, policy: &'a SignaturePolicy) -> Self {
         Self {
             source,
@@ -53,7 +58,7 @@ impl<'a> ImportRequest<'a> {
             signature: None,
             policy,
             limits: ImportLimits::default(),
-            level: 3,
+            level: LEVEL,
             threads: 0,
         }
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::AtomicBool;
 
 use rackwright_image::writer::{ChunkSource, DirSource, HttpOptions, HttpSource, IoMode};
-use rackwright_image::{ChunkStore, ImageDigest, ImportRequest, Options, SignaturePolicy, ZeroPolicy};
+use rackwright_image::{ChunkStore, ImageDigest, ImportRequest, LEVEL, Options, SignaturePolicy, ZeroPolicy};
 use serde_json::json;
 
 use crate::Failure;
@@ -17,7 +17,7 @@ pub(crate) fn import(arguments: &Arguments) -> Result<(), Failure> {
     let policy = SignaturePolicy::default();
     let mut request = ImportRequest::new(&source, &policy);
     request.threads = arguments.number("--threads", 0)?;
-    request.level = arguments.number("--level", 3)?;
+    request.level = arguments.number("--level", LEVEL)?;
     let imported = rackwright_image::import(&request, &store, &|_| {}, &AtomicBool::new(false))?;
     let told = json!({
         "image": imported.digest.to_string(),
