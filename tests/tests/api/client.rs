@@ -355,13 +355,14 @@ pub async fn drain(stream: &mut Streaming<v1::Event>) -> Vec<v1::Event> {
 pub async fn events(api: &Api, after_position: u64) -> Vec<v1::Event> {
     let request = v1::StreamEventsRequest {
         after_position,
+        until_now: true,
         ..Default::default()
     };
-    let mut stream = api
-        .events()
-        .stream_events(request)
-        .await
-        .expect("the stream opens")
-        .into_inner();
-    drain(&mut stream).await
+    let stream = api.events().stream_events(request).await;
+    let mut stream = stream.expect("the stream opens").into_inner();
+    let mut events = Vec::new();
+    while let Some(event) = stream.message().await.expect("the stream goes on to its end") {
+        events.push(event);
+    }
+    events
 }

@@ -217,7 +217,7 @@ async fn only_new_and_target(api: &Api) {
         only_new: true,
         // Not read.
         after_position: u64::MAX,
-        target: String::new(),
+        ..Default::default()
     };
     let mut new = follow(api, only_new).await;
     let target = v1::StreamEventsRequest {

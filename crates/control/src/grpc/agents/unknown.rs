@@ -2,11 +2,23 @@
 //! people see what stands there: it gets no job, and no node hangs on what it says. Anybody on the boot network can be one,
 //! with MAC addresses made up.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
-use super::*;
+use prost::Message as _;
+use rackwright_api::v1;
+use rackwright_api::v1::agent_message::Message;
+use rackwright_lifecycle::Timestamp;
+use rackwright_store::{EventRow, StoreError, UnknownMachineRow};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{Incoming, connected, next, stage};
+use crate::agents::{QUEUE, Session};
+use crate::clock;
+use crate::core::Core;
 use crate::grpc::convert;
-use rackwright_store::{EventRow, UnknownMachineRow};
+use crate::grpc::errors::ApiError;
+use crate::text::{NAME_MAX, cut};
 
 /// Begins the names in such agents' certificates. No node's id has a dot in it.
 const PREFIX: &str = "unknown.";
@@ -86,7 +98,7 @@ async fn attend(
 /// Hears an agent until its stream breaks or it is silent for too long. Of each stream one inventory counts.
 async fn listen(core: &Core, mac: &str, hello: &v1::Hello, mut incoming: Incoming) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
-    tx.add_boot_stage(&super::stage(mac, &connected(hello), hello.address.clone()))
+    tx.add_boot_stage(&stage(mac, &connected(hello), hello.address.clone()))
         .await?;
     core.commit(tx).await?;
     let mut is_reported = false;
@@ -171,7 +183,17 @@ fn event(mac: &str, inventory: &v1::Inventory, now: Timestamp) -> EventRow {
 
 #[cfg(test)]
 mod tests {
+    use rackwright_api::v1::agent_service_server::AgentService as _;
+    use rackwright_identity::{ClientIdentity, Token, identify};
+    use rackwright_lifecycle::{State, seconds};
+    use rackwright_store::TokenRow;
+    use rustls_pki_types::CertificateDer;
+    use rustls_pki_types::pem::PemObject as _;
+    use secrecy::ExposeSecret as _;
+    use tonic::{Code, Request, Response, Status};
+
     use super::*;
+    use crate::grpc::agents::Agents;
     use crate::grpc::names::check_id;
     use crate::testing;
 
@@ -199,23 +221,23 @@ mod tests {
             .count()
     }
 
-    async fn token(core: &Core, body: &str) -> String {
-        let (shown, hash) = rackwright_identity::Token::mint(core.rng.as_ref()).unwrap();
-        let row = rackwright_store::TokenRow {
+    async fn token(core: &Core) -> String {
+        let (shown, hash) = Token::mint(core.rng.as_ref()).unwrap();
+        let row = TokenRow {
             hash: hash.to_hex(),
             purpose: "agent".into(),
             subject: MAC.into(),
-            body: body.into(),
-            expires_at: clock::now().plus(rackwright_lifecycle::seconds(60)),
+            body: String::new(),
+            expires_at: clock::now().plus(seconds(60)),
         };
         let mut tx = core.store.write().await.unwrap();
         tx.put_token(&row).await.unwrap();
         tx.commit().await.unwrap();
-        secrecy::ExposeSecret::expose_secret(&shown).to_owned()
+        shown.expose_secret().to_owned()
     }
 
     async fn register(core: &testing::TestCore) -> Result<v1::RegisterResponse, Status> {
-        let token = token(core, "").await;
+        let token = token(core).await;
         let key = rcgen::KeyPair::generate().unwrap();
         let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap();
         let request = v1::RegisterRequest {
@@ -256,22 +278,17 @@ mod tests {
             (answer.node.as_str(), answer.claim_generation),
             ("machines/52:54:00:77:00:01", 0)
         );
-        let pem = rustls_pki_types::pem::PemObject::from_pem_slice(answer.certificate_pem.as_bytes());
-        let certificate: rustls_pki_types::CertificateDer<'_> = pem.unwrap();
-        let identity = rackwright_identity::identify(&certificate).unwrap();
+        let certificate = CertificateDer::from_pem_slice(answer.certificate_pem.as_bytes()).unwrap();
+        let identity = identify(&certificate).unwrap();
         assert_eq!(identity, ClientIdentity::agent("unknown.525400770001", 0).unwrap());
         assert_eq!(core.store.boot_stages(MAC).await.unwrap()[0].stage, "agent");
 
-        testing::add(
-            &core,
-            &testing::node("n1", rackwright_lifecycle::State::Inspecting, None),
-        )
-        .await;
+        testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
         let mut tx = core.store.write().await.unwrap();
         tx.put_macs("n1", &[MAC.to_owned()]).await.unwrap();
         tx.commit().await.unwrap();
         let refused = register(&core).await.unwrap_err();
-        assert_eq!(refused.code(), tonic::Code::Unauthenticated);
+        assert_eq!(refused.code(), Code::Unauthenticated);
     }
 
     #[tokio::test]
@@ -298,11 +315,7 @@ mod tests {
         }
         assert_eq!(reports(&core).await, 256, "events of one hour");
 
-        testing::add(
-            &core,
-            &testing::node("n1", rackwright_lifecycle::State::Inspecting, None),
-        )
-        .await;
+        testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
         let mut tx = core.store.write().await.unwrap();
         tx.put_macs("n1", &[MAC.to_owned()]).await.unwrap();
         tx.commit().await.unwrap();
