@@ -41,6 +41,10 @@ async fn kill_in_every_phase(site: &mut Site, end: &str) -> BTreeSet<String> {
     }
 }
 
+fn again(phases: BTreeSet<String>) -> BTreeSet<String> {
+    phases.into_iter().map(|phase| format!("reimage: {phase}")).collect()
+}
+
 async fn operations_of(site: &Site, effect: Effect) -> Vec<rackwright_store::EffectRow> {
     let store = Store::open(&site.dir().join("data/rackwright.db"))
         .await
@@ -65,9 +69,16 @@ fn killed_in_every_phase_a_deploy_and_a_release_end_well() {
             let mut killed = kill_in_every_phase(&mut site, "available").await;
             site.cli(["node", "deploy", "n1", "--image", "tiny"]);
             killed.extend(kill_in_every_phase(&mut site, "active").await);
+            site.cli(["node", "reimage", "n1", "--image", "tiny", "--yes"]);
+            site.until("n1", &["imaging"], LIMIT).await;
+            killed.extend(again(kill_in_every_phase(&mut site, "active").await));
             site.cli(["node", "release", "n1", "--yes"]);
             killed.extend(kill_in_every_phase(&mut site, "available").await);
-            for phase in ["inspecting", "imaging", "rebooting", "validating", "reclaiming"] {
+            let phases = ["inspecting", "imaging", "rebooting", "validating", "reclaiming"];
+            for phase in phases
+                .into_iter()
+                .chain(["reimage: imaging", "reimage: rebooting", "reimage: validating"])
+            {
                 assert!(
                     killed.contains(phase),
                     "the control plane was not killed in {phase}: {killed:?}"
@@ -75,10 +86,10 @@ fn killed_in_every_phase_a_deploy_and_a_release_end_well() {
             }
 
             let console = lab.machine(0).serial_log();
-            for effect in [Effect::WriteImage, Effect::EraseDrives] {
+            for (effect, wanted) in [(Effect::WriteImage, 2), (Effect::EraseDrives, 1)] {
                 let rows = operations_of(&site, effect).await;
                 let done = rows.iter().filter(|r| r.attempt.outcome == Outcome::Succeeded).count();
-                assert_eq!(done, 1, "{effect:?}: {rows:?}");
+                assert_eq!(done, wanted, "{effect:?}: {rows:?}");
                 let mut begun = 0;
                 for row in &rows {
                     let times = console
@@ -88,7 +99,10 @@ fn killed_in_every_phase_a_deploy_and_a_release_end_well() {
                     assert!(times <= 1, "the agent began {} {times} times", row.id);
                     begun += times;
                 }
-                assert_eq!(begun, 1, "{effect:?} was begun {begun} times on the machine: {rows:?}");
+                assert_eq!(
+                    begun, wanted,
+                    "{effect:?} was begun {begun} times on the machine: {rows:?}"
+                );
             }
             let certificates = site.json(["node", "certificates", "n1"]);
             assert_eq!(certificates.as_array().map(Vec::len), Some(1), "{certificates}");

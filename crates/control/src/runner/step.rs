@@ -447,6 +447,7 @@ async fn settle_power(
     for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
         if operation.kind == "power" {
             let (code, message) = match &ended {
+                _ if operation.created_at < wish.at => (Code::Aborted, "a later request took its place".to_owned()),
                 Ok(()) => (Code::Ok, String::new()),
                 Err(message) => (Code::Unavailable, format!("gave up after {tries} tries: {message}")),
             };
