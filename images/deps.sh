@@ -38,6 +38,7 @@ sbsigntool             | Secure Boot: signs unified kernel images for the test f
 openssl                | Secure Boot: reads the test key
 curl                   | bench-image: one of the tools that ours is compared with
 bmap-tools             | bench-image: one of the tools that ours is compared with
+minisign               | tests: signs images as the sites that trust a key do
 python3-venv           | tests: runs the Redfish emulator of another project (sushy-tools)
 '
 
