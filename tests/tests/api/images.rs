@@ -1,13 +1,14 @@
 //! Images: taken in whole or not at all, stored once, kept while somebody needs them.
 
 use std::path::Path;
+use std::process::Command;
 
 use rackwright_api::v1;
 use rackwright_identity::{Rng as _, SystemRng};
 use rackwright_lifecycle::State;
-use rackwright_sim::lab;
+use rackwright_sim::lab::{self, Lab, LabConfig};
 use rackwright_store::Store;
-use rackwright_tests::site::{Site, texts};
+use rackwright_tests::site::{Settings, Site, texts};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Response, Status};
@@ -326,5 +327,72 @@ async fn chunks_nobody_refers_to(site: &Site, api: &Api) {
     refused(
         api.images().get_image(v1::GetImageRequest { name }).await,
         Code::NotFound,
+    );
+}
+
+/// A minisign key without a password: its secret half's file, and the base64 line of the public one.
+fn signing_key(dir: &Path, name: &str) -> (String, String) {
+    let (secret, public) = (dir.join(format!("{name}.key")), dir.join(format!("{name}.pub")));
+    let made = Command::new("minisign")
+        .args(["-G", "-W", "-s"])
+        .arg(&secret)
+        .arg("-p")
+        .arg(&public)
+        .output()
+        .expect("minisign runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let text = std::fs::read_to_string(public).expect("the public key reads");
+    let line = text.lines().nth(1).expect("the key is in the second line");
+    (secret.display().to_string(), line.to_owned())
+}
+
+fn sign(secret: &str, file: &str) -> String {
+    let signature = format!("{secret}.minisig");
+    let made = Command::new("minisign")
+        .args(["-S", "-s", secret, "-x", &signature, "-m", file])
+        .output();
+    let made = made.expect("minisign runs");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    signature
+}
+
+#[test]
+fn a_site_that_asks_for_signatures_takes_no_other_images() {
+    lab::run_test(
+        "images::a_site_that_asks_for_signatures_takes_no_other_images",
+        async |namespace| {
+            let dir = namespace.state_dir().join("keys");
+            std::fs::create_dir_all(&dir).expect("the folder can be made");
+            let (_, file, _) = content(&dir);
+            let (ours, public) = signing_key(&dir, "ours");
+            let (strange, _) = signing_key(&dir, "strange");
+            let lab = Lab::start(&namespace, LabConfig::default())
+                .await
+                .expect("the lab starts");
+            let settings = Settings {
+                trusted_key: Some(public),
+                ..Settings::default()
+            };
+            let site = Site::start(&namespace.state_dir().join("site"), &settings).await;
+            let add = |more: &[&str]| {
+                let given = ["image", "add", "signed", "--file", &file, "--format", "raw"];
+                site.try_cli(given.iter().chain(more))
+            };
+            for (more, word) in [
+                (vec![], "signature"),
+                (vec!["--signature".to_owned(), sign(&strange, &file)], "signature"),
+            ] {
+                let more: Vec<&str> = more.iter().map(String::as_str).collect();
+                let output = add(&more);
+                let (_, err) = texts(&output);
+                assert!(!output.status.success() && err.contains(word), "{more:?}: {err}");
+                assert_eq!(chunks(&site), (0, 0), "a refused image left something");
+            }
+            let output = add(&["--signature", &sign(&ours, &file)]);
+            assert!(output.status.success(), "{}", texts(&output).1);
+            let image = site.json(["image", "get", "signed"]);
+            assert_ne!(image["versions"][0]["signed_by"], "", "{image}");
+            lab.stop().await.expect("the lab ends");
+        },
     );
 }
