@@ -5,7 +5,7 @@ use rackwright_sim::lab::{self, Machine, PowerState};
 use tonic::Code;
 
 use crate::client::{
-    Api, SOON, done, enrolment, fields, fresh, node, precondition, refused, start, until, until_state,
+    Api, SOON, done, enrolment, events, fields, fresh, node, precondition, refused, start, until, until_state,
 };
 
 /// Enrols a machine whose BMC answers only after the node was held: nobody switches it but we.
@@ -67,6 +67,12 @@ fn power_is_switched_and_states_refuse() {
                 (told, v1::NodeState::Maintenance),
                 "{action:?}"
             );
+            let kind = format!("power.{told}");
+            let seen = events(&api, 0)
+                .await
+                .into_iter()
+                .rfind(|e| e.kind.starts_with("power."));
+            assert_eq!(seen.map(|e| e.kind), Some(kind), "who watches is not told: {action:?}");
         }
         let unspecified = v1::SetNodePowerRequest {
             name: "nodes/n1".into(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rackwright_lifecycle::node::PowerRequest;
 use rackwright_lifecycle::outcome::{Request, apply, power_outcome};
 use rackwright_lifecycle::{
-    Agent, Attempt, Decision, Edge, Effect, EffectClass, Outcome, Reading, State, Timestamp, Wait, decide,
+    Agent, Attempt, Decision, Edge, Effect, EffectClass, Outcome, Power, Reading, State, Timestamp, Wait, decide,
     verdict_on_open,
 };
 use rackwright_store::{EffectRow, EventRow, HistoryRow, NodeRecord, OperationRow, Readings, StoreError, WriteTx};
@@ -388,6 +388,9 @@ pub async fn finish_effect(core: &Core, node: &str, effect_id: &str, done: Done)
         let mut readings = record.readings.clone();
         change(&mut readings, now);
         tx.save_readings(node, &readings).await?;
+        if let Some(event) = power_event(node, &record.readings.power, &readings.power, now) {
+            tx.add_event(&event).await?;
+        }
         record.readings = readings;
     }
     if let Some(learned) = done.learned {
@@ -411,6 +414,23 @@ pub async fn finish_effect(core: &Core, node: &str, effect_id: &str, done: Done)
     core.agents.forget_progress(node);
     core.wake(node).await;
     Ok(())
+}
+
+/// Whoever watches the node is told when its power is seen to be another, or anew after we changed it.
+fn power_event(node: &str, before: &Reading<Power>, after: &Reading<Power>, now: Timestamp) -> Option<EventRow> {
+    let power = after.last().filter(|power| before.last() != Some(power))?;
+    let word = match power {
+        Power::On => "on",
+        Power::Off => "off",
+        Power::Changing => return None,
+    };
+    Some(EventRow {
+        at: now,
+        kind: format!("power.{word}"),
+        target: format!("nodes/{node}"),
+        message: format!("{node} is {word}"),
+        ..EventRow::default()
+    })
 }
 
 fn failure_event(node: &str, effect_id: &str, code: &str, message: &str, now: Timestamp) -> EventRow {
