@@ -366,6 +366,22 @@ impl Site {
         }
     }
 
+    /// Waits until the boot trace of `mac` says `word`: stages are written behind the packets they tell of.
+    ///
+    /// # Panics
+    /// When it does not within `limit`.
+    pub async fn until_traced(&self, mac: &str, word: &str, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        loop {
+            let trace = self.cli(["boot", "trace", mac]);
+            if trace.contains(word) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "no {word:?} after {limit:?}:\n{trace}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// The reason the node gives for where it is.
     #[must_use]
     pub fn reason(&self, id: &str) -> String {
