@@ -158,7 +158,7 @@ impl Server {
         }
     }
 
-    /// Accepts connections until the BMC dies; listener and connections go with this function's return.
+    /// Accepts connections until the BMC dies; listener and connections are gone when this returns.
     async fn serve(&mut self, listener: TcpListener) {
         let mut connections = JoinSet::new();
         let mut faults = self.faults.clone();
@@ -171,10 +171,11 @@ impl Server {
                     Ok(_) => tracing::warn!(machine = self.machine.name(), "too many connections to the BMC"),
                     Err(error) => tracing::warn!(machine = self.machine.name(), %error, "BMC connection lost"),
                 },
-                _ = faults.wait_for(|faults| faults.dead) => return,
+                _ = faults.wait_for(|faults| faults.dead) => break,
                 Some(_) = connections.join_next() => {}
             }
         }
+        connections.shutdown().await;
     }
 }
 
