@@ -8,6 +8,10 @@ use rackwright_lifecycle::Timestamp;
 /// Now, in microseconds since 1970 UTC.
 #[must_use]
 pub fn now() -> Timestamp {
+    #[cfg(test)]
+    if let Some(now) = simulated::get() {
+        return now;
+    }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
@@ -31,4 +35,25 @@ pub fn new_id(rng: &dyn Rng) -> String {
     uuid::Builder::from_unix_timestamp_millis(millis, &random)
         .into_uuid()
         .to_string()
+}
+
+/// The clock of a test that makes its own time, for the thread it runs on.
+#[cfg(test)]
+pub mod simulated {
+    use std::cell::Cell;
+
+    use rackwright_lifecycle::Timestamp;
+
+    thread_local! {
+        static NOW: Cell<Option<Timestamp>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn get() -> Option<Timestamp> {
+        NOW.get()
+    }
+
+    /// From now on it is `now` on this thread.
+    pub fn set(now: Timestamp) {
+        NOW.set(Some(now));
+    }
 }

@@ -15,6 +15,7 @@ use crate::bmc::Bmcs;
 use crate::boot::Told;
 use crate::clock;
 use crate::config::Config;
+use crate::perform::Performer;
 use crate::uploads::Uploads;
 
 /// Reads the counters of the boot services by name.
@@ -32,6 +33,8 @@ pub struct Core {
     pub rng: Arc<dyn Rng>,
     /// Connected agents.
     pub agents: Agents,
+    /// Who does the effects.
+    pub performer: Arc<dyn Performer>,
     /// Connections to BMCs.
     pub bmcs: Bmcs,
     /// Image chunks.
@@ -48,6 +51,31 @@ pub struct Core {
     pub events: watch::Sender<u64>,
     /// Ends everything.
     pub stop: CancellationToken,
+    /// Where a test may end this process.
+    #[cfg(test)]
+    pub points: Option<Arc<dyn Points>>,
+}
+
+/// Where a process may end, and leave the rest undone: tests have it end there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Point {
+    /// A step begins.
+    Begin,
+    /// What was changed is not stored yet.
+    BeforeCommit,
+    /// It is.
+    AfterCommit,
+    /// An effect is written down and not done.
+    BeforeEffect,
+    /// It is done, and how it went is not stored.
+    AfterEffect,
+}
+
+/// Who is told that a process has come to a point, and keeps it there.
+#[cfg(test)]
+pub trait Points: Send + Sync {
+    /// Returns when the process goes on.
+    fn reach(&self, point: Point, what: &str) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
 impl std::fmt::Debug for Core {
@@ -68,9 +96,22 @@ impl Core {
     /// # Errors
     /// The database failed; nothing of the change stays.
     pub async fn commit(&self, tx: WriteTx) -> Result<(), StoreError> {
+        self.point(Point::BeforeCommit, "").await;
         tx.commit().await?;
         self.events.send_modify(|n| *n += 1);
+        self.point(Point::AfterCommit, "").await;
         Ok(())
+    }
+
+    /// A point where tests may end the process. Nothing else does.
+    #[cfg_attr(not(test), allow(clippy::unused_async, clippy::unused_self))]
+    pub async fn point(&self, point: Point, what: &str) {
+        #[cfg(test)]
+        if let Some(points) = &self.points {
+            points.reach(point, what).await;
+        }
+        #[cfg(not(test))]
+        let _ = (point, what);
     }
 
     /// Has a node looked at again, soon: by the step that runs for it, or by a new one.

@@ -17,6 +17,7 @@ use crate::bmc::Bmcs;
 use crate::config::Config;
 use crate::core::{Core, Runs};
 use crate::housekeeping::SERVER_LIFETIME;
+use crate::perform::Hardware;
 use crate::uploads::{self, Uploads};
 use crate::{boot, clock, grpc, housekeeping, image_http, runner};
 
@@ -75,6 +76,7 @@ pub(crate) async fn open(config: Config, stop: CancellationToken) -> Result<Arc<
         keys,
         rng,
         agents: Agents::new(now),
+        performer: Arc::new(Hardware),
         bmcs: Bmcs::default(),
         chunks,
         uploads,
@@ -83,6 +85,8 @@ pub(crate) async fn open(config: Config, stop: CancellationToken) -> Result<Arc<
         unknown_reports: Mutex::default(),
         events: watch::Sender::new(0),
         stop,
+        #[cfg(test)]
+        points: None,
     }))
 }
 

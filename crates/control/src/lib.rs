@@ -17,6 +17,8 @@ pub mod image_http;
 pub mod perform;
 pub mod runner;
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod testing;
 pub mod text;
 pub mod tls;

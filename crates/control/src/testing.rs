@@ -30,15 +30,20 @@ impl Deref for TestCore {
 /// A core as of a first start.
 pub async fn core() -> TestCore {
     let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("rackwrightd.yaml");
-    let text = format!(
-        "data_dir: {}\napi: {{names: [localhost]}}\nstore: {{caches: [cache-1]}}\n",
-        data(dir.path())
-    );
-    std::fs::write(&path, text).unwrap();
-    let config = Config::load(&path).unwrap();
+    let config = config(dir.path(), "");
     let core = daemon::open(config, CancellationToken::new()).await.unwrap();
     TestCore { core, _dir: dir }
+}
+
+/// Settings with their data below `dir`, and further lines.
+pub fn config(dir: &Path, further: &str) -> Config {
+    let path = dir.join("rackwrightd.yaml");
+    let text = format!(
+        "data_dir: {}\napi: {{names: [localhost]}}\nstore: {{caches: [cache-1]}}\n{further}",
+        data(dir)
+    );
+    std::fs::write(&path, text).unwrap();
+    Config::load(&path).unwrap()
 }
 
 fn data(dir: &Path) -> String {

@@ -157,24 +157,8 @@ async fn attend(
     incoming: Incoming,
 ) {
     let node = record.id.as_str();
-    let now = clock::now();
     let end = CancellationToken::new();
-    let booted_at = match &record.readings.boot {
-        Some((boot_id, first_seen)) if *boot_id == hello.boot_id => *first_seen,
-        _ => now,
-    };
-    // Known before anything is read of the node: what is begun from here on is sent to this connection.
-    let number = core.agents.connected(
-        node,
-        Session {
-            number: 0,
-            boot_id: hello.boot_id.clone(),
-            booted_at,
-            heard_at: now,
-            sender: sender.clone(),
-            end: end.clone(),
-        },
-    );
+    let (number, booted_at) = arrive(&core, &record, &hello, sender.clone(), end.clone());
     let served = async {
         if let Err(error) = welcome(&core, node, &hello, booted_at).await {
             tracing::error!(node, %error, "an agent could not be taken up");
@@ -191,6 +175,31 @@ async fn attend(
         () = core.stop.cancelled() => {}
     }
     farewell(&core, node, number).await;
+}
+
+/// Makes an agent's connection known: its number, and when that boot of the machine was first heard of. What is begun
+/// from here on is sent to this connection, so this comes before anything is read of the node.
+pub(crate) fn arrive(
+    core: &Core,
+    record: &NodeRecord,
+    hello: &v1::Hello,
+    sender: mpsc::Sender<v1::ControlMessage>,
+    end: CancellationToken,
+) -> (u64, Timestamp) {
+    let now = clock::now();
+    let booted_at = match &record.readings.boot {
+        Some((boot_id, first_seen)) if *boot_id == hello.boot_id => *first_seen,
+        _ => now,
+    };
+    let session = Session {
+        number: 0,
+        boot_id: hello.boot_id.clone(),
+        booted_at,
+        heard_at: now,
+        sender,
+        end,
+    };
+    (core.agents.connected(&record.id, session), booted_at)
 }
 
 fn credential(core: &Core, csr_pem: &str, name: &str, generation: u64) -> Result<v1::RegisterResponse, ApiError> {
@@ -217,7 +226,12 @@ fn connected(hello: &v1::Hello) -> String {
 }
 
 /// Takes an agent up: stores that it is there and compares its ledger with what is open.
-async fn welcome(core: &Core, node: &str, hello: &v1::Hello, booted_at: Timestamp) -> Result<(), StoreError> {
+pub(crate) async fn welcome(
+    core: &Core,
+    node: &str,
+    hello: &v1::Hello,
+    booted_at: Timestamp,
+) -> Result<(), StoreError> {
     let now = clock::now();
     let mut tx = core.store.write().await?;
     let record = tx.node(node).await?;
@@ -311,7 +325,8 @@ async fn listen(core: &Core, node: &str, number: u64, mut incoming: Incoming) {
     }
 }
 
-async fn heard(core: &Core, node: &str, message: v1::AgentMessage) -> Result<(), StoreError> {
+/// Takes what an agent says.
+pub(crate) async fn heard(core: &Core, node: &str, message: v1::AgentMessage) -> Result<(), StoreError> {
     match message.message {
         Some(Message::Inventory(inventory)) => {
             let bytes = inventory.encode_to_vec();
@@ -334,7 +349,8 @@ async fn heard(core: &Core, node: &str, message: v1::AgentMessage) -> Result<(),
     Ok(())
 }
 
-async fn farewell(core: &Core, node: &str, number: u64) {
+/// Notes that a connection is gone, unless another has taken its place.
+pub(crate) async fn farewell(core: &Core, node: &str, number: u64) {
     if !core.agents.disconnected(node, number) {
         return;
     }

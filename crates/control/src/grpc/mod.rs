@@ -1,6 +1,6 @@
 //! The gRPC API: writes intent, reads views, never touches hardware.
 
-mod agents;
+pub(crate) mod agents;
 mod asked;
 mod auth;
 mod boot;
@@ -15,6 +15,8 @@ mod intent;
 mod names;
 pub mod nodes;
 mod operations;
+#[cfg(test)]
+pub mod said;
 mod watch;
 
 use std::sync::Arc;
@@ -37,6 +39,8 @@ use crate::tls;
 
 pub use auth::new_member_token;
 pub use boot::mac as parse_mac;
+#[cfg(test)]
+pub use errors::ApiError;
 
 /// The largest message taken: a whole inventory fits.
 const MESSAGE_MAX: usize = 8 << 20;

@@ -130,7 +130,7 @@ impl Nodes {
         })
     }
 
-    async fn claim(
+    pub(super) async fn claim(
         &self,
         asked: &Asked<'_>,
         id: &str,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use rackwright_lifecycle::{Agent, Bmc, BootTarget, Power, Reading};
+use rackwright_lifecycle::{Bmc, BootTarget, Power, Reading};
 use rackwright_redfish::{ErrorKind, Persistence, PowerGoal, PowerState, RedfishError};
 use rackwright_store::{EventRow, Identity, NodeRecord};
 
-use super::{Done, Learned};
+use super::{Done, Learned, seen_off, seen_on};
 use crate::bmc::BmcError;
 use crate::clock;
 use crate::config::BootMethod;
@@ -177,37 +177,16 @@ pub(super) async fn power_on(core: &Core, record: &NodeRecord) -> Done {
     through_bmc!(core, record, |client| {
         client.set_power(PowerGoal::On).await?;
         client.wait_power(PowerGoal::On, limit).await?;
-        Ok(Done::succeeded().seen(|readings, now| {
-            readings.power = Reading::Known {
-                value: Power::On,
-                at: now,
-            }
-        }))
+        Ok(Done::succeeded().seen(seen_on))
     })
 }
 
-/// Switches off and sees it off. Whatever ran is gone: the agent with it.
+/// Switches off and sees it off.
 pub(super) async fn power_off(core: &Core, record: &NodeRecord) -> Done {
     let limit = Duration::from_secs(core.config.policy.bmc_s.into());
-    let done = through_bmc!(core, record, |client| {
+    through_bmc!(core, record, |client| {
         client.set_power(PowerGoal::Off).await?;
         client.wait_power(PowerGoal::Off, limit).await?;
-        Ok(Done::succeeded().seen(|readings, now| {
-            readings.power = Reading::Known {
-                value: Power::Off,
-                at: now,
-            };
-            readings.agent = Reading::Known {
-                value: Agent::Absent,
-                at: now,
-            };
-        }))
-    });
-    if done.outcome == rackwright_lifecycle::Outcome::Succeeded
-        && let Some(session) = core.agents.session(&record.id)
-    {
-        core.agents.disconnected(&record.id, session.number);
-        session.end.cancel();
-    }
-    done
+        Ok(Done::succeeded().seen(seen_off))
+    })
 }

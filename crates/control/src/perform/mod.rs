@@ -7,7 +7,7 @@ mod host;
 use std::collections::BTreeSet;
 use std::pin::Pin;
 
-use rackwright_lifecycle::{Effect, Outcome, Timestamp};
+use rackwright_lifecycle::{Agent, Effect, Outcome, Power, Reading, Timestamp};
 use rackwright_store::{EventRow, Identity, NodeRecord, Proof, Readings, StoreError, WriteTx};
 use tokio::sync::Notify;
 
@@ -112,28 +112,68 @@ impl Done {
     }
 }
 
-/// Does an effect that this process can end itself. The caller bounds its time.
-///
-/// Boxed: it is by far the largest future of a step, and most steps perform nothing.
-pub fn perform<'a>(
-    core: &'a Core,
-    record: &'a NodeRecord,
-    effect: Effect,
-    nudge: &'a Notify,
-) -> Pin<Box<dyn Future<Output = Done> + Send + 'a>> {
-    match effect {
-        Effect::Identify => Box::pin(bmc::identify(core, record)),
-        Effect::ObservePower => Box::pin(bmc::observe_power(core, record)),
-        Effect::SetBoot(target) => Box::pin(bmc::set_boot(core, record, target)),
-        Effect::PowerOn => Box::pin(bmc::power_on(core, record)),
-        Effect::PowerOff => Box::pin(bmc::power_off(core, record)),
-        Effect::AwaitHost => Box::pin(host::await_host(core, record, nudge)),
-        Effect::Validate => Box::pin(host::validate(core, record, nudge)),
-        Effect::ValidateFromOutside => Box::pin(host::validate_from_outside(core, record, nudge)),
-        Effect::HandOver => Box::pin(host::hand_over(core, record)),
-        Effect::WriteImage | Effect::EraseDrives => {
-            let message = format!("{} is the agent's to do", effect.as_str());
-            Box::pin(std::future::ready(Done::failed("bug", message, false)))
+/// The machine was seen on.
+pub fn seen_on(readings: &mut Readings, now: Timestamp) {
+    readings.power = Reading::Known {
+        value: Power::On,
+        at: now,
+    };
+}
+
+/// The machine was seen off: whatever ran is gone, the agent with it.
+pub fn seen_off(readings: &mut Readings, now: Timestamp) {
+    readings.power = Reading::Known {
+        value: Power::Off,
+        at: now,
+    };
+    readings.agent = Reading::Known {
+        value: Agent::Absent,
+        at: now,
+    };
+}
+
+/// An effect under way. Boxed: it is by far the largest future of a step, and most steps perform nothing.
+pub type Doing<'a> = Pin<Box<dyn Future<Output = Done> + Send + 'a>>;
+
+/// Who does the effects that this process can end itself: the hardware, or what a test puts in its place.
+pub trait Performer: Send + Sync {
+    /// Does one. The caller bounds its time.
+    fn perform<'a>(&'a self, core: &'a Core, record: &'a NodeRecord, effect: Effect, nudge: &'a Notify) -> Doing<'a>;
+}
+
+/// BMCs by Redfish, installed systems by SSH.
+#[derive(Debug, Clone, Copy)]
+pub struct Hardware;
+
+impl Performer for Hardware {
+    fn perform<'a>(&'a self, core: &'a Core, record: &'a NodeRecord, effect: Effect, nudge: &'a Notify) -> Doing<'a> {
+        match effect {
+            Effect::Identify => Box::pin(bmc::identify(core, record)),
+            Effect::ObservePower => Box::pin(bmc::observe_power(core, record)),
+            Effect::SetBoot(target) => Box::pin(bmc::set_boot(core, record, target)),
+            Effect::PowerOn => Box::pin(bmc::power_on(core, record)),
+            Effect::PowerOff => Box::pin(bmc::power_off(core, record)),
+            Effect::AwaitHost => Box::pin(host::await_host(core, record, nudge)),
+            Effect::Validate => Box::pin(host::validate(core, record, nudge)),
+            Effect::ValidateFromOutside => Box::pin(host::validate_from_outside(core, record, nudge)),
+            Effect::HandOver => Box::pin(host::hand_over(core, record)),
+            Effect::WriteImage | Effect::EraseDrives => {
+                let message = format!("{} is the agent's to do", effect.as_str());
+                Box::pin(std::future::ready(Done::failed("bug", message, false)))
+            }
         }
     }
+}
+
+/// Does an effect. What ran on a machine that was switched off is gone, its agent with it.
+pub async fn perform(core: &Core, record: &NodeRecord, effect: Effect, nudge: &Notify) -> Done {
+    let done = core.performer.perform(core, record, effect, nudge).await;
+    if effect == Effect::PowerOff
+        && done.outcome == Outcome::Succeeded
+        && let Some(session) = core.agents.session(&record.id)
+    {
+        core.agents.disconnected(&record.id, session.number);
+        session.end.cancel();
+    }
+    done
 }

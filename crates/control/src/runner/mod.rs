@@ -76,7 +76,8 @@ fn told(ended: Result<(), JoinError>) {
     }
 }
 
-async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
+/// Takes what is due and begins its steps. Answers when to look again.
+pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
     while let Some(ended) = steps.try_join_next() {
         told(ended);
     }

@@ -16,7 +16,7 @@ use tracing::Instrument as _;
 
 use super::gather;
 use crate::clock;
-use crate::core::Core;
+use crate::core::{Core, Point};
 use crate::drives;
 use crate::perform::{self, Done};
 
@@ -43,6 +43,7 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
         core: &core,
         node: &node,
     };
+    core.point(Point::Begin, &node).await;
     loop {
         match step(&core, &node, &nudge).await {
             Ok(Next::Again) | Err(StoreError::Conflict { .. }) => {}
@@ -272,7 +273,9 @@ async fn act(
         Err(error) => return Err(error),
     }
     let limit = Duration::from_micros(u64::try_from(row.attempt.deadline.since(clock::now())).unwrap_or(0));
+    core.point(Point::BeforeEffect, &record.id).await;
     let done = tokio::time::timeout(limit, perform::perform(core, record, effect, nudge)).await;
+    core.point(Point::AfterEffect, &record.id).await;
     let done = done.unwrap_or_else(|_| {
         let message = format!("{} did not end within {} s", effect.as_str(), limit.as_secs());
         Done::failed("deadline", message, true)

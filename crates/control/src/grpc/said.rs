@@ -1,0 +1,119 @@
+//! For tests: the calls of an operator without a connection, by the way that every mutating call takes.
+
+use std::sync::Arc;
+
+use prost::Message;
+use rackwright_api::v1;
+use rackwright_store::NodeRecord;
+
+use super::asked::{Asked, Beside};
+use super::caller::Caller;
+use super::errors::ApiError;
+use super::intent;
+use super::nodes::Nodes;
+use crate::core::Core;
+
+/// What an operator may want of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wish {
+    Deploy,
+    Reimage,
+    Release,
+    Hold,
+    Resume,
+    Quarantine,
+    Readmit,
+    Retry,
+    PowerOff,
+    PowerCycle,
+}
+
+impl Wish {
+    pub const ALL: [Self; 10] = [
+        Self::Deploy,
+        Self::Reimage,
+        Self::Release,
+        Self::Hold,
+        Self::Resume,
+        Self::Quarantine,
+        Self::Readmit,
+        Self::Retry,
+        Self::PowerOff,
+        Self::PowerCycle,
+    ];
+}
+
+/// Asks for it under an idempotency key. A refusal is an answer like another.
+pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str) -> Result<(), ApiError> {
+    let caller = Caller {
+        name: "operator".into(),
+        role: v1::Role::Operator,
+    };
+    let mutation = v1::Mutation {
+        idempotency_key: key.to_owned(),
+        ..v1::Mutation::default()
+    };
+    let request = v1::GetNodeRequest {
+        name: format!("nodes/{id}/{wish:?}/{image}"),
+        ..v1::GetNodeRequest::default()
+    };
+    let asked = asked(core, &caller, &mutation, &request)?;
+    let deployment = v1::Deployment {
+        image: image.to_owned(),
+        ..v1::Deployment::default()
+    };
+    let now = asked.now();
+    let nodes = Nodes(core.clone());
+    let simple = |change: Change| move |record: &mut NodeRecord| change(record).map(|()| Beside::default());
+    match wish {
+        Wish::Deploy => nodes
+            .claim(&asked, id, "deploy", deployment, intent::deploy)
+            .await
+            .map(drop),
+        Wish::Reimage => {
+            let change = intent::reimage;
+            nodes.claim(&asked, id, "reimage", deployment, change).await.map(drop)
+        }
+        Wish::Release => asked
+            .node_operation(id, "release", simple(intent::release))
+            .await
+            .map(drop),
+        Wish::Resume => asked
+            .node_operation(id, "resume", simple(intent::resume))
+            .await
+            .map(drop),
+        Wish::Readmit => asked
+            .node_operation(id, "readmit", simple(intent::readmit))
+            .await
+            .map(drop),
+        Wish::Retry => asked.node_operation(id, "retry", simple(intent::retry)).await.map(drop),
+        Wish::Hold => asked
+            .node_change(id, "hold", |r| intent::hold(r, "a look at it"))
+            .await
+            .map(drop),
+        Wish::Quarantine => {
+            let change = |r: &mut NodeRecord| intent::quarantine(r, "a doubt");
+            asked.node_change(id, "quarantine", change).await.map(drop)
+        }
+        Wish::PowerOff | Wish::PowerCycle => {
+            let action = if wish == Wish::PowerOff {
+                v1::PowerAction::Off
+            } else {
+                v1::PowerAction::Cycle
+            };
+            let change = |r: &mut NodeRecord| intent::power(r, action, now).map(|()| Beside::default());
+            asked.node_operation(id, "power", change).await.map(drop)
+        }
+    }
+}
+
+type Change = fn(&mut NodeRecord) -> Result<(), ApiError>;
+
+fn asked<'a>(
+    core: &'a Core,
+    caller: &'a Caller,
+    mutation: &v1::Mutation,
+    request: &impl Message,
+) -> Result<Asked<'a>, ApiError> {
+    Asked::new(core, caller, "Wish", Some(mutation), request)
+}

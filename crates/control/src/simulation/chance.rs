@@ -1,0 +1,50 @@
+//! Numbers from a seed (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+
+use std::sync::{Mutex, PoisonError};
+
+use rackwright_identity::{Rng, RngError};
+
+/// The numbers of one seed.
+#[derive(Debug)]
+pub struct Chance(Mutex<u64>);
+
+impl Chance {
+    pub fn new(seed: u64) -> Self {
+        Self(Mutex::new(seed))
+    }
+
+    fn next(&self) -> u64 {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = *state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to `below`, without it.
+    pub fn below(&self, below: usize) -> usize {
+        let below = u64::try_from(below.max(1)).unwrap_or(1);
+        usize::try_from(self.next() % below).unwrap_or(0)
+    }
+
+    /// True so many times in a thousand.
+    pub fn of_1000(&self, times: usize) -> bool {
+        self.below(1000) < times
+    }
+
+    /// Microseconds between two numbers of milliseconds.
+    pub fn millis(&self, least: usize, most: usize) -> i64 {
+        i64::try_from(least + self.below(most - least + 1)).unwrap_or(0) * 1000
+    }
+}
+
+impl Rng for Chance {
+    fn fill(&self, bytes: &mut [u8]) -> Result<(), RngError> {
+        for chunk in bytes.chunks_mut(8) {
+            let random = self.next().to_le_bytes();
+            chunk.copy_from_slice(&random[..chunk.len()]);
+        }
+        Ok(())
+    }
+}

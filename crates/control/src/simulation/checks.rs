@@ -1,0 +1,191 @@
+//! What is true after every commit and at the end.
+
+use std::collections::BTreeMap;
+
+use rackwright_api::v1;
+use rackwright_api::v1::control_message::Message as Control;
+use rackwright_lifecycle::{Outcome, State, minutes};
+use rackwright_store::NodeRecord;
+
+use super::performer::Fake;
+use super::world::Content;
+use crate::clock;
+use crate::core::Core;
+use crate::grpc::said::Wish;
+
+/// Follows the events from its own position, through every kill, as a watcher does.
+#[derive(Debug, Default)]
+pub struct Follower {
+    position: i64,
+    /// How many commits the process at hand had made at the last look.
+    committed: Option<u64>,
+    /// The edges of each node in the order they were told: name, from, to.
+    seen: BTreeMap<String, Vec<(String, String, String)>>,
+}
+
+impl Follower {
+    /// Reads on, and holds what is said against the machines.
+    pub async fn follow(&mut self, core: &Core, fake: &Fake) {
+        let committed = *core.events.borrow();
+        if self.committed.replace(committed) == Some(committed) {
+            return;
+        }
+        let events = core
+            .store
+            .events(self.position, "", 1000)
+            .await
+            .expect("events can be read");
+        for event in events {
+            let mut world = fake.world();
+            if event.position <= self.position {
+                world.wrong.push(format!("position {} came again", event.position));
+            }
+            self.position = event.position;
+            let (Some(from), Some(to)) = (event.attributes.get("from"), event.attributes.get("to")) else {
+                continue;
+            };
+            let Some(id) = event.target.strip_prefix("nodes/") else {
+                continue;
+            };
+            let content = &world.machine(id).content;
+            let generation = event.attributes.get("generation").and_then(|g| g.parse::<u64>().ok());
+            let is_right = match to.as_str() {
+                "available" => *content == Content::Clean,
+                "active" => matches!(content, Content::Image(of, _) if Some(*of) == generation),
+                _ => true,
+            };
+            if !is_right {
+                let wrong = format!("{id} went from {from} to {to} (generation {generation:?}) with {content:?} on it");
+                world.wrong.push(wrong);
+            }
+            let edge = (event.kind.clone(), from.clone(), to.clone());
+            self.seen.entry(id.to_owned()).or_default().push(edge);
+        }
+    }
+
+    /// Another process: whatever the former one committed last may not have been seen.
+    pub fn look_again(&mut self) {
+        self.committed = None;
+    }
+
+    /// How many edges were seen.
+    pub fn edges(&self) -> u64 {
+        self.seen.values().map(|edges| edges.len() as u64).sum()
+    }
+
+    /// What the events told against what the history holds.
+    pub async fn compare(&self, core: &Core) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for record in records(core).await {
+            let mut history = core
+                .store
+                .history(&record.id, 100_000)
+                .await
+                .expect("history can be read");
+            history.reverse();
+            let history: Vec<_> = history
+                .iter()
+                .map(|row| (row.edge.clone(), row.from.to_string(), row.to.to_string()))
+                .collect();
+            let seen = self.seen.get(&record.id).cloned().unwrap_or_default();
+            if history != seen {
+                wrong.push(format!("{}: history {history:?}, watched {seen:?}", record.id));
+            }
+            let chained = history.windows(2).all(|pair| pair[0].2 == pair[1].1);
+            let ends = history
+                .last()
+                .is_none_or(|last| last.2 == record.node.state.to_string());
+            if !chained || !ends {
+                wrong.push(format!("{}: a broken history {history:?}", record.id));
+            }
+        }
+        wrong
+    }
+}
+
+/// What an agent is told to destroy was written down before, for this node and under the claim generation in force.
+pub async fn job(core: &Core, id: &str, message: &v1::ControlMessage) -> Option<String> {
+    let Some(Control::Job(job)) = &message.message else {
+        return None;
+    };
+    let effect = core.store.effect(&job.operation).await.expect("effects can be read");
+    let Some(effect) = effect.filter(|e| e.node_id == id) else {
+        return Some(format!(
+            "{id} is told {} that was never written down for it",
+            job.operation
+        ));
+    };
+    let in_force = core.store.node(id).await.expect("the node is there").node.generation;
+    let is_open = effect.attempt.outcome == Outcome::Open;
+    (effect.generation != job.claim_generation || (is_open && in_force != job.claim_generation)).then(|| {
+        let (told, written) = (job.claim_generation, effect.generation);
+        format!(
+            "{id} is told {} of generation {told}, written down as {written}, at {in_force}",
+            job.operation
+        )
+    })
+}
+
+async fn records(core: &Core) -> Vec<NodeRecord> {
+    core.store
+        .nodes(&Vec::new(), "", 1000)
+        .await
+        .expect("nodes can be read")
+}
+
+fn is_rest(state: State) -> bool {
+    matches!(
+        state,
+        State::Available | State::Active | State::Failed | State::Quarantined | State::Maintenance
+    )
+}
+
+/// Every node is in a state of rest and nothing is due soon.
+pub async fn all_rest(core: &Core) -> bool {
+    let due = core.store.next_due().await.expect("the database answers");
+    due.is_none_or(|due| due > clock::now().plus(minutes(20)))
+        && records(core).await.iter().all(|r| is_rest(r.node.state))
+}
+
+/// All nodes and their states, in words.
+pub async fn all_states(core: &Core) -> String {
+    let now = clock::now();
+    let word = |r: &NodeRecord| {
+        let (state, left_s) = (r.node.state, r.wait_until.since(now) / 1_000_000);
+        format!("{} {state} ({}), waits {left_s} s for {:?}", r.id, r.reason, r.wait_why)
+    };
+    records(core).await.iter().map(word).collect::<Vec<_>>().join("; ")
+}
+
+/// What an operator would ask of each node that is not in the pool.
+pub async fn ways_out(core: &Core) -> Vec<(String, Wish)> {
+    let way = |r: &NodeRecord| match (r.node.state, &r.node.claim) {
+        (State::Active, _) | (State::Failed, Some(_)) => Some(Wish::Release),
+        (State::Maintenance, Some(_)) => Some(Wish::Resume),
+        (State::Maintenance, None) if r.node.evidence.is_untouched() => Some(Wish::Resume),
+        (State::Failed, None) if r.node.evidence.is_untouched() => Some(Wish::Retry),
+        (State::Quarantined | State::Maintenance | State::Failed, _) => Some(Wish::Readmit),
+        _ => None,
+    };
+    let records = records(core).await;
+    records.iter().filter_map(|r| Some((r.id.clone(), way(r)?))).collect()
+}
+
+/// What is not as it should be when everything was taken back.
+pub async fn left(core: &Core, fake: &Fake) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for record in records(core).await {
+        let content = fake.world().machine(&record.id).content.clone();
+        if record.node.state != State::Available || content != Content::Clean {
+            let (state, reason) = (record.node.state, &record.reason);
+            wrong.push(format!(
+                "{} ended as {state} ({reason}) with {content:?} on it",
+                record.id
+            ));
+        }
+    }
+    for effect in core.store.open_effects().await.expect("effects can be read") {
+        wrong.push(format!("{} is open for ever: {:?}", effect.id, effect.attempt));
+    }
+    wrong
+}

@@ -1,0 +1,165 @@
+//! What the control plane does to the simulated machines itself. Replies get lost; what was asked may be done all the same.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rackwright_lifecycle::{Bmc, BootTarget, Effect, Outcome, Power, Reading, Timestamp, is_interrupted, seconds};
+use rackwright_store::{Identity, NodeRecord};
+use tokio::sync::Notify;
+
+use super::chance::Chance;
+use super::gate::Gate;
+use super::world::{Content, Machine, Running, World, mac};
+use crate::clock;
+use crate::core::Core;
+use crate::perform::{Doing, Done, Learned, Performer, seen_off, seen_on};
+
+/// Stands for BMCs and installed systems.
+#[derive(Debug, Clone)]
+pub struct Fake {
+    pub world: Arc<Mutex<World>>,
+    pub gate: Arc<Gate>,
+    pub chance: Arc<Chance>,
+}
+
+/// How a conversation goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// The request was lost.
+    Before,
+    /// The answer was lost.
+    After,
+}
+
+impl Performer for Fake {
+    fn perform<'a>(&'a self, core: &'a Core, record: &'a NodeRecord, effect: Effect, _: &'a Notify) -> Doing<'a> {
+        Box::pin(self.does(core, record, effect))
+    }
+}
+
+impl Fake {
+    pub fn world(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn pause(&self, least_ms: usize, most_ms: usize) {
+        let until = clock::now().plus(self.chance.millis(least_ms, most_ms));
+        self.gate.sleep_until(until).await;
+    }
+
+    fn fault(&self) -> Option<Fault> {
+        let storm = self.world().storm;
+        match (self.chance.of_1000(storm), self.chance.of_1000(storm)) {
+            (true, _) => Some(Fault::Before),
+            (_, true) => Some(Fault::After),
+            _ => None,
+        }
+    }
+
+    async fn does(&self, core: &Core, record: &NodeRecord, effect: Effect) -> Done {
+        let fault = self.fault();
+        self.pause(1, 900).await;
+        if fault == Some(Fault::Before) {
+            return unreachable_bmc();
+        }
+        let done = match effect {
+            Effect::AwaitHost | Effect::ValidateFromOutside => self.host_answers(core, record).await,
+            Effect::Validate => self.validate(record),
+            other => self.at_once(record, other),
+        };
+        self.pause(0, 900).await;
+        if fault == Some(Fault::After) {
+            unreachable_bmc()
+        } else {
+            done
+        }
+    }
+
+    fn at_once(&self, record: &NodeRecord, effect: Effect) -> Done {
+        let (id, now) = (record.id.as_str(), clock::now());
+        let mut world = self.world();
+        match effect {
+            Effect::Identify => identified(id, world.machine(id)),
+            Effect::ObservePower => power_seen(world.machine(id).on),
+            Effect::SetBoot(target) => {
+                world.set_network_once(id, target == BootTarget::Network);
+                Done::succeeded().seen(move |readings, at| readings.boot_target = Reading::Known { value: target, at })
+            }
+            Effect::PowerOn => {
+                world.power_on(id, now, &self.chance);
+                Done::succeeded().seen(seen_on)
+            }
+            Effect::PowerOff => {
+                world.power_off(id, now, &self.chance);
+                Done::succeeded().seen(seen_off)
+            }
+            _ => Done::succeeded(),
+        }
+    }
+
+    async fn host_answers(&self, core: &Core, record: &NodeRecord) -> Done {
+        let end = clock::now().plus(seconds(i64::from(core.config.policy.host_boot_s) - 3));
+        while clock::now() < end {
+            if self.world().machine(&record.id).running == Running::Host {
+                return Done::succeeded();
+            }
+            if core.store.node(&record.id).await.is_ok_and(|r| is_interrupted(&r.node)) {
+                return Done::failed_as(Outcome::Interrupted);
+            }
+            self.pause(2_000, 2_000).await;
+        }
+        Done::failed("host-ssh", "the host does not answer, as simulated", true)
+    }
+
+    fn validate(&self, record: &NodeRecord) -> Done {
+        let Some(claim) = &record.node.claim else {
+            return Done::failed("no-access", "no claim", false);
+        };
+        let mut world = self.world();
+        if self.chance.of_1000(world.storm / 2) {
+            return Done::failed("check-failed", "a check failed, as simulated", false);
+        }
+        let machine = world.machine(&record.id);
+        let wanted = Content::Image(claim.generation, claim.image_digest.clone());
+        if machine.running == Running::Host && machine.content == wanted {
+            Done::succeeded()
+        } else {
+            let message = format!("{:?} with {:?}", machine.running, machine.content);
+            Done::failed("host-probe", message, true)
+        }
+    }
+}
+
+fn power_seen(on: bool) -> Done {
+    let value = if on { Power::On } else { Power::Off };
+    Done::succeeded().seen(move |readings, at| readings.power = Reading::Known { value, at })
+}
+
+fn identified(id: &str, machine: &Machine) -> Done {
+    let macs = vec![mac(id)];
+    let mut done = power_seen(machine.on);
+    let power = done.readings.take();
+    done.learned = Some(Learned::Machine {
+        identity: Identity {
+            macs,
+            ..Identity::default()
+        },
+        certificate: None,
+    });
+    done.seen(move |readings, at: Timestamp| {
+        readings.bmc = Reading::Known {
+            value: Bmc::Identified,
+            at,
+        };
+        if let Some(power) = power {
+            power(readings, at);
+        }
+    })
+}
+
+fn unreachable_bmc() -> Done {
+    let message = "the BMC does not answer, as simulated";
+    Done::failed("bmc-unreachable", message, true).seen(|readings, at| {
+        let value = Bmc::Unreachable("as simulated".into());
+        readings.bmc = Reading::Known { value, at };
+    })
+}

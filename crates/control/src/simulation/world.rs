@@ -1,0 +1,395 @@
+//! Machines that are not there: power, boots, drives, and an agent with its ledger. It keeps account of what must never
+//! happen to a machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rackwright_api::v1;
+use rackwright_api::v1::agent_message::Message;
+use rackwright_api::v1::job::Work;
+use rackwright_api::v1::job_report::Result as JobResult;
+use rackwright_lifecycle::Timestamp;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::chance::Chance;
+use crate::grpc::said::Wish;
+
+/// Bytes of every drive.
+const DRIVE_BYTES: u64 = 1 << 40;
+
+/// What a machine's drives hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Content {
+    Clean,
+    /// A write was begun under that claim and did not end.
+    Partial(u64),
+    /// An image, whole, of that claim.
+    Image(u64, String),
+}
+
+/// What runs on a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Running {
+    Nothing,
+    Agent,
+    Host,
+}
+
+/// The agent's end of a connection.
+#[derive(Debug)]
+pub struct Connection {
+    pub number: u64,
+    pub receiver: mpsc::Receiver<v1::ControlMessage>,
+    pub end: CancellationToken,
+}
+
+/// One machine.
+#[derive(Debug)]
+pub struct Machine {
+    pub on: bool,
+    /// The next boot is over the network.
+    network_once: bool,
+    /// Grows whenever the power changes: what was under way in an earlier boot is gone.
+    pub boot: u64,
+    pub running: Running,
+    pub content: Content,
+    /// Of this boot's agent, as its memory is.
+    ledger: BTreeMap<String, v1::JobReport>,
+    highest: u64,
+    /// The generation that the agent's certificate was made for.
+    pub certificate: Option<u64>,
+    pub connection: Option<Connection>,
+}
+
+/// What is to come, at its time.
+#[derive(Debug, Clone)]
+pub enum Coming {
+    AgentUp {
+        boot: u64,
+    },
+    HostUp {
+        boot: u64,
+    },
+    Connect {
+        boot: u64,
+    },
+    Say {
+        boot: u64,
+        message: Box<Message>,
+    },
+    JobEnds {
+        boot: u64,
+        operation: String,
+        work: Box<Work>,
+    },
+    /// The control plane notices that a connection is gone.
+    Gone {
+        number: u64,
+    },
+    /// The power fails for a moment: the machine boots what it would.
+    Blip,
+    Ask {
+        wish: Wish,
+        key: String,
+    },
+}
+
+/// All machines, and what is to come.
+#[derive(Debug, Default)]
+pub struct World {
+    pub machines: BTreeMap<String, Machine>,
+    pub coming: BTreeMap<(Timestamp, u64), (String, Coming)>,
+    /// What must not happen and did.
+    pub wrong: Vec<String>,
+    /// How often something fails, in a thousand.
+    pub storm: usize,
+    executed: BTreeSet<String>,
+    next: u64,
+}
+
+impl World {
+    /// Adds a machine that is off and clean.
+    pub fn add(&mut self, id: &str) {
+        let machine = Machine {
+            on: false,
+            network_once: false,
+            boot: 0,
+            running: Running::Nothing,
+            content: Content::Clean,
+            ledger: BTreeMap::new(),
+            highest: 0,
+            certificate: None,
+            connection: None,
+        };
+        self.machines.insert(id.to_owned(), machine);
+    }
+
+    pub fn machine(&mut self, id: &str) -> &mut Machine {
+        self.machines.get_mut(id).expect("a machine of this world")
+    }
+
+    pub fn at(&mut self, at: Timestamp, id: &str, coming: Coming) {
+        self.next += 1;
+        self.coming.insert((at, self.next), (id.to_owned(), coming));
+    }
+
+    pub fn set_network_once(&mut self, id: &str, network: bool) {
+        self.machine(id).network_once = network;
+    }
+
+    pub fn power_on(&mut self, id: &str, now: Timestamp, chance: &Chance) {
+        if self.machine(id).on {
+            return;
+        }
+        let storm = self.storm;
+        let machine = self.machine(id);
+        machine.on = true;
+        machine.boot += 1;
+        let boot = machine.boot;
+        let network = std::mem::take(&mut machine.network_once);
+        if chance.of_1000(storm) {
+            return; // It hangs in its firmware.
+        }
+        let up = now.plus(chance.millis(5_000, 50_000));
+        if network {
+            self.at(up, id, Coming::AgentUp { boot });
+        } else if matches!(machine.content, Content::Image(..)) {
+            self.at(up, id, Coming::HostUp { boot });
+        }
+    }
+
+    pub fn power_off(&mut self, id: &str, now: Timestamp, chance: &Chance) {
+        let machine = self.machine(id);
+        if !machine.on {
+            return;
+        }
+        machine.on = false;
+        machine.boot += 1;
+        machine.running = Running::Nothing;
+        self.lose(id, now.plus(chance.millis(0, 15_000)));
+    }
+
+    /// The agent's connection breaks; the control plane notices at `noticed`.
+    pub fn lose(&mut self, id: &str, noticed: Timestamp) {
+        if let Some(connection) = self.machine(id).connection.take() {
+            let number = connection.number;
+            self.at(noticed, id, Coming::Gone { number });
+        }
+    }
+
+    /// The power fails for a moment, or only the network: the control plane is told of neither.
+    pub fn blip(&mut self, id: &str, now: Timestamp, chance: &Chance) {
+        let machine = self.machine(id);
+        if machine.running == Running::Agent && chance.of_1000(500) {
+            let boot = machine.boot;
+            self.lose(id, now.plus(chance.millis(0, 15_000)));
+            let back = now.plus(chance.millis(200, 40_000));
+            return self.at(back, id, Coming::Connect { boot });
+        }
+        if machine.on {
+            self.power_off(id, now, chance);
+            self.power_on(id, now, chance);
+        }
+    }
+
+    /// The control plane is gone: every agent loses its connection and will come back.
+    pub fn disconnected(&mut self, now: Timestamp, chance: &Chance) {
+        self.coming
+            .retain(|_, (_, coming)| !matches!(coming, Coming::Gone { .. }));
+        let ids: Vec<String> = self.machines.keys().cloned().collect();
+        for id in ids {
+            let machine = self.machine(&id);
+            machine.connection = None;
+            if machine.running == Running::Agent {
+                let boot = machine.boot;
+                let back = now.plus(chance.millis(200, 30_000));
+                self.at(back, &id, Coming::Connect { boot });
+            }
+        }
+    }
+
+    /// What the control plane has sent to agents, each taken once. Connections that it ended are gone.
+    pub fn sent(&mut self, now: Timestamp, chance: &Chance) -> Vec<(String, v1::ControlMessage)> {
+        let ids: Vec<String> = self.machines.keys().cloned().collect();
+        let mut sent = Vec::new();
+        for id in ids {
+            let machine = self.machine(&id);
+            let Some(connection) = &mut machine.connection else {
+                continue;
+            };
+            while let Ok(message) = connection.receiver.try_recv() {
+                sent.push((id.clone(), message));
+            }
+            if connection.end.is_cancelled() {
+                let boot = machine.boot;
+                self.lose(&id, now);
+                self.at(now.plus(chance.millis(200, 10_000)), &id, Coming::Connect { boot });
+            }
+        }
+        sent
+    }
+
+    pub fn agent_up(&mut self, id: &str, now: Timestamp, chance: &Chance) {
+        let machine = self.machine(id);
+        machine.running = Running::Agent;
+        machine.ledger.clear();
+        machine.certificate = None;
+        // What lies on the drives is read by every agent.
+        machine.highest = match machine.content {
+            Content::Partial(generation) | Content::Image(generation, _) => generation,
+            Content::Clean => 0,
+        };
+        let boot = machine.boot;
+        self.at(now.plus(chance.millis(0, 500)), id, Coming::Connect { boot });
+    }
+
+    pub fn hello(&mut self, id: &str) -> v1::Hello {
+        let machine = self.machine(id);
+        v1::Hello {
+            boot_id: format!("{id}-{}", machine.boot),
+            address: "10.0.0.1".into(),
+            mac: mac(id),
+            jobs: machine.ledger.values().cloned().collect(),
+            claim_generation: machine.highest,
+            ..v1::Hello::default()
+        }
+    }
+
+    /// The agent is told something.
+    pub fn told(&mut self, id: &str, job: v1::Job, now: Timestamp, chance: &Chance) {
+        let (operation, generation) = (job.operation.clone(), job.claim_generation);
+        let machine = self.machine(id);
+        let boot = machine.boot;
+        let soon = now.plus(chance.millis(0, 50));
+        if let Some(known) = machine.ledger.get(&operation) {
+            let message = Box::new(Message::Job(known.clone()));
+            return self.at(soon, id, Coming::Say { boot, message });
+        }
+        let running = v1::JobReport {
+            operation: operation.clone(),
+            claim_generation: generation,
+            state: v1::JobState::Running.into(),
+            ..v1::JobReport::default()
+        };
+        let is_busy = machine.ledger.values().any(|j| j.state() == v1::JobState::Running);
+        if generation < machine.highest || is_busy {
+            let code = if is_busy { "busy" } else { "stale-generation" };
+            let message = Box::new(Message::Job(failed(&running, v1::JobState::Refused, code, is_busy)));
+            return self.at(soon, id, Coming::Say { boot, message });
+        }
+        machine.highest = generation;
+        machine.ledger.insert(operation.clone(), running);
+        let Some(work) = job.work else { return };
+        if matches!(work, Work::WriteImage(_)) {
+            match machine.content {
+                Content::Clean => {}
+                Content::Partial(of) | Content::Image(of, _) if of == generation => {}
+                ref other => {
+                    let wrong = format!("{id}: generation {generation} writes over {other:?}");
+                    self.wrong.push(wrong);
+                }
+            }
+            self.machine(id).content = Content::Partial(generation);
+        }
+        if !self.executed.insert(operation.clone()) {
+            self.wrong.push(format!("{id}: {operation} ran twice"));
+        }
+        let ends = now.plus(chance.millis(100, 60_000));
+        let work = Box::new(work);
+        self.at(ends, id, Coming::JobEnds { boot, operation, work });
+    }
+
+    pub fn cancelled(&mut self, id: &str, operation: &str, now: Timestamp) {
+        let machine = self.machine(id);
+        let boot = machine.boot;
+        let running = machine.ledger.get_mut(operation);
+        if let Some(job) = running.filter(|j| j.state() == v1::JobState::Running) {
+            *job = failed(job, v1::JobState::Failed, "cancelled", true);
+            let message = Box::new(Message::Job(job.clone()));
+            self.at(now, id, Coming::Say { boot, message });
+        }
+    }
+
+    pub fn job_ends(&mut self, id: &str, operation: &str, work: &Work, now: Timestamp, chance: &Chance) {
+        let storm = self.storm;
+        let machine = self.machine(id);
+        let boot = machine.boot;
+        let Some(job) = machine.ledger.get_mut(operation) else {
+            return;
+        };
+        if job.state() != v1::JobState::Running {
+            return;
+        }
+        *job = if chance.of_1000(storm) {
+            failed(job, v1::JobState::Failed, "write-failed", chance.of_1000(700))
+        } else {
+            match work {
+                Work::WriteImage(write) => {
+                    machine.content = Content::Image(job.claim_generation, write.image_digest.clone());
+                }
+                _ => machine.content = Content::Clean,
+            }
+            succeeded(id, job, work)
+        };
+        let message = Box::new(Message::Job(job.clone()));
+        self.at(now, id, Coming::Say { boot, message });
+    }
+}
+
+/// The MAC address of a machine.
+pub fn mac(id: &str) -> String {
+    let number = id.trim_start_matches(|c: char| !c.is_ascii_digit());
+    format!("52:54:00:00:00:{number:0>2}")
+}
+
+pub fn inventory(id: &str) -> v1::Inventory {
+    let drive = v1::Drive {
+        name: "nvme0n1".into(),
+        serial_number: format!("serial-{id}"),
+        size_bytes: DRIVE_BYTES,
+        ..v1::Drive::default()
+    };
+    v1::Inventory {
+        drives: vec![drive],
+        ..v1::Inventory::default()
+    }
+}
+
+fn failed(job: &v1::JobReport, state: v1::JobState, code: &str, retryable: bool) -> v1::JobReport {
+    let error = v1::JobError {
+        code: code.to_owned(),
+        message: format!("{code}, as simulated"),
+        retryable,
+    };
+    v1::JobReport {
+        state: state.into(),
+        error: Some(error),
+        ..job.clone()
+    }
+}
+
+fn succeeded(id: &str, job: &v1::JobReport, work: &Work) -> v1::JobReport {
+    let result = match work {
+        Work::WriteImage(_) => JobResult::WriteImage(v1::WriteImageResult {
+            drive_name: "nvme0n1".into(),
+            drive_serial: format!("serial-{id}"),
+            ..v1::WriteImageResult::default()
+        }),
+        _ => JobResult::EraseDrives(v1::EraseDrivesResult {
+            drives: vec![v1::DriveErase {
+                drive_name: "nvme0n1".into(),
+                serial_number: format!("serial-{id}"),
+                size_bytes: DRIVE_BYTES,
+                method: v1::EraseMethod::Overwrite.into(),
+                samples: 4096,
+                sample_bytes: 4096,
+                ..v1::DriveErase::default()
+            }],
+        }),
+    };
+    v1::JobReport {
+        state: v1::JobState::Succeeded.into(),
+        result: Some(result),
+        ..job.clone()
+    }
+}
