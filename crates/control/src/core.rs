@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use rackwright_identity::{KeyFiles, Rng};
 use rackwright_image::ChunkStore;
@@ -15,6 +16,7 @@ use crate::bmc::Bmcs;
 use crate::boot::Told;
 use crate::clock;
 use crate::config::Config;
+use crate::metrics::Metrics;
 use crate::perform::Performer;
 use crate::uploads::Uploads;
 
@@ -43,6 +45,8 @@ pub struct Core {
     pub uploads: Uploads,
     /// Nodes whose step runs in this process.
     pub runs: Runs,
+    /// What Prometheus is told.
+    pub metrics: Metrics,
     /// Counters of the boot services.
     pub boot_counters: Mutex<Option<ReadCounters>>,
     /// Events about what machines of no node reported.
@@ -97,7 +101,9 @@ impl Core {
     /// The database failed; nothing of the change stays.
     pub async fn commit(&self, tx: WriteTx) -> Result<(), StoreError> {
         self.point(Point::BeforeCommit, "").await;
+        let begun = Instant::now();
         tx.commit().await?;
+        self.metrics.committed(begun.elapsed());
         self.events.send_modify(|n| *n += 1);
         self.point(Point::AfterCommit, "").await;
         Ok(())
@@ -168,6 +174,12 @@ struct Run {
 impl Runs {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Run>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many steps run.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lock().len()
     }
 
     /// Begins a node's step. None when one runs already: that one will look again.

@@ -17,6 +17,7 @@ use crate::bmc::Bmcs;
 use crate::config::Config;
 use crate::core::{Core, Runs};
 use crate::housekeeping::SERVER_LIFETIME;
+use crate::metrics::Metrics;
 use crate::perform::Hardware;
 use crate::uploads::{self, Uploads};
 use crate::{boot, clock, grpc, housekeeping, image_http, runner};
@@ -81,6 +82,7 @@ pub(crate) async fn open(config: Config, stop: CancellationToken) -> Result<Arc<
         chunks,
         uploads,
         runs: Runs::default(),
+        metrics: Metrics::new(),
         boot_counters: Mutex::default(),
         unknown_reports: Mutex::default(),
         events: watch::Sender::new(0),

@@ -34,8 +34,10 @@ const CLAIMED_S: i64 = 5;
 enum Who {
     /// The agent of a node.
     Agent(String),
-    /// A caching proxy of ours.
-    Cache,
+    /// A caching proxy of ours: a member that the configuration names.
+    Cache(String),
+    /// Another member.
+    Member(String),
     /// Anybody else.
     Stranger,
 }
@@ -62,8 +64,8 @@ impl Peer {
     async fn may_read(&self, path: &str) -> Result<bool, StoreError> {
         let node = match &self.who {
             Who::Agent(node) => node,
-            Who::Cache => return Ok(true),
-            Who::Stranger => return Ok(false),
+            Who::Cache(_) => return Ok(true),
+            Who::Member(_) | Who::Stranger => return Ok(false),
         };
         let image = path.strip_prefix("/images/");
         let now = clock::now();
@@ -91,14 +93,17 @@ fn who<S>(core: &Core, stream: &TlsStream<S>) -> Who {
     };
     match identity.kind {
         ClientKind::Agent { .. } => Who::Agent(identity.common_name),
-        ClientKind::Member if core.config.store_caches.contains(&identity.common_name) => Who::Cache,
-        ClientKind::Member => Who::Stranger,
+        ClientKind::Member if core.config.store_caches.contains(&identity.common_name) => {
+            Who::Cache(identity.common_name)
+        }
+        ClientKind::Member => Who::Member(identity.common_name),
     }
 }
 
-/// The routes: `/store/v1/images/{digest}` and `/store/v1/chunks/{digest}`.
+/// The routes: `/store/v1/images/{digest}`, `/store/v1/chunks/{digest}`, and `/metrics` for members.
 fn router(peer: Arc<Peer>) -> Router {
     Router::new()
+        .route("/metrics", axum::routing::get(metrics))
         .route("/store/v1/{*path}", axum::routing::any(respond))
         .with_state(peer)
 }
@@ -156,8 +161,43 @@ async fn respond(State(peer): State<Arc<Peer>>, request: Request) -> Response {
     })
     .await;
     match answer {
-        Ok(answer) => send(answer).await,
+        Ok(answer) => {
+            let length = match &answer.body {
+                Answer::Empty => 0,
+                Answer::Bytes(bytes) => bytes.len() as u64,
+                Answer::File { len, .. } => *len,
+            };
+            peer.core.metrics.image_answered(answer.status, length);
+            send(answer).await
+        }
         Err(_) => plain(StatusCode::INTERNAL_SERVER_ERROR),
+    }
+}
+
+/// What Prometheus asks for. Any member may read it: it names no node.
+async fn metrics(State(peer): State<Arc<Peer>>) -> Response {
+    let (Who::Member(name) | Who::Cache(name)) = &peer.who else {
+        return plain(StatusCode::FORBIDDEN);
+    };
+    let told = async {
+        match peer.core.store.role(name).await? {
+            None => Ok(None),
+            Some(_) => crate::metrics::scrape(&peer.core).await.map(Some),
+        }
+    };
+    let told: Result<Option<String>, StoreError> = told.await;
+    match told {
+        Ok(Some(text)) => {
+            let kind = HeaderValue::from_static(crate::metrics::CONTENT_TYPE);
+            let mut response = Response::new(Body::from(text));
+            response.headers_mut().insert(header::CONTENT_TYPE, kind);
+            response
+        }
+        Ok(None) => plain(StatusCode::FORBIDDEN),
+        Err(error) => {
+            tracing::error!(%error, "the metrics could not be read");
+            plain(StatusCode::SERVICE_UNAVAILABLE)
+        }
     }
 }
 

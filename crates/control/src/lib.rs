@@ -14,6 +14,7 @@ pub mod drives;
 pub mod grpc;
 pub mod housekeeping;
 pub mod image_http;
+pub mod metrics;
 pub mod perform;
 pub mod runner;
 #[cfg(test)]

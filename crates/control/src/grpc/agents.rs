@@ -327,6 +327,7 @@ async fn listen(core: &Core, node: &str, number: u64, mut incoming: Incoming) {
 
 /// Takes what an agent says.
 pub(crate) async fn heard(core: &Core, node: &str, message: v1::AgentMessage) -> Result<(), StoreError> {
+    core.metrics.agent_said();
     match message.message {
         Some(Message::Inventory(inventory)) => {
             let bytes = inventory.encode_to_vec();

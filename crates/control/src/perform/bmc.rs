@@ -28,7 +28,7 @@ fn told(error: &dyn std::error::Error) -> String {
     cut(&text, SENTENCE_MAX)
 }
 
-fn failed(record: &NodeRecord, error: &BmcError) -> Done {
+fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> Done {
     let message = format!("BMC {}: {}", record.spec.bmc_address, told(error));
     let (code, retryable) = match error {
         BmcError::Redfish(error) => match error.kind() {
@@ -39,6 +39,7 @@ fn failed(record: &NodeRecord, error: &BmcError) -> Done {
         },
         BmcError::Password(_) | BmcError::Pin(_) => ("bmc-credential", false),
     };
+    core.metrics.bmc_failed(code, &record.identity.vendor);
     let mut done = Done::failed(code, message.clone(), retryable);
     if let BmcError::Redfish(RedfishError::CertificateChanged { .. }) = error {
         done.events.push(EventRow {
@@ -62,14 +63,14 @@ macro_rules! through_bmc {
     ($core:expr, $record:expr, |$client:ident| $work:block) => {{
         let (core, record) = ($core, $record);
         match core.bmcs.client(record, &core.keys.sealer).await {
-            Err(error) => failed(record, &error),
+            Err(error) => failed(core, record, &error),
             Ok($client) => {
                 let result: Result<Done, RedfishError> = async { $work }.await;
                 match result {
                     Ok(done) => done,
                     Err(error) => {
                         core.bmcs.forget(&record.id).await;
-                        failed(record, &BmcError::Redfish(error))
+                        failed(core, record, &BmcError::Redfish(error))
                     }
                 }
             }

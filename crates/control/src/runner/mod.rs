@@ -89,6 +89,7 @@ pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -
     let now = clock::now();
     let due = core.store.lease_due(now, core.lease_end(now), limit).await?;
     let is_full = i64::try_from(due.len()).unwrap_or(limit) == limit;
+    core.metrics.leased(due.len());
     for node in due {
         if let Some(nudge) = core.runs.begin(&node) {
             steps.spawn(step_until_rest(core.clone(), node, nudge));

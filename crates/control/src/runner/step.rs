@@ -46,7 +46,9 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
     core.point(Point::Begin, &node).await;
     loop {
         match step(&core, &node, &nudge).await {
-            Ok(Next::Again) | Err(StoreError::Conflict { .. }) => {}
+            Ok(Next::Again) => {}
+            // Somebody changed the node meanwhile: what is there now is decided anew.
+            Err(StoreError::Conflict { .. }) => core.metrics.step_lost(),
             Ok(Next::Rest) => {
                 if core.runs.end(&node) {
                     // Ended in order: another one may run by now.
@@ -57,6 +59,7 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
             Err(StoreError::NotFound { .. }) => return,
             Err(error) => {
                 tracing::error!(%error, source = ?std::error::Error::source(&error), "the step failed");
+                core.metrics.step_failed();
                 return;
             }
         }
@@ -76,7 +79,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
     if let Some(open) = rows.iter().find(|r| r.attempt.outcome == Outcome::Open)
         && let Some(verdict) = verdict_on_open(&open.attempt, &facts, &core.config.policy, now)
     {
-        finish_effect(core, id, &open.id, Done::failed_as(verdict)).await?;
+        finish_effect(core, open, Done::failed_as(verdict)).await?;
         // It may run on there; what comes next should find the agent free.
         perform::cancel_job(core, id, &open.id).await;
         return Ok(Next::Again);
@@ -92,6 +95,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
         }
         Decision::Wait { why, until } => {
             let until = wait_limit(core, &record, &facts.agent, until);
+            core.metrics.waits(why.label());
             // A node at rest waits for nothing: there is nothing to tell.
             let told = if why == Wait::Rest {
                 String::new()
@@ -153,6 +157,7 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     put_away(&mut tx, record, edge).await?;
     core.commit(tx).await?;
     tracing::info!(%edge, from = %row.from, to = %row.to, reason, "edge");
+    core.metrics.edge(edge, row.from, row.to, row.spent_us);
     if let Some(open) = ended {
         perform::cancel_job(core, &record.id, &open.id).await;
     }
@@ -280,11 +285,11 @@ async fn act(
         let message = format!("{} did not end within {} s", effect.as_str(), limit.as_secs());
         Done::failed("deadline", message, true)
     });
-    match finish_effect(core, &record.id, &row.id, done).await {
+    match finish_effect(core, &row, done).await {
         // Somebody else was enrolled with the same machine in the meantime.
         Err(error @ StoreError::MacTaken { .. }) => {
             let done = Done::failed("mac-taken", error.to_string(), true);
-            finish_effect(core, &record.id, &row.id, done).await
+            finish_effect(core, &row, done).await
         }
         ended => ended,
     }
@@ -380,8 +385,9 @@ fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
 ///
 /// # Errors
 /// The database failed.
-pub async fn finish_effect(core: &Core, node: &str, effect_id: &str, done: Done) -> Result<(), StoreError> {
+pub async fn finish_effect(core: &Core, effect: &EffectRow, done: Done) -> Result<(), StoreError> {
     let now = clock::now();
+    let (node, effect_id) = (effect.node_id.as_str(), effect.id.as_str());
     let mut tx = core.store.write().await?;
     if !tx.end_effect(effect_id, &done.outcome, now).await? {
         return Ok(());
@@ -414,6 +420,9 @@ pub async fn finish_effect(core: &Core, node: &str, effect_id: &str, done: Done)
         settle_power(core, &mut tx, &record, wish, now).await?;
     }
     core.commit(tx).await?;
+    let took_us = now.since(effect.attempt.started_at);
+    core.metrics
+        .effect_ended(effect.attempt.effect, &done.outcome, &record.identity.vendor, took_us);
     core.agents.forget_progress(node);
     core.wake(node).await;
     Ok(())
