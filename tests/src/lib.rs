@@ -4,3 +4,4 @@
 
 pub mod site;
 pub mod timing;
+pub mod witness;

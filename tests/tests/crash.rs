@@ -5,15 +5,21 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rackwright_lifecycle::{Effect, Outcome};
-use rackwright_sim::lab::{self, Firmware, Lab, LabConfig};
-use rackwright_store::Store;
+use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Machine};
 use rackwright_tests::site::{Settings, Site};
+use rackwright_tests::witness::{Begun, begun, job_at_work, tries};
 
 const LIMIT: Duration = Duration::from_secs(600);
+/// How long after a phase was seen its middle is.
+const MIDDLE: Duration = Duration::from_millis(700);
+/// Between two looks at the machine's console.
+const LOOK: Duration = Duration::from_millis(10);
 
-/// Kills and restarts the control plane once shortly after each phase was seen, until the node gets to `end`.
-async fn kill_in_every_phase(site: &mut Site, end: &str) -> BTreeSet<String> {
+/// Kills and restarts the control plane: once shortly after each phase was seen, once in the middle of it, and once while
+/// each job of the agent runs, until the node gets to `end`.
+async fn kill_in_every_phase(site: &mut Site, machine: &Machine, end: &str) -> BTreeSet<String> {
     let mut killed = BTreeSet::new();
+    let mut jobs = BTreeSet::new();
     let deadline = Instant::now() + LIMIT;
     loop {
         let state = site.state("n1");
@@ -26,15 +32,23 @@ async fn kill_in_every_phase(site: &mut Site, end: &str) -> BTreeSet<String> {
             "still {state} after {LIMIT:?}\n{}",
             site.log_tail()
         );
-        if killed.insert(state) {
+        if killed.insert(state.clone()) {
             site.kill().await;
             site.restart().await;
             continue;
         }
-        // In the middle of a phase too: what hurts most is what was begun.
-        tokio::time::sleep(Duration::from_millis(700)).await;
-        let again = format!("{} again", site.state("n1"));
-        if !again.starts_with(end) && killed.insert(again) {
+        // In the middle of a phase too, and above all in the middle of what destroys.
+        let until = Instant::now() + MIDDLE;
+        let at_work = loop {
+            match job_at_work(machine) {
+                Some(job) if jobs.insert(job) => break true,
+                _ if Instant::now() > until => break false,
+                _ => tokio::time::sleep(LOOK).await,
+            }
+        };
+        let what = if at_work { "at work" } else { "again" };
+        let is_new = killed.insert(format!("{state}: {what}"));
+        if at_work || (is_new && site.state("n1") != end) {
             site.kill().await;
             site.restart().await;
         }
@@ -43,13 +57,6 @@ async fn kill_in_every_phase(site: &mut Site, end: &str) -> BTreeSet<String> {
 
 fn again(phases: BTreeSet<String>) -> BTreeSet<String> {
     phases.into_iter().map(|phase| format!("reimage: {phase}")).collect()
-}
-
-async fn operations_of(site: &Site, effect: Effect) -> Vec<rackwright_store::EffectRow> {
-    let store = Store::open(&site.dir().join("data/rackwright.db"))
-        .await
-        .expect("the database opens");
-    store.tries_of("n1", effect).await.expect("tries can be read")
 }
 
 #[test]
@@ -66,43 +73,39 @@ fn killed_in_every_phase_a_deploy_and_a_release_end_well() {
             site.add_image("tiny", "tiny.raw.zst");
 
             site.enroll("n1", lab.machine(0));
-            let mut killed = kill_in_every_phase(&mut site, "available").await;
+            let mut killed = kill_in_every_phase(&mut site, lab.machine(0), "available").await;
             site.cli(["node", "deploy", "n1", "--image", "tiny"]);
-            killed.extend(kill_in_every_phase(&mut site, "active").await);
+            killed.extend(kill_in_every_phase(&mut site, lab.machine(0), "active").await);
             site.cli(["node", "reimage", "n1", "--image", "tiny", "--yes"]);
             site.until("n1", &["imaging"], LIMIT).await;
-            killed.extend(again(kill_in_every_phase(&mut site, "active").await));
+            killed.extend(again(kill_in_every_phase(&mut site, lab.machine(0), "active").await));
             site.cli(["node", "release", "n1", "--yes"]);
-            killed.extend(kill_in_every_phase(&mut site, "available").await);
-            let phases = ["inspecting", "imaging", "rebooting", "validating", "reclaiming"];
-            for phase in phases
-                .into_iter()
-                .chain(["reimage: imaging", "reimage: rebooting", "reimage: validating"])
-            {
+            killed.extend(kill_in_every_phase(&mut site, lab.machine(0), "available").await);
+            for phase in [
+                "inspecting",
+                "imaging",
+                "imaging: at work",
+                "rebooting",
+                "validating",
+                "reclaiming",
+                "reclaiming: at work",
+                "reimage: imaging",
+                "reimage: imaging: at work",
+                "reimage: rebooting",
+                "reimage: validating",
+            ] {
                 assert!(
                     killed.contains(phase),
                     "the control plane was not killed in {phase}: {killed:?}"
                 );
             }
 
-            let console = lab.machine(0).serial_log();
+            let wanted = Begun { writes: 2, erases: 1 };
+            assert_eq!(begun(&site, lab.machine(0), "n1").await, wanted);
             for (effect, wanted) in [(Effect::WriteImage, 2), (Effect::EraseDrives, 1)] {
-                let rows = operations_of(&site, effect).await;
+                let rows = tries(&site, "n1", effect).await;
                 let done = rows.iter().filter(|r| r.attempt.outcome == Outcome::Succeeded).count();
                 assert_eq!(done, wanted, "{effect:?}: {rows:?}");
-                let mut begun = 0;
-                for row in &rows {
-                    let times = console
-                        .lines()
-                        .filter(|l| l.contains("job begins") && l.contains(&row.id))
-                        .count();
-                    assert!(times <= 1, "the agent began {} {times} times", row.id);
-                    begun += times;
-                }
-                assert_eq!(
-                    begun, wanted,
-                    "{effect:?} was begun {begun} times on the machine: {rows:?}"
-                );
             }
             let certificates = site.json(["node", "certificates", "n1"]);
             assert_eq!(certificates.as_array().map(Vec::len), Some(1), "{certificates}");

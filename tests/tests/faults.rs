@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
-use rackwright_lifecycle::Effect;
 use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Namespace, PowerState, SERVER_IPV4};
-use rackwright_store::Store;
-use rackwright_tests::site::{Settings, Site, texts};
+use rackwright_tests::site::{Settings, Site, serial_tails, texts};
+use rackwright_tests::witness::{Begun, begun};
 
 const BOOT: Duration = Duration::from_secs(300);
 
@@ -47,11 +46,14 @@ async fn fails(site: &Site, words: &[&str]) {
     assert!(explained.contains(words[0]), "explain does not say it:\n{explained}");
 }
 
-async fn tries(site: &Site, effect: Effect) -> usize {
-    let store = Store::open(&site.dir().join("data/rackwright.db"))
-        .await
-        .expect("the database opens");
-    store.tries_of("n1", effect).await.expect("tries can be read").len()
+/// What TinyOS says on the console when it was booted from the disk.
+const BOOTED: &str = "tinyos: sshd ready";
+
+/// The agent's ledger, and the console: what was begun, and whether the disk was booted.
+async fn told_by_the_machine(site: &Site, lab: &Lab, wanted: Begun, is_booted: bool) {
+    assert_eq!(begun(site, lab.machine(0), "n1").await, wanted);
+    let log = lab.machine(0).serial_log();
+    assert_eq!(log.contains(BOOTED), is_booted, "{}", serial_tails(lab));
 }
 
 /// Changes one byte of every chunk below `dir` and packs it again: the frames are sound, their content is not what
@@ -95,10 +97,7 @@ fn an_image_with_a_wrong_digest_is_not_written() {
         assert!(falsify_chunks(&site.dir().join("data/images/chunks")) > 3);
         site.cli(["node", "deploy", "n1", "--image", "tiny"]);
         fails(&site, &["digest"]).await;
-        assert!(
-            !lab.machine(0).serial_log().contains("grub-disk"),
-            "the disk was booted all the same"
-        );
+        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, false).await;
         lab.stop().await.expect("the lab ends");
     });
 }
@@ -131,6 +130,7 @@ fn a_machine_that_fails_a_check_is_not_handed_over() {
         let failed: Vec<_> = checks.iter().filter(|c| c["verdict"] == "VERDICT_FAIL").collect();
         assert_eq!(failed.len(), 1, "{report}");
         assert_eq!(failed[0]["id"], "kernel", "{report}");
+        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, true).await;
         lab.stop().await.expect("the lab ends");
     });
 }
@@ -147,14 +147,45 @@ fn a_disk_that_is_too_small_is_not_touched() {
         site.add_image("tiny", "tiny.raw.zst");
         site.cli(["node", "deploy", "n1", "--image", "tiny"]);
         fails(&site, &["no drive has the", "67108864 bytes"]).await;
-        assert_eq!(
-            tries(&site, Effect::WriteImage).await,
-            1,
-            "what cannot succeed was tried again"
-        );
+        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, false).await;
         let disk = lab.machine(0).disk_path(0).expect("the machine has a drive");
         let head = std::fs::read(disk).expect("the drive's file reads");
         assert!(head.iter().all(|b| *b == 0), "something was written");
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
+#[test]
+fn a_disk_that_is_missing_fails_the_deploy() {
+    lab::run_test("a_disk_that_is_missing_fails_the_deploy", async |namespace| {
+        let (lab, site) = start(&namespace, quick(1), &Settings::default()).await;
+        available(&site, &lab).await;
+        site.add_image("tiny", "tiny.raw.zst");
+        site.cli(["node", "deploy", "n1", "--image", "tiny", "--root-drive", "nvme7n1"]);
+        fails(&site, &["nvme7n1", "LAB0000-D0"]).await;
+        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, false).await;
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
+#[test]
+fn a_disk_that_cannot_be_written_fails_the_deploy() {
+    lab::run_test("a_disk_that_cannot_be_written_fails_the_deploy", async |namespace| {
+        let (lab, site) = start(&namespace, quick(1), &Settings::default()).await;
+        available(&site, &lab).await;
+        site.add_image("tiny", "tiny.raw.zst");
+        // In the first chunk, behind the partition table.
+        lab.machine(0).break_disk(0, 4096).await.expect("the drive breaks");
+        site.cli(["node", "deploy", "n1", "--image", "tiny"]);
+        fails(&site, &["/dev/vda", "Input/output error"]).await;
+        assert!(begun(&site, lab.machine(0), "n1").await.writes > 0);
+        assert!(!lab.machine(0).serial_log().contains(BOOTED));
+        let disk = lab.machine(0).disk_path(0).expect("the machine has a drive");
+        let head = std::fs::read(disk).expect("the drive's file reads");
+        assert!(
+            head[..512].iter().all(|b| *b == 0),
+            "what was half written could be booted"
+        );
         lab.stop().await.expect("the lab ends");
     });
 }
@@ -171,6 +202,7 @@ fn a_dead_bmc_fails_the_deploy_and_a_retry_ends_well() {
         lab.machine(0).bmc_dead(false).await.expect("the BMC comes back");
         site.cli(["node", "retry", "n1", "--wait"]);
         assert_eq!(site.state("n1"), "active");
+        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, true).await;
         lab.stop().await.expect("the lab ends");
     });
 }
@@ -188,6 +220,7 @@ fn a_machine_that_never_boots_is_given_up_with_advice() {
             lab.machine(0).boot_hang(true).await.expect("the machine hangs");
             site.enroll("n1", lab.machine(0));
             fails(&site, &["boot trace", "2 times"]).await;
+            told_by_the_machine(&site, &lab, Begun { writes: 0, erases: 0 }, false).await;
             lab.stop().await.expect("the lab ends");
         },
     );
@@ -248,6 +281,7 @@ fn a_broken_download_is_resumed() {
             .as_str()
             .and_then(|n| n.parse::<u32>().ok());
         assert!(resumed.is_some_and(|n| n > 0), "{written}");
+        told_by_the_machine(&site, &lab, Begun { writes: 1, erases: 0 }, true).await;
         lab.stop().await.expect("the lab ends");
     });
 }

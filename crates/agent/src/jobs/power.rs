@@ -19,13 +19,14 @@ pub enum PowerAction {
 impl PowerAction {
     /// The action of a job; `None` for ways that this agent does not know.
     ///
-    /// Kexec is not offered: the installed system's kernel lies in a file system of the image, which the agent does not
-    /// read; a reset through the firmware is the way that always works.
+    /// There is no kexec: the installed system's kernel lies in a file system of the image, which the agent does not
+    /// read, and what was handed over should have been started by the firmware once. Agents answer ways that they do
+    /// not know with `unsupported`.
     pub fn of(way: RebootWay) -> Option<Self> {
         match way {
             RebootWay::Reset => Some(Self::Reset),
             RebootWay::PowerOff => Some(Self::PowerOff),
-            RebootWay::Unspecified | RebootWay::Kexec => None,
+            RebootWay::Unspecified => None,
         }
     }
 }

@@ -142,6 +142,7 @@ fn result(facts: &DriveFacts, written: &Written, begun: Instant) -> WriteImageRe
         verified_whole_disk: written.verified_whole_disk,
         duration_s: begun.elapsed().as_secs_f64(),
         resumed_downloads: written.resumed_downloads,
+        io_uring: written.io_uring,
     }
 }
 

@@ -55,6 +55,8 @@ pub struct Written {
     pub verified_whole_disk: bool,
     /// Downloads taken up again.
     pub resumed_downloads: u32,
+    /// Whether io_uring was used.
+    pub io_uring: bool,
 }
 
 /// Fetches, verifies and writes images.
@@ -159,6 +161,7 @@ impl ImageWriter for StoreWriter {
             zeros_skipped: written.zeros_skipped,
             verified_whole_disk: written.verified_whole_disk,
             resumed_downloads: written.resumed_downloads,
+            io_uring: written.io_uring,
         })
     }
 }

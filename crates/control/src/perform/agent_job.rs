@@ -203,6 +203,7 @@ fn written_event(node: &str, written: &v1::WriteImageResult) -> EventRow {
                 written.verified_whole_disk.to_string(),
             ),
             ("resumed_downloads".to_owned(), written.resumed_downloads.to_string()),
+            ("io_uring".to_owned(), written.io_uring.to_string()),
             ("duration_s".to_owned(), format!("{:.3}", written.duration_s)),
         ]
         .into(),

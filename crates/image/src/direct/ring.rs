@@ -306,7 +306,8 @@ mod tests {
 
     #[test]
     fn both_methods_write_the_same() {
-        let (_, by_ring) = write_pattern(Method::IoUring);
+        let (used, by_ring) = write_pattern(Method::IoUring);
+        assert_eq!(used == Method::IoUring, IoUring::new(2).is_ok());
         let (used, by_pwrite) = write_pattern(Method::Pwrite);
         assert_eq!(used, Method::Pwrite);
         assert!(by_ring == by_pwrite);

@@ -48,6 +48,11 @@ pub(crate) enum Command {
         index: usize,
         reply: Reply,
     },
+    BreakDisk {
+        index: usize,
+        sector: u64,
+        reply: Reply,
+    },
 }
 
 /// The owner of one machine.
@@ -129,6 +134,7 @@ impl Actor {
             }
             Command::SwapDisk { index, bytes, reply } => _ = reply.send(self.swap_disk(index, bytes)),
             Command::RemoveDisk { index, reply } => _ = reply.send(self.remove_disk(index)),
+            Command::BreakDisk { index, sector, reply } => _ = reply.send(self.break_disk(index, sector)),
         }
     }
 
@@ -315,6 +321,12 @@ impl Actor {
         let drive = self.pulled(index, "pull a drive")?;
         std::fs::remove_file(&drive.path).map_err(LabError::file("remove", &drive.path))?;
         self.view.send_modify(|view| _ = view.drives.remove(index));
+        Ok(())
+    }
+
+    fn break_disk(&mut self, index: usize, sector: u64) -> Result<(), LabError> {
+        self.pulled(index, "break a drive")?;
+        self.view.send_modify(|view| view.drives[index].broken = Some(sector));
         Ok(())
     }
 

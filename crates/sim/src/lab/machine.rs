@@ -3,7 +3,7 @@
 use super::actor::Command;
 use super::process::cpu_seconds;
 use super::qemu::{Drive, Hardware};
-use super::{Firmware, LabError, ResetRefused, network};
+use super::{Firmware, LabError, ResetRefused, network, nvram};
 use crate::bmc::Faults;
 use secrecy::{ExposeSecret, SecretString};
 use std::fs;
@@ -414,6 +414,26 @@ impl Machine {
     /// [`LabError::MachineIsOn`]; [`LabError::Config`] if there is no such drive.
     pub async fn remove_disk(&self, index: usize) -> Result<(), LabError> {
         self.told(|reply| Command::RemoveDisk { index, reply }).await
+    }
+
+    /// Has the drive that `index` says fail every write to its 512-byte sector `sector` from the next power-on on.
+    ///
+    /// # Errors
+    /// [`LabError::MachineIsOn`]; [`LabError::Config`] if there is no such drive.
+    pub async fn break_disk(&self, index: usize, sector: u64) -> Result<(), LabError> {
+        self.told(|reply| Command::BreakDisk { index, sector, reply }).await
+    }
+
+    /// The names of the boot entries in its UEFI firmware; none with BIOS.
+    ///
+    /// # Errors
+    /// [`LabError::File`] if the variable store cannot be read.
+    pub fn boot_entries(&self) -> Result<Vec<String>, LabError> {
+        if !self.firmware().is_uefi() {
+            return Ok(Vec::new());
+        }
+        let vars = self.inner.hardware.vars();
+        nvram::boot_entries(&vars).map_err(LabError::file("read", &vars))
     }
 
     /// With `true` the machine's network cable is out.

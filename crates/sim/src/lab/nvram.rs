@@ -24,9 +24,10 @@ const DELETED: u8 = 0x3d;
 /// Deletes the boot entries for HTTP from a variable store file; returns how many there were.
 pub(crate) fn forget_http_boot(path: &Path) -> io::Result<usize> {
     let mut store = std::fs::read(path)?;
-    let entries = http_entries(&store).ok_or_else(|| io::Error::other("this is no OVMF variable store"))?;
-    for offset in &entries {
-        store[offset + 2] = DELETED;
+    let mut entries = entries_of(&store)?;
+    entries.retain(|entry| entry.description.starts_with("UEFI HTTP"));
+    for entry in &entries {
+        store[entry.offset + 2] = DELETED;
     }
     if !entries.is_empty() {
         std::fs::write(path, store)?;
@@ -34,8 +35,25 @@ pub(crate) fn forget_http_boot(path: &Path) -> io::Result<usize> {
     Ok(entries.len())
 }
 
-/// Offsets of the variables `Boot####` whose description starts with `UEFI HTTP`.
-fn http_entries(store: &[u8]) -> Option<Vec<usize>> {
+/// What the boot entries in a variable store file are called, in the order of the file.
+pub(crate) fn boot_entries(path: &Path) -> io::Result<Vec<String>> {
+    let entries = entries_of(&std::fs::read(path)?)?;
+    Ok(entries.into_iter().map(|entry| entry.description).collect())
+}
+
+fn entries_of(store: &[u8]) -> io::Result<Vec<Entry>> {
+    entries(store).ok_or_else(|| io::Error::other("this is no OVMF variable store"))
+}
+
+/// A boot entry in use.
+struct Entry {
+    /// Where its variable begins.
+    offset: usize,
+    description: String,
+}
+
+/// The variables `Boot####`.
+fn entries(store: &[u8]) -> Option<Vec<Entry>> {
     let volume_header = usize::from(u16_at(store, 48)?);
     if store.get(volume_header..volume_header + STORE.len())? != STORE {
         return None;
@@ -51,9 +69,10 @@ fn http_entries(store: &[u8]) -> Option<Vec<usize>> {
         let data = store.get(data_at..end)?;
         // EFI_LOAD_OPTION: attributes (4), length of the path list (2), description.
         let description = data.get(6..).map(utf16).unwrap_or_default();
-        let is_entry = name.len() == 8 && name.starts_with("Boot") && description.starts_with("UEFI HTTP");
+        let number = name.strip_prefix("Boot").unwrap_or_default();
+        let is_entry = number.len() == 4 && number.bytes().all(|b| b.is_ascii_hexdigit());
         if store[offset + 2] == ADDED && is_entry {
-            found.push(offset);
+            found.push(Entry { offset, description });
         }
         offset = end.next_multiple_of(4);
     }
@@ -116,7 +135,10 @@ mod tests {
         ];
         let text = store(&variables.map(|(name, description)| variable(name, description)));
         std::fs::write(file.path(), &text).unwrap();
+        let http = "UEFI HTTPv4 (MAC)";
+        assert_eq!(boot_entries(file.path()).unwrap(), ["UEFI PXEv4 (MAC)", http]);
         assert_eq!(forget_http_boot(file.path()).unwrap(), 1);
+        assert_eq!(boot_entries(file.path()).unwrap(), ["UEFI PXEv4 (MAC)"]);
         let after = std::fs::read(file.path()).unwrap();
         let changed: Vec<usize> = (0..text.len()).filter(|at| text[*at] != after[*at]).collect();
         let second = 72 + STORE_HEADER + variable("Boot0001", "UEFI PXEv4 (MAC)").len();

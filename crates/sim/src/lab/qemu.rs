@@ -62,6 +62,8 @@ pub(crate) struct Drive {
     pub(crate) path: PathBuf,
     pub(crate) serial: String,
     pub(crate) bytes: u64,
+    /// A sector of 512 bytes that cannot be written.
+    pub(crate) broken: Option<u64>,
 }
 
 /// The parts of a machine that never change, and where its files are.
@@ -245,10 +247,19 @@ fn storage(args: &mut Arguments, on: &PowerOn<'_>) {
             DriveBus::Nvme => "nvme",
         };
         let (file, serial, id) = (escape(&drive.path), &drive.serial, format!("disk{n}"));
-        args.pair(
-            "-drive",
-            format!("if=none,id=d{n},format=raw,cache=unsafe,discard=unmap,detect-zeroes=off,file={file}"),
-        );
+        let options = format!("if=none,id=d{n},cache=unsafe,discard=unmap,detect-zeroes=off");
+        match drive.broken {
+            None => args.pair("-drive", format!("{options},format=raw,file={file}")),
+            // QEMU's own fault injection (block/blkdebug.c), between the raw format and the file.
+            Some(sector) => args.pair(
+                "-drive",
+                format!(
+                    "{options},werror=report,driver=raw,file.driver=blkdebug,file.image.driver=file,\
+                     file.image.filename={file},file.inject-error.0.event=none,file.inject-error.0.iotype=write,\
+                     file.inject-error.0.sector={sector}"
+                ),
+            ),
+        }
         let index = index_of(&id, on);
         args.pair(
             "-device",
@@ -319,6 +330,7 @@ mod tests {
             path: "/lab/a,b/disk0.raw".into(),
             serial: "S0".into(),
             bytes: 512,
+            broken: None,
         };
         let on = PowerOn {
             drives: &[drive],

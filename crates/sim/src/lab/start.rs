@@ -172,6 +172,7 @@ fn drives(index: usize, dir: &Path, config: &LabConfig) -> Vec<Drive> {
         path: dir.join(format!("disk{n}.raw")),
         serial: format!("LAB{index:04}-D{n}"),
         bytes: config.disk_bytes,
+        broken: None,
     };
     buses.iter().enumerate().map(drive).collect()
 }
