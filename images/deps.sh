@@ -38,6 +38,8 @@ sbsigntool             | Secure Boot: signs unified kernel images for the test f
 openssl                | Secure Boot: reads the test key
 curl                   | bench-image: one of the tools that ours is compared with
 bmap-tools             | bench-image: one of the tools that ours is compared with
+prometheus             | tests: reads the metrics, and judges the alerts (the tests start it; as a service it stays off)
+nginx-light            | tests: a caching proxy between agents and the image store (the tests start it; as a service it stays off)
 minisign               | tests: signs images as the sites that trust a key do
 python3-venv           | tests: runs the Redfish emulator of another project (sushy-tools)
 '
@@ -78,7 +80,10 @@ say "installing ${#missing[@]} packages"
 # What is installed here for its programs must not start to listen on this computer: in runlevel 1 no service is started,
 # and one that was not there before is not started at the next boot either.
 services=()
-case " ${missing[*]} " in *' openssh-server '*) services=(ssh.service ssh.socket) ;; esac
+case " ${missing[*]} " in *' openssh-server '*) services+=(ssh.service ssh.socket) ;; esac
+case " ${missing[*]} " in *' prometheus             | tests: reads the metrics, and judges the alerts (the tests start it; as a service it stays off)
+nginx-light '*) services+=(nginx.service) ;; esac
+case " ${missing[*]} " in *' prometheus '*) services+=(prometheus.service) ;; esac
 apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3)
 "${apt[@]}" update || say "warning: the package lists could not all be refreshed; going on with those that are here"
 "${apt[@]}" install -y --no-install-recommends "${missing[@]}"

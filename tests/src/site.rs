@@ -28,6 +28,8 @@ pub struct Settings {
     pub loader: &'static str,
     /// Where agents fetch images from; none: from the control plane.
     pub store_url: Option<String>,
+    /// Members whose certificates may fetch every image.
+    pub caches: Vec<String>,
     /// Validation profile of every node without a SKU; none: the one built in.
     pub profile: Option<PathBuf>,
     /// minisign public key whose signatures images must carry.
@@ -47,6 +49,7 @@ impl Default for Settings {
             method: "pxe",
             loader: "ipxe",
             store_url: None,
+            caches: Vec::new(),
             profile: None,
             trusted_key: None,
             boot_unknown: false,
@@ -99,11 +102,10 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
         .iter()
         .map(|name| format!("      {name}: {}\n", netboot.join(name).display()))
         .collect();
-    let store = settings
-        .store_url
-        .as_ref()
-        .map(|url| format!("store:\n  urls: [\"{url}\"]\n"))
-        .unwrap_or_default();
+    let store = settings.store_url.as_ref().map(|url| {
+        let caches = settings.caches.join(", ");
+        format!("store:\n  urls: [\"{url}\"]\n  caches: [{caches}]\n")
+    });
     let profile = settings.profile.as_ref();
     let profile = profile.map(|file| format!("profiles:\n  default: {}\n", file.display()));
     let signed = settings.trusted_key.as_ref();
@@ -118,6 +120,7 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
          policy:\n  agent_boot_s: {agent}\n  host_boot_s: {host}\n  boots: {boots}\n  tries: {tries}\n  \
          backoff_s: 1\n  backoff_max_s: {backoff}\n  agent_grace_s: 20\n  bmc_s: 60\n",
         data = dir.join("data").display(),
+        store = store.unwrap_or_default(),
         profile = profile.unwrap_or_default(),
         signed = signed.unwrap_or_default(),
         method = settings.method,
@@ -257,6 +260,24 @@ impl Site {
         };
         let (server, ca, token) = (after("--server "), after("--ca-sha256 "), after("--token "));
         self.cli(["login", "--server", &server, "--ca-sha256", &ca, "--token", &token]);
+    }
+
+    /// Invites somebody who may read and lets them log in; answers the folder that their CLI keeps its files in.
+    ///
+    /// # Panics
+    /// When that fails.
+    #[must_use]
+    pub fn viewer(&self, name: &str) -> PathBuf {
+        let made = self.json(["token", "create", name, "--role", "viewer"]);
+        let text = |field: &str| made[field].as_str().expect("the answer holds it").to_owned();
+        let home = self.dir.join(name);
+        let mut login = self.command();
+        login.env("RACKWRIGHT_CONFIG", &home);
+        login.args(["login", "--server", &format!("https://{SERVER_IPV4}:7070")]);
+        login.args(["--ca-sha256", &text("ca_sha256"), "--token", &text("token")]);
+        let output = login.output().expect("the CLI can be started");
+        assert!(output.status.success(), "{:?}", texts(&output));
+        home
     }
 
     /// The CLI, ready to be run, with this site's credential.

@@ -2,7 +2,9 @@
 //!
 //! The machine's share is every moment in which its BMC, firmware, kernel, network, disk or installed system was the one
 //! being waited for: BMC calls, boots, the agent's own work on the drives, the checks that run on the host. What is left
-//! of a phase is ours: decisions, database writes, wake-ups, and what a job took beyond what the agent measured of it.
+//! of a phase is ours: decisions, database writes, wake-ups, the agent's start from its first instruction to its first
+//! message, and what a job took beyond what the agent measured of it. Where something is asked again and again until it
+//! is so (SSH every 0.25 s, power every 0.5 s and more), the pause is the machine's.
 
 use rackwright_lifecycle::{Effect, State, Timestamp};
 use rackwright_store::{EventRow, HistoryRow, Store};
@@ -32,11 +34,12 @@ impl Phase {
 
 type Span = (i64, i64);
 
-/// The phases that work was done in, oldest first.
+/// The phases that work was done in, oldest first. `console`: what the machine said on its serial port since it was
+/// enrolled.
 ///
 /// # Panics
 /// When the database cannot be read.
-pub async fn phases(store: &Store, node: &str, mac: &str) -> Vec<Phase> {
+pub async fn phases(store: &Store, node: &str, mac: &str, console: &str) -> Vec<Phase> {
     let mut history = store.history(node, 1000).await.expect("the history can be read");
     history.reverse();
     let mut waits = Vec::new();
@@ -50,7 +53,7 @@ pub async fn phases(store: &Store, node: &str, mac: &str) -> Vec<Phase> {
             }
         }
     }
-    waits.extend(agent_boots(store, mac, &switched_on).await);
+    waits.extend(agent_boots(store, mac, &switched_on, &agent_starts(console)).await);
     let overhead = write_overheads(store, node).await;
     let mut phases = Vec::new();
     for row in &history {
@@ -61,16 +64,55 @@ pub async fn phases(store: &Store, node: &str, mac: &str) -> Vec<Phase> {
     phases
 }
 
-/// From each power-on to the agent's connection.
-async fn agent_boots(store: &Store, mac: &str, switched_on: &[i64]) -> Vec<Span> {
+/// One start of the agent's ramdisk, in seconds since its kernel started.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AgentStart {
+    /// Its first program ran.
+    pub userspace_s: f64,
+    /// The control plane accepted its stream.
+    pub ready_s: f64,
+}
+
+/// The starts of the agent that a console shows, in their order: each has a mark `userspace` and one `ready`.
+#[must_use]
+pub fn agent_starts(console: &str) -> Vec<AgentStart> {
+    let mut starts = Vec::new();
+    let mut userspace = None;
+    for line in console.lines() {
+        let Some((_, mark)) = line.split_once("MARK ") else {
+            continue;
+        };
+        let mut words = mark.split_whitespace();
+        let (name, seconds) = (words.next(), words.next().and_then(|s| s.parse().ok()));
+        match (name, seconds) {
+            (Some("userspace"), seconds) => userspace = seconds,
+            (Some("ready"), Some(ready_s)) => {
+                // Ready again after a lost connection: no start.
+                starts.extend(userspace.take().map(|userspace_s| AgentStart { userspace_s, ready_s }));
+            }
+            _ => {}
+        }
+    }
+    starts
+}
+
+/// From each power-on to the first program of the agent's ramdisk.
+async fn agent_boots(store: &Store, mac: &str, switched_on: &[i64], starts: &[AgentStart]) -> Vec<Span> {
     let stages = store.boot_stages(mac).await.expect("boot stages can be read");
     let connected = stages
         .iter()
         .filter(|s| s.stage == "agent" && s.detail.starts_with("connected"));
+    let mut last = None;
+    // The first connection of each boot; one that came back after it was lost is no boot.
+    let connected = connected.filter_map(|s| {
+        let on = *switched_on.iter().filter(|on| **on <= s.at.0).max()?;
+        (last.replace(on) != Some(on)).then_some((on, s.at.0))
+    });
     connected
-        .filter_map(|s| {
-            let on = switched_on.iter().filter(|on| **on <= s.at.0).max()?;
-            Some((*on, s.at.0))
+        .enumerate()
+        .map(|(n, (on, at))| {
+            let start = starts.get(n).map_or(0.0, |s| s.ready_s - s.userspace_s);
+            (on, at - (start * 1e6) as i64)
         })
         .collect()
 }
@@ -196,6 +238,14 @@ mod tests {
     fn overlapping_waits_count_once() {
         assert_eq!(covered(&[(0, 10), (5, 15), (20, 30), (22, 25)], 2, 28), 13 + 8);
         assert_eq!(covered(&[], 0, 10), 0);
+    }
+
+    #[test]
+    fn the_consoles_marks_tell_the_agents_starts() {
+        let console = "[    1.9] x\r\nMARK userspace 2.00\r\nMARK network 2.6\r\nMARK ready 3.25\r\nMARK ready 90.1\r\n\
+                       MARK userspace nonsense\r\nMARK ready 4\r\nlog MARK userspace 1.5\r\nMARK ready 2.5\r\n";
+        let start = |userspace_s, ready_s| AgentStart { userspace_s, ready_s };
+        assert_eq!(agent_starts(console), [start(2.0, 3.25), start(1.5, 2.5)]);
     }
 
     #[test]

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use rackwright_lifecycle::Effect;
-use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, PowerState};
-use rackwright_store::Store;
+use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Machine, PowerState};
 use rackwright_tests::site::{Settings, Site};
+use rackwright_tests::witness::{Begun, begun, tries};
 
 const BOOT: Duration = Duration::from_secs(300);
 
@@ -40,8 +40,10 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, settings: Set
     site.cli(["node", "deploy", "n1", "--image", first, "--ssh-key", CUSTOMER_KEY]);
     let state = site.until("n1", &["active", "failed"], BOOT).await;
     assert_eq!(state, "active", "{}", site.reason("n1"));
-    let report = &site.json(["node", "reports", "n1"])[0];
-    assert_eq!(report["passed"], true, "{report}");
+    every_check_passed(&site);
+    let boot_entry = |entries: Vec<String>| entries.iter().any(|e| e.starts_with("Rackwright"));
+    let entries = machine.boot_entries().expect("the firmware's variables can be read");
+    assert_eq!(boot_entry(entries.clone()), firmware.is_uefi(), "{entries:?}");
 
     site.add_image(second, &format!("{second}.raw.zst"));
     site.cli(["node", "reimage", "n1", "--image", second, "--yes"]);
@@ -57,21 +59,56 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, settings: Set
         certificate["drive_serial"], drives[0]["serial_number"],
         "{certificates}"
     );
+    site.cli(["node", "certificates", "n1", "--verify"]);
+    let entries = machine.boot_entries().expect("the firmware's variables can be read");
+    assert!(!boot_entry(entries.clone()), "{entries:?}");
     let disk = machine.disk_path(0).expect("the machine has a drive");
     assert!(only_zeros(&disk), "the drive holds something after its erase");
 
-    let store = Store::open(&dir.join("data/rackwright.db"))
-        .await
-        .expect("the database opens");
+    booted_in_order(&site, machine);
+    let events = site.cli(["events", "--target", "nodes/n1", "-o", "json"]);
+    let written: Vec<&str> = events.lines().filter(|l| l.contains("image.written")).collect();
+    assert_eq!(written.len(), 2, "{events}");
+    for event in written {
+        // Debian's kernel, which the ramdisk has, offers it.
+        assert!(event.contains(r#""io_uring":"true""#), "{event}");
+    }
+    assert_eq!(begun(&site, machine, "n1").await, Begun { writes: 2, erases: 1 });
     for (effect, times) in [(Effect::WriteImage, 2), (Effect::EraseDrives, 1)] {
-        assert_eq!(
-            store.tries_of("n1", effect).await.expect("tries can be read").len(),
-            times,
-            "{effect:?}"
-        );
+        assert_eq!(tries(&site, "n1", effect).await.len(), times, "{effect:?}");
     }
     site.stop().await;
     lab.stop().await.expect("the lab ends");
+}
+
+/// The newest report has every check, and all passed: none was left out because something to compare with was missing.
+fn every_check_passed(site: &Site) {
+    let report = &site.json(["node", "reports", "n1"])[0];
+    assert_eq!(report["passed"], true, "{report}");
+    let checks = report["checks"].as_array().expect("the report has checks");
+    let not_passed: Vec<&str> = checks
+        .iter()
+        .filter(|c| c["verdict"] != "VERDICT_PASS")
+        .filter_map(|c| c["id"].as_str())
+        .collect();
+    assert!(not_passed.is_empty(), "{not_passed:?}: {report}");
+    assert!(checks.len() >= 13, "{report}");
+}
+
+/// The machine was traced from its first DHCP packet to its agent, in that order.
+fn booted_in_order(site: &Site, machine: &Machine) {
+    let trace = site.json(["boot", "trace", machine.mac()]);
+    let stages = trace["stages"].as_array().expect("a trace has stages");
+    let mut stages = stages.iter().filter_map(|s| s["stage"].as_str());
+    // BIOS machines of the lab have iPXE in the network card's ROM, as it comes with QEMU: no first stage is fetched.
+    let first_stage = machine.firmware().is_uefi().then_some("tftp");
+    let before = ["dhcp-discover", "dhcp-request"].into_iter().chain(first_stage);
+    for wanted in before.chain(["script", "kernel", "initrd", "http", "agent"]) {
+        assert!(
+            stages.any(|stage| stage.starts_with(wanted)),
+            "{wanted} is not in its place: {trace}"
+        );
+    }
 }
 
 fn only_zeros(path: &std::path::Path) -> bool {

@@ -56,6 +56,7 @@ fn secure_boot_nvme_and_cloud_init() {
             firmware: Firmware::UefiSecureBoot,
             disk_kind: DiskKind::Nvme,
             memory_mb: 1024,
+            tpm: true,
             ..LabConfig::default()
         };
         let settings = Settings {
@@ -66,6 +67,9 @@ fn secure_boot_nvme_and_cloud_init() {
         let site = Site::start(&namespace.state_dir().join("site"), &settings).await;
         site.enroll("n1", lab.machine(0));
         becomes(&site, "n1", "available").await;
+        let inventory = site.json(["node", "inventory", "n1"]);
+        assert_eq!(inventory["tpm"]["present"], true, "{inventory}");
+        assert_eq!(inventory["secure_boot"], true, "{inventory}");
 
         let key = customer_key(site.dir());
         let wishes = site.dir().join("wishes.yaml");
@@ -115,7 +119,12 @@ fn secure_boot_nvme_and_cloud_init() {
                 .all(|s| s.starts_with("LAB")),
             "{certificates}"
         );
-        println!("erased by {:?}", words(&certificates, "method"));
+        // QEMU's NVMe drives format user data, and have no sanitize.
+        assert_eq!(
+            words(&certificates, "method"),
+            ["ERASE_METHOD_NVME_FORMAT_USER_DATA"],
+            "{certificates}"
+        );
         lab.stop().await.expect("the lab ends");
     });
 }
@@ -156,6 +165,13 @@ fn http_boot_two_drives_and_a_drive_that_vanishes() {
         assert_eq!(state, "quarantined", "{}", site.log_tail());
         let reason = site.reason("n1");
         assert!(reason.contains("LAB0000"), "{reason}");
+
+        // It is not found again. What is there is erased once more, and the node may go back to the pool.
+        site.cli(["node", "readmit", "n1", "--yes"]);
+        becomes(&site, "n1", "available").await;
+        let disk = lab.machine(0).disk_path(0).expect("one drive is left");
+        let head = std::fs::read(disk).expect("the drive's file reads");
+        assert!(head.iter().all(|b| *b == 0), "the drive that is left holds something");
         lab.stop().await.expect("the lab ends");
     });
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use rackwright_api::v1;
 use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
 use rackwright_sim::lab;
-use rackwright_tests::site::{Site, texts};
+use rackwright_tests::site::Site;
 use rcgen::{CertificateParams, KeyPair};
 use tonic::Code;
 use tonic::transport::{Channel, Identity};
@@ -213,18 +213,7 @@ async fn tokens_work_once(site: &Site) {
 fn a_viewer_reads_and_changes_nothing() {
     lab::run_test("access::a_viewer_reads_and_changes_nothing", async |namespace| {
         let (_lab, site, operator) = start(&namespace).await;
-        let made = site.json(["token", "create", "guest", "--role", "viewer"]);
-        let (token, ca) = (made["token"].as_str(), made["ca_sha256"].as_str());
-        let home = site.dir().join("guest");
-        let mut login = site.command();
-        login
-            .env("RACKWRIGHT_CONFIG", &home)
-            .args(["login", "--server", crate::client::SERVER]);
-        login.args(["--ca-sha256", ca.expect("the answer holds it")]);
-        let output = login.args(["--token", token.expect("the answer holds it")]).output();
-        let output = output.expect("the CLI can be started");
-        assert!(output.status.success(), "{:?}", texts(&output));
-
+        let home = site.viewer("guest");
         let viewer = Api::of_cli(&home);
         let me = viewer
             .auth()
