@@ -2,17 +2,21 @@
 //!
 //! Written from DMTF's DSP0266 (protocol) and DSP8010 (schemas), not from the client: the two share nothing.
 
-mod media;
+mod host;
 mod reply;
 mod resources;
 mod routes;
 mod session;
 mod system;
+mod words;
 
-use crate::lab::{LabError, Machine};
+use crate::lab::LabError;
+pub(crate) use host::{Description, Drive, Host, MediaRefused, MemoryModule, Nic, Processor, State};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+use routes::{Bmc, Service};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+pub(crate) use session::same;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+pub use words::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 
 /// Connections that a BMC holds at once; further ones are dropped.
 const CONNECTIONS: usize = 32;
@@ -42,7 +47,6 @@ pub struct Faults {
 pub(crate) struct Limits {
     pub(crate) sessions: usize,
     pub(crate) session_timeout: Duration,
-    pub(crate) media_bytes: u64,
 }
 
 /// A BMC's self-signed certificate.
@@ -95,18 +99,19 @@ impl Identity {
 
 /// A machine's BMC, listening.
 pub(crate) struct Server {
-    machine: Machine,
+    machine: String,
     address: SocketAddr,
     first: Option<TcpListener>,
     tls: TlsAcceptor,
-    router: axum::Router,
+    service: Service,
     faults: watch::Receiver<Faults>,
     listening: watch::Sender<bool>,
 }
 
 impl Server {
     pub(crate) async fn bind(
-        machine: Machine,
+        machine: &str,
+        host: Arc<dyn Host>,
         address: SocketAddr,
         identity: Identity,
         limits: Limits,
@@ -114,20 +119,20 @@ impl Server {
         listening: watch::Sender<bool>,
     ) -> Result<Self, LabError> {
         let failed = |source| LabError::Listen {
-            machine: machine.name().to_owned(),
+            machine: machine.to_owned(),
             address,
             source,
         };
         let first = Some(TcpListener::bind(address).await.map_err(failed)?);
         let _ = listening.send(true);
-        let tls = identity.acceptor(machine.name())?;
-        let router = routes::router(machine.clone(), limits, faults.clone());
+        let tls = identity.acceptor(machine)?;
+        let service = Service::new(routes::router(), Arc::new(Bmc::new(host, limits)));
         Ok(Self {
-            machine,
+            machine: machine.to_owned(),
             address,
             first,
             tls,
-            router,
+            service,
             faults,
             listening,
         })
@@ -152,7 +157,7 @@ impl Server {
         match TcpListener::bind(self.address).await {
             Ok(listener) => Some(listener),
             Err(error) => {
-                tracing::error!(machine = self.machine.name(), address = %self.address, %error, "the BMC cannot come back");
+                tracing::error!(machine = self.machine.as_str(), address = %self.address, %error, "the BMC cannot come back");
                 None
             }
         }
@@ -166,10 +171,10 @@ impl Server {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) if connections.len() < CONNECTIONS => {
-                        connections.spawn(connection(stream, self.tls.clone(), self.router.clone(), self.faults.clone()));
+                        connections.spawn(connection(stream, self.tls.clone(), self.service.clone(), self.faults.clone()));
                     }
-                    Ok(_) => tracing::warn!(machine = self.machine.name(), "too many connections to the BMC"),
-                    Err(error) => tracing::warn!(machine = self.machine.name(), %error, "BMC connection lost"),
+                    Ok(_) => tracing::warn!(machine = self.machine.as_str(), "too many connections to the BMC"),
+                    Err(error) => tracing::warn!(machine = self.machine.as_str(), %error, "BMC connection lost"),
                 },
                 _ = faults.wait_for(|faults| faults.dead) => break,
                 Some(_) = connections.join_next() => {}
@@ -179,7 +184,7 @@ impl Server {
     }
 }
 
-async fn connection(stream: TcpStream, tls: TlsAcceptor, router: axum::Router, mut faults: watch::Receiver<Faults>) {
+async fn connection(stream: TcpStream, tls: TlsAcceptor, service: Service, mut faults: watch::Receiver<Faults>) {
     if faults.wait_for(|faults| !faults.silent).await.is_err() {
         return;
     }
@@ -187,7 +192,6 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, router: axum::Router, m
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
         return;
     };
-    let service = hyper_util::service::TowerToHyperService::new(routes::tolerant(router));
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)

@@ -1,22 +1,25 @@
 //! Which request goes where, and what every request passes through: faults, authentication, common headers.
 
+use super::host::Host;
 use super::reply::{Fault, empty, json, tagged};
 use super::resources;
-use super::session::{Refused, Sessions, basic, same};
-use super::{Faults, Limits, system};
-use crate::lab::Machine;
+use super::session::{Refused, Sessions, basic};
+use super::{Limits, system};
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::body::{Body, Bytes};
+use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
+use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
-use tower::util::MapRequest;
+use tower::ServiceExt;
+use tower::util::Oneshot;
 
 /// Largest request body.
 const BODY_BYTES: usize = 64 * 1024;
@@ -26,31 +29,84 @@ const MEMBERS: &str = "/redfish/v1/SessionService/Sessions/Members";
 const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
 
-/// A BMC's state.
-pub(super) struct Bmc {
-    pub(super) machine: Machine,
-    pub(super) limits: Limits,
+/// A BMC: its machine and its sessions.
+pub(crate) struct Bmc {
+    pub(super) host: Arc<dyn Host>,
     sessions: Mutex<Sessions>,
 }
 
 impl Bmc {
+    pub(crate) fn new(host: Arc<dyn Host>, limits: Limits) -> Self {
+        let sessions = Mutex::new(Sessions::new(limits.sessions, limits.session_timeout));
+        Self { host, sessions }
+    }
+
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-pub(super) type Shared = State<Arc<Bmc>>;
+/// The BMC that a request is for. It comes with the request, so that one router serves any number of BMCs.
+#[derive(Clone)]
+pub(super) struct To(pub(super) Arc<Bmc>);
 
-/// The whole service of one BMC.
-pub(super) fn router(machine: Machine, limits: Limits, faults: watch::Receiver<Faults>) -> Router {
-    let sessions = Mutex::new(Sessions::new(limits.sessions, limits.session_timeout));
-    let bmc = Arc::new(Bmc {
-        machine,
-        limits,
-        sessions,
-    });
+impl<S: Send + Sync> FromRequestParts<S> for To {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
+        let to = parts.extensions.get::<Self>().cloned();
+        to.ok_or_else(|| Fault::internal("the request is for no BMC"))
+    }
+}
+
+/// The whole service of a BMC, for hyper.
+#[derive(Clone)]
+pub(crate) struct Service {
+    router: Router,
+    bmc: Arc<Bmc>,
+}
+
+impl Service {
+    pub(crate) fn new(router: Router, bmc: Arc<Bmc>) -> Self {
+        Self { router, bmc }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Oneshot<Router, Request>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let mut request = without_slash(request.map(Body::new));
+        request.extensions_mut().insert(To(Arc::clone(&self.bmc)));
+        self.router.clone().oneshot(request)
+    }
+}
+
+/// Drops a trailing slash from the path, as DSP0266 asks of services.
+fn without_slash(mut request: Request) -> Request {
+    let path = request.uri().path();
+    if path.len() > 1 && path.ends_with('/') {
+        let mut target = path.trim_end_matches('/').to_owned();
+        if let Some(query) = request.uri().query() {
+            target.push('?');
+            target.push_str(query);
+        }
+        if let Ok(uri) = target.parse() {
+            *request.uri_mut() = uri;
+        }
+    }
+    request
+}
+
+/// The routes of all BMCs.
+pub(crate) fn router() -> Router {
     let documents = resources::READ_ONLY.iter().fold(Router::new(), |router, (path, body)| {
-        router.route(path, get(async |bmc, uri| read_only(bmc, uri, *body)))
+        router.route(path, get(async |to, uri| read_only(to, uri, *body)))
+    });
+    let documents = resources::MEMBERS.iter().fold(documents, |router, (path, body)| {
+        router.route(path, get(async |to, id, uri| read_member(to, id, uri, *body)))
     });
     documents
         .route("/redfish/v1/$metadata", get(metadata))
@@ -69,7 +125,6 @@ pub(super) fn router(machine: Machine, limits: Limits, faults: watch::Receiver<F
             "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset",
             post(system::reset),
         )
-        .route("/redfish/v1/Systems/1/Storage/1/Drives/{id}", get(system::drive))
         .route("/redfish/v1/Managers/1/VirtualMedia/Cd", get(system::media))
         .route(
             "/redfish/v1/Managers/1/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia",
@@ -82,43 +137,16 @@ pub(super) fn router(machine: Machine, limits: Limits, faults: watch::Receiver<F
         .fallback(async |uri: Uri| Fault::not_found(uri.path()))
         .method_not_allowed_fallback(async |method: Method| Fault::method(method.as_str()))
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(middleware::from_fn_with_state(Arc::clone(&bmc), authenticate))
+        .layer(middleware::from_fn(authenticate))
         .layer(middleware::from_fn(common_headers))
-        .layer(middleware::from_fn_with_state(faults, suffer))
-        .with_state(bmc)
-}
-
-type Tolerant = MapRequest<Router, fn(Request<hyper::body::Incoming>) -> Request>;
-
-/// Drops a trailing slash from the path, as DSP0266 asks of services.
-pub(super) fn tolerant(router: Router) -> Tolerant {
-    fn without_slash(request: Request<hyper::body::Incoming>) -> Request {
-        let mut request = request.map(axum::body::Body::new);
-        let path = request.uri().path();
-        if path.len() > 1 && path.ends_with('/') {
-            let mut target = path.trim_end_matches('/').to_owned();
-            if let Some(query) = request.uri().query() {
-                target.push('?');
-                target.push_str(query);
-            }
-            if let Ok(uri) = target.parse() {
-                *request.uri_mut() = uri;
-            }
-        }
-        request
-    }
-    MapRequest::new(router, without_slash)
+        .layer(middleware::from_fn(suffer))
 }
 
 // ---- what every request passes through ----
 
 /// Plays the BMC's faults.
-async fn suffer(State(mut faults): State<watch::Receiver<Faults>>, request: Request, next: Next) -> Response {
-    let delay = faults.borrow().delay;
-    if delay > Duration::ZERO {
-        tokio::time::sleep(delay).await;
-    }
-    let _ = faults.wait_for(|faults| !faults.silent).await;
+async fn suffer(To(bmc): To, request: Request, next: Next) -> Response {
+    bmc.host.suffer().await;
     next.run(request).await
 }
 
@@ -156,7 +184,7 @@ fn allowed(path: &str) -> &'static str {
     }
 }
 
-async fn authenticate(State(bmc): Shared, request: Request, next: Next) -> Response {
+async fn authenticate(To(bmc): To, request: Request, next: Next) -> Response {
     if is_public(&request) || is_known(&bmc, request.headers()) {
         return next.run(request).await;
     }
@@ -184,12 +212,7 @@ fn is_known(bmc: &Bmc, headers: &HeaderMap) -> bool {
     let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     header
         .and_then(basic)
-        .is_some_and(|(user, password)| is_account(bmc, &user, &password))
-}
-
-fn is_account(bmc: &Bmc, user: &str, password: &str) -> bool {
-    let access = bmc.machine.bmc();
-    same(&access.user, user) & same(access.password(), password)
+        .is_some_and(|(user, password)| bmc.host.admits(&user, &password))
 }
 
 /// A request body that is a JSON object.
@@ -231,13 +254,21 @@ pub(super) fn check_match(headers: &HeaderMap, etag: &str) -> Result<(), Fault> 
 
 // ---- root and sessions ----
 
-fn read_only(State(bmc): Shared, uri: Uri, body: resources::Body) -> Result<Response, Fault> {
-    let body = body(&bmc.machine).ok_or_else(|| Fault::not_found(uri.path()))?;
+fn read_only(To(bmc): To, uri: Uri, body: resources::Document) -> Result<Response, Fault> {
+    let body = body(bmc.host.as_ref()).ok_or_else(|| Fault::not_found(uri.path()))?;
+    Ok(digested(&body))
+}
+
+fn read_member(To(bmc): To, Path(id): Path<String>, uri: Uri, body: resources::Member) -> Result<Response, Fault> {
+    let body = body(bmc.host.as_ref(), &id).ok_or_else(|| Fault::not_found(uri.path()))?;
+    Ok(digested(&body))
+}
+
+/// A document with an ETag made of its text.
+fn digested(body: &Value) -> Response {
     let digest = ring::digest::digest(&ring::digest::SHA256, body.to_string().as_bytes());
-    Ok(tagged(
-        json(StatusCode::OK, &body),
-        &format!("\"{}\"", hex::encode(&digest.as_ref()[..8])),
-    ))
+    let etag = format!("\"{}\"", hex::encode(&digest.as_ref()[..8]));
+    tagged(json(StatusCode::OK, body), &etag)
 }
 
 async fn metadata() -> Response {
@@ -249,7 +280,7 @@ async fn metadata() -> Response {
     response
 }
 
-async fn session_service(State(bmc): Shared) -> Response {
+async fn session_service(To(bmc): To) -> Response {
     let timeout_s = bmc.sessions().timeout.as_secs();
     let body = json!({
         "@odata.id": "/redfish/v1/SessionService",
@@ -264,11 +295,7 @@ async fn session_service(State(bmc): Shared) -> Response {
     tagged(json(StatusCode::OK, &body), &format!("\"{timeout_s}\""))
 }
 
-async fn change_session_service(
-    State(bmc): Shared,
-    headers: HeaderMap,
-    Object(body): Object,
-) -> Result<Response, Fault> {
+async fn change_session_service(To(bmc): To, headers: HeaderMap, Object(body): Object) -> Result<Response, Fault> {
     check_match(&headers, &format!("\"{}\"", bmc.sessions().timeout.as_secs()))?;
     for (name, value) in body {
         if name != "SessionTimeout" {
@@ -281,10 +308,10 @@ async fn change_session_service(
         }
         bmc.sessions().timeout = Duration::from_secs(seconds);
     }
-    Ok(session_service(State(bmc)).await)
+    Ok(session_service(To(bmc)).await)
 }
 
-async fn list_sessions(State(bmc): Shared) -> Response {
+async fn list_sessions(To(bmc): To) -> Response {
     let members = bmc.sessions().ids(Instant::now());
     let body = resources::collection(
         SESSIONS,
@@ -295,14 +322,14 @@ async fn list_sessions(State(bmc): Shared) -> Response {
     json(StatusCode::OK, &body)
 }
 
-async fn open_session(State(bmc): Shared, Object(body): Object) -> Result<Response, Fault> {
+async fn open_session(To(bmc): To, Object(body): Object) -> Result<Response, Fault> {
     let text = |name: &str| match body.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(value) => Err(Fault::wrong_type(name, value)),
         None => Err(Fault::missing_property(name)),
     };
     let (user, password) = (text("UserName")?, text("Password")?);
-    if !is_account(&bmc, &user, &password) {
+    if !bmc.host.admits(&user, &password) {
         return Err(Fault::unauthorized());
     }
     let (id, token) = bmc.sessions().open(Instant::now()).map_err(|refused| match refused {
@@ -317,17 +344,17 @@ async fn open_session(State(bmc): Shared, Object(body): Object) -> Result<Respon
     Ok(response)
 }
 
-async fn read_session(State(bmc): Shared, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
+async fn read_session(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
     if !bmc.sessions().ids(Instant::now()).contains(&id) {
         return Err(Fault::not_found(uri.path()));
     }
     Ok(tagged(
-        json(StatusCode::OK, &session_body(&id, &bmc.machine.bmc().user)),
+        json(StatusCode::OK, &session_body(&id, bmc.host.user())),
         "\"1\"",
     ))
 }
 
-async fn close_session(State(bmc): Shared, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
+async fn close_session(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
     if bmc.sessions().close(&id) {
         Ok(empty(StatusCode::NO_CONTENT))
     } else {

@@ -94,7 +94,7 @@ impl Sessions {
 }
 
 /// Compares two secrets by their digests, so that the time taken tells nothing about them.
-pub(super) fn same(a: &str, b: &str) -> bool {
+pub(crate) fn same(a: &str, b: &str) -> bool {
     digest(&SHA256, a.as_bytes()).as_ref() == digest(&SHA256, b.as_bytes()).as_ref()
 }
 
