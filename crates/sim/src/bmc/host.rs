@@ -19,7 +19,7 @@ pub(crate) trait Host: Send + Sync {
     fn admits(&self, user: &str, password: &str) -> bool;
 
     /// Asks for a reset; returns when it is accepted, which may be long before it is done.
-    async fn reset(&self, reset: ResetType) -> Result<(), ResetRefused>;
+    async fn reset(&self, reset: ResetType) -> Result<Accepted, ResetRefused>;
 
     /// Sets the boot override. The error is a sentence.
     async fn set_boot(&self, boot: BootOverride) -> Result<(), String>;
@@ -32,6 +32,16 @@ pub(crate) trait Host: Send + Sync {
 
     /// Called for each request before anything else; waits as long as the BMC is slow.
     async fn suffer(&self);
+
+    /// The BMC's tasks, oldest first; `None` if it has no task service.
+    fn tasks(&self) -> Option<Vec<Task>> {
+        None
+    }
+
+    /// Forgets a task that has ended; `false` if there is none of that number.
+    fn forget_task(&self, _number: u64) -> bool {
+        false
+    }
 }
 
 /// What a machine is. Made anew for each request, so that thousands of machines need not keep it.
@@ -129,6 +139,15 @@ pub(crate) struct State {
     pub(crate) fault: Option<String>,
 }
 
+/// How a reset was accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Accepted {
+    /// What comes of it shows in the machine's state.
+    Silently,
+    /// A task of this number follows it.
+    AsTask(u64),
+}
+
 /// Why an image was not inserted. Both hold a sentence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MediaRefused {
@@ -136,4 +155,25 @@ pub(crate) enum MediaRefused {
     Unreachable(String),
     /// The machine cannot take it.
     Failed(String),
+}
+
+/// A task that follows a reset.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Task {
+    pub(crate) number: u64,
+    pub(crate) name: String,
+    pub(crate) progress: Progress,
+    /// Unix time, seconds.
+    pub(crate) started_s: u64,
+    /// Unix time, seconds; for a task that has ended.
+    pub(crate) ended_s: Option<u64>,
+}
+
+/// How far a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Running,
+    Completed,
+    /// A later request took its place, or the machine failed.
+    Failed,
 }

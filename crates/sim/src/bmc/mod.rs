@@ -8,18 +8,22 @@ mod resources;
 mod routes;
 mod session;
 mod system;
+mod tasks;
 mod words;
 
 use crate::lab::LabError;
-pub(crate) use host::{Description, Drive, Host, MediaRefused, MemoryModule, Nic, Processor, State};
+pub(crate) use host::{
+    Accepted, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Processor, Progress, State, Task,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
-use routes::{Bmc, Service};
+pub(crate) use routes::{Bmc, Service, router};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 pub(crate) use session::same;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -27,9 +31,9 @@ use tokio_rustls::TlsAcceptor;
 pub use words::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 
 /// Connections that a BMC holds at once; further ones are dropped.
-const CONNECTIONS: usize = 32;
+pub(crate) const CONNECTIONS: usize = 32;
 /// How long a client may take for its TLS handshake, and for the header of a request.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is broken about a BMC.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,6 +53,23 @@ pub(crate) struct Limits {
     pub(crate) session_timeout: Duration,
 }
 
+/// A self-signed certificate for the BMC of `machine`.
+pub(crate) fn certificate(machine: &str, address: Ipv4Addr, key: &KeyPair) -> Result<rcgen::Certificate, rcgen::Error> {
+    let mut params = CertificateParams::new(vec![format!("{machine}-bmc")])?;
+    params.subject_alt_names.push(SanType::IpAddress(address.into()));
+    params.distinguished_name = DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("{machine}-bmc"));
+    params.self_signed(key)
+}
+
+/// `sha256:` and the hexadecimal digest of a certificate.
+pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+    format!("sha256:{}", hex::encode(digest))
+}
+
 /// A BMC's self-signed certificate.
 pub(crate) struct Identity {
     pub(crate) fingerprint: String,
@@ -64,16 +85,9 @@ impl Identity {
             detail: error.to_string(),
         };
         let key = KeyPair::generate().map_err(failed)?;
-        let mut params = CertificateParams::new(vec![format!("{machine}-bmc")]).map_err(failed)?;
-        params.subject_alt_names.push(SanType::IpAddress(address.into()));
-        params.distinguished_name = DistinguishedName::new();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, format!("{machine}-bmc"));
-        let certificate = params.self_signed(&key).map_err(failed)?;
-        let digest = ring::digest::digest(&ring::digest::SHA256, certificate.der());
+        let certificate = certificate(machine, address, &key).map_err(failed)?;
         Ok(Self {
-            fingerprint: format!("sha256:{}", hex::encode(digest)),
+            fingerprint: fingerprint(certificate.der()),
             certificate_pem: certificate.pem(),
             certificate: certificate.der().clone(),
             key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
@@ -126,7 +140,7 @@ impl Server {
         let first = Some(TcpListener::bind(address).await.map_err(failed)?);
         let _ = listening.send(true);
         let tls = identity.acceptor(machine)?;
-        let service = Service::new(routes::router(), Arc::new(Bmc::new(host, limits)));
+        let service = Service::new(router(), Arc::new(Bmc::new(host, limits)));
         Ok(Self {
             machine: machine.to_owned(),
             address,
@@ -192,6 +206,11 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, service: Service, mut f
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
         return;
     };
+    serve(stream, service).await;
+}
+
+/// Answers the requests of one connection until it ends.
+pub(crate) async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, service: Service) {
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)

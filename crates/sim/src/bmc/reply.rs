@@ -274,6 +274,18 @@ impl Fault {
         )
     }
 
+    pub(super) fn task_runs() -> Self {
+        let message = "The task is still running and cannot be stopped.";
+        let resolution = "Wait until it has ended.";
+        Self::new(
+            StatusCode::CONFLICT,
+            "ResourceInUse",
+            message.into(),
+            vec![],
+            resolution,
+        )
+    }
+
     pub(super) fn internal(detail: &str) -> Self {
         let message = format!("The request failed due to an internal service error: {detail}");
         let resolution = "Look at the lab's log.";

@@ -122,7 +122,7 @@ fn several(path: &str, kind: &str, members: &[String]) -> Option<Value> {
 
 fn root(host: &dyn Host) -> Option<Value> {
     let machine = host.description();
-    Some(json!({
+    let mut body = json!({
         "@odata.id": "/redfish/v1",
         "@odata.type": "#ServiceRoot.v1_15_0.ServiceRoot",
         "Id": "RootService",
@@ -145,7 +145,11 @@ fn root(host: &dyn Host) -> Option<Value> {
         "AccountService": link("/redfish/v1/AccountService"),
         "SessionService": link("/redfish/v1/SessionService"),
         "Links": {"Sessions": link("/redfish/v1/SessionService/Sessions")},
-    }))
+    });
+    if host.tasks().is_some() {
+        body["Tasks"] = link("/redfish/v1/TaskService");
+    }
+    Some(body)
 }
 
 /// The BMC's own UUID: the machine's with its first digit changed.
@@ -153,11 +157,14 @@ fn bmc_uuid(machine: &Description) -> String {
     format!("b{}", machine.uuid.get(1..).unwrap_or_default())
 }
 
-fn odata(_: &dyn Host) -> Option<Value> {
+fn odata(host: &dyn Host) -> Option<Value> {
     let entry = |name: &str| json!({"name": name, "kind": "Singleton", "url": format!("/redfish/v1/{name}")});
     let names = ["Systems", "Chassis", "Managers", "AccountService", "SessionService"];
     let mut value = vec![json!({"name": "Service", "kind": "Singleton", "url": "/redfish/v1/"})];
     value.extend(names.map(entry));
+    if host.tasks().is_some() {
+        value.push(json!({"name": "Tasks", "kind": "Singleton", "url": "/redfish/v1/TaskService"}));
+    }
     Some(json!({"@odata.context": "/redfish/v1/$metadata", "value": value}))
 }
 

@@ -4,7 +4,7 @@ use super::host::Host;
 use super::reply::{Fault, empty, json, tagged};
 use super::resources;
 use super::session::{Refused, Sessions, basic};
-use super::{Limits, system};
+use super::{Limits, system, tasks};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Request};
@@ -134,6 +134,13 @@ pub(crate) fn router() -> Router {
             "/redfish/v1/Managers/1/VirtualMedia/Cd/Actions/VirtualMedia.EjectMedia",
             post(system::eject),
         )
+        .route("/redfish/v1/TaskService", get(tasks::service))
+        .route(tasks::TASKS, get(tasks::list))
+        .route(
+            "/redfish/v1/TaskService/Tasks/{id}",
+            get(tasks::read).delete(tasks::forget),
+        )
+        .route("/redfish/v1/TaskService/TaskMonitors/{id}", get(tasks::monitor))
         .fallback(async |uri: Uri| Fault::not_found(uri.path()))
         .method_not_allowed_fallback(async |method: Method| Fault::method(method.as_str()))
         .layer(DefaultBodyLimit::max(BODY_BYTES))
@@ -179,6 +186,7 @@ fn allowed(path: &str) -> &'static str {
         "Systems/1" | "SessionService" => "GET, HEAD, PATCH",
         "SessionService/Sessions" => "GET, HEAD, POST",
         session if session.starts_with("SessionService/Sessions/") => "GET, HEAD, DELETE",
+        task if task.starts_with("TaskService/Tasks/") => "GET, HEAD, DELETE",
         action if action.contains("/Actions/") => "POST",
         _ => "GET, HEAD",
     }

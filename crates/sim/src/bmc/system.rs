@@ -1,10 +1,10 @@
 //! The machine itself: power, boot override, drives, virtual media.
 
-use super::host::{Description, MediaRefused, State};
+use super::host::{Accepted, Description, MediaRefused, State};
 use super::reply::{Fault, empty, json, tagged};
-use super::resources;
 use super::routes::{Object, To, check_match};
 use super::words::{BootEnabled, BootOverride, BootTarget};
+use super::{resources, tasks};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
@@ -102,7 +102,8 @@ pub(super) async fn reset(To(bmc): To, Object(body): Object) -> Result<Response,
     let reset = offered.iter().copied().find(|reset| reset.as_str() == text);
     let reset = reset.ok_or_else(|| Fault::bad_parameter(ACTION, "ResetType", text))?;
     match bmc.host.reset(reset).await {
-        Ok(()) => Ok(empty(StatusCode::NO_CONTENT)),
+        Ok(Accepted::Silently) => Ok(empty(StatusCode::NO_CONTENT)),
+        Ok(Accepted::AsTask(number)) => Ok(tasks::accepted(&bmc, number)),
         Err(refused) => Err(Fault::reset_conflict(text, &refused.to_string())),
     }
 }

@@ -4,7 +4,7 @@ use super::machine::{Machine, Media};
 use super::media;
 use super::qemu::{MANUFACTURER, MODEL};
 use crate::bmc::{
-    BootOverride, Description, Drive, Faults, Host, MediaRefused, MemoryModule, Nic, Processor, ResetRefused,
+    Accepted, BootOverride, Description, Drive, Faults, Host, MediaRefused, MemoryModule, Nic, Processor, ResetRefused,
     ResetType, State, same,
 };
 use crate::lab::Firmware;
@@ -84,8 +84,8 @@ impl Host for LabHost {
         same(&access.user, user) & same(access.password(), password)
     }
 
-    async fn reset(&self, reset: ResetType) -> Result<(), ResetRefused> {
-        self.machine.reset(reset).await
+    async fn reset(&self, reset: ResetType) -> Result<Accepted, ResetRefused> {
+        self.machine.reset(reset).await.map(|()| Accepted::Silently)
     }
 
     async fn set_boot(&self, boot: BootOverride) -> Result<(), String> {
