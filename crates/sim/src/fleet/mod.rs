@@ -16,6 +16,7 @@
 
 mod clock;
 mod config;
+mod describe;
 mod dice;
 mod error;
 mod machine;
@@ -27,6 +28,7 @@ mod tasks;
 mod tls;
 
 pub use config::{FleetConfig, MOST_NODES};
+pub use describe::{DescribeError, Format};
 pub use error::FleetError;
 pub use machine::{BootSource, Phase};
 pub use node::Boot;
