@@ -148,6 +148,26 @@ async fn what_cannot_be_is_refused_in_a_sentence() {
 }
 
 #[tokio::test]
+async fn a_fault_script_is_read_and_told_where_it_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("faults.yaml");
+    let file = path.to_str().unwrap();
+    std::fs::write(&path, "faults:\n  - fault: bmc-down\n    nodes: [7]\n").unwrap();
+    let child = start(&["--faults", file]);
+    let (well, words) = end(child).await;
+    assert!(
+        !well && words.contains(&format!("{file}:3: nodes: there is no machine 7")),
+        "{words}"
+    );
+    let (well, words) = end(start(&["--faults", "/nowhere/faults.yaml"])).await;
+    assert!(!well && words.contains("cannot read /nowhere/faults.yaml"), "{words}");
+    let mut child = start(&["--faults", file, "--nodes", "8"]);
+    assert!(printed(&mut child).await.contains("sim-00007"));
+    drop(child.stdin.take());
+    assert!(end(child).await.0);
+}
+
+#[tokio::test]
 async fn a_port_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.64.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

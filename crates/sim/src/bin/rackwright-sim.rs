@@ -3,10 +3,10 @@
 use clap::Parser;
 use ipnet::Ipv4Net;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use rackwright_sim::fleet::{DescribeError, Fleet, FleetConfig, FleetError, Format, Profile};
+use rackwright_sim::fleet::{DescribeError, Fleet, FleetConfig, FleetError, Format, Profile, Script, ScriptError};
 use rackwright_sim::lab::install_crypto;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::net::SocketAddrV4;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,9 @@ struct Cli {
     /// Seed of all chance: the same seed makes the same machines, passwords, times and faults
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
+    /// What is broken, in YAML: see docs/sim.md
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
     /// How many seconds of the machines pass in one second
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", allow_negative_numbers = true)]
     speed: f64,
@@ -65,6 +68,10 @@ struct Cli {
 enum SimError {
     #[error("--plain-http needs `--format json`: `rackwright apply` takes BMCs with HTTPS only")]
     PlainYaml,
+    #[error("cannot read {}: {source}", path.display())]
+    Script { path: PathBuf, source: io::Error },
+    #[error("the fault script is not taken:\n{0}")]
+    Faults(#[from] ScriptError),
     #[error("--{0}")]
     Fleet(FleetError),
     #[error(transparent)]
@@ -140,6 +147,7 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         listen: cli.listen,
         tls: !cli.plain_http,
         speed: cli.speed,
+        faults: script(&cli)?,
     };
     let fleet = Fleet::start(config).await?;
     match &cli.output {
@@ -165,6 +173,22 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         totals.requests, totals.connections, totals.boots
     );
     Ok(())
+}
+
+/// Bytes of a fault script that are read; `Script::parse` refuses long before.
+const SCRIPT_BYTES: u64 = 2 << 20;
+
+fn script(cli: &Cli) -> Result<Script, SimError> {
+    let Some(path) = &cli.faults else {
+        return Ok(Script::default());
+    };
+    let mut yaml = String::new();
+    let read = File::open(path).and_then(|file| file.take(SCRIPT_BYTES).read_to_string(&mut yaml));
+    read.map_err(|source| SimError::Script {
+        path: path.clone(),
+        source,
+    })?;
+    Ok(Script::parse(&path.display().to_string(), &yaml, cli.nodes)?)
 }
 
 /// Reads standard input to its end, on a thread that the process does not wait for.

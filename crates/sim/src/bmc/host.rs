@@ -2,6 +2,7 @@
 
 use super::words::{BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 use async_trait::async_trait;
+use http::Method;
 
 /// The machine behind a BMC, and what is broken about the BMC itself.
 #[async_trait]
@@ -31,7 +32,7 @@ pub(crate) trait Host: Send + Sync {
     async fn eject_media(&self) -> Result<(), String>;
 
     /// Called for each request before anything else; waits as long as the BMC is slow.
-    async fn suffer(&self);
+    async fn suffer(&self, asked: Asked<'_>) -> Ordeal;
 
     /// The BMC's tasks, oldest first; `None` if it has no task service.
     fn tasks(&self) -> Option<Vec<Task>> {
@@ -176,4 +177,39 @@ pub(crate) enum Progress {
     Completed,
     /// A later request took its place, or the machine failed.
     Failed,
+}
+
+/// A request, as far as a fault may depend on it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) method: &'a Method,
+    pub(crate) path: &'a str,
+}
+
+/// What happens to a request on a BMC that is not well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ordeal {
+    /// Nothing: it is answered.
+    None,
+    /// The connection ends without an answer.
+    HangUp,
+    /// 503 with `Retry-After`.
+    Unavailable { retry_after_s: u32 },
+    /// No session is opened: as many as the BMC holds are open.
+    SessionsFull,
+    /// It is answered, and the answer is then spoilt.
+    Spoilt(Spoilt),
+}
+
+/// How an answer is wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spoilt {
+    /// A page of HTML with status 200.
+    Html,
+    /// JSON that ends in its middle.
+    Truncated,
+    /// Status 500 with Redfish's general error.
+    InternalError,
+    /// Every text that is no link is a number, every number a text.
+    Types,
 }

@@ -3,6 +3,7 @@
 //! Written from DMTF's DSP0266 (protocol) and DSP8010 (schemas), not from the client: the two share nothing.
 
 mod host;
+mod ordeal;
 mod reply;
 mod resources;
 mod routes;
@@ -13,7 +14,8 @@ mod words;
 
 use crate::lab::LabError;
 pub(crate) use host::{
-    Accepted, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Processor, Progress, State, Task,
+    Accepted, Asked, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, Processor, Progress, Spoilt,
+    State, Task,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};

@@ -1,10 +1,11 @@
 //! Which request goes where, and what every request passes through: faults, authentication, common headers.
 
 use super::host::Host;
+use super::ordeal::HungUp;
 use super::reply::{Fault, empty, json, tagged};
 use super::resources;
 use super::session::{Refused, Sessions, basic};
-use super::{Limits, system, tasks};
+use super::{Limits, ordeal, system, tasks};
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Request};
@@ -15,11 +16,10 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
-use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tower::ServiceExt;
-use tower::util::Oneshot;
 
 /// Largest request body.
 const BODY_BYTES: usize = 64 * 1024;
@@ -74,13 +74,20 @@ impl Service {
 
 impl hyper::service::Service<Request<Incoming>> for Service {
     type Response = Response;
-    type Error = Infallible;
-    type Future = Oneshot<Router, Request>;
+    type Error = HungUp;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, HungUp>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let mut request = without_slash(request.map(Body::new));
         request.extensions_mut().insert(To(Arc::clone(&self.bmc)));
-        self.router.clone().oneshot(request)
+        let router = self.router.clone();
+        Box::pin(async move {
+            match router.oneshot(request).await {
+                Ok(response) if response.extensions().get::<HungUp>().is_none() => Ok(response),
+                Ok(_) => Err(HungUp),
+                Err(never) => match never {},
+            }
+        })
     }
 }
 
@@ -146,16 +153,10 @@ pub(crate) fn router() -> Router {
         .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(middleware::from_fn(authenticate))
         .layer(middleware::from_fn(common_headers))
-        .layer(middleware::from_fn(suffer))
+        .layer(middleware::from_fn(ordeal::suffer))
 }
 
 // ---- what every request passes through ----
-
-/// Plays the BMC's faults.
-async fn suffer(To(bmc): To, request: Request, next: Next) -> Response {
-    bmc.host.suffer().await;
-    next.run(request).await
-}
 
 async fn common_headers(request: Request, next: Next) -> Response {
     let asked = request.headers().get(ODATA_VERSION).cloned();

@@ -1,6 +1,7 @@
 //! What a fleet consists of.
 
 use super::FleetError;
+use super::faults::Script;
 use super::profile::Profile;
 use ipnet::Ipv4Net;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -26,6 +27,8 @@ pub struct FleetConfig {
     pub tls: bool,
     /// How many seconds of the machines pass in one second.
     pub speed: f64,
+    /// What is broken.
+    pub faults: Script,
 }
 
 impl Default for FleetConfig {
@@ -38,6 +41,7 @@ impl Default for FleetConfig {
             listen: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
             tls: true,
             speed: 1.0,
+            faults: Script::default(),
         }
     }
 }

@@ -8,6 +8,8 @@ pub(super) enum Purpose {
     Duration,
     /// The time that a BMC takes for an answer.
     Answer,
+    /// Whether fault number n of the script strikes.
+    Fault(u32),
     /// The fleet's part in the machines' UUIDs.
     Uuid,
 }
@@ -18,6 +20,7 @@ impl Purpose {
             Self::Duration => 1,
             Self::Answer => 2,
             Self::Uuid => 3,
+            Self::Fault(number) => 1 << 32 | u64::from(number),
         }
     }
 }
@@ -62,6 +65,7 @@ mod tests {
             dice.throw(3, Purpose::Answer, 1),
             dice.throw(3, Purpose::Duration, 2),
             Dice(8).throw(3, Purpose::Duration, 1),
+            dice.throw(3, Purpose::Fault(1), 1),
         ] {
             assert_ne!(first, other);
         }

@@ -3,13 +3,14 @@
 
 use super::FleetError;
 use super::dice::Purpose;
+use super::faults::{Chances, Moment, Part};
 use super::machine::{Around, BootSource, Machine, Phase};
 use super::profile::{Parts, Sku};
 use super::shared::Shared;
 use super::tasks::Tasks;
 use crate::bmc::{
-    Accepted, BootOverride, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Processor, ResetRefused,
-    ResetType, State, Task, same,
+    Accepted, Asked, BootOverride, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, Processor,
+    ResetRefused, ResetType, State, Task, same,
 };
 use async_trait::async_trait;
 use rustls::pki_types::CertificateDer;
@@ -29,6 +30,7 @@ pub(super) struct Node {
     pub(super) changed: Notify,
     pub(super) connections: AtomicU32,
     requests: AtomicU32,
+    chances: Chances,
     inner: Mutex<Inner>,
 }
 
@@ -53,6 +55,7 @@ impl Node {
     pub(super) fn new(index: u32, shared: Arc<Shared>) -> Self {
         Self {
             index,
+            chances: Chances::new(&shared.config.faults),
             shared,
             certificate: OnceLock::new(),
             changed: Notify::new(),
@@ -87,7 +90,7 @@ impl Node {
             now_ms: shared.clock.now_ms(),
             timing: shared.timing,
             chance: &chance,
-            hangs: &|_| false,
+            hangs: &|| shared.config.faults.hangs(self.moment()),
         };
         let mut inner = self.inner();
         let before = inner.machine.due_ms;
@@ -117,6 +120,16 @@ impl Node {
         }
         self.changed.notify_waiters();
         result
+    }
+
+    /// The machine now, for the fault script.
+    pub(super) fn moment(&self) -> Moment<'_> {
+        Moment {
+            node: self.index(),
+            now_ms: self.shared.clock.now_ms(),
+            dice: self.shared.dice,
+            chances: &self.chances,
+        }
     }
 
     /// Does what is due.
@@ -173,6 +186,23 @@ fn processors(sku: &Sku) -> Vec<Processor> {
     found
 }
 
+/// Takes the last part of a kind out.
+fn lose(description: &mut Description, part: Part) {
+    let processor = |description: &mut Description, kind| {
+        let last = description.processors.iter().rposition(|part| part.kind == kind);
+        if let Some(index) = last {
+            description.processors.remove(index);
+        }
+    };
+    match part {
+        Part::Cpu => processor(description, "CPU"),
+        Part::Gpu => processor(description, "GPU"),
+        Part::Dimm => _ = description.memory.pop(),
+        Part::Nic => _ = description.nics.pop(),
+        Part::Drive => _ = description.drives.pop(),
+    }
+}
+
 #[async_trait]
 impl Host for Node {
     fn description(&self) -> Description {
@@ -186,7 +216,7 @@ impl Host for Node {
             id: format!("NIC{n}"),
             mac: self.shared.mac(index, n),
         };
-        Description {
+        let mut description = Description {
             name: self.shared.name(index),
             manufacturer: sku.manufacturer,
             model: sku.model,
@@ -201,7 +231,11 @@ impl Host for Node {
             memory: (0..sku.modules.count).map(module).collect(),
             nics: (0..sku.nics).map(nic).collect(),
             drives: self.drives(sku),
+        };
+        for part in self.shared.config.faults.lacks(self.moment()) {
+            lose(&mut description, part);
         }
+        description
     }
 
     fn state(&self) -> State {
@@ -227,12 +261,16 @@ impl Host for Node {
     async fn reset(&self, reset: ResetType) -> Result<Accepted, ResetRefused> {
         let as_task = self.shared.timing.resets_are_tasks;
         self.with(|inner, around| {
-            inner.machine.reset(reset, around)?;
+            inner.machine.check(reset)?;
+            let stuck = self.shared.config.faults.sticks(self.moment());
+            if !stuck {
+                inner.machine.reset(reset, around)?;
+            }
             if !as_task {
                 return Ok(Accepted::Silently);
             }
             inner.tasks.fail();
-            Ok(Accepted::AsTask(inner.tasks.begin(reset)))
+            Ok(Accepted::AsTask(inner.tasks.begin(reset, stuck)))
         })
     }
 
@@ -259,15 +297,17 @@ impl Host for Node {
         Ok(())
     }
 
-    async fn suffer(&self) {
+    async fn suffer(&self, asked: Asked<'_>) -> Ordeal {
         let shared = &self.shared;
         shared.counters.requests.fetch_add(1, Ordering::Relaxed);
         let count = self.requests.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         let chance = shared.dice.fraction(self.index(), Purpose::Answer, u64::from(count));
-        let delay = shared.clock.lasts(shared.timing.answer(chance));
+        let (late, ordeal) = shared.config.faults.request(asked, self.moment());
+        let delay = shared.clock.lasts(shared.timing.answer(chance) + late);
         if !delay.is_zero() {
             tokio::time::sleep(delay).await;
         }
+        ordeal
     }
 
     fn tasks(&self) -> Option<Vec<Task>> {

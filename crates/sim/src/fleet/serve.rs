@@ -68,6 +68,9 @@ async fn connection(stream: TcpStream, members: Arc<[Member]>, shared: Arc<Share
         tracing::debug!(%address, "a connection to nobody's address");
         return;
     };
+    if shared.config.faults.is_down(member.node.moment()) {
+        return;
+    }
     let Some(_place) = Place::take(&member.node) else {
         tracing::warn!(node = member.node.index, "too many connections to the BMC");
         return;

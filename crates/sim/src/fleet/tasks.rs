@@ -10,6 +10,8 @@ const REMEMBERED: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     last: u64,
+    /// Whether the running task never ends by itself.
+    stuck: bool,
     kept: Vec<Task>,
 }
 
@@ -19,9 +21,10 @@ fn now_s() -> u64 {
 }
 
 impl Tasks {
-    /// Begins a task; returns its number.
-    pub(super) fn begin(&mut self, reset: ResetType) -> u64 {
+    /// Begins a task; returns its number. A stuck one runs until another takes its place.
+    pub(super) fn begin(&mut self, reset: ResetType, stuck: bool) -> u64 {
         self.last += 1;
+        self.stuck = stuck;
         if self.kept.len() >= REMEMBERED {
             self.kept.remove(0);
         }
@@ -37,7 +40,9 @@ impl Tasks {
 
     /// The running task is done.
     pub(super) fn settle(&mut self) {
-        self.end(Progress::Completed);
+        if !self.stuck {
+            self.end(Progress::Completed);
+        }
     }
 
     /// Nothing will come of the running task any more.
@@ -73,13 +78,14 @@ mod tests {
     fn a_few_are_remembered_and_a_running_one_is_not_forgotten() {
         let mut tasks = Tasks::default();
         for _ in 0..20 {
-            tasks.begin(ResetType::On);
+            tasks.begin(ResetType::On, false);
             tasks.settle();
         }
-        let running = tasks.begin(ResetType::ForceOff);
+        let running = tasks.begin(ResetType::ForceOff, true);
         assert_eq!(running, 21);
         let numbers: Vec<u64> = tasks.list().iter().map(|task| task.number).collect();
         assert_eq!(numbers, (14..=21).collect::<Vec<_>>());
+        tasks.settle();
         assert!(!tasks.forget(running) && !tasks.forget(1) && tasks.forget(14));
         tasks.fail();
         assert!(tasks.forget(running));

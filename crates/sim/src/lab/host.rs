@@ -4,8 +4,8 @@ use super::machine::{Machine, Media};
 use super::media;
 use super::qemu::{MANUFACTURER, MODEL};
 use crate::bmc::{
-    Accepted, BootOverride, Description, Drive, Faults, Host, MediaRefused, MemoryModule, Nic, Processor, ResetRefused,
-    ResetType, State, same,
+    Accepted, Asked, BootOverride, Description, Drive, Faults, Host, MediaRefused, MemoryModule, Nic, Ordeal,
+    Processor, ResetRefused, ResetType, State, same,
 };
 use crate::lab::Firmware;
 use async_trait::async_trait;
@@ -109,12 +109,13 @@ impl Host for LabHost {
         self.machine.eject_media().await.map_err(|error| error.to_string())
     }
 
-    async fn suffer(&self) {
+    async fn suffer(&self, _: Asked<'_>) -> Ordeal {
         let mut faults = self.faults.clone();
         let delay = faults.borrow().delay;
         if delay > Duration::ZERO {
             tokio::time::sleep(delay).await;
         }
         let _ = faults.wait_for(|faults| !faults.silent).await;
+        Ordeal::None
     }
 }
