@@ -39,7 +39,7 @@ openssl                | Secure Boot: reads the test key
 curl                   | bench-image: one of the tools that ours is compared with
 bmap-tools             | bench-image: one of the tools that ours is compared with
 minisign               | tests: signs images as the sites that trust a key do
-python3-venv           | tests: runs the Redfish emulator of another project (sushy-tools)
+python3-venv           | tests: runs Redfish programs of other projects: an emulator (sushy-tools), validators (DMTF), a client (sushy)
 '
 
 rows() { sed '/^$/d; s/ *| */|/' <<<"$PACKAGES"; }
