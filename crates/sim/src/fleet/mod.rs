@@ -18,6 +18,7 @@ mod clock;
 mod config;
 mod describe;
 mod dice;
+mod drive;
 mod error;
 mod faults;
 mod machine;
@@ -30,6 +31,7 @@ mod tls;
 
 pub use config::{FleetConfig, MOST_NODES};
 pub use describe::{DescribeError, Format};
+pub use drive::{Ailment, SimDrive, SimDrives};
 pub use error::FleetError;
 pub use faults::{Script, ScriptError, ScriptFault};
 pub use machine::{BootSource, Phase};
@@ -280,6 +282,11 @@ impl SimNode {
             }
             changed.await;
         }
+    }
+
+    /// Its drives, as the agent sees them. They are the ones that its BMC lists, and outlive its boots.
+    pub fn drives(&self) -> SimDrives {
+        self.node.sim_drives()
     }
 
     /// Takes its power away at once, as a failed power supply does.

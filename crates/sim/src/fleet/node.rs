@@ -3,6 +3,7 @@
 
 use super::FleetError;
 use super::dice::Purpose;
+use super::drive::{SimDrive, SimDrives};
 use super::faults::{Chances, Moment, Part};
 use super::machine::{Around, BootSource, Machine, Phase};
 use super::profile::{Parts, Sku};
@@ -29,6 +30,8 @@ pub(super) struct Node {
     /// Told whenever the machine has changed.
     pub(super) changed: Notify,
     pub(super) connections: AtomicU32,
+    /// Made when they are first asked for.
+    drives: OnceLock<SimDrives>,
     requests: AtomicU32,
     chances: Chances,
     inner: Mutex<Inner>,
@@ -60,6 +63,7 @@ impl Node {
             certificate: OnceLock::new(),
             changed: Notify::new(),
             connections: AtomicU32::new(0),
+            drives: OnceLock::new(),
             requests: AtomicU32::new(0),
             inner: Mutex::new(Inner {
                 machine: Machine::new(),
@@ -153,6 +157,21 @@ impl Node {
     /// Whether the first drive holds something that boots.
     pub(super) fn install(&self, boots: bool) {
         self.with(|inner, _| inner.machine.disk_boots = boots);
+    }
+
+    /// The drives that the BMC lists, for the agent.
+    pub(super) fn sim_drives(&self) -> SimDrives {
+        let make = || {
+            let name = self.shared.name(self.index());
+            let listed = self.description().drives.into_iter().enumerate();
+            let ailment = self.shared.config.faults.ailment(self.moment());
+            let drive = |(n, drive): (usize, Drive)| {
+                let made = SimDrive::new(&name, n, drive.model, drive.serial, drive.bytes);
+                Arc::new(made.ailing(ailment))
+            };
+            SimDrives(listed.map(drive).collect())
+        };
+        self.drives.get_or_init(make).clone()
     }
 
     fn drives(&self, sku: &Sku) -> Vec<Drive> {

@@ -8,6 +8,7 @@ mod tests;
 pub use script::{Script, ScriptError, ScriptFault};
 
 use super::dice::{Dice, Purpose};
+use super::drive::Ailment;
 use crate::bmc::{Asked, Ordeal, Spoilt};
 use http::Method;
 use nodes::Nodes;
@@ -42,6 +43,7 @@ enum Kind {
     PowerStuck,
     PostHang,
     WrongInventory(Part),
+    Drives(Ailment),
 }
 
 /// A part that a machine should have and lacks one of.
@@ -57,7 +59,12 @@ pub(super) enum Part {
 impl Kind {
     /// Whether a request is a chance for it.
     fn is_about_requests(self) -> bool {
-        !matches!(self, Self::PowerStuck | Self::PostHang | Self::WrongInventory(_))
+        !matches!(self, Self::PowerStuck | Self::PostHang) && !self.is_of_the_machine()
+    }
+
+    /// Whether the machine has it or has it not, once and for all.
+    fn is_of_the_machine(self) -> bool {
+        matches!(self, Self::WrongInventory(_) | Self::Drives(_))
     }
 }
 
@@ -120,7 +127,7 @@ impl Script {
                 Kind::Wrong(spoilt) => Ordeal::Spoilt(spoilt),
                 Kind::SessionsExhausted => Ordeal::SessionsFull,
                 Kind::Unavailable(retry_after_s) => Ordeal::Unavailable { retry_after_s },
-                Kind::PowerStuck | Kind::PostHang | Kind::WrongInventory(_) => continue,
+                Kind::PowerStuck | Kind::PostHang | Kind::WrongInventory(_) | Kind::Drives(_) => continue,
             };
             // The first that strikes prevails.
             if ordeal == Ordeal::None {
@@ -157,6 +164,19 @@ impl Script {
             }
             _ => None,
         })
+    }
+
+    /// What is wrong with the machine's drives; the first fault of the script that applies prevails.
+    pub(super) fn ailment(&self, moment: Moment<'_>) -> Ailment {
+        let rules = self.rules.iter().enumerate();
+        let mut found = rules.filter_map(|(index, rule)| match rule.kind {
+            Kind::Drives(ailment) => {
+                let has = rule.nodes.contain(moment.node) && thrown(index, rule, moment, 0);
+                has.then_some(ailment)
+            }
+            _ => None,
+        });
+        found.next().unwrap_or(Ailment::None)
     }
 
     /// Every rule of the kind has its chance counted, even if an earlier one strikes.

@@ -3,6 +3,7 @@
 use super::nodes::{Nodes, range};
 use super::{Kind, Part, Rule};
 use crate::bmc::Spoilt;
+use crate::fleet::drive::Ailment;
 use http::Method;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
@@ -79,7 +80,7 @@ struct WireFault {
 }
 
 const KINDS: &str = "bmc-down, bmc-slow, bmc-wrong, bmc-sessions-exhausted, bmc-unavailable, power-stuck, post-hang, \
-                     wrong-inventory";
+                     wrong-inventory, disk-errors, erase-unsupported, erase-ignored";
 
 impl Script {
     /// Reads a script for a fleet of `nodes` machines; `file` is only for messages.
@@ -182,6 +183,9 @@ impl Judge {
             "power-stuck" => Kind::PowerStuck,
             "post-hang" => Kind::PostHang,
             "wrong-inventory" => Kind::WrongInventory(self.missing(wire)),
+            "disk-errors" => Kind::Drives(Ailment::Errors),
+            "erase-unsupported" => Kind::Drives(Ailment::RefusesToErase),
+            "erase-ignored" => Kind::Drives(Ailment::PretendsToErase),
             other => {
                 let other: String = other.chars().take(40).collect();
                 self.note(line, format!("fault: `{other}` is none of {KINDS}"));
@@ -242,7 +246,8 @@ impl Judge {
         let number = |number: &Option<Spanned<f64>>| number.as_ref().map(|number| number.referenced.line());
         let count = |count: &Option<Spanned<u64>>| count.as_ref().map(|count| count.referenced.line());
         let requests = kind.is_about_requests();
-        let static_fault = matches!(kind, Kind::WrongInventory(_));
+        let parts = matches!(kind, Kind::WrongInventory(_));
+        let drives = matches!(kind, Kind::Drives(_));
         for (field, at, fits) in [
             ("delay_s", number(&wire.delay_s), matches!(kind, Kind::Slow(_))),
             (
@@ -251,10 +256,12 @@ impl Judge {
                 matches!(kind, Kind::Unavailable(_)),
             ),
             ("answer", line(&wire.answer), matches!(kind, Kind::Wrong(_))),
-            ("missing", line(&wire.missing), static_fault),
+            ("missing", line(&wire.missing), parts),
             ("method", line(&wire.method), requests),
             ("path", line(&wire.path), requests),
-            ("at", count(&wire.at), !static_fault),
+            ("at", count(&wire.at), !kind.is_of_the_machine()),
+            ("from_s", number(&wire.from_s), !drives),
+            ("until_s", number(&wire.until_s), !drives),
         ] {
             if let Some(at) = at.filter(|_| !fits) {
                 self.note(at, format!("{field} means nothing for {name}"));

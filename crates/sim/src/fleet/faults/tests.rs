@@ -39,9 +39,12 @@ faults:
   - {fault: power-stuck, at: 1}
   - {fault: post-hang, at: 2}
   - {fault: wrong-inventory, missing: gpu, probability: 0.01}
+  - {fault: disk-errors, nodes: [3]}
+  - {fault: erase-unsupported, nodes: [4]}
+  - {fault: erase-ignored, nodes: [4, 5]}
 "#,
     );
-    assert_eq!(script.rules.len(), 8);
+    assert_eq!(script.rules.len(), 11);
     assert_eq!(
         script.rules[0].nodes,
         Nodes::new(vec![(0, 0), (5, 9), (42, 42), (17, 17)])
@@ -80,6 +83,8 @@ fn faults_of_a_script_are_told_with_line_and_field() {
     at: 1
   - fault: post-hang
     nodes: []
+  - fault: disk-errors
+    from_s: 1
 "#;
     let error = Script::parse("faults.yaml", wrong, 1000).unwrap_err().to_string();
     let told: Vec<&str> = error.lines().collect();
@@ -103,6 +108,7 @@ fn faults_of_a_script_are_told_with_line_and_field() {
         "faults.yaml:22: missing must be cpu",
         "faults.yaml:23: at means nothing for wrong-inventory",
         "faults.yaml:24: nodes names no machine",
+        "faults.yaml:27: from_s means nothing for disk-errors",
     ];
     assert_eq!(told.len(), wanted.len(), "{error}");
     for (told, wanted) in told.iter().zip(wanted) {
