@@ -7,13 +7,14 @@ use super::resources;
 use super::session::{Refused, Sessions, basic};
 use super::{Limits, ordeal, system, tasks};
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequest, FromRequestParts, Path, Request};
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
 use std::pin::Pin;
@@ -23,6 +24,8 @@ use tower::ServiceExt;
 
 /// Largest request body.
 const BODY_BYTES: usize = 64 * 1024;
+/// Of a larger one, as much is read before it is refused.
+const DRAINED_BYTES: usize = 4 << 20;
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 /// DSP0266 lets clients post to the collection's members property as well.
 const MEMBERS: &str = "/redfish/v1/SessionService/Sessions/Members";
@@ -150,7 +153,6 @@ pub(crate) fn router() -> Router {
         .route("/redfish/v1/TaskService/TaskMonitors/{id}", get(tasks::monitor))
         .fallback(async |uri: Uri| Fault::not_found(uri.path()))
         .method_not_allowed_fallback(async |method: Method| Fault::method(method.as_str()))
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
         .layer(middleware::from_fn(authenticate))
         .layer(middleware::from_fn(common_headers))
         .layer(middleware::from_fn(ordeal::suffer))
@@ -230,10 +232,8 @@ pub(super) struct Object(pub(super) Map<String, Value>);
 impl<S: Send + Sync> FromRequest<S> for Object {
     type Rejection = Fault;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
-        let bytes = Bytes::from_request(request, state)
-            .await
-            .map_err(|_| Fault::too_large())?;
+    async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
+        let bytes = read(request.into_body()).await?;
         if bytes.is_empty() {
             return Ok(Self(Map::new()));
         }
@@ -241,6 +241,26 @@ impl<S: Send + Sync> FromRequest<S> for Object {
             Ok(Value::Object(object)) => Ok(Self(object)),
             _ => Err(Fault::malformed()),
         }
+    }
+}
+
+/// Reads a body. One that is too large is read on for a while and forgotten: a client that still sends does not hear why
+/// it is refused.
+async fn read(mut body: Body) -> Result<Vec<u8>, Fault> {
+    let (mut bytes, mut size) = (Vec::new(), 0);
+    while size <= DRAINED_BYTES {
+        let Some(frame) = body.frame().await else { break };
+        let frame = frame.map_err(|_| Fault::malformed())?;
+        let Ok(data) = frame.into_data() else { continue };
+        size += data.len();
+        if size <= BODY_BYTES {
+            bytes.extend_from_slice(&data);
+        }
+    }
+    if size <= BODY_BYTES {
+        Ok(bytes)
+    } else {
+        Err(Fault::too_large())
     }
 }
 
