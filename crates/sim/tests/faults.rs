@@ -159,3 +159,36 @@ async fn a_wrong_inventory_lacks_a_part() {
         StatusCode::NOT_FOUND
     );
 }
+
+#[tokio::test]
+async fn a_clock_that_is_wrong_shows_at_the_manager() {
+    let (fleet, _, client) = suffering(Profile::Instant, "{fault: clock-skew, skew_s: 31622400, nodes: [0]}").await;
+    let year = async |client: &Client| {
+        let manager = client.get("/redfish/v1/Managers/1").await;
+        let text = manager["DateTime"].as_str().unwrap().to_owned();
+        text[..4].parse::<i32>().unwrap()
+    };
+    // 366 days ahead: the next year, or the one after if the true one ends meanwhile.
+    let right = year(&Client::of_fleet(&fleet.node(1))).await;
+    let ahead = year(&client).await - right;
+    assert!(ahead == 1 || ahead == 2, "{ahead} years");
+}
+
+#[tokio::test]
+async fn the_time_of_day_is_no_change_of_the_manager() {
+    let (_fleet, _, client) = suffering(Profile::Instant, "").await;
+    let manager = || client.request(Method::GET, "/redfish/v1/Managers/1").send();
+    let first = manager().await.unwrap();
+    let (etag, before) = (first.headers()["etag"].clone(), first.text().await.unwrap());
+    // Until the clock has moved on, which takes a second at most.
+    let moved = async {
+        loop {
+            let again = manager().await.unwrap();
+            assert_eq!(again.headers()["etag"], etag);
+            if again.text().await.unwrap() != before {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(LONG, moved).await.unwrap();
+}

@@ -39,6 +39,11 @@ pub(crate) trait Host: Send + Sync {
         None
     }
 
+    /// How far the BMC's clock is ahead, in seconds.
+    fn clock_skew_s(&self) -> i64 {
+        0
+    }
+
     /// Forgets a task that has ended; `false` if there is none of that number.
     fn forget_task(&self, _number: u64) -> bool {
         false

@@ -10,6 +10,7 @@ mod routes;
 mod session;
 mod system;
 mod tasks;
+mod time;
 mod words;
 
 use crate::lab::LabError;
@@ -25,6 +26,7 @@ pub(crate) use session::same;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+pub(crate) use time::now_s;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

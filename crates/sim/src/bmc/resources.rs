@@ -1,6 +1,7 @@
 //! The documents that clients only read, after DMTF's schemas (DSP8010).
 
 use super::host::{Description, Host};
+use super::time::{now_s, time};
 use super::words::ResetType;
 use serde_json::{Value, json};
 
@@ -391,6 +392,8 @@ fn manager(host: &dyn Host) -> Option<Value> {
         "FirmwareVersion": env!("CARGO_PKG_VERSION"),
         "UUID": bmc_uuid(&machine),
         "PowerState": "On",
+        "DateTime": time(now_s().saturating_add_signed(host.clock_skew_s())),
+        "DateTimeLocalOffset": "+00:00",
         "Status": status(OK),
         "VirtualMedia": link("/redfish/v1/Managers/1/VirtualMedia"),
         "Links": {

@@ -293,9 +293,13 @@ fn read_member(To(bmc): To, Path(id): Path<String>, uri: Uri, body: resources::M
     Ok(digested(&body))
 }
 
-/// A document with an ETag made of its text.
+/// A document with an ETag made of its text. The time of day is no change of it (DSP0266, "ETags").
 fn digested(body: &Value) -> Response {
-    let digest = ring::digest::digest(&ring::digest::SHA256, body.to_string().as_bytes());
+    let mut lasting = body.clone();
+    if let Some(members) = lasting.as_object_mut() {
+        members.remove("DateTime");
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA256, lasting.to_string().as_bytes());
     let etag = format!("\"{}\"", hex::encode(&digest.as_ref()[..8]));
     tagged(json(StatusCode::OK, body), &etag)
 }

@@ -333,6 +333,10 @@ impl Host for Node {
         Some(self.inner().tasks.list())
     }
 
+    fn clock_skew_s(&self) -> i64 {
+        self.shared.config.faults.clock_skew_s(self.moment())
+    }
+
     fn forget_task(&self, number: u64) -> bool {
         self.inner().tasks.forget(number)
     }

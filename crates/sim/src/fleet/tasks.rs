@@ -1,7 +1,6 @@
 //! The tasks of one BMC: at most one runs, and a few that have ended are remembered.
 
-use crate::bmc::{Progress, ResetType, Task};
-use std::time::{SystemTime, UNIX_EPOCH};
+use crate::bmc::{Progress, ResetType, Task, now_s};
 
 /// Tasks that a BMC remembers.
 const REMEMBERED: usize = 8;
@@ -13,11 +12,6 @@ pub(super) struct Tasks {
     /// Whether the running task never ends by itself.
     stuck: bool,
     kept: Vec<Task>,
-}
-
-fn now_s() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
 }
 
 impl Tasks {

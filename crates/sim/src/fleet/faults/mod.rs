@@ -44,6 +44,8 @@ enum Kind {
     PostHang,
     WrongInventory(Part),
     Drives(Ailment),
+    /// Seconds that the BMC's clock is ahead.
+    ClockSkew(i64),
 }
 
 /// A part that a machine should have and lacks one of.
@@ -64,7 +66,7 @@ impl Kind {
 
     /// Whether the machine has it or has it not, once and for all.
     fn is_of_the_machine(self) -> bool {
-        matches!(self, Self::WrongInventory(_) | Self::Drives(_))
+        matches!(self, Self::WrongInventory(_) | Self::Drives(_) | Self::ClockSkew(_))
     }
 }
 
@@ -127,7 +129,9 @@ impl Script {
                 Kind::Wrong(spoilt) => Ordeal::Spoilt(spoilt),
                 Kind::SessionsExhausted => Ordeal::SessionsFull,
                 Kind::Unavailable(retry_after_s) => Ordeal::Unavailable { retry_after_s },
-                Kind::PowerStuck | Kind::PostHang | Kind::WrongInventory(_) | Kind::Drives(_) => continue,
+                Kind::PowerStuck | Kind::PostHang | Kind::WrongInventory(_) | Kind::Drives(_) | Kind::ClockSkew(_) => {
+                    continue;
+                }
             };
             // The first that strikes prevails.
             if ordeal == Ordeal::None {
@@ -164,6 +168,19 @@ impl Script {
             }
             _ => None,
         })
+    }
+
+    /// How far the BMC's clock is ahead, in seconds.
+    pub(super) fn clock_skew_s(&self, moment: Moment<'_>) -> i64 {
+        let rules = self.rules.iter().enumerate();
+        let skews = rules.filter_map(|(index, rule)| match rule.kind {
+            Kind::ClockSkew(skew_s) => {
+                let has = thrown(index, rule, moment, 0) && rule.applies(moment.node, moment.now_ms);
+                has.then_some(skew_s)
+            }
+            _ => None,
+        });
+        skews.fold(0, i64::saturating_add)
     }
 
     /// What is wrong with the machine's drives; the first fault of the script that applies prevails.

@@ -77,10 +77,11 @@ struct WireFault {
     retry_after_s: Option<Spanned<u64>>,
     answer: Option<Spanned<String>>,
     missing: Option<Spanned<String>>,
+    skew_s: Option<Spanned<f64>>,
 }
 
 const KINDS: &str = "bmc-down, bmc-slow, bmc-wrong, bmc-sessions-exhausted, bmc-unavailable, power-stuck, post-hang, \
-                     wrong-inventory, disk-errors, erase-unsupported, erase-ignored";
+                     wrong-inventory, disk-errors, erase-unsupported, erase-ignored, clock-skew";
 
 impl Script {
     /// Reads a script for a fleet of `nodes` machines; `file` is only for messages.
@@ -186,6 +187,16 @@ impl Judge {
             "disk-errors" => Kind::Drives(Ailment::Errors),
             "erase-unsupported" => Kind::Drives(Ailment::RefusesToErase),
             "erase-ignored" => Kind::Drives(Ailment::PretendsToErase),
+            "clock-skew" => {
+                if wire.skew_s.is_none() {
+                    self.note(
+                        line,
+                        "skew_s is missing: how far is the clock ahead, or behind if negative?",
+                    );
+                }
+                let seconds = self.number(wire.skew_s.as_ref(), "skew_s", 0.0, -MOST_S..=MOST_S);
+                Kind::ClockSkew(seconds as i64)
+            }
             other => {
                 let other: String = other.chars().take(40).collect();
                 self.note(line, format!("fault: `{other}` is none of {KINDS}"));
@@ -250,6 +261,7 @@ impl Judge {
         let drives = matches!(kind, Kind::Drives(_));
         for (field, at, fits) in [
             ("delay_s", number(&wire.delay_s), matches!(kind, Kind::Slow(_))),
+            ("skew_s", number(&wire.skew_s), matches!(kind, Kind::ClockSkew(_))),
             (
                 "retry_after_s",
                 count(&wire.retry_after_s),

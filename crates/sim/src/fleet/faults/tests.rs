@@ -42,9 +42,10 @@ faults:
   - {fault: disk-errors, nodes: [3]}
   - {fault: erase-unsupported, nodes: [4]}
   - {fault: erase-ignored, nodes: [4, 5]}
+  - {fault: clock-skew, skew_s: -3600.5}
 "#,
     );
-    assert_eq!(script.rules.len(), 11);
+    assert_eq!(script.rules.len(), 12);
     assert_eq!(
         script.rules[0].nodes,
         Nodes::new(vec![(0, 0), (5, 9), (42, 42), (17, 17)])
@@ -148,6 +149,9 @@ fn what_is_no_script_is_refused_and_nothing_panics() {
         ("faults: [{fault: bmc-slow, delay_s: -1}]", "delay_s"),
         ("faults: [{fault: bmc-slow, delay_s: 1e300}]", "delay_s"),
         ("faults: [{fault: bmc-down, until_s: 1e300}]", "until_s"),
+        ("faults: [{fault: clock-skew}]", "skew_s is missing"),
+        ("faults: [{fault: clock-skew, skew_s: -1e300}]", "skew_s"),
+        ("faults: [{fault: bmc-down, skew_s: 1}]", "skew_s means nothing"),
         ("faults: [{fault: bmc-down, nodes: [99999999999999999999999]}]", "nodes"),
         ("faults: [{fault: bmc-down, nodes: all}]", "faults.yaml:1"),
         ("faults: [{fault: bmc-down}, {fault: bmc-down, fault: bmc-down}]", ""),
