@@ -16,8 +16,9 @@ use tokio::sync::oneshot;
 
 /// A datacenter of simulated machines, each with a Redfish BMC of its own, in one process.
 ///
-/// Prints the machines, all of them switched off, as documents that `rackwright apply -f` takes, and serves their BMCs
-/// until standard input closes or SIGTERM, SIGHUP or Ctrl-C comes. What is printed ends as soon as all BMCs answer:
+/// Prints the machines, all of them switched off, as documents that `rackwright apply`
+/// takes, and serves their BMCs until standard input closes, or SIGTERM, SIGHUP or Ctrl-C
+/// comes. What is printed ends as soon as all BMCs answer:
 ///
 ///     rackwright-sim --nodes 100 | rackwright apply -f -
 #[derive(Parser)]
