@@ -41,7 +41,7 @@ bmap-tools             | bench-image: one of the tools that ours is compared wit
 prometheus             | tests: reads the metrics, and judges the alerts (the tests start it; as a service it stays off)
 nginx-light            | tests: a caching proxy between agents and the image store (the tests start it; as a service it stays off)
 minisign               | tests: signs images as the sites that trust a key do
-python3-venv           | tests: runs the Redfish emulator of another project (sushy-tools)
+python3-venv           | tests: runs Redfish programs of other projects: an emulator (sushy-tools), validators (DMTF), a client (sushy)
 '
 
 rows() { sed '/^$/d; s/ *| */|/' <<<"$PACKAGES"; }

@@ -1,10 +1,11 @@
-//! The lab: real QEMU machines, each behind a BMC of its own that speaks Redfish over HTTPS, on a bridge inside a
-//! private network namespace.
+//! Machines to try Rackwright on.
 //!
-//! * [`lab`] enters the namespace, starts the machines and gives tests their handles and fault switches.
-//! * [`bmc`] is the Redfish service. It shares no models with the Redfish client that is tested against it.
-//!
-//! Nothing here listens outside the namespace, and nothing outlives it: see [`lab::enter`].
+//! * [`lab`]: a few real QEMU machines, each behind a BMC of its own, on a bridge inside a private network namespace. It
+//!   enters the namespace, starts the machines and gives tests their handles and fault switches. Nothing of it listens
+//!   outside the namespace, and nothing outlives it: see [`lab::enter`].
+//! * [`fleet`]: thousands of simulated machines in one process.
+//! * [`bmc`] is the Redfish service of both. It shares no models with the Redfish client that is tested against it.
 
 pub mod bmc;
+pub mod fleet;
 pub mod lab;

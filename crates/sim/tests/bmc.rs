@@ -7,7 +7,6 @@ use common::{CD, Client, LONG, RESET, SESSIONS, SYSTEM, assert_error, one};
 use rackwright_sim::lab::{self, Lab, LabConfig, PowerState};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 #[test]
@@ -135,18 +134,7 @@ fn every_link_leads_somewhere() {
         let lab = Lab::start(&namespace, config).await.unwrap();
         for machine in lab.machines() {
             let client = Client::new(machine);
-            let mut known = BTreeSet::from(["/redfish/v1".to_owned()]);
-            let mut open: Vec<String> = known.iter().cloned().collect();
-            while let Some(path) = open.pop() {
-                let document = client.get(&path).await;
-                assert!(
-                    document["@odata.type"].is_string() && document["@odata.id"] == path.as_str(),
-                    "{document}"
-                );
-                let mut found = Vec::new();
-                links(&document, &mut found);
-                open.extend(found.into_iter().filter(|path| known.insert(path.clone())));
-            }
+            let known = client.crawl().await;
             assert!(known.len() > 20, "{known:?}");
             assert_eq!(client.get(SYSTEM).await["UUID"], machine.uuid());
             let nic = client.get("/redfish/v1/Systems/1/EthernetInterfaces/NIC0").await;
@@ -158,18 +146,6 @@ fn every_link_leads_somewhere() {
             );
         }
     });
-}
-
-/// Collects every `@odata.id` in a document.
-fn links(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::Object(object) => {
-            found.extend(object.get("@odata.id").and_then(Value::as_str).map(str::to_owned));
-            object.values().for_each(|value| links(value, found));
-        }
-        Value::Array(array) => array.iter().for_each(|value| links(value, found)),
-        _ => {}
-    }
 }
 
 #[test]

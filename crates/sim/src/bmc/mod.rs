@@ -2,29 +2,42 @@
 //!
 //! Written from DMTF's DSP0266 (protocol) and DSP8010 (schemas), not from the client: the two share nothing.
 
-mod media;
+mod host;
+mod ordeal;
 mod reply;
 mod resources;
 mod routes;
 mod session;
 mod system;
+mod tasks;
+mod time;
+mod words;
 
-use crate::lab::{LabError, Machine};
+use crate::lab::LabError;
+pub(crate) use host::{
+    Accepted, Asked, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, Processor, Progress, Spoilt,
+    State, Task,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+pub(crate) use routes::{Bmc, Service, router};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+pub(crate) use session::same;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
+pub(crate) use time::now_s;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+pub use words::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 
 /// Connections that a BMC holds at once; further ones are dropped.
-const CONNECTIONS: usize = 32;
+pub(crate) const CONNECTIONS: usize = 32;
 /// How long a client may take for its TLS handshake, and for the header of a request.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is broken about a BMC.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,7 +55,23 @@ pub struct Faults {
 pub(crate) struct Limits {
     pub(crate) sessions: usize,
     pub(crate) session_timeout: Duration,
-    pub(crate) media_bytes: u64,
+}
+
+/// A self-signed certificate for the BMC of `machine`.
+pub(crate) fn certificate(machine: &str, address: Ipv4Addr, key: &KeyPair) -> Result<rcgen::Certificate, rcgen::Error> {
+    let mut params = CertificateParams::new(vec![format!("{machine}-bmc")])?;
+    params.subject_alt_names.push(SanType::IpAddress(address.into()));
+    params.distinguished_name = DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, format!("{machine}-bmc"));
+    params.self_signed(key)
+}
+
+/// `sha256:` and the hexadecimal digest of a certificate.
+pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+    format!("sha256:{}", hex::encode(digest))
 }
 
 /// A BMC's self-signed certificate.
@@ -60,16 +89,9 @@ impl Identity {
             detail: error.to_string(),
         };
         let key = KeyPair::generate().map_err(failed)?;
-        let mut params = CertificateParams::new(vec![format!("{machine}-bmc")]).map_err(failed)?;
-        params.subject_alt_names.push(SanType::IpAddress(address.into()));
-        params.distinguished_name = DistinguishedName::new();
-        params
-            .distinguished_name
-            .push(DnType::CommonName, format!("{machine}-bmc"));
-        let certificate = params.self_signed(&key).map_err(failed)?;
-        let digest = ring::digest::digest(&ring::digest::SHA256, certificate.der());
+        let certificate = certificate(machine, address, &key).map_err(failed)?;
         Ok(Self {
-            fingerprint: format!("sha256:{}", hex::encode(digest)),
+            fingerprint: fingerprint(certificate.der()),
             certificate_pem: certificate.pem(),
             certificate: certificate.der().clone(),
             key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
@@ -95,18 +117,19 @@ impl Identity {
 
 /// A machine's BMC, listening.
 pub(crate) struct Server {
-    machine: Machine,
+    machine: String,
     address: SocketAddr,
     first: Option<TcpListener>,
     tls: TlsAcceptor,
-    router: axum::Router,
+    service: Service,
     faults: watch::Receiver<Faults>,
     listening: watch::Sender<bool>,
 }
 
 impl Server {
     pub(crate) async fn bind(
-        machine: Machine,
+        machine: &str,
+        host: Arc<dyn Host>,
         address: SocketAddr,
         identity: Identity,
         limits: Limits,
@@ -114,20 +137,20 @@ impl Server {
         listening: watch::Sender<bool>,
     ) -> Result<Self, LabError> {
         let failed = |source| LabError::Listen {
-            machine: machine.name().to_owned(),
+            machine: machine.to_owned(),
             address,
             source,
         };
         let first = Some(TcpListener::bind(address).await.map_err(failed)?);
         let _ = listening.send(true);
-        let tls = identity.acceptor(machine.name())?;
-        let router = routes::router(machine.clone(), limits, faults.clone());
+        let tls = identity.acceptor(machine)?;
+        let service = Service::new(router(), Arc::new(Bmc::new(host, limits)));
         Ok(Self {
-            machine,
+            machine: machine.to_owned(),
             address,
             first,
             tls,
-            router,
+            service,
             faults,
             listening,
         })
@@ -152,7 +175,7 @@ impl Server {
         match TcpListener::bind(self.address).await {
             Ok(listener) => Some(listener),
             Err(error) => {
-                tracing::error!(machine = self.machine.name(), address = %self.address, %error, "the BMC cannot come back");
+                tracing::error!(machine = self.machine.as_str(), address = %self.address, %error, "the BMC cannot come back");
                 None
             }
         }
@@ -166,10 +189,10 @@ impl Server {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
                     Ok((stream, _)) if connections.len() < CONNECTIONS => {
-                        connections.spawn(connection(stream, self.tls.clone(), self.router.clone(), self.faults.clone()));
+                        connections.spawn(connection(stream, self.tls.clone(), self.service.clone(), self.faults.clone()));
                     }
-                    Ok(_) => tracing::warn!(machine = self.machine.name(), "too many connections to the BMC"),
-                    Err(error) => tracing::warn!(machine = self.machine.name(), %error, "BMC connection lost"),
+                    Ok(_) => tracing::warn!(machine = self.machine.as_str(), "too many connections to the BMC"),
+                    Err(error) => tracing::warn!(machine = self.machine.as_str(), %error, "BMC connection lost"),
                 },
                 _ = faults.wait_for(|faults| faults.dead) => break,
                 Some(_) = connections.join_next() => {}
@@ -179,7 +202,7 @@ impl Server {
     }
 }
 
-async fn connection(stream: TcpStream, tls: TlsAcceptor, router: axum::Router, mut faults: watch::Receiver<Faults>) {
+async fn connection(stream: TcpStream, tls: TlsAcceptor, service: Service, mut faults: watch::Receiver<Faults>) {
     if faults.wait_for(|faults| !faults.silent).await.is_err() {
         return;
     }
@@ -187,7 +210,11 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, router: axum::Router, m
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else {
         return;
     };
-    let service = hyper_util::service::TowerToHyperService::new(routes::tolerant(router));
+    serve(stream, service).await;
+}
+
+/// Answers the requests of one connection until it ends.
+pub(crate) async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, service: Service) {
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)

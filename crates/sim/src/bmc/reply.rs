@@ -14,7 +14,11 @@ pub(super) struct Fault {
     args: Vec<String>,
     property: Option<String>,
     resolution: &'static str,
+    retry_after_s: u32,
 }
+
+/// When a client may come back, in seconds, where nothing else says so.
+const RETRY_AFTER_S: u32 = 5;
 
 impl Fault {
     fn new(status: StatusCode, id: &'static str, message: String, args: Vec<String>, resolution: &'static str) -> Self {
@@ -25,6 +29,7 @@ impl Fault {
             args,
             property: None,
             resolution,
+            retry_after_s: RETRY_AFTER_S,
         }
     }
 
@@ -56,6 +61,19 @@ impl Fault {
             vec![],
             resolution,
         )
+    }
+
+    pub(super) fn unavailable(retry_after_s: u32) -> Self {
+        let message = format!("The service is temporarily unavailable. Retry in {retry_after_s} seconds.");
+        let args = vec![retry_after_s.to_string()];
+        let fault = Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "ServiceTemporarilyUnavailable",
+            message,
+            args,
+            "Wait for the indicated time and retry.",
+        );
+        Self { retry_after_s, ..fault }
     }
 
     pub(super) fn not_found(path: &str) -> Self {
@@ -274,6 +292,18 @@ impl Fault {
         )
     }
 
+    pub(super) fn task_runs() -> Self {
+        let message = "The task is still running and cannot be stopped.";
+        let resolution = "Wait until it has ended.";
+        Self::new(
+            StatusCode::CONFLICT,
+            "ResourceInUse",
+            message.into(),
+            vec![],
+            resolution,
+        )
+    }
+
     pub(super) fn internal(detail: &str) -> Self {
         let message = format!("The request failed due to an internal service error: {detail}");
         let resolution = "Look at the lab's log.";
@@ -312,7 +342,7 @@ impl IntoResponse for Fault {
                 );
             }
             StatusCode::SERVICE_UNAVAILABLE => {
-                headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+                headers.insert(header::RETRY_AFTER, self.retry_after_s.into());
             }
             _ => {}
         }

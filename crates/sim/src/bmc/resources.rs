@@ -1,13 +1,18 @@
 //! The documents that clients only read, after DMTF's schemas (DSP8010).
 
-use crate::lab::{Firmware, Machine, MachineView};
+use super::host::{Description, Host};
+use super::time::{now_s, time};
+use super::words::ResetType;
 use serde_json::{Value, json};
 
 /// Makes a document, or `None` where this machine has no such resource.
-pub(super) type Body = fn(&Machine) -> Option<Value>;
+pub(super) type Document = fn(&dyn Host) -> Option<Value>;
+
+/// Makes the document of one member of a collection, or `None` where there is no such member.
+pub(super) type Member = fn(&dyn Host, &str) -> Option<Value>;
 
 /// Every read-only document by its path.
-pub(super) const READ_ONLY: &[(&str, Body)] = &[
+pub(super) const READ_ONLY: &[(&str, Document)] = &[
     ("/redfish", |_| Some(json!({"v1": "/redfish/v1/"}))),
     ("/redfish/v1", root),
     ("/redfish/v1/odata", odata),
@@ -29,22 +34,19 @@ pub(super) const READ_ONLY: &[(&str, Body)] = &[
     ("/redfish/v1/Systems", |_| {
         one("/redfish/v1/Systems", "ComputerSystemCollection", "1")
     }),
-    ("/redfish/v1/Systems/1/Processors", |_| {
-        one("/redfish/v1/Systems/1/Processors", "ProcessorCollection", "CPU0")
+    ("/redfish/v1/Systems/1/Processors", |host| {
+        let ids: Vec<String> = host.description().processors.into_iter().map(|part| part.id).collect();
+        several("/redfish/v1/Systems/1/Processors", "ProcessorCollection", &ids)
     }),
-    ("/redfish/v1/Systems/1/Processors/CPU0", processor),
-    ("/redfish/v1/Systems/1/Memory", |_| {
-        one("/redfish/v1/Systems/1/Memory", "MemoryCollection", "DIMM0")
+    ("/redfish/v1/Systems/1/Memory", |host| {
+        let ids: Vec<String> = host.description().memory.into_iter().map(|part| part.id).collect();
+        several("/redfish/v1/Systems/1/Memory", "MemoryCollection", &ids)
     }),
-    ("/redfish/v1/Systems/1/Memory/DIMM0", memory),
-    ("/redfish/v1/Systems/1/EthernetInterfaces", |_| {
-        one(
-            "/redfish/v1/Systems/1/EthernetInterfaces",
-            "EthernetInterfaceCollection",
-            "NIC0",
-        )
+    ("/redfish/v1/Systems/1/EthernetInterfaces", |host| {
+        let ids: Vec<String> = host.description().nics.into_iter().map(|part| part.id).collect();
+        let path = "/redfish/v1/Systems/1/EthernetInterfaces";
+        several(path, "EthernetInterfaceCollection", &ids)
     }),
-    ("/redfish/v1/Systems/1/EthernetInterfaces/NIC0", ethernet_interface),
     ("/redfish/v1/Systems/1/Storage", |_| {
         one("/redfish/v1/Systems/1/Storage", "StorageCollection", "1")
     }),
@@ -61,6 +63,14 @@ pub(super) const READ_ONLY: &[(&str, Body)] = &[
         one("/redfish/v1/Chassis", "ChassisCollection", "1")
     }),
     ("/redfish/v1/Chassis/1", chassis),
+];
+
+/// Every read-only document of which there are as many as the machine has parts.
+pub(super) const MEMBERS: &[(&str, Member)] = &[
+    ("/redfish/v1/Systems/1/Processors/{id}", processor),
+    ("/redfish/v1/Systems/1/Memory/{id}", memory),
+    ("/redfish/v1/Systems/1/EthernetInterfaces/{id}", ethernet_interface),
+    ("/redfish/v1/Systems/1/Storage/1/Drives/{id}", drive),
 ];
 
 /// The service document of OData clients.
@@ -102,25 +112,26 @@ pub(super) fn collection<'a>(path: &str, kind: &str, name: &str, members: impl I
 
 /// A collection with one member.
 fn one(path: &str, kind: &str, member: &str) -> Option<Value> {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    Some(collection(
-        path,
-        &format!("#{kind}.{kind}"),
-        name,
-        std::iter::once(member),
-    ))
+    several(path, kind, &[member.to_owned()])
 }
 
-fn root(machine: &Machine) -> Option<Value> {
-    Some(json!({
+fn several(path: &str, kind: &str, members: &[String]) -> Option<Value> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let members = members.iter().map(String::as_str);
+    Some(collection(path, &format!("#{kind}.{kind}"), name, members))
+}
+
+fn root(host: &dyn Host) -> Option<Value> {
+    let machine = host.description();
+    let mut body = json!({
         "@odata.id": "/redfish/v1",
         "@odata.type": "#ServiceRoot.v1_15_0.ServiceRoot",
         "Id": "RootService",
         "Name": "Root Service",
         "RedfishVersion": "1.17.0",
-        "UUID": bmc_uuid(machine),
+        "UUID": bmc_uuid(&machine),
         "Vendor": "Rackwright",
-        "Product": "Lab BMC",
+        "Product": machine.bmc_model,
         "ProtocolFeaturesSupported": {
             "ExcerptQuery": false,
             "FilterQuery": false,
@@ -135,23 +146,30 @@ fn root(machine: &Machine) -> Option<Value> {
         "AccountService": link("/redfish/v1/AccountService"),
         "SessionService": link("/redfish/v1/SessionService"),
         "Links": {"Sessions": link("/redfish/v1/SessionService/Sessions")},
-    }))
+    });
+    if host.tasks().is_some() {
+        body["Tasks"] = link("/redfish/v1/TaskService");
+    }
+    Some(body)
 }
 
 /// The BMC's own UUID: the machine's with its first digit changed.
-fn bmc_uuid(machine: &Machine) -> String {
-    format!("b{}", &machine.uuid()[1..])
+fn bmc_uuid(machine: &Description) -> String {
+    format!("b{}", machine.uuid.get(1..).unwrap_or_default())
 }
 
-fn odata(_: &Machine) -> Option<Value> {
+fn odata(host: &dyn Host) -> Option<Value> {
     let entry = |name: &str| json!({"name": name, "kind": "Singleton", "url": format!("/redfish/v1/{name}")});
     let names = ["Systems", "Chassis", "Managers", "AccountService", "SessionService"];
     let mut value = vec![json!({"name": "Service", "kind": "Singleton", "url": "/redfish/v1/"})];
     value.extend(names.map(entry));
+    if host.tasks().is_some() {
+        value.push(json!({"name": "Tasks", "kind": "Singleton", "url": "/redfish/v1/TaskService"}));
+    }
     Some(json!({"@odata.context": "/redfish/v1/$metadata", "value": value}))
 }
 
-fn account_service(_: &Machine) -> Option<Value> {
+fn account_service(_: &dyn Host) -> Option<Value> {
     Some(json!({
         "@odata.id": "/redfish/v1/AccountService",
         "@odata.type": "#AccountService.v1_13_0.AccountService",
@@ -166,13 +184,13 @@ fn account_service(_: &Machine) -> Option<Value> {
     }))
 }
 
-fn account(machine: &Machine) -> Option<Value> {
+fn account(host: &dyn Host) -> Option<Value> {
     Some(json!({
         "@odata.id": "/redfish/v1/AccountService/Accounts/1",
         "@odata.type": "#ManagerAccount.v1_10_0.ManagerAccount",
         "Id": "1",
         "Name": "User Account",
-        "UserName": machine.bmc().user,
+        "UserName": host.user(),
         "Password": null,
         "RoleId": "Administrator",
         "Enabled": true,
@@ -191,7 +209,7 @@ const ADMINISTRATOR: [&str; 5] = [
     "ConfigureSelf",
 ];
 
-fn roles(_: &Machine) -> Option<Value> {
+fn roles(_: &dyn Host) -> Option<Value> {
     let members = ["Administrator", "Operator", "ReadOnly"];
     Some(collection(
         "/redfish/v1/AccountService/Roles",
@@ -214,22 +232,29 @@ fn role(name: &str, privileges: &[&str]) -> Option<Value> {
 }
 
 /// The system without what changes: power state, status, boot override.
-pub(super) fn system(machine: &Machine) -> Value {
+pub(super) fn system(machine: &Description) -> Value {
+    let resets: Vec<&str> = machine.reset_types.iter().copied().map(ResetType::as_str).collect();
+    let cpus = || machine.processors.iter().filter(|part| part.kind == "CPU");
     let mut system = json!({
         "@odata.id": "/redfish/v1/Systems/1",
         "@odata.type": "#ComputerSystem.v1_20_0.ComputerSystem",
         "Id": "1",
-        "Name": machine.name(),
+        "Name": machine.name,
         "SystemType": "Physical",
-        "Manufacturer": crate::lab::MANUFACTURER,
-        "Model": crate::lab::MODEL,
-        "SerialNumber": machine.serial(),
-        "UUID": machine.uuid(),
+        "Manufacturer": machine.manufacturer,
+        "Model": machine.model,
+        "SerialNumber": machine.serial,
+        "UUID": machine.uuid,
         "PowerState": null,
         "Status": null,
         "Boot": null,
-        "ProcessorSummary": {"Count": 1, "CoreCount": 1, "LogicalProcessorCount": 1, "Status": status(OK)},
-        "MemorySummary": {"TotalSystemMemoryGiB": machine.memory_mb() as f64 / 1024.0, "Status": status(OK)},
+        "ProcessorSummary": {
+            "Count": cpus().count(),
+            "CoreCount": cpus().map(|part| part.cores).sum::<u32>(),
+            "LogicalProcessorCount": cpus().map(|part| part.threads).sum::<u32>(),
+            "Status": status(OK),
+        },
+        "MemorySummary": {"TotalSystemMemoryGiB": machine.memory_mib() as f64 / 1024.0, "Status": status(OK)},
         "Processors": link("/redfish/v1/Systems/1/Processors"),
         "Memory": link("/redfish/v1/Systems/1/Memory"),
         "EthernetInterfaces": link("/redfish/v1/Systems/1/EthernetInterfaces"),
@@ -238,68 +263,72 @@ pub(super) fn system(machine: &Machine) -> Value {
         "Actions": {
             "#ComputerSystem.Reset": {
                 "target": "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset",
-                "ResetType@Redfish.AllowableValues": crate::lab::ResetType::ALL.map(crate::lab::ResetType::as_str),
+                "ResetType@Redfish.AllowableValues": resets,
             },
         },
     });
-    if machine.firmware().is_uefi() {
+    if machine.uefi {
         system["SecureBoot"] = link("/redfish/v1/Systems/1/SecureBoot");
     }
-    if machine.tpm() {
+    if machine.tpm {
         system["TrustedModules"] = json!([{"InterfaceType": "TPM2_0", "Status": status(OK)}]);
     }
     system
 }
 
-fn processor(_: &Machine) -> Option<Value> {
-    Some(json!({
-        "@odata.id": "/redfish/v1/Systems/1/Processors/CPU0",
+fn processor(host: &dyn Host, id: &str) -> Option<Value> {
+    let part = host.description().processors.into_iter().find(|part| part.id == id)?;
+    let mut body = json!({
+        "@odata.id": format!("/redfish/v1/Systems/1/Processors/{id}"),
         "@odata.type": "#Processor.v1_18_0.Processor",
-        "Id": "CPU0",
+        "Id": id,
         "Name": "Processor",
-        "Socket": "CPU0",
-        "ProcessorType": "CPU",
-        "ProcessorArchitecture": "x86",
-        "InstructionSet": "x86-64",
-        "Manufacturer": "QEMU",
-        "Model": "QEMU Virtual CPU",
-        "TotalCores": 1,
-        "TotalThreads": 1,
+        "Socket": id,
+        "ProcessorType": part.kind,
+        "Manufacturer": part.manufacturer,
+        "Model": part.model,
         "Status": status(OK),
-    }))
+    });
+    if part.kind == "CPU" {
+        body["ProcessorArchitecture"] = json!("x86");
+        body["InstructionSet"] = json!("x86-64");
+        body["TotalCores"] = json!(part.cores);
+        body["TotalThreads"] = json!(part.threads);
+    }
+    Some(body)
 }
 
-fn memory(machine: &Machine) -> Option<Value> {
+fn memory(host: &dyn Host, id: &str) -> Option<Value> {
+    let part = host.description().memory.into_iter().find(|part| part.id == id)?;
     Some(json!({
-        "@odata.id": "/redfish/v1/Systems/1/Memory/DIMM0",
+        "@odata.id": format!("/redfish/v1/Systems/1/Memory/{id}"),
         "@odata.type": "#Memory.v1_17_0.Memory",
-        "Id": "DIMM0",
-        "Name": "DIMM 0",
+        "Id": id,
+        "Name": id.replace("DIMM", "DIMM "),
         "MemoryType": "DRAM",
-        "CapacityMiB": machine.memory_mb(),
-        "Manufacturer": "QEMU",
+        "CapacityMiB": part.mib,
+        "Manufacturer": part.manufacturer,
         "Status": status(OK),
     }))
 }
 
-fn ethernet_interface(machine: &Machine) -> Option<Value> {
-    let on = machine.view().pid.is_some();
+fn ethernet_interface(host: &dyn Host, id: &str) -> Option<Value> {
+    let part = host.description().nics.into_iter().find(|part| part.id == id)?;
     Some(json!({
-        "@odata.id": "/redfish/v1/Systems/1/EthernetInterfaces/NIC0",
+        "@odata.id": format!("/redfish/v1/Systems/1/EthernetInterfaces/{id}"),
         "@odata.type": "#EthernetInterface.v1_9_0.EthernetInterface",
-        "Id": "NIC0",
-        "Name": "Network interface 0",
-        "MACAddress": machine.mac(),
-        "PermanentMACAddress": machine.mac(),
+        "Id": id,
+        "Name": id.replace("NIC", "Network interface "),
+        "MACAddress": part.mac,
+        "PermanentMACAddress": part.mac,
         "InterfaceEnabled": true,
-        "LinkStatus": if on { "LinkUp" } else { "LinkDown" },
+        "LinkStatus": if host.state().powered { "LinkUp" } else { "LinkDown" },
         "Status": status(OK),
     }))
 }
 
-fn storage(machine: &Machine) -> Option<Value> {
-    let view = machine.view();
-    let drives: Vec<Value> = (0..view.drives.len())
+fn storage(host: &dyn Host) -> Option<Value> {
+    let drives: Vec<Value> = (0..host.description().drives.len())
         .map(|n| link(&format!("/redfish/v1/Systems/1/Storage/1/Drives/{n}")))
         .collect();
     Some(json!({
@@ -314,29 +343,31 @@ fn storage(machine: &Machine) -> Option<Value> {
 }
 
 /// A drive of the machine, if it is (still) there.
-pub(super) fn drive(view: &MachineView, index: usize) -> Option<Value> {
-    let drive = view.drives.get(index)?;
+fn drive(host: &dyn Host, id: &str) -> Option<Value> {
+    let index: usize = id.parse().ok()?;
+    let drive = host.description().drives.into_iter().nth(index)?;
     Some(json!({
         "@odata.id": format!("/redfish/v1/Systems/1/Storage/1/Drives/{index}"),
         "@odata.type": "#Drive.v1_17_0.Drive",
         "Id": index.to_string(),
         "Name": format!("Drive {index}"),
-        "Manufacturer": "QEMU",
-        "Model": drive.bus.model(),
+        "Manufacturer": drive.manufacturer,
+        "Model": drive.model,
         "SerialNumber": drive.serial,
         "CapacityBytes": drive.bytes,
         "BlockSizeBytes": 512,
         "MediaType": "SSD",
-        "Protocol": drive.bus.protocol(),
+        "Protocol": drive.protocol,
         "Status": status(OK),
     }))
 }
 
-fn secure_boot(machine: &Machine) -> Option<Value> {
-    if !machine.firmware().is_uefi() {
+fn secure_boot(host: &dyn Host) -> Option<Value> {
+    let machine = host.description();
+    if !machine.uefi {
         return None;
     }
-    let enabled = machine.firmware() == Firmware::UefiSecureBoot;
+    let enabled = machine.secure_boot;
     Some(json!({
         "@odata.id": "/redfish/v1/Systems/1/SecureBoot",
         "@odata.type": "#SecureBoot.v1_1_0.SecureBoot",
@@ -348,7 +379,8 @@ fn secure_boot(machine: &Machine) -> Option<Value> {
     }))
 }
 
-fn manager(machine: &Machine) -> Option<Value> {
+fn manager(host: &dyn Host) -> Option<Value> {
+    let machine = host.description();
     Some(json!({
         "@odata.id": "/redfish/v1/Managers/1",
         "@odata.type": "#Manager.v1_18_0.Manager",
@@ -356,10 +388,12 @@ fn manager(machine: &Machine) -> Option<Value> {
         "Name": "Manager",
         "ManagerType": "BMC",
         "Manufacturer": "Rackwright",
-        "Model": "Lab BMC",
+        "Model": machine.bmc_model,
         "FirmwareVersion": env!("CARGO_PKG_VERSION"),
-        "UUID": bmc_uuid(machine),
+        "UUID": bmc_uuid(&machine),
         "PowerState": "On",
+        "DateTime": time(now_s().saturating_add_signed(host.clock_skew_s())),
+        "DateTimeLocalOffset": "+00:00",
         "Status": status(OK),
         "VirtualMedia": link("/redfish/v1/Managers/1/VirtualMedia"),
         "Links": {
@@ -369,17 +403,18 @@ fn manager(machine: &Machine) -> Option<Value> {
     }))
 }
 
-fn chassis(machine: &Machine) -> Option<Value> {
+fn chassis(host: &dyn Host) -> Option<Value> {
+    let machine = host.description();
     Some(json!({
         "@odata.id": "/redfish/v1/Chassis/1",
         "@odata.type": "#Chassis.v1_23_0.Chassis",
         "Id": "1",
         "Name": "Chassis",
         "ChassisType": "RackMount",
-        "Manufacturer": crate::lab::MANUFACTURER,
-        "Model": crate::lab::MODEL,
-        "SerialNumber": machine.serial(),
-        "PowerState": if machine.view().pid.is_some() { "On" } else { "Off" },
+        "Manufacturer": machine.manufacturer,
+        "Model": machine.model,
+        "SerialNumber": machine.serial,
+        "PowerState": if host.state().powered { "On" } else { "Off" },
         "Status": status(OK),
         "Links": {
             "ComputerSystems": [link("/redfish/v1/Systems/1")],

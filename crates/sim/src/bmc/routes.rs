@@ -1,56 +1,122 @@
 //! Which request goes where, and what every request passes through: faults, authentication, common headers.
 
+use super::host::Host;
+use super::ordeal::HungUp;
 use super::reply::{Fault, empty, json, tagged};
 use super::resources;
-use super::session::{Refused, Sessions, basic, same};
-use super::{Faults, Limits, system};
-use crate::lab::Machine;
+use super::session::{Refused, Sessions, basic};
+use super::{Limits, ordeal, system, tasks};
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
-use tower::util::MapRequest;
+use tower::ServiceExt;
 
 /// Largest request body.
 const BODY_BYTES: usize = 64 * 1024;
+/// Of a larger one, as much is read before it is refused.
+const DRAINED_BYTES: usize = 4 << 20;
 const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
 /// DSP0266 lets clients post to the collection's members property as well.
 const MEMBERS: &str = "/redfish/v1/SessionService/Sessions/Members";
 const TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 const ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
 
-/// A BMC's state.
-pub(super) struct Bmc {
-    pub(super) machine: Machine,
-    pub(super) limits: Limits,
+/// A BMC: its machine and its sessions.
+pub(crate) struct Bmc {
+    pub(super) host: Arc<dyn Host>,
     sessions: Mutex<Sessions>,
 }
 
 impl Bmc {
+    pub(crate) fn new(host: Arc<dyn Host>, limits: Limits) -> Self {
+        let sessions = Mutex::new(Sessions::new(limits.sessions, limits.session_timeout));
+        Self { host, sessions }
+    }
+
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-pub(super) type Shared = State<Arc<Bmc>>;
+/// The BMC that a request is for. It comes with the request, so that one router serves any number of BMCs.
+#[derive(Clone)]
+pub(super) struct To(pub(super) Arc<Bmc>);
 
-/// The whole service of one BMC.
-pub(super) fn router(machine: Machine, limits: Limits, faults: watch::Receiver<Faults>) -> Router {
-    let sessions = Mutex::new(Sessions::new(limits.sessions, limits.session_timeout));
-    let bmc = Arc::new(Bmc {
-        machine,
-        limits,
-        sessions,
-    });
+impl<S: Send + Sync> FromRequestParts<S> for To {
+    type Rejection = Fault;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Fault> {
+        let to = parts.extensions.get::<Self>().cloned();
+        to.ok_or_else(|| Fault::internal("the request is for no BMC"))
+    }
+}
+
+/// The whole service of a BMC, for hyper.
+#[derive(Clone)]
+pub(crate) struct Service {
+    router: Router,
+    bmc: Arc<Bmc>,
+}
+
+impl Service {
+    pub(crate) fn new(router: Router, bmc: Arc<Bmc>) -> Self {
+        Self { router, bmc }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for Service {
+    type Response = Response;
+    type Error = HungUp;
+    type Future = Pin<Box<dyn Future<Output = Result<Response, HungUp>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let mut request = without_slash(request.map(Body::new));
+        request.extensions_mut().insert(To(Arc::clone(&self.bmc)));
+        let router = self.router.clone();
+        Box::pin(async move {
+            match router.oneshot(request).await {
+                Ok(response) if response.extensions().get::<HungUp>().is_none() => Ok(response),
+                Ok(_) => Err(HungUp),
+                Err(never) => match never {},
+            }
+        })
+    }
+}
+
+/// Drops a trailing slash from the path, as DSP0266 asks of services.
+fn without_slash(mut request: Request) -> Request {
+    let path = request.uri().path();
+    if path.len() > 1 && path.ends_with('/') {
+        let mut target = path.trim_end_matches('/').to_owned();
+        if let Some(query) = request.uri().query() {
+            target.push('?');
+            target.push_str(query);
+        }
+        if let Ok(uri) = target.parse() {
+            *request.uri_mut() = uri;
+        }
+    }
+    request
+}
+
+/// The routes of all BMCs.
+pub(crate) fn router() -> Router {
     let documents = resources::READ_ONLY.iter().fold(Router::new(), |router, (path, body)| {
-        router.route(path, get(async |bmc, uri| read_only(bmc, uri, *body)))
+        router.route(path, get(async |to, uri| read_only(to, uri, *body)))
+    });
+    let documents = resources::MEMBERS.iter().fold(documents, |router, (path, body)| {
+        router.route(path, get(async |to, id, uri| read_member(to, id, uri, *body)))
     });
     documents
         .route("/redfish/v1/$metadata", get(metadata))
@@ -69,7 +135,6 @@ pub(super) fn router(machine: Machine, limits: Limits, faults: watch::Receiver<F
             "/redfish/v1/Systems/1/Actions/ComputerSystem.Reset",
             post(system::reset),
         )
-        .route("/redfish/v1/Systems/1/Storage/1/Drives/{id}", get(system::drive))
         .route("/redfish/v1/Managers/1/VirtualMedia/Cd", get(system::media))
         .route(
             "/redfish/v1/Managers/1/VirtualMedia/Cd/Actions/VirtualMedia.InsertMedia",
@@ -79,48 +144,21 @@ pub(super) fn router(machine: Machine, limits: Limits, faults: watch::Receiver<F
             "/redfish/v1/Managers/1/VirtualMedia/Cd/Actions/VirtualMedia.EjectMedia",
             post(system::eject),
         )
+        .route("/redfish/v1/TaskService", get(tasks::service))
+        .route(tasks::TASKS, get(tasks::list))
+        .route(
+            "/redfish/v1/TaskService/Tasks/{id}",
+            get(tasks::read).delete(tasks::forget),
+        )
+        .route("/redfish/v1/TaskService/TaskMonitors/{id}", get(tasks::monitor))
         .fallback(async |uri: Uri| Fault::not_found(uri.path()))
         .method_not_allowed_fallback(async |method: Method| Fault::method(method.as_str()))
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(middleware::from_fn_with_state(Arc::clone(&bmc), authenticate))
+        .layer(middleware::from_fn(authenticate))
         .layer(middleware::from_fn(common_headers))
-        .layer(middleware::from_fn_with_state(faults, suffer))
-        .with_state(bmc)
-}
-
-type Tolerant = MapRequest<Router, fn(Request<hyper::body::Incoming>) -> Request>;
-
-/// Drops a trailing slash from the path, as DSP0266 asks of services.
-pub(super) fn tolerant(router: Router) -> Tolerant {
-    fn without_slash(request: Request<hyper::body::Incoming>) -> Request {
-        let mut request = request.map(axum::body::Body::new);
-        let path = request.uri().path();
-        if path.len() > 1 && path.ends_with('/') {
-            let mut target = path.trim_end_matches('/').to_owned();
-            if let Some(query) = request.uri().query() {
-                target.push('?');
-                target.push_str(query);
-            }
-            if let Ok(uri) = target.parse() {
-                *request.uri_mut() = uri;
-            }
-        }
-        request
-    }
-    MapRequest::new(router, without_slash)
+        .layer(middleware::from_fn(ordeal::suffer))
 }
 
 // ---- what every request passes through ----
-
-/// Plays the BMC's faults.
-async fn suffer(State(mut faults): State<watch::Receiver<Faults>>, request: Request, next: Next) -> Response {
-    let delay = faults.borrow().delay;
-    if delay > Duration::ZERO {
-        tokio::time::sleep(delay).await;
-    }
-    let _ = faults.wait_for(|faults| !faults.silent).await;
-    next.run(request).await
-}
 
 async fn common_headers(request: Request, next: Next) -> Response {
     let asked = request.headers().get(ODATA_VERSION).cloned();
@@ -151,12 +189,13 @@ fn allowed(path: &str) -> &'static str {
         "Systems/1" | "SessionService" => "GET, HEAD, PATCH",
         "SessionService/Sessions" => "GET, HEAD, POST",
         session if session.starts_with("SessionService/Sessions/") => "GET, HEAD, DELETE",
+        task if task.starts_with("TaskService/Tasks/") => "GET, HEAD, DELETE",
         action if action.contains("/Actions/") => "POST",
         _ => "GET, HEAD",
     }
 }
 
-async fn authenticate(State(bmc): Shared, request: Request, next: Next) -> Response {
+async fn authenticate(To(bmc): To, request: Request, next: Next) -> Response {
     if is_public(&request) || is_known(&bmc, request.headers()) {
         return next.run(request).await;
     }
@@ -184,12 +223,7 @@ fn is_known(bmc: &Bmc, headers: &HeaderMap) -> bool {
     let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     header
         .and_then(basic)
-        .is_some_and(|(user, password)| is_account(bmc, &user, &password))
-}
-
-fn is_account(bmc: &Bmc, user: &str, password: &str) -> bool {
-    let access = bmc.machine.bmc();
-    same(&access.user, user) & same(access.password(), password)
+        .is_some_and(|(user, password)| bmc.host.admits(&user, &password))
 }
 
 /// A request body that is a JSON object.
@@ -198,10 +232,8 @@ pub(super) struct Object(pub(super) Map<String, Value>);
 impl<S: Send + Sync> FromRequest<S> for Object {
     type Rejection = Fault;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Fault> {
-        let bytes = Bytes::from_request(request, state)
-            .await
-            .map_err(|_| Fault::too_large())?;
+    async fn from_request(request: Request, _: &S) -> Result<Self, Fault> {
+        let bytes = read(request.into_body()).await?;
         if bytes.is_empty() {
             return Ok(Self(Map::new()));
         }
@@ -209,6 +241,26 @@ impl<S: Send + Sync> FromRequest<S> for Object {
             Ok(Value::Object(object)) => Ok(Self(object)),
             _ => Err(Fault::malformed()),
         }
+    }
+}
+
+/// Reads a body. One that is too large is read on for a while and forgotten: a client that still sends does not hear why
+/// it is refused.
+async fn read(mut body: Body) -> Result<Vec<u8>, Fault> {
+    let (mut bytes, mut size) = (Vec::new(), 0);
+    while size <= DRAINED_BYTES {
+        let Some(frame) = body.frame().await else { break };
+        let frame = frame.map_err(|_| Fault::malformed())?;
+        let Ok(data) = frame.into_data() else { continue };
+        size += data.len();
+        if size <= BODY_BYTES {
+            bytes.extend_from_slice(&data);
+        }
+    }
+    if size <= BODY_BYTES {
+        Ok(bytes)
+    } else {
+        Err(Fault::too_large())
     }
 }
 
@@ -231,13 +283,25 @@ pub(super) fn check_match(headers: &HeaderMap, etag: &str) -> Result<(), Fault> 
 
 // ---- root and sessions ----
 
-fn read_only(State(bmc): Shared, uri: Uri, body: resources::Body) -> Result<Response, Fault> {
-    let body = body(&bmc.machine).ok_or_else(|| Fault::not_found(uri.path()))?;
-    let digest = ring::digest::digest(&ring::digest::SHA256, body.to_string().as_bytes());
-    Ok(tagged(
-        json(StatusCode::OK, &body),
-        &format!("\"{}\"", hex::encode(&digest.as_ref()[..8])),
-    ))
+fn read_only(To(bmc): To, uri: Uri, body: resources::Document) -> Result<Response, Fault> {
+    let body = body(bmc.host.as_ref()).ok_or_else(|| Fault::not_found(uri.path()))?;
+    Ok(digested(&body))
+}
+
+fn read_member(To(bmc): To, Path(id): Path<String>, uri: Uri, body: resources::Member) -> Result<Response, Fault> {
+    let body = body(bmc.host.as_ref(), &id).ok_or_else(|| Fault::not_found(uri.path()))?;
+    Ok(digested(&body))
+}
+
+/// A document with an ETag made of its text. The time of day is no change of it (DSP0266, "ETags").
+fn digested(body: &Value) -> Response {
+    let mut lasting = body.clone();
+    if let Some(members) = lasting.as_object_mut() {
+        members.remove("DateTime");
+    }
+    let digest = ring::digest::digest(&ring::digest::SHA256, lasting.to_string().as_bytes());
+    let etag = format!("\"{}\"", hex::encode(&digest.as_ref()[..8]));
+    tagged(json(StatusCode::OK, body), &etag)
 }
 
 async fn metadata() -> Response {
@@ -249,7 +313,7 @@ async fn metadata() -> Response {
     response
 }
 
-async fn session_service(State(bmc): Shared) -> Response {
+async fn session_service(To(bmc): To) -> Response {
     let timeout_s = bmc.sessions().timeout.as_secs();
     let body = json!({
         "@odata.id": "/redfish/v1/SessionService",
@@ -264,11 +328,7 @@ async fn session_service(State(bmc): Shared) -> Response {
     tagged(json(StatusCode::OK, &body), &format!("\"{timeout_s}\""))
 }
 
-async fn change_session_service(
-    State(bmc): Shared,
-    headers: HeaderMap,
-    Object(body): Object,
-) -> Result<Response, Fault> {
+async fn change_session_service(To(bmc): To, headers: HeaderMap, Object(body): Object) -> Result<Response, Fault> {
     check_match(&headers, &format!("\"{}\"", bmc.sessions().timeout.as_secs()))?;
     for (name, value) in body {
         if name != "SessionTimeout" {
@@ -281,10 +341,10 @@ async fn change_session_service(
         }
         bmc.sessions().timeout = Duration::from_secs(seconds);
     }
-    Ok(session_service(State(bmc)).await)
+    Ok(session_service(To(bmc)).await)
 }
 
-async fn list_sessions(State(bmc): Shared) -> Response {
+async fn list_sessions(To(bmc): To) -> Response {
     let members = bmc.sessions().ids(Instant::now());
     let body = resources::collection(
         SESSIONS,
@@ -295,14 +355,14 @@ async fn list_sessions(State(bmc): Shared) -> Response {
     json(StatusCode::OK, &body)
 }
 
-async fn open_session(State(bmc): Shared, Object(body): Object) -> Result<Response, Fault> {
+async fn open_session(To(bmc): To, Object(body): Object) -> Result<Response, Fault> {
     let text = |name: &str| match body.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(value) => Err(Fault::wrong_type(name, value)),
         None => Err(Fault::missing_property(name)),
     };
     let (user, password) = (text("UserName")?, text("Password")?);
-    if !is_account(&bmc, &user, &password) {
+    if !bmc.host.admits(&user, &password) {
         return Err(Fault::unauthorized());
     }
     let (id, token) = bmc.sessions().open(Instant::now()).map_err(|refused| match refused {
@@ -317,17 +377,17 @@ async fn open_session(State(bmc): Shared, Object(body): Object) -> Result<Respon
     Ok(response)
 }
 
-async fn read_session(State(bmc): Shared, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
+async fn read_session(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
     if !bmc.sessions().ids(Instant::now()).contains(&id) {
         return Err(Fault::not_found(uri.path()));
     }
     Ok(tagged(
-        json(StatusCode::OK, &session_body(&id, &bmc.machine.bmc().user)),
+        json(StatusCode::OK, &session_body(&id, bmc.host.user())),
         "\"1\"",
     ))
 }
 
-async fn close_session(State(bmc): Shared, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
+async fn close_session(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
     if bmc.sessions().close(&id) {
         Ok(empty(StatusCode::NO_CONTENT))
     } else {

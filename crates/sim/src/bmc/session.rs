@@ -1,7 +1,7 @@
 //! Sessions and passwords.
 
 use base64::Engine;
-use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
+use base64::prelude::BASE64_STANDARD;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ impl Sessions {
         SystemRandom::new()
             .fill(&mut bytes)
             .map_err(|_| Refused::NoRandomness)?;
-        let (id, token) = (self.next_id.to_string(), BASE64_URL_SAFE_NO_PAD.encode(bytes));
+        let (id, token) = (self.next_id.to_string(), hex::encode(bytes));
         self.next_id += 1;
         self.open.push(Session {
             id: id.clone(),
@@ -94,7 +94,7 @@ impl Sessions {
 }
 
 /// Compares two secrets by their digests, so that the time taken tells nothing about them.
-pub(super) fn same(a: &str, b: &str) -> bool {
+pub(crate) fn same(a: &str, b: &str) -> bool {
     digest(&SHA256, a.as_bytes()).as_ref() == digest(&SHA256, b.as_bytes()).as_ref()
 }
 

@@ -1,81 +1,71 @@
 //! The machine itself: power, boot override, drives, virtual media.
 
-use super::media;
+use super::host::{Accepted, Description, MediaRefused, State};
 use super::reply::{Fault, empty, json, tagged};
-use super::resources;
-use super::routes::{Bmc, Object, Shared, check_match};
-use crate::lab::{BootEnabled, BootOverride, BootTarget, LabError, Machine, MachineView, Media, ResetType};
-use axum::extract::{Path, State};
+use super::routes::{Object, To, check_match};
+use super::words::{BootEnabled, BootOverride, BootTarget};
+use super::{resources, tasks};
 use axum::response::Response;
-use http::{HeaderMap, StatusCode, Uri};
+use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 const CD: &str = "/redfish/v1/Managers/1/VirtualMedia/Cd";
 
 /// Changes with the boot override, not with the power state: a client that read before the machine came on can still set
 /// what it read.
-fn etag(view: &MachineView) -> String {
-    format!("\"boot-{}\"", view.boot_generation)
+fn etag(state: &State) -> String {
+    format!("\"boot-{}\"", state.boot_generation)
 }
 
-/// Boot targets that the machine's firmware offers.
-fn targets(machine: &Machine) -> Vec<BootTarget> {
-    let offered = |target: &BootTarget| machine.firmware().is_uefi() || *target != BootTarget::UefiHttp;
-    BootTarget::ALL.into_iter().filter(offered).collect()
+pub(super) async fn read(To(bmc): To) -> Response {
+    let state = bmc.host.state();
+    tagged(
+        json(StatusCode::OK, &body(&bmc.host.description(), &state)),
+        &etag(&state),
+    )
 }
 
-fn boot_mode(machine: &Machine) -> &'static str {
-    if machine.firmware().is_uefi() { "UEFI" } else { "Legacy" }
-}
-
-pub(super) async fn read(State(bmc): Shared) -> Response {
-    let view = bmc.machine.view();
-    tagged(json(StatusCode::OK, &body(&bmc.machine, &view)), &etag(&view))
-}
-
-fn body(machine: &Machine, view: &MachineView) -> Value {
+fn body(machine: &Description, state: &State) -> Value {
     let mut system = resources::system(machine);
-    let health = if view.fault.is_some() { "Critical" } else { "OK" };
+    let health = if state.fault.is_some() { "Critical" } else { "OK" };
     let mut allowed = vec!["None"];
-    allowed.extend(targets(machine).into_iter().map(BootTarget::as_str));
-    system["PowerState"] = json!(view.power.as_str());
+    allowed.extend(machine.targets().map(BootTarget::as_str));
+    system["PowerState"] = json!(state.power.as_str());
     system["Status"] = json!({"State": "Enabled", "Health": health, "HealthRollup": health});
-    if let Some(fault) = &view.fault {
+    if let Some(fault) = &state.fault {
         let condition = json!({"MessageId": "Base.1.13.GeneralError", "Message": fault, "Severity": "Critical"});
         system["Status"]["Conditions"] = json!([condition]);
     }
     system["Boot"] = json!({
-        "BootSourceOverrideEnabled": view.boot.enabled.as_str(),
+        "BootSourceOverrideEnabled": state.boot.enabled.as_str(),
         "BootSourceOverrideEnabled@Redfish.AllowableValues": BootEnabled::ALL.map(BootEnabled::as_str),
-        "BootSourceOverrideTarget": view.boot.target.map_or("None", BootTarget::as_str),
+        "BootSourceOverrideTarget": state.boot.target.map_or("None", BootTarget::as_str),
         "BootSourceOverrideTarget@Redfish.AllowableValues": allowed,
-        "BootSourceOverrideMode": boot_mode(machine),
-        "BootSourceOverrideMode@Redfish.AllowableValues": [boot_mode(machine)],
+        "BootSourceOverrideMode": machine.boot_mode(),
+        "BootSourceOverrideMode@Redfish.AllowableValues": [machine.boot_mode()],
     });
     system
 }
 
 /// Everything is checked before anything is changed.
-pub(super) async fn change(State(bmc): Shared, headers: HeaderMap, Object(body): Object) -> Result<Response, Fault> {
-    let view = bmc.machine.view();
-    check_match(&headers, &etag(&view))?;
-    let known = self::body(&bmc.machine, &view);
-    let mut boot = view.boot;
+pub(super) async fn change(To(bmc): To, headers: HeaderMap, Object(body): Object) -> Result<Response, Fault> {
+    let (machine, state) = (bmc.host.description(), bmc.host.state());
+    check_match(&headers, &etag(&state))?;
+    let known = self::body(&machine, &state);
+    let mut boot = state.boot;
     for (name, value) in &body {
         match (name.as_str(), value) {
-            ("Boot", Value::Object(wanted)) => boot = wanted_boot(&bmc.machine, boot, wanted)?,
+            ("Boot", Value::Object(wanted)) => boot = wanted_boot(&machine, boot, wanted)?,
             ("Boot", other) => return Err(Fault::wrong_type("Boot", other)),
             (name, _) if known.get(name).is_some() => return Err(Fault::not_writable(name)),
             (name, _) => return Err(Fault::unknown_property(name)),
         }
     }
-    bmc.machine.set_boot(boot).await.map_err(internal)?;
-    let view = bmc.machine.view();
-    Ok(tagged(empty(StatusCode::NO_CONTENT), &etag(&view)))
+    bmc.host.set_boot(boot).await.map_err(internal)?;
+    Ok(tagged(empty(StatusCode::NO_CONTENT), &etag(&bmc.host.state())))
 }
 
-fn wanted_boot(machine: &Machine, now: BootOverride, wanted: &Map<String, Value>) -> Result<BootOverride, Fault> {
+fn wanted_boot(machine: &Description, now: BootOverride, wanted: &Map<String, Value>) -> Result<BootOverride, Fault> {
     let mut boot = now;
     for (name, value) in wanted {
         let path = format!("Boot.{name}");
@@ -84,14 +74,14 @@ fn wanted_boot(machine: &Machine, now: BootOverride, wanted: &Map<String, Value>
         match name.as_str() {
             "BootSourceOverrideTarget" if text == "None" => boot.target = None,
             "BootSourceOverrideTarget" => {
-                let target = targets(machine).into_iter().find(|target| target.as_str() == text);
+                let target = machine.targets().find(|target| target.as_str() == text);
                 boot.target = Some(target.ok_or_else(refused)?);
             }
             "BootSourceOverrideEnabled" => {
                 let enabled = BootEnabled::ALL.into_iter().find(|enabled| enabled.as_str() == text);
                 boot.enabled = enabled.ok_or_else(refused)?;
             }
-            "BootSourceOverrideMode" if text == boot_mode(machine) => {}
+            "BootSourceOverrideMode" if text == machine.boot_mode() => {}
             "BootSourceOverrideMode" => return Err(refused()),
             _ => return Err(Fault::unknown_property(&path)),
         }
@@ -105,32 +95,24 @@ fn wanted_boot(machine: &Machine, now: BootOverride, wanted: &Map<String, Value>
     })
 }
 
-pub(super) async fn reset(State(bmc): Shared, Object(body): Object) -> Result<Response, Fault> {
+pub(super) async fn reset(To(bmc): To, Object(body): Object) -> Result<Response, Fault> {
     const ACTION: &str = "ComputerSystem.Reset";
     let text = parameter(ACTION, &body, "ResetType")?;
-    let reset = ResetType::ALL.into_iter().find(|reset| reset.as_str() == text);
+    let offered = bmc.host.description().reset_types;
+    let reset = offered.iter().copied().find(|reset| reset.as_str() == text);
     let reset = reset.ok_or_else(|| Fault::bad_parameter(ACTION, "ResetType", text))?;
-    match bmc.machine.reset(reset).await {
-        Ok(()) => Ok(empty(StatusCode::NO_CONTENT)),
+    match bmc.host.reset(reset).await {
+        Ok(Accepted::Silently) => Ok(empty(StatusCode::NO_CONTENT)),
+        Ok(Accepted::AsTask(number)) => Ok(tasks::accepted(&bmc, number)),
         Err(refused) => Err(Fault::reset_conflict(text, &refused.to_string())),
     }
 }
 
-pub(super) async fn drive(State(bmc): Shared, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
-    let view = bmc.machine.view();
-    let found = id
-        .parse::<usize>()
-        .ok()
-        .and_then(|index| resources::drive(&view, index));
-    let body = found.ok_or_else(|| Fault::not_found(uri.path()))?;
-    Ok(json(StatusCode::OK, &body))
-}
-
 // ---- virtual media ----
 
-pub(super) async fn media(State(bmc): Shared) -> Response {
-    let media = bmc.machine.view().media;
-    let url = media.as_ref().map(|media| media.url.as_str());
+pub(super) async fn media(To(bmc): To) -> Response {
+    let media = bmc.host.state().media;
+    let url = media.as_deref();
     let name = url.and_then(|url| url.rsplit('/').next());
     let body = json!({
         "@odata.id": CD,
@@ -156,7 +138,7 @@ pub(super) async fn media(State(bmc): Shared) -> Response {
     json(StatusCode::OK, &body)
 }
 
-pub(super) async fn insert(State(bmc): Shared, Object(body): Object) -> Result<Response, Fault> {
+pub(super) async fn insert(To(bmc): To, Object(body): Object) -> Result<Response, Fault> {
     const ACTION: &str = "VirtualMedia.InsertMedia";
     let url = parameter(ACTION, &body, "Image")?;
     for (name, value) in &body {
@@ -171,34 +153,20 @@ pub(super) async fn insert(State(bmc): Shared, Object(body): Object) -> Result<R
             _ => return Err(Fault::unknown_property(name)),
         }
     }
-    if bmc.machine.view().media.is_some() {
+    if bmc.host.state().media.is_some() {
         return Err(Fault::media_in_use());
     }
-    let media = download(&bmc, url).await?;
-    bmc.machine.insert_media(media).await.map_err(internal)?;
-    Ok(empty(StatusCode::NO_CONTENT))
-}
-
-async fn download(bmc: &Bmc, url: &str) -> Result<Media, Fault> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let name = format!("media-{}.iso", NEXT.fetch_add(1, Ordering::Relaxed));
-    let path = bmc.machine.run_dir().join(name);
-    match media::fetch(url, &path, bmc.limits.media_bytes).await {
-        Ok(_) => Ok(Media {
-            url: url.to_owned(),
-            path,
-        }),
-        Err(why) => {
-            let _ = tokio::fs::remove_file(&path).await;
-            Err(Fault::media(url, &why))
-        }
+    match bmc.host.insert_media(url).await {
+        Ok(()) => Ok(empty(StatusCode::NO_CONTENT)),
+        Err(MediaRefused::Unreachable(why)) => Err(Fault::media(url, &why)),
+        Err(MediaRefused::Failed(why)) => Err(internal(why)),
     }
 }
 
 /// Ejecting from an empty drive is fine, as on most BMCs.
-pub(super) async fn eject(State(bmc): Shared, Object(_): Object) -> Result<Response, Fault> {
-    if bmc.machine.view().media.is_some() {
-        bmc.machine.eject_media().await.map_err(internal)?;
+pub(super) async fn eject(To(bmc): To, Object(_): Object) -> Result<Response, Fault> {
+    if bmc.host.state().media.is_some() {
+        bmc.host.eject_media().await.map_err(internal)?;
     }
     Ok(empty(StatusCode::NO_CONTENT))
 }
@@ -211,6 +179,6 @@ fn parameter<'a>(action: &str, body: &'a Map<String, Value>, name: &str) -> Resu
     }
 }
 
-fn internal(error: LabError) -> Fault {
-    Fault::internal(&error.to_string())
+fn internal(detail: String) -> Fault {
+    Fault::internal(&detail)
 }

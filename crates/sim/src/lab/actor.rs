@@ -7,10 +7,11 @@
 //! (The alternative, boot indices set at run time before `system_reset`, cannot tell when the firmware has read them:
 //! SeaBIOS answers one reset with two or three of its own, of which the last one counts.)
 
-use super::machine::{BootEnabled, BootOverride, BootTarget, MachineView, Media, PowerState, ResetType};
+use super::machine::{MachineView, Media};
 use super::process::{Happening, Running};
 use super::qemu::{self, Drive, Hardware, PowerOn};
-use super::{Firmware, LabError, ResetRefused, nvram};
+use super::{Firmware, LabError, nvram};
+use crate::bmc::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 use std::fs::File;
 use tokio::sync::{mpsc, oneshot, watch};
 

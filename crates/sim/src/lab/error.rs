@@ -78,14 +78,3 @@ impl LabError {
         move |source| Self::File { what, path, source }
     }
 }
-
-/// Why a BMC refused a reset request.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ResetRefused {
-    /// The machine is already in the state that was asked for, or not in one from which this reset is possible.
-    #[error("the machine is {power}, so {reset} does not apply")]
-    WrongState { power: &'static str, reset: &'static str },
-    /// The lab was stopped.
-    #[error("the machine's task has ended")]
-    Stopped,
-}

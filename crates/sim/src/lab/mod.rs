@@ -22,7 +22,9 @@ mod doctor;
 mod enter;
 mod error;
 mod file;
+mod host;
 mod machine;
+mod media;
 mod network;
 mod nvram;
 mod process;
@@ -31,15 +33,13 @@ mod qmp;
 mod start;
 mod state;
 
+pub use crate::bmc::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 pub use accelerator::Accelerator;
 pub use config::{DiskKind, Firmware, LabConfig, NetworkRom};
 pub use doctor::{Check, examine};
 pub use enter::{Entered, Namespace, Outcome, Reentry, enter, install_crypto, run_test};
-pub use error::{LabError, ResetRefused};
+pub use error::LabError;
 pub use file::{BmcEntry, DiskEntry, LabFile, MachineEntry};
-pub use machine::{
-    BmcAccess, BootEnabled, BootOverride, BootTarget, Machine, MachineView, Media, PowerState, ResetType,
-};
+pub use machine::{BmcAccess, Machine, MachineView, Media};
 pub use network::{BRIDGE, SERVER_IPV4, SERVER_IPV6};
-pub(crate) use qemu::{MANUFACTURER, MODEL};
 pub use start::Lab;

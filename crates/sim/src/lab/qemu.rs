@@ -1,7 +1,7 @@
 //! QEMU's command line for one power-on. Pure; `process.rs` runs it.
 
-use super::machine::BootTarget;
 use super::{Accelerator, Firmware, NetworkRom};
+use crate::bmc::BootTarget;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 

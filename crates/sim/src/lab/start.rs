@@ -4,6 +4,7 @@ use super::actor::Actor;
 use super::config::{DiskKind, LabConfig};
 use super::enter::Namespace;
 use super::file::LabFile;
+use super::host::LabHost;
 use super::machine::{BmcAccess, Inner, Machine};
 use super::qemu::{Drive, DriveBus, Hardware};
 use super::{Accelerator, LabError, SERVER_IPV4, doctor, network, state};
@@ -109,10 +110,15 @@ impl Lab {
         let limits = bmc::Limits {
             sessions: config.bmc_sessions,
             session_timeout: config.bmc_session_timeout,
+        };
+        let host = LabHost {
+            machine: machine.clone(),
+            faults: fault_receiver.clone(),
             media_bytes: config.media_bytes,
         };
         let server = bmc::Server::bind(
-            machine.clone(),
+            machine.name(),
+            Arc::new(host),
             address,
             identity,
             limits,

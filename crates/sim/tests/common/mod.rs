@@ -3,9 +3,11 @@
 
 pub mod guest;
 
-use rackwright_sim::lab::{Lab, LabConfig, Machine, Namespace};
+use rackwright_sim::fleet::SimNode;
+use rackwright_sim::lab::{self, Lab, LabConfig, Machine, Namespace};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -43,6 +45,21 @@ impl Client {
         }
     }
 
+    /// Drives the BMC of a fleet's machine, trusting only its certificate.
+    pub fn of_fleet(node: &SimNode) -> Self {
+        lab::install_crypto();
+        let mut http = reqwest::Client::builder().no_proxy().timeout(LONG);
+        if let Some(certificate) = node.certificate().unwrap() {
+            http = http.tls_certs_only([reqwest::Certificate::from_der(&certificate).unwrap()]);
+        }
+        Self {
+            http: http.build().unwrap(),
+            url: node.url(),
+            user: node.user().to_owned(),
+            password: node.password(),
+        }
+    }
+
     /// A request without credentials.
     pub fn anonymous(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         self.http.request(method, format!("{}{path}", self.url))
@@ -62,6 +79,23 @@ impl Client {
         let response = self.request(Method::GET, path).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK, "GET {path}");
         response.json().await.unwrap()
+    }
+
+    /// Follows every link from the root; returns the paths of what it found.
+    pub async fn crawl(&self) -> BTreeSet<String> {
+        let mut known = BTreeSet::from(["/redfish/v1".to_owned()]);
+        let mut open: Vec<String> = known.iter().cloned().collect();
+        while let Some(path) = open.pop() {
+            let document = self.get(&path).await;
+            assert!(
+                document["@odata.type"].is_string() && document["@odata.id"] == path.as_str(),
+                "{document}"
+            );
+            let mut found = Vec::new();
+            links(&document, &mut found);
+            open.extend(found.into_iter().filter(|path| known.insert(path.clone())));
+        }
+        known
     }
 
     pub async fn post(&self, path: &str, body: Value) -> Response {
@@ -102,6 +136,18 @@ impl Client {
         let boot = self.get(SYSTEM).await["Boot"].clone();
         let text = |name: &str| boot[name].as_str().unwrap().to_owned();
         (text("BootSourceOverrideTarget"), text("BootSourceOverrideEnabled"))
+    }
+}
+
+/// Collects every `@odata.id` in a document.
+fn links(value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::Object(object) => {
+            found.extend(object.get("@odata.id").and_then(Value::as_str).map(str::to_owned));
+            object.values().for_each(|value| links(value, found));
+        }
+        Value::Array(array) => array.iter().for_each(|value| links(value, found)),
+        _ => {}
     }
 }
 

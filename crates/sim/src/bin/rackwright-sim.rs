@@ -1,0 +1,239 @@
+//! A datacenter of simulated machines to try Rackwright on: each with a Redfish BMC of its own, all in this process.
+
+use clap::Parser;
+use ipnet::Ipv4Net;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rackwright_sim::fleet::{DescribeError, Fleet, FleetConfig, FleetError, Format, Profile, Script, ScriptError};
+use rackwright_sim::lab::install_crypto;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::net::SocketAddrV4;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// A datacenter of simulated machines, each with a Redfish BMC of its own, in one process.
+///
+/// Prints the machines, all of them switched off, as documents that `rackwright apply`
+/// takes, and serves their BMCs until standard input closes, or SIGTERM, SIGHUP or Ctrl-C
+/// comes. What is printed ends as soon as all BMCs answer:
+///
+///     rackwright-sim --nodes 100 | rackwright apply -f -
+#[derive(Parser)]
+#[command(version, about, verbatim_doc_comment)]
+struct Cli {
+    /// Number of machines, 1 to 100000
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    nodes: usize,
+    /// How long the machines take for things, and what they consist of
+    #[arg(long, value_enum, default_value = "instant")]
+    profile: Profile,
+    /// Seed of all chance: the same seed makes the same machines, passwords, times and faults
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    seed: u64,
+    /// What is broken, in YAML: see docs/sim.md
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
+    /// How many seconds of the machines pass in one second
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", allow_negative_numbers = true)]
+    speed: f64,
+    /// The BMCs' addresses, from the network's first host address on; outside of 127.0.0.0/8 the network must be routed to
+    /// this machine (`ip route add local NETWORK dev lo`)
+    #[arg(long, default_value = "127.64.0.0/10", value_name = "NETWORK")]
+    network: Ipv4Net,
+    /// Where the one socket listens that serves all BMCs. Within 127.0.0.0/8 it is bound to the loopback interface, so that
+    /// 0.0.0.0 is not the world. Port 0 takes a free one
+    #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS:PORT")]
+    listen: SocketAddrV4,
+    /// BMCs speak plain HTTP; needs `--format json`, because `rackwright apply` takes HTTPS only
+    #[arg(long)]
+    plain_http: bool,
+    /// How the machines are described
+    #[arg(long, value_enum, default_value = "yaml")]
+    format: Format,
+    /// Describe the machines in this file, readable by its owner only, instead of on standard output
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// SKU to name in each machine's description
+    #[arg(long, value_name = "NAME")]
+    sku: Option<String>,
+    /// Go on after standard input has closed
+    #[arg(long)]
+    keep_running: bool,
+}
+
+/// Why the program ends early.
+#[derive(Debug, thiserror::Error)]
+enum SimError {
+    #[error("--plain-http needs `--format json`: `rackwright apply` takes BMCs with HTTPS only")]
+    PlainYaml,
+    #[error("cannot read {}: {source}", path.display())]
+    Script { path: PathBuf, source: io::Error },
+    #[error("the fault script is not taken:\n{0}")]
+    Faults(#[from] ScriptError),
+    #[error("--{0}")]
+    Fleet(FleetError),
+    #[error(transparent)]
+    Describe(#[from] DescribeError),
+    #[error("cannot write {}: {source}", path.display())]
+    Output { path: PathBuf, source: io::Error },
+    #[error("cannot {what}: {source}")]
+    System { what: &'static str, source: io::Error },
+}
+
+impl From<FleetError> for SimError {
+    fn from(error: FleetError) -> Self {
+        match error {
+            FleetError::Config { .. } => Self::Fleet(error),
+            other => Self::Describe(other.into()),
+        }
+    }
+}
+
+fn system(what: &'static str) -> impl FnOnce(io::Error) -> SimError {
+    move |source| SimError::System { what, source }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "warn".into());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .init();
+    install_crypto();
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("rackwright-sim: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), SimError> {
+    if cli.plain_http && cli.format == Format::Yaml {
+        return Err(SimError::PlainYaml);
+    }
+    allow_connections();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(system("start the async runtime"))?;
+    runtime.block_on(serve(cli))
+}
+
+/// Each connection is a file descriptor, and the usual 1024 are few for thousands of BMCs.
+fn allow_connections() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard, hard)
+    {
+        tracing::warn!(%error, soft, "the limit of open files stays as it is");
+    }
+}
+
+async fn serve(cli: Cli) -> Result<(), SimError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("listen for SIGTERM"))?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(system("listen for SIGHUP"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("listen for SIGINT"))?;
+    let input = (!cli.keep_running).then(input_end);
+    let config = FleetConfig {
+        nodes: cli.nodes,
+        profile: cli.profile,
+        seed: cli.seed,
+        network: cli.network,
+        listen: cli.listen,
+        tls: !cli.plain_http,
+        speed: cli.speed,
+        faults: script(&cli)?,
+    };
+    let fleet = Fleet::start(config).await?;
+    match &cli.output {
+        Some(path) => describe_to_file(&fleet, &cli, path)?,
+        None => describe_to_stdout(&fleet, &cli)?,
+    }
+    close_stdout()?;
+    eprintln!(
+        "rackwright-sim: the BMCs of {} machines answer on port {}",
+        fleet.nodes(),
+        fleet.port()
+    );
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = hang_up.recv() => {}
+        _ = interrupt.recv() => {}
+        () = ended(input) => {}
+    }
+    let totals = fleet.totals();
+    fleet.stop().await;
+    eprintln!(
+        "rackwright-sim: ended after {} requests on {} connections and {} boots",
+        totals.requests, totals.connections, totals.boots
+    );
+    Ok(())
+}
+
+/// Bytes of a fault script that are read; `Script::parse` refuses long before.
+const SCRIPT_BYTES: u64 = 2 << 20;
+
+fn script(cli: &Cli) -> Result<Script, SimError> {
+    let Some(path) = &cli.faults else {
+        return Ok(Script::default());
+    };
+    let mut yaml = String::new();
+    let read = File::open(path).and_then(|file| file.take(SCRIPT_BYTES).read_to_string(&mut yaml));
+    read.map_err(|source| SimError::Script {
+        path: path.clone(),
+        source,
+    })?;
+    Ok(Script::parse(&path.display().to_string(), &yaml, cli.nodes)?)
+}
+
+/// Reads standard input to its end, on a thread that the process does not wait for.
+fn input_end() -> oneshot::Receiver<()> {
+    let (sender, receiver) = oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        let _ = sender.send(());
+    });
+    receiver
+}
+
+async fn ended(input: Option<oneshot::Receiver<()>>) {
+    match input {
+        Some(input) => _ = input.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn describe_to_file(fleet: &Fleet, cli: &Cli, path: &Path) -> Result<(), SimError> {
+    let failed = |source| SimError::Output {
+        path: path.to_path_buf(),
+        source,
+    };
+    let file = OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(failed)?;
+    fleet.describe(cli.format, cli.sku.as_deref(), &mut BufWriter::new(file))?;
+    Ok(())
+}
+
+fn describe_to_stdout(fleet: &Fleet, cli: &Cli) -> Result<(), SimError> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    fleet.describe(cli.format, cli.sku.as_deref(), &mut out)?;
+    out.flush().map_err(system("write to standard output"))
+}
+
+/// Standard output ends with the description, so that whoever reads it to the end need not wait for this process.
+fn close_stdout() -> Result<(), SimError> {
+    let nothing = File::options().write(true).open("/dev/null");
+    let nothing = nothing.map_err(system("open /dev/null"))?;
+    nix::unistd::dup2_stdout(&nothing).map_err(|errno| system("close standard output")(errno.into()))
+}

@@ -1,0 +1,95 @@
+//! What a BMC that is not well does to requests and answers.
+
+use super::host::{Asked, Ordeal, Spoilt};
+use super::reply::Fault;
+use super::routes::To;
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, StatusCode, header};
+use serde_json::{Number, Value, json};
+
+/// Largest answer that is spoilt; none of ours comes near.
+const ANSWER_BYTES: usize = 1 << 20;
+const PAGE: &str =
+    "<!DOCTYPE html><html><head><title>Web Management</title></head><body>Please log in.</body></html>\n";
+
+/// The connection ends without an answer. Also marks the answer that is not sent.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the BMC hung up")]
+pub(crate) struct HungUp;
+
+/// Lets the BMC's faults happen to a request.
+pub(super) async fn suffer(To(bmc): To, request: Request, next: Next) -> Response {
+    let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+    let asked = Asked {
+        method: &method,
+        path: &path,
+    };
+    match bmc.host.suffer(asked).await {
+        Ordeal::None => next.run(request).await,
+        Ordeal::HangUp => {
+            let mut response = Response::new(Body::empty());
+            response.extensions_mut().insert(HungUp);
+            response
+        }
+        Ordeal::Unavailable { retry_after_s } => Fault::unavailable(retry_after_s).into_response(),
+        Ordeal::SessionsFull => Fault::sessions_full().into_response(),
+        Ordeal::Spoilt(Spoilt::InternalError) => Fault::internal("as the fault script asks").into_response(),
+        Ordeal::Spoilt(spoilt) => spoil(next.run(request).await, spoilt).await,
+    }
+}
+
+/// The request has been carried out; only its answer is wrong.
+async fn spoil(answer: Response, spoilt: Spoilt) -> Response {
+    let (mut parts, body) = answer.into_parts();
+    let bytes = to_bytes(body, ANSWER_BYTES).await.unwrap_or_default();
+    let spoilt = match spoilt {
+        Spoilt::Html => {
+            parts.status = StatusCode::OK;
+            let html = HeaderValue::from_static("text/html; charset=utf-8");
+            parts.headers.insert(header::CONTENT_TYPE, html);
+            Body::from(PAGE)
+        }
+        Spoilt::Truncated => Body::from(bytes.slice(..bytes.len() / 2)),
+        Spoilt::Types => match serde_json::from_slice::<Value>(&bytes) {
+            Ok(mut value) => {
+                confuse(&mut value);
+                Body::from(value.to_string())
+            }
+            Err(_) => Body::from(bytes),
+        },
+        Spoilt::InternalError => Body::from(bytes),
+    };
+    Response::from_parts(parts, spoilt)
+}
+
+fn confuse(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            let members = object.iter_mut().filter(|(name, _)| !name.starts_with("@odata."));
+            members.for_each(|(_, value)| confuse(value));
+        }
+        Value::Array(array) => array.iter_mut().for_each(confuse),
+        Value::String(text) => *value = Value::Number(Number::from(text.len())),
+        Value::Number(number) => *value = json!(number.to_string()),
+        Value::Bool(_) | Value::Null => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_outlive_the_confusion() {
+        let mut value =
+            json!({"@odata.id": "/redfish/v1", "Count": 3, "Members": [{"@odata.id": "/x", "Name": "four"}]});
+        confuse(&mut value);
+        assert_eq!(
+            value,
+            json!({"@odata.id": "/redfish/v1", "Count": "3", "Members": [{"@odata.id": "/x", "Name": 4}]})
+        );
+    }
+}

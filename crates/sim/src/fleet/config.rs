@@ -1,0 +1,189 @@
+//! What a fleet consists of.
+
+use super::FleetError;
+use super::faults::Script;
+use super::profile::Profile;
+use ipnet::Ipv4Net;
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Most machines of a fleet.
+pub const MOST_NODES: usize = 100_000;
+
+/// A fleet to start. `FleetConfig::default()` is one machine that takes no time for anything.
+#[derive(Debug, Clone)]
+pub struct FleetConfig {
+    /// Number of machines, 1 to [`MOST_NODES`].
+    pub nodes: usize,
+    /// How long they take for things, and what they consist of.
+    pub profile: Profile,
+    /// Seed of all chance, of names that must be unique between fleets, and of the passwords.
+    pub seed: u64,
+    /// The BMCs' addresses: the first machine has the first host address of it. Any network below 127.0.0.0/8 works as it
+    /// is; another one must be routed to this machine (`ip route add local NETWORK dev lo`).
+    pub network: Ipv4Net,
+    /// Where the one socket listens that serves all of them. Port 0 takes a free one.
+    pub listen: SocketAddrV4,
+    /// HTTPS, or plain HTTP.
+    pub tls: bool,
+    /// How many seconds of the machines pass in one second.
+    pub speed: f64,
+    /// What is broken.
+    pub faults: Script,
+}
+
+impl Default for FleetConfig {
+    fn default() -> Self {
+        Self {
+            nodes: 1,
+            profile: Profile::Instant,
+            seed: 1,
+            network: Ipv4Net::new_assert(Ipv4Addr::new(127, 64, 0, 0), 10),
+            listen: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
+            tls: true,
+            speed: 1.0,
+            faults: Script::default(),
+        }
+    }
+}
+
+impl FleetConfig {
+    pub(super) fn check(&self) -> Result<(), FleetError> {
+        let fault = |field, detail: String| Err(FleetError::Config { field, detail });
+        if !(1..=MOST_NODES).contains(&self.nodes) {
+            return fault("nodes", format!("must be 1 to {MOST_NODES}"));
+        }
+        let hosts = (1_u64 << (32 - u32::from(self.network.prefix_len()))).saturating_sub(2);
+        if (self.nodes as u64) > hosts {
+            let detail = format!("{} has room for {hosts} machines, not for {}", self.network, self.nodes);
+            return fault("network", detail);
+        }
+        let listens = *self.listen.ip();
+        if !listens.is_unspecified() && !self.addresses().any(|address| address == listens) {
+            let detail = format!("{listens} is neither 0.0.0.0 nor the address of a machine's BMC");
+            return fault("listen", detail);
+        }
+        if !listens.is_unspecified() && self.nodes > 1 {
+            return fault(
+                "listen",
+                "one address serves one machine; use 0.0.0.0 for more".to_owned(),
+            );
+        }
+        if !self.speed.is_finite() || !(0.001..=1_000_000.0).contains(&self.speed) {
+            return fault("speed", "must be 0.001 to 1000000".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Whether all BMCs are on the loopback interface.
+    pub(super) fn is_loopback(&self) -> bool {
+        self.network.addr().is_loopback() && self.network.prefix_len() >= 8
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
+        (0..self.nodes).map(|index| self.address(index))
+    }
+
+    /// The address of a machine's BMC.
+    pub(super) fn address(&self, index: usize) -> Ipv4Addr {
+        let offset = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
+        Ipv4Addr::from(u32::from(self.network.network()).saturating_add(offset))
+    }
+
+    /// The machine whose BMC has this address.
+    pub(super) fn index(&self, address: Ipv4Addr) -> Option<usize> {
+        let offset = u32::from(address).checked_sub(u32::from(self.network.network()))?;
+        let index = usize::try_from(offset.checked_sub(1)?).ok()?;
+        (index < self.nodes).then_some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_machines_belong_together() {
+        let config = FleetConfig {
+            nodes: 10_000,
+            ..FleetConfig::default()
+        };
+        config.check().unwrap();
+        assert_eq!(config.address(0), Ipv4Addr::new(127, 64, 0, 1));
+        assert_eq!(config.address(9_999), Ipv4Addr::new(127, 64, 39, 16));
+        for index in [0, 1, 255, 256, 9_999] {
+            assert_eq!(config.index(config.address(index)), Some(index));
+        }
+        for stranger in [
+            [127, 64, 0, 0],
+            [127, 64, 39, 17],
+            [127, 0, 0, 1],
+            [10, 0, 0, 1],
+            [255; 4],
+        ] {
+            assert_eq!(config.index(stranger.into()), None);
+        }
+    }
+
+    #[test]
+    fn impossible_fleets_are_refused_by_field() {
+        let base = FleetConfig::default;
+        for (config, field) in [
+            (FleetConfig { nodes: 0, ..base() }, "nodes"),
+            (
+                FleetConfig {
+                    nodes: 100_001,
+                    ..base()
+                },
+                "nodes",
+            ),
+            (
+                FleetConfig {
+                    nodes: 255,
+                    network: "127.64.0.0/24".parse().unwrap(),
+                    ..base()
+                },
+                "network",
+            ),
+            (
+                FleetConfig {
+                    network: "127.64.0.0/32".parse().unwrap(),
+                    ..base()
+                },
+                "network",
+            ),
+            (
+                FleetConfig {
+                    listen: "127.0.0.1:0".parse().unwrap(),
+                    ..base()
+                },
+                "listen",
+            ),
+            (
+                FleetConfig {
+                    nodes: 2,
+                    listen: "127.64.0.1:0".parse().unwrap(),
+                    ..base()
+                },
+                "listen",
+            ),
+            (
+                FleetConfig {
+                    speed: f64::NAN,
+                    ..base()
+                },
+                "speed",
+            ),
+            (FleetConfig { speed: 0.0, ..base() }, "speed"),
+        ] {
+            match config.check() {
+                Err(FleetError::Config { field: found, .. }) => assert_eq!(found, field),
+                other => panic!("{config:?}: {other:?}"),
+            }
+        }
+        let one = FleetConfig {
+            listen: "127.64.0.1:0".parse().unwrap(),
+            ..base()
+        };
+        one.check().unwrap();
+    }
+}

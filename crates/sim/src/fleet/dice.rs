@@ -1,0 +1,86 @@
+//! Chance from a seed: a throw depends on the seed, the node, what it is for and how often that was thrown before, and on
+//! nothing else. So a run can be repeated, in whatever order its events happen to come.
+
+/// What a throw is for. Throws for different purposes tell nothing about each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The length of a machine's phase.
+    Duration,
+    /// The time that a BMC takes for an answer.
+    Answer,
+    /// Whether fault number n of the script strikes.
+    Fault(u32),
+    /// The fleet's part in the machines' UUIDs.
+    Uuid,
+}
+
+impl Purpose {
+    fn number(self) -> u64 {
+        match self {
+            Self::Duration => 1,
+            Self::Answer => 2,
+            Self::Uuid => 3,
+            Self::Fault(number) => 1 << 32 | u64::from(number),
+        }
+    }
+}
+
+/// The fleet's seed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    /// 64 even bits.
+    pub(super) fn throw(self, node: usize, purpose: Purpose, count: u64) -> u64 {
+        [node as u64, purpose.number(), count]
+            .into_iter()
+            .fold(mix(self.0), |state, word| mix(state ^ mix(word)))
+    }
+
+    /// A number from 0 up to, but not including, 1.
+    pub(super) fn fraction(self, node: usize, purpose: Purpose, count: u64) -> f64 {
+        (self.throw(node, purpose, count) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// One step of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014).
+pub(super) fn mix(word: u64) -> u64 {
+    let mut z = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_throw_is_the_same_again_and_others_differ() {
+        let dice = Dice(7);
+        let first = dice.throw(3, Purpose::Duration, 1);
+        assert_eq!(first, Dice(7).throw(3, Purpose::Duration, 1));
+        for other in [
+            dice.throw(4, Purpose::Duration, 1),
+            dice.throw(3, Purpose::Answer, 1),
+            dice.throw(3, Purpose::Duration, 2),
+            Dice(8).throw(3, Purpose::Duration, 1),
+            dice.throw(3, Purpose::Fault(1), 1),
+        ] {
+            assert_ne!(first, other);
+        }
+    }
+
+    #[test]
+    fn fractions_are_even() {
+        let below = |limit: f64| {
+            (0..10_000)
+                .filter(|node| Dice(1).fraction(*node, Purpose::Answer, 1) < limit)
+                .count()
+        };
+        for limit in [0.1, 0.5, 0.9] {
+            let (found, wanted) = (below(limit) as f64, limit * 10_000.0);
+            assert!((found - wanted).abs() < 200.0, "{found} of 10,000 below {limit}");
+        }
+    }
+}

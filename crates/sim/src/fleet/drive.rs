@@ -1,0 +1,490 @@
+//! Simulated drives behind the agent's own traits, so that the agent's real code lists, writes and erases them.
+//!
+//! A drive remembers digests, not bytes: each block of 4 KiB reads as zeros, as ones, or as noise that follows from what was
+//! written there. Written again it reads differently, unwritten it reads the same again, and that is all that the proof of
+//! an erase asks. A terabyte at rest is a hundred bytes. What it cannot do is give back what was written: see
+//! [`SimDrive`] for what follows.
+//!
+//! No drive has a device node. The path that stands for it names nothing, on purpose: a name below `/dev` could be a real
+//! drive of the computer that this runs on.
+
+use super::dice::mix;
+use rackwright_agent::drives::{DriveError, DriveFacts, Drives, MethodError, RawDrive};
+use rackwright_agent::jobs::control::JobControl;
+use rackwright_api::v1::{Drive, EraseMethod};
+use ring::digest::{SHA256, digest};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of the blocks whose content is remembered.
+const BLOCK: usize = 4096;
+/// Runs of blocks that a drive tells apart. One that was written in more places is full of noise.
+const RUNS: usize = 1024;
+/// Below this nothing exists.
+const NOWHERE: &str = "/nonexistent/rackwright-sim";
+
+/// What is wrong with a drive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ailment {
+    None,
+    /// Reads and writes fail.
+    Errors,
+    /// It refuses its erase commands.
+    RefusesToErase,
+    /// It reports success and erases nothing.
+    PretendsToErase,
+}
+
+/// What a block reads as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content {
+    Zeros,
+    Ones,
+    /// Noise that follows from this number and the block's.
+    Noise(u64),
+}
+
+impl Content {
+    fn of(block: &[u8]) -> Self {
+        match block.first() {
+            Some(0) if block.iter().all(|byte| *byte == 0) => Self::Zeros,
+            Some(0xff) if block.iter().all(|byte| *byte == 0xff) => Self::Ones,
+            _ => {
+                let hash = digest(&SHA256, block);
+                let mut seed = [0; 8];
+                seed.copy_from_slice(&hash.as_ref()[..8]);
+                Self::Noise(u64::from_le_bytes(seed))
+            }
+        }
+    }
+
+    fn fill(self, block: u64, bytes: &mut [u8]) {
+        match self {
+            Self::Zeros => bytes.fill(0),
+            Self::Ones => bytes.fill(0xff),
+            Self::Noise(seed) => {
+                let mut state = mix(seed ^ mix(block));
+                for word in bytes.chunks_mut(8) {
+                    state = mix(state);
+                    word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+                }
+            }
+        }
+    }
+}
+
+/// What a drive holds: runs of blocks, and what is everywhere else.
+#[derive(Debug)]
+struct Medium {
+    elsewhere: Content,
+    /// By the first block: the number of blocks and what they read as. No two overlap.
+    runs: BTreeMap<u64, (u64, Content)>,
+}
+
+impl Medium {
+    fn at(&self, block: u64) -> Content {
+        let before = self.runs.range(..=block).next_back();
+        before
+            .filter(|(first, (count, _))| block - **first < *count)
+            .map_or(self.elsewhere, |(_, (_, content))| *content)
+    }
+
+    fn fill(&mut self, content: Content) {
+        self.elsewhere = content;
+        self.runs.clear();
+    }
+
+    fn set(&mut self, first: u64, count: u64, content: Content) {
+        let end = first.saturating_add(count);
+        let overlapping: Vec<(u64, u64, Content)> = self
+            .runs
+            .range(..end)
+            .rev()
+            .map(|(start, (count, content))| (*start, *count, *content))
+            .take_while(|(start, count, _)| start + count > first)
+            .collect();
+        for (start, count, old) in overlapping {
+            self.runs.remove(&start);
+            if start < first {
+                self.runs.insert(start, (first - start, old));
+            }
+            if start + count > end {
+                self.runs.insert(end, (start + count - end, old));
+            }
+        }
+        if content == self.elsewhere && !matches!(content, Content::Noise(_)) {
+            return;
+        }
+        // What continues the run before it is a part of it.
+        match self.runs.range_mut(..first).next_back() {
+            Some((start, (before, old))) if *old == content && start + *before == first => *before += count,
+            _ => _ = self.runs.insert(first, (count, content)),
+        }
+        if self.runs.len() > RUNS {
+            let seed = self.runs.iter().fold(1, |seed, (start, (_, content))| match content {
+                Content::Noise(noise) => mix(seed ^ noise ^ start),
+                Content::Zeros | Content::Ones => mix(seed ^ start),
+            });
+            // Never zeros: what is forgotten must not look erased.
+            self.fill(Content::Noise(seed));
+        }
+    }
+}
+
+/// A drive. It outlives the boots of its machine.
+///
+/// It offers the NVMe commands only. Discarding all of it or overwriting it is not offered: the agent reads every byte back
+/// then, and what was written cannot be given back.
+#[derive(Debug)]
+pub struct SimDrive {
+    name: String,
+    model: &'static str,
+    serial: String,
+    node: PathBuf,
+    size_bytes: u64,
+    ailment: Ailment,
+    medium: Mutex<Medium>,
+    erased: AtomicU64,
+}
+
+impl SimDrive {
+    /// A drive that reads zeros. Its size is rounded down to whole blocks.
+    pub(super) fn new(machine: &str, index: usize, model: &'static str, serial: String, bytes: u64) -> Self {
+        let name = format!("nvme{index}n1");
+        Self {
+            node: [NOWHERE, machine, &name].iter().collect(),
+            name,
+            model,
+            serial,
+            size_bytes: bytes - bytes % BLOCK as u64,
+            ailment: Ailment::None,
+            medium: Mutex::new(Medium {
+                elsewhere: Content::Zeros,
+                runs: BTreeMap::new(),
+            }),
+            erased: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn ailing(self, ailment: Ailment) -> Self {
+        Self { ailment, ..self }
+    }
+
+    fn medium(&self) -> MutexGuard<'_, Medium> {
+        self.medium.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its serial number.
+    pub fn serial(&self) -> &str {
+        &self.serial
+    }
+
+    /// Fills it with data of somebody.
+    pub fn fill_with_data(&self) {
+        self.medium().fill(Content::Noise(mix(digest_of(&self.serial))));
+    }
+
+    /// Whether all of it reads zero.
+    pub fn is_blank(&self) -> bool {
+        let medium = self.medium();
+        medium.elsewhere == Content::Zeros && medium.runs.is_empty()
+    }
+
+    fn range(&self, offset: u64, length: u64) -> io::Result<()> {
+        if self.ailment == Ailment::Errors {
+            // EIO, as the kernel reports a medium error.
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        let end = offset.checked_add(length);
+        if end.is_some_and(|end| end <= self.size_bytes) {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::InvalidInput.into())
+        }
+    }
+}
+
+fn digest_of(text: &str) -> u64 {
+    let hash = digest(&SHA256, text.as_bytes());
+    hash.as_ref()
+        .iter()
+        .take(8)
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// Calls `piece(block, from, range of the buffer)` for each block that a buffer at `offset` touches.
+fn pieces(offset: u64, length: usize, mut piece: impl FnMut(u64, usize, std::ops::Range<usize>)) {
+    let mut done = 0;
+    while done < length {
+        let at = offset + done as u64;
+        let from = (at % BLOCK as u64) as usize;
+        let count = (BLOCK - from).min(length - done);
+        piece(at / BLOCK as u64, from, done..done + count);
+        done += count;
+    }
+}
+
+/// An open drive.
+struct Open(Arc<SimDrive>);
+
+impl RawDrive for Open {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes
+    }
+
+    fn block_bytes(&self) -> u32 {
+        512
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.0.range(offset, buffer.len() as u64)?;
+        let medium = self.0.medium();
+        let mut whole = [0; BLOCK];
+        pieces(offset, buffer.len(), |block, from, range| {
+            medium.at(block).fill(block, &mut whole);
+            let count = range.len();
+            buffer[range].copy_from_slice(&whole[from..from + count]);
+        });
+        Ok(())
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
+        self.0.range(offset, buffer.len() as u64)?;
+        let mut medium = self.0.medium();
+        let mut whole = [0; BLOCK];
+        pieces(offset, buffer.len(), |block, from, range| {
+            if range.len() < BLOCK {
+                medium.at(block).fill(block, &mut whole);
+            }
+            let count = range.len();
+            whole[from..from + count].copy_from_slice(&buffer[range]);
+            medium.set(block, 1, Content::of(&whole));
+        });
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.0.range(0, 0)
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.zero_out(offset, length)
+    }
+
+    fn zero_out(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.0.range(offset, length)?;
+        let block = BLOCK as u64;
+        let (first, end) = (offset.div_ceil(block), (offset + length) / block);
+        if first < end {
+            self.0.medium().set(first, end - first, Content::Zeros);
+        }
+        // What is left of the first and the last block.
+        let zeros = [0; BLOCK];
+        let head = (first * block - offset).min(length);
+        self.write_at(&zeros[..head as usize], offset)?;
+        let tail = if first <= end { offset + length - end * block } else { 0 };
+        self.write_at(&zeros[..tail as usize], offset + length - tail)
+    }
+
+    fn methods(&self) -> Vec<EraseMethod> {
+        vec![
+            EraseMethod::NvmeSanitizeCrypto,
+            EraseMethod::NvmeSanitizeBlock,
+            EraseMethod::NvmeFormatUserData,
+        ]
+    }
+
+    fn execute(&self, method: EraseMethod, control: &JobControl) -> Result<(), MethodError> {
+        control.check()?;
+        self.0.range(0, 0)?;
+        let left = match (self.0.ailment, method) {
+            (Ailment::RefusesToErase, _) => return Err(MethodError::Failed("invalid command opcode".to_owned())),
+            (Ailment::PretendsToErase, _) => return Ok(()),
+            (_, EraseMethod::NvmeSanitizeCrypto) => {
+                let count = self.0.erased.fetch_add(1, Ordering::Relaxed);
+                Content::Noise(mix(digest_of(&self.0.serial) ^ mix(count.wrapping_add(1))))
+            }
+            (_, EraseMethod::NvmeSanitizeBlock | EraseMethod::NvmeFormatUserData) => Content::Zeros,
+            _ => return Err(MethodError::Unsupported("not a command of NVMe".to_owned())),
+        };
+        self.0.medium().fill(left);
+        Ok(())
+    }
+
+    fn reread_partitions(&self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The drives of a machine.
+#[derive(Debug, Clone)]
+pub struct SimDrives(pub(super) Arc<[Arc<SimDrive>]>);
+
+impl SimDrives {
+    /// The drives, in order.
+    pub fn all(&self) -> &[Arc<SimDrive>] {
+        &self.0
+    }
+}
+
+impl Drives for SimDrives {
+    fn list(&self) -> Vec<DriveFacts> {
+        let facts = |drive: &Arc<SimDrive>| DriveFacts {
+            drive: Drive {
+                name: drive.name.clone(),
+                model: drive.model.to_owned(),
+                serial_number: drive.serial.clone(),
+                size_bytes: drive.size_bytes,
+                logical_block_bytes: 512,
+                physical_block_bytes: BLOCK as u32,
+                transport: "nvme".to_owned(),
+                ..Drive::default()
+            },
+            node: drive.node.clone(),
+            controller: drive.name.clone(),
+        };
+        self.0.iter().map(facts).collect()
+    }
+
+    fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError> {
+        let found = self.0.iter().find(|drive| drive.node == facts.node);
+        match found {
+            Some(drive) => Ok(Box::new(Open(Arc::clone(drive)))),
+            None => Err(DriveError::Io {
+                drive: facts.drive.name.clone(),
+                source: io::ErrorKind::NotFound.into(),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const BYTES: u64 = 16 * BLOCK as u64;
+
+    fn drive() -> Open {
+        Open(Arc::new(SimDrive::new(
+            "sim-00000",
+            0,
+            "test",
+            "S0".to_owned(),
+            BYTES + 17,
+        )))
+    }
+
+    fn read(drive: &Open) -> Vec<u8> {
+        let mut bytes = vec![0; BYTES as usize];
+        drive.read_at(&mut bytes, 0).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_drive_has_whole_blocks_and_an_end() {
+        let drive = drive();
+        assert_eq!(drive.size_bytes(), BYTES);
+        assert!(drive.0.is_blank());
+        assert!(drive.write_at(&[1; 512], BYTES - 512).is_ok());
+        for offset in [BYTES - 511, BYTES, u64::MAX] {
+            assert!(drive.write_at(&[1; 512], offset).is_err(), "{offset}");
+            assert!(drive.read_at(&mut [1; 512], offset).is_err(), "{offset}");
+        }
+        assert!(!drive.0.is_blank());
+        drive.zero_out(0, BYTES).unwrap();
+        assert!(drive.0.is_blank());
+    }
+
+    #[test]
+    fn one_that_was_written_in_too_many_places_never_looks_erased() {
+        let bytes = 3 * RUNS as u64 * BLOCK as u64;
+        let drive = Open(Arc::new(SimDrive::new("sim-00000", 0, "test", "S0".to_owned(), bytes)));
+        for block in 0..=RUNS as u64 {
+            drive.write_at(&[7; 64], 2 * block * BLOCK as u64).unwrap();
+        }
+        assert!(drive.0.medium().runs.is_empty());
+        let mut last = [0; BLOCK];
+        drive.read_at(&mut last, bytes - BLOCK as u64).unwrap();
+        assert!(Content::of(&last) != Content::Zeros);
+    }
+
+    #[test]
+    fn no_drive_has_a_node_that_exists() {
+        let drives = SimDrives(Arc::new([Arc::clone(&drive().0)]));
+        let facts = drives.list().remove(0);
+        assert!(!facts.node.exists() && !facts.node.starts_with("/dev"), "{facts:?}");
+        assert!(drives.open(&facts).is_ok());
+        assert!(
+            drives
+                .open(&DriveFacts {
+                    node: "/dev/null".into(),
+                    ..facts
+                })
+                .is_err()
+        );
+    }
+
+    #[derive(Debug, Clone)]
+    enum Act {
+        Write(u64, usize, u8),
+        Data(u64, usize),
+        Zero(u64, u64),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        let place = || (0..BYTES / 512, 1..40_usize);
+        let inside = |sector: u64, count: usize| (count as u64).min(BYTES / 512 - sector);
+        prop_oneof![
+            (place(), prop_oneof![Just(0), Just(0xff), Just(7)]).prop_map(move |((at, n), byte)| Act::Write(
+                at * 512,
+                inside(at, n) as usize * 512,
+                byte
+            )),
+            place().prop_map(move |(at, n)| Act::Data(at * 512, inside(at, n) as usize * 512)),
+            place().prop_map(move |(at, n)| Act::Zero(at * 512, inside(at, n) * 512)),
+        ]
+    }
+
+    proptest! {
+        /// Whatever is done, only what was touched changes, in blocks, and what was zeroed or set to ones reads so.
+        #[test]
+        fn only_what_is_touched_changes(acts in prop::collection::vec(act(), 1..30)) {
+            let drive = drive();
+            for act in acts {
+                let before = read(&drive);
+                let (offset, length) = match &act {
+                    Act::Write(at, length, byte) => {
+                        drive.write_at(&vec![*byte; *length], *at).unwrap();
+                        (*at as usize, *length)
+                    }
+                    Act::Data(at, length) => {
+                        let data: Vec<u8> = (0..*length).map(|n| (n % 251) as u8).collect();
+                        drive.write_at(&data, *at).unwrap();
+                        (*at as usize, *length)
+                    }
+                    Act::Zero(at, length) => {
+                        drive.zero_out(*at, *length).unwrap();
+                        (*at as usize, *length as usize)
+                    }
+                };
+                let after = read(&drive);
+                for (block, (old, new)) in before.chunks(BLOCK).zip(after.chunks(BLOCK)).enumerate() {
+                    let (from, to) = (block * BLOCK, (block + 1) * BLOCK);
+                    if to <= offset || offset + length <= from {
+                        prop_assert_eq!(old, new, "block {} changed by {:?}", block, act);
+                    } else if offset <= from && to <= offset + length {
+                        match act {
+                            Act::Zero(..) | Act::Write(_, _, 0) => prop_assert!(new.iter().all(|byte| *byte == 0)),
+                            Act::Write(_, _, 0xff) => prop_assert!(new.iter().all(|byte| *byte == 0xff)),
+                            _ => prop_assert!(new.iter().any(|byte| *byte != 0)),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

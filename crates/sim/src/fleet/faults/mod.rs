@@ -1,0 +1,228 @@
+//! What is broken in a fleet: a script of faults, each for some machines, by chance or at an exact step.
+
+mod nodes;
+mod script;
+#[cfg(test)]
+mod tests;
+
+pub use script::{Script, ScriptError, ScriptFault};
+
+use super::dice::{Dice, Purpose};
+use super::drive::Ailment;
+use crate::bmc::{Asked, Ordeal, Spoilt};
+use http::Method;
+use nodes::Nodes;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// One line of a script.
+#[derive(Debug, Clone, PartialEq)]
+struct Rule {
+    kind: Kind,
+    nodes: Nodes,
+    /// The first chance at which it strikes, counting from 1, and at how many in a row; without it, at every one.
+    steps: Option<(u64, u64)>,
+    /// How likely it strikes at such a chance.
+    probability: f64,
+    /// In milliseconds of the fleet's time.
+    from_ms: u64,
+    until_ms: u64,
+    /// Of requests: only those with this method, and whose path begins so.
+    method: Option<Method>,
+    path: Option<String>,
+}
+
+/// What is broken.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Down,
+    Slow(Duration),
+    Wrong(Spoilt),
+    SessionsExhausted,
+    Unavailable(u32),
+    PowerStuck,
+    PostHang,
+    WrongInventory(Part),
+    Drives(Ailment),
+    /// Seconds that the BMC's clock is ahead.
+    ClockSkew(i64),
+}
+
+/// A part that a machine should have and lacks one of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Cpu,
+    Gpu,
+    Dimm,
+    Nic,
+    Drive,
+}
+
+impl Kind {
+    /// Whether a request is a chance for it.
+    fn is_about_requests(self) -> bool {
+        !matches!(self, Self::PowerStuck | Self::PostHang) && !self.is_of_the_machine()
+    }
+
+    /// Whether the machine has it or has it not, once and for all.
+    fn is_of_the_machine(self) -> bool {
+        matches!(self, Self::WrongInventory(_) | Self::Drives(_) | Self::ClockSkew(_))
+    }
+}
+
+impl Rule {
+    fn applies(&self, node: usize, now_ms: u64) -> bool {
+        self.nodes.contain(node) && (self.from_ms..self.until_ms).contains(&now_ms)
+    }
+
+    fn is_about(&self, asked: Asked<'_>) -> bool {
+        let opens_session =
+            *asked.method == Method::POST && asked.path.starts_with("/redfish/v1/SessionService/Sessions");
+        self.kind.is_about_requests()
+            && self.method.as_ref().is_none_or(|method| method == asked.method)
+            && self
+                .path
+                .as_ref()
+                .is_none_or(|path| asked.path.starts_with(path.as_str()))
+            && (self.kind != Kind::SessionsExhausted || opens_session)
+    }
+
+    /// Whether it strikes every time.
+    fn is_unconditional(&self) -> bool {
+        self.steps.is_none() && self.probability >= 1.0 && self.method.is_none() && self.path.is_none()
+    }
+}
+
+/// How many chances each rule has had at one machine.
+#[derive(Debug, Default)]
+pub(super) struct Chances(Box<[AtomicU32]>);
+
+impl Chances {
+    pub(super) fn new(script: &Script) -> Self {
+        Self(script.rules.iter().map(|_| AtomicU32::new(0)).collect())
+    }
+}
+
+/// One machine and its moment, for which a script is asked.
+#[derive(Clone, Copy)]
+pub(super) struct Moment<'a> {
+    pub(super) node: usize,
+    pub(super) now_ms: u64,
+    pub(super) dice: Dice,
+    pub(super) chances: &'a Chances,
+}
+
+impl Script {
+    /// How a request fares: how late it is answered, and what happens to it.
+    pub(super) fn request(&self, asked: Asked<'_>, moment: Moment<'_>) -> (Duration, Ordeal) {
+        let (mut delay, mut ordeal) = (Duration::ZERO, Ordeal::None);
+        for (index, rule) in self.rules.iter().enumerate() {
+            if !rule.is_about(asked) || !self.strikes(index, rule, moment) {
+                continue;
+            }
+            let struck = match rule.kind {
+                Kind::Slow(by) => {
+                    delay += by;
+                    continue;
+                }
+                Kind::Down => Ordeal::HangUp,
+                Kind::Wrong(spoilt) => Ordeal::Spoilt(spoilt),
+                Kind::SessionsExhausted => Ordeal::SessionsFull,
+                Kind::Unavailable(retry_after_s) => Ordeal::Unavailable { retry_after_s },
+                Kind::PowerStuck | Kind::PostHang | Kind::WrongInventory(_) | Kind::Drives(_) | Kind::ClockSkew(_) => {
+                    continue;
+                }
+            };
+            // The first that strikes prevails.
+            if ordeal == Ordeal::None {
+                ordeal = struck;
+            }
+        }
+        (delay, ordeal)
+    }
+
+    /// Whether the BMC takes no connections at all.
+    pub(super) fn is_down(&self, moment: Moment<'_>) -> bool {
+        self.rules
+            .iter()
+            .any(|rule| rule.kind == Kind::Down && rule.is_unconditional() && rule.applies(moment.node, moment.now_ms))
+    }
+
+    /// Whether a reset that is accepted changes nothing.
+    pub(super) fn sticks(&self, moment: Moment<'_>) -> bool {
+        self.any(Kind::PowerStuck, moment)
+    }
+
+    /// Whether POST does not end.
+    pub(super) fn hangs(&self, moment: Moment<'_>) -> bool {
+        self.any(Kind::PostHang, moment)
+    }
+
+    /// The parts of which the machine lacks one. The same at each call: a part is there or it is not.
+    pub(super) fn lacks(&self, moment: Moment<'_>) -> impl Iterator<Item = Part> {
+        let rules = self.rules.iter().enumerate();
+        rules.filter_map(move |(index, rule)| match rule.kind {
+            Kind::WrongInventory(part) => {
+                let thrown = thrown(index, rule, moment, 0);
+                (thrown && rule.applies(moment.node, moment.now_ms)).then_some(part)
+            }
+            _ => None,
+        })
+    }
+
+    /// How far the BMC's clock is ahead, in seconds.
+    pub(super) fn clock_skew_s(&self, moment: Moment<'_>) -> i64 {
+        let rules = self.rules.iter().enumerate();
+        let skews = rules.filter_map(|(index, rule)| match rule.kind {
+            Kind::ClockSkew(skew_s) => {
+                let has = thrown(index, rule, moment, 0) && rule.applies(moment.node, moment.now_ms);
+                has.then_some(skew_s)
+            }
+            _ => None,
+        });
+        skews.fold(0, i64::saturating_add)
+    }
+
+    /// What is wrong with the machine's drives; the first fault of the script that applies prevails.
+    pub(super) fn ailment(&self, moment: Moment<'_>) -> Ailment {
+        let rules = self.rules.iter().enumerate();
+        let mut found = rules.filter_map(|(index, rule)| match rule.kind {
+            Kind::Drives(ailment) => {
+                let has = rule.nodes.contain(moment.node) && thrown(index, rule, moment, 0);
+                has.then_some(ailment)
+            }
+            _ => None,
+        });
+        found.next().unwrap_or(Ailment::None)
+    }
+
+    /// Every rule of the kind has its chance counted, even if an earlier one strikes.
+    fn any(&self, kind: Kind, moment: Moment<'_>) -> bool {
+        let rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.kind == kind);
+        let struck = rules.filter(|(index, rule)| self.strikes(*index, rule, moment));
+        struck.count() > 0
+    }
+
+    fn strikes(&self, index: usize, rule: &Rule, moment: Moment<'_>) -> bool {
+        if !rule.applies(moment.node, moment.now_ms) {
+            return false;
+        }
+        let Some(chances) = moment.chances.0.get(index) else {
+            return false;
+        };
+        let count = u64::from(chances.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
+        let step = rule
+            .steps
+            .is_none_or(|(first, times)| count >= first && count - first < times);
+        let struck = step && thrown(index, rule, moment, count);
+        if struck {
+            tracing::info!(node = moment.node, fault = index, count, kind = ?rule.kind, "a fault strikes");
+        }
+        struck
+    }
+}
+
+fn thrown(index: usize, rule: &Rule, moment: Moment<'_>, count: u64) -> bool {
+    let purpose = Purpose::Fault(u32::try_from(index).unwrap_or(u32::MAX));
+    moment.dice.fraction(moment.node, purpose, count) < rule.probability
+}

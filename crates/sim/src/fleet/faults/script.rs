@@ -1,0 +1,380 @@
+//! Fault scripts in YAML: read whole, checked whole, every fault of the script told at once with its line and its field.
+
+use super::nodes::{Nodes, range};
+use super::{Kind, Part, Rule};
+use crate::bmc::Spoilt;
+use crate::fleet::drive::Ailment;
+use http::Method;
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+use std::fmt;
+use std::time::Duration;
+
+/// Largest script, in bytes.
+const MOST_BYTES: usize = 1 << 20;
+/// Most faults of a script.
+const MOST_FAULTS: usize = 1000;
+/// Longest time that a script may name, in seconds: a year.
+const MOST_S: f64 = 366.0 * 86_400.0;
+
+/// A script of faults. The default one is empty: nothing is broken.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Script {
+    pub(super) rules: Vec<Rule>,
+}
+
+/// Why a script is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct ScriptError {
+    /// The script's file, as it was named.
+    pub file: String,
+    /// What is wrong with it, in the order of its lines.
+    pub faults: Vec<ScriptFault>,
+}
+
+/// Something that is wrong with a script.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScriptFault {
+    /// Counts from 1; 0 if it is about the whole.
+    pub line: u64,
+    /// A sentence that begins with the field.
+    pub message: String,
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, fault) in self.faults.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "\n" };
+            write!(f, "{separator}{}", self.file)?;
+            if fault.line > 0 {
+                write!(f, ":{}", fault.line)?;
+            }
+            write!(f, ": {}", fault.message)?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireScript {
+    faults: Vec<WireFault>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireFault {
+    fault: Spanned<String>,
+    nodes: Option<Vec<Spanned<String>>>,
+    at: Option<Spanned<u64>>,
+    times: Option<Spanned<u64>>,
+    probability: Option<Spanned<f64>>,
+    from_s: Option<Spanned<f64>>,
+    until_s: Option<Spanned<f64>>,
+    method: Option<Spanned<String>>,
+    path: Option<Spanned<String>>,
+    delay_s: Option<Spanned<f64>>,
+    retry_after_s: Option<Spanned<u64>>,
+    answer: Option<Spanned<String>>,
+    missing: Option<Spanned<String>>,
+    skew_s: Option<Spanned<f64>>,
+}
+
+const KINDS: &str = "bmc-down, bmc-slow, bmc-wrong, bmc-sessions-exhausted, bmc-unavailable, power-stuck, post-hang, \
+                     wrong-inventory, disk-errors, erase-unsupported, erase-ignored, clock-skew";
+
+impl Script {
+    /// Reads a script for a fleet of `nodes` machines; `file` is only for messages.
+    ///
+    /// # Errors
+    /// [`ScriptError`] with everything that is wrong.
+    pub fn parse(file: &str, yaml: &str, nodes: usize) -> Result<Self, ScriptError> {
+        let refuse = |faults| ScriptError {
+            file: file.to_owned(),
+            faults,
+        };
+        let whole = |message: &str| {
+            let message = message.to_owned();
+            refuse(vec![ScriptFault { line: 0, message }])
+        };
+        if yaml.len() > MOST_BYTES {
+            return Err(whole("the script is larger than 1 MiB"));
+        }
+        let wire: WireScript = serde_saphyr::from_str(yaml).map_err(|error| refuse(vec![syntax(yaml, &error)]))?;
+        if wire.faults.len() > MOST_FAULTS {
+            return Err(whole("faults: there are more than 1000"));
+        }
+        let mut judge = Judge {
+            nodes,
+            faults: Vec::new(),
+        };
+        let rules = wire.faults.iter().map(|fault| judge.rule(fault)).collect();
+        if judge.faults.is_empty() {
+            return Ok(Self { rules });
+        }
+        judge.faults.sort_by_key(|fault| fault.line);
+        Err(refuse(judge.faults))
+    }
+}
+
+fn syntax(yaml: &str, error: &serde_saphyr::Error) -> ScriptFault {
+    let line = error.location().map_or(0, |place| place.line());
+    let message = error.without_snippet().to_string();
+    // The place is told once, and by the line's own text: the parser does not always name the field.
+    let message = message.split(" at line ").next().unwrap_or(&message).to_owned();
+    let text = usize::try_from(line)
+        .ok()
+        .and_then(|n| yaml.lines().nth(n.checked_sub(1)?));
+    let shown = text.map(|text| text.trim().chars().take(80).collect::<String>());
+    let message = shown.map_or(message.clone(), |shown| format!("{message}: {shown}"));
+    ScriptFault { line, message }
+}
+
+/// Checks the faults of a script one after the other, and notes what is wrong.
+struct Judge {
+    nodes: usize,
+    faults: Vec<ScriptFault>,
+}
+
+impl Judge {
+    fn note(&mut self, line: u64, message: impl Into<String>) {
+        let message = message.into();
+        self.faults.push(ScriptFault { line, message });
+    }
+
+    /// What comes of a wrong fault does not matter: the script is refused.
+    fn rule(&mut self, wire: &WireFault) -> Rule {
+        let kind = self.kind(wire);
+        self.belongings(wire, kind);
+        Rule {
+            kind: kind.unwrap_or(Kind::Down),
+            nodes: self.nodes(wire),
+            steps: self.steps(wire),
+            probability: self.number(wire.probability.as_ref(), "probability", 1.0, 0.0..=1.0),
+            from_ms: self.milliseconds(wire.from_s.as_ref(), "from_s", 0),
+            until_ms: self.until(wire),
+            method: self.method(wire),
+            path: self.path(wire),
+        }
+    }
+
+    fn kind(&mut self, wire: &WireFault) -> Option<Kind> {
+        let line = wire.fault.referenced.line();
+        let name = wire.fault.value.as_str();
+        let kind = match name {
+            "bmc-down" => Kind::Down,
+            "bmc-slow" => {
+                if wire.delay_s.is_none() {
+                    self.note(line, "delay_s is missing: how late does the BMC answer?");
+                }
+                let seconds = self.number(wire.delay_s.as_ref(), "delay_s", 0.0, 0.0..=86_400.0);
+                Kind::Slow(Duration::from_secs_f64(seconds))
+            }
+            "bmc-wrong" => Kind::Wrong(self.answer(wire)),
+            "bmc-sessions-exhausted" => Kind::SessionsExhausted,
+            "bmc-unavailable" => {
+                let seconds = wire.retry_after_s.as_ref().map_or(5, |seconds| seconds.value);
+                let seconds = u32::try_from(seconds).ok().filter(|seconds| *seconds <= 86_400);
+                if seconds.is_none() {
+                    let at = wire.retry_after_s.as_ref().map_or(line, |wire| wire.referenced.line());
+                    self.note(at, "retry_after_s must be at most 86400");
+                }
+                Kind::Unavailable(seconds.unwrap_or_default())
+            }
+            "power-stuck" => Kind::PowerStuck,
+            "post-hang" => Kind::PostHang,
+            "wrong-inventory" => Kind::WrongInventory(self.missing(wire)),
+            "disk-errors" => Kind::Drives(Ailment::Errors),
+            "erase-unsupported" => Kind::Drives(Ailment::RefusesToErase),
+            "erase-ignored" => Kind::Drives(Ailment::PretendsToErase),
+            "clock-skew" => {
+                if wire.skew_s.is_none() {
+                    self.note(
+                        line,
+                        "skew_s is missing: how far is the clock ahead, or behind if negative?",
+                    );
+                }
+                let seconds = self.number(wire.skew_s.as_ref(), "skew_s", 0.0, -MOST_S..=MOST_S);
+                Kind::ClockSkew(seconds as i64)
+            }
+            other => {
+                let other: String = other.chars().take(40).collect();
+                self.note(line, format!("fault: `{other}` is none of {KINDS}"));
+                return None;
+            }
+        };
+        Some(kind)
+    }
+
+    fn answer(&mut self, wire: &WireFault) -> Spoilt {
+        let line = wire.fault.referenced.line();
+        let Some(answer) = &wire.answer else {
+            self.note(line, "answer is missing: html, truncated, internal-error or types");
+            return Spoilt::Html;
+        };
+        match answer.value.as_str() {
+            "html" => Spoilt::Html,
+            "truncated" => Spoilt::Truncated,
+            "internal-error" => Spoilt::InternalError,
+            "types" => Spoilt::Types,
+            _ => {
+                self.note(
+                    answer.referenced.line(),
+                    "answer must be html, truncated, internal-error or types",
+                );
+                Spoilt::Html
+            }
+        }
+    }
+
+    fn missing(&mut self, wire: &WireFault) -> Part {
+        let line = wire.fault.referenced.line();
+        let Some(missing) = &wire.missing else {
+            self.note(line, "missing is missing: cpu, gpu, dimm, nic or drive");
+            return Part::Drive;
+        };
+        match missing.value.as_str() {
+            "cpu" => Part::Cpu,
+            "gpu" => Part::Gpu,
+            "dimm" => Part::Dimm,
+            "nic" => Part::Nic,
+            "drive" => Part::Drive,
+            _ => {
+                self.note(
+                    missing.referenced.line(),
+                    "missing must be cpu, gpu, dimm, nic or drive",
+                );
+                Part::Drive
+            }
+        }
+    }
+
+    /// Fields that mean nothing for the kind are refused: whoever wrote them meant something.
+    fn belongings(&mut self, wire: &WireFault, kind: Option<Kind>) {
+        let Some(kind) = kind else { return };
+        let name = wire.fault.value.as_str();
+        let line = |text: &Option<Spanned<String>>| text.as_ref().map(|text| text.referenced.line());
+        let number = |number: &Option<Spanned<f64>>| number.as_ref().map(|number| number.referenced.line());
+        let count = |count: &Option<Spanned<u64>>| count.as_ref().map(|count| count.referenced.line());
+        let requests = kind.is_about_requests();
+        let parts = matches!(kind, Kind::WrongInventory(_));
+        let drives = matches!(kind, Kind::Drives(_));
+        for (field, at, fits) in [
+            ("delay_s", number(&wire.delay_s), matches!(kind, Kind::Slow(_))),
+            ("skew_s", number(&wire.skew_s), matches!(kind, Kind::ClockSkew(_))),
+            (
+                "retry_after_s",
+                count(&wire.retry_after_s),
+                matches!(kind, Kind::Unavailable(_)),
+            ),
+            ("answer", line(&wire.answer), matches!(kind, Kind::Wrong(_))),
+            ("missing", line(&wire.missing), parts),
+            ("method", line(&wire.method), requests),
+            ("path", line(&wire.path), requests),
+            ("at", count(&wire.at), !kind.is_of_the_machine()),
+            ("from_s", number(&wire.from_s), !drives),
+            ("until_s", number(&wire.until_s), !drives),
+        ] {
+            if let Some(at) = at.filter(|_| !fits) {
+                self.note(at, format!("{field} means nothing for {name}"));
+            }
+        }
+    }
+
+    fn nodes(&mut self, wire: &WireFault) -> Nodes {
+        let Some(named) = &wire.nodes else {
+            return Nodes::All;
+        };
+        if named.is_empty() {
+            let line = wire.fault.referenced.line();
+            self.note(line, "nodes names no machine; leave it out for all of them");
+        }
+        let mut ranges = Vec::new();
+        for text in named {
+            match range(&text.value, self.nodes) {
+                Ok(range) => ranges.push(range),
+                Err(why) => {
+                    let why: String = why.chars().take(200).collect();
+                    self.note(text.referenced.line(), format!("nodes: {why}"));
+                }
+            }
+        }
+        Nodes::new(ranges)
+    }
+
+    fn steps(&mut self, wire: &WireFault) -> Option<(u64, u64)> {
+        let first = wire.at.as_ref().map(|at| at.value);
+        let times = wire.times.as_ref().map_or(1, |times| times.value);
+        if let Some(at) = wire.at.as_ref().filter(|at| at.value == 0) {
+            self.note(at.referenced.line(), "at counts from 1");
+        }
+        if let Some(wire_times) = &wire.times {
+            let line = wire_times.referenced.line();
+            if times == 0 {
+                self.note(line, "times must be at least 1");
+            }
+            if first.is_none() {
+                self.note(line, "times needs `at`: from which step on?");
+            }
+        }
+        first.map(|first| (first, times))
+    }
+
+    fn until(&mut self, wire: &WireFault) -> u64 {
+        let until_ms = self.milliseconds(wire.until_s.as_ref(), "until_s", u64::MAX);
+        let from_s = wire.from_s.as_ref().map_or(0.0, |from| from.value);
+        if let Some(until) = wire.until_s.as_ref().filter(|until| until.value <= from_s) {
+            self.note(until.referenced.line(), "until_s must lie after from_s");
+        }
+        until_ms
+    }
+
+    fn method(&mut self, wire: &WireFault) -> Option<Method> {
+        let named = wire.method.as_ref()?;
+        let known = [Method::GET, Method::HEAD, Method::POST, Method::PATCH, Method::DELETE];
+        let found = known.into_iter().find(|method| method.as_str() == named.value);
+        if found.is_none() {
+            self.note(
+                named.referenced.line(),
+                "method must be GET, HEAD, POST, PATCH or DELETE",
+            );
+        }
+        found
+    }
+
+    fn path(&mut self, wire: &WireFault) -> Option<String> {
+        let named = wire.path.as_ref()?;
+        if !named.value.starts_with("/redfish") {
+            self.note(named.referenced.line(), "path must begin with /redfish");
+        }
+        Some(named.value.clone())
+    }
+
+    fn milliseconds(&mut self, wire: Option<&Spanned<f64>>, field: &str, without: u64) -> u64 {
+        match wire {
+            Some(_) => (self.number(wire, field, 0.0, 0.0..=MOST_S) * 1000.0) as u64,
+            None => without,
+        }
+    }
+
+    fn number(
+        &mut self,
+        wire: Option<&Spanned<f64>>,
+        field: &str,
+        without: f64,
+        range: std::ops::RangeInclusive<f64>,
+    ) -> f64 {
+        let Some(wire) = wire else {
+            return without;
+        };
+        if range.contains(&wire.value) {
+            return wire.value;
+        }
+        let (least, most) = (range.start(), range.end());
+        self.note(
+            wire.referenced.line(),
+            format!("{field} must lie between {least} and {most}"),
+        );
+        without
+    }
+}

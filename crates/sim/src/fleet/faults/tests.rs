@@ -1,0 +1,220 @@
+//! Scripts that are taken, scripts that are refused, and when faults strike.
+
+use super::*;
+use http::Method;
+
+const SYSTEM: &str = "/redfish/v1/Systems/1";
+
+fn script(yaml: &str) -> Script {
+    Script::parse("faults.yaml", yaml, 1000).unwrap_or_else(|error| panic!("{error}\n{yaml}"))
+}
+
+/// How the n-th requests of a machine fare.
+fn fares(script: &Script, node: usize, method: &Method, path: &str, requests: usize) -> Vec<Ordeal> {
+    let chances = Chances::new(script);
+    let moment = Moment {
+        node,
+        now_ms: 0,
+        dice: Dice(1),
+        chances: &chances,
+    };
+    let asked = Asked { method, path };
+    (0..requests).map(|_| script.request(asked, moment).1).collect()
+}
+
+#[test]
+fn everything_that_a_script_can_say() {
+    let script = script(
+        r#"
+faults:
+  - fault: bmc-down
+    nodes: [0, 5-9, sim-00042, "17"]
+  - fault: bmc-slow
+    delay_s: 2.5
+    from_s: 60
+    until_s: 120
+  - {fault: bmc-wrong, answer: html, path: /redfish/v1/Systems, method: GET}
+  - {fault: bmc-sessions-exhausted, probability: 0.5}
+  - {fault: bmc-unavailable, retry_after_s: 30, at: 3, times: 2}
+  - {fault: power-stuck, at: 1}
+  - {fault: post-hang, at: 2}
+  - {fault: wrong-inventory, missing: gpu, probability: 0.01}
+  - {fault: disk-errors, nodes: [3]}
+  - {fault: erase-unsupported, nodes: [4]}
+  - {fault: erase-ignored, nodes: [4, 5]}
+  - {fault: clock-skew, skew_s: -3600.5}
+"#,
+    );
+    assert_eq!(script.rules.len(), 12);
+    assert_eq!(
+        script.rules[0].nodes,
+        Nodes::new(vec![(0, 0), (5, 9), (42, 42), (17, 17)])
+    );
+    assert_eq!(script.rules[1].kind, Kind::Slow(Duration::from_millis(2500)));
+    assert_eq!((script.rules[1].from_ms, script.rules[1].until_ms), (60_000, 120_000));
+    assert_eq!(script.rules[4].steps, Some((3, 2)));
+    assert_eq!(script.rules[4].kind, Kind::Unavailable(30));
+    assert_eq!(self::script("faults: []").rules.len(), 0);
+}
+
+#[test]
+fn faults_of_a_script_are_told_with_line_and_field() {
+    let wrong = r#"faults:
+  - fault: bmc-slow
+  - fault: bmc-down
+    nodes: [1000, 9-3,
+            rack]
+    probability: 1.5
+    delay_s: 1
+  - fault: power-stuck
+    path: /redfish/v1
+    times: 0
+  - fault: bmc-wrong
+    answer: rude
+    method: BREW
+    path: somewhere
+    at: 0
+  - fault: bmc-unavailable
+    from_s: 10
+    until_s: 10
+    retry_after_s: 99999999
+  - fault: gremlins
+  - fault: wrong-inventory
+    missing: soul
+    at: 1
+  - fault: post-hang
+    nodes: []
+  - fault: disk-errors
+    from_s: 1
+"#;
+    let error = Script::parse("faults.yaml", wrong, 1000).unwrap_err().to_string();
+    let told: Vec<&str> = error.lines().collect();
+    let wanted = [
+        "faults.yaml:2: delay_s is missing",
+        "faults.yaml:4: nodes: there is no machine 1000: the fleet has 0 to 999",
+        "faults.yaml:4: nodes: `9-3` ends before it begins",
+        "faults.yaml:5: nodes: `rack` is no machine",
+        "faults.yaml:6: probability must lie between 0 and 1",
+        "faults.yaml:7: delay_s means nothing for bmc-down",
+        "faults.yaml:9: path means nothing for power-stuck",
+        "faults.yaml:10: times must be at least 1",
+        "faults.yaml:10: times needs `at`",
+        "faults.yaml:12: answer must be html",
+        "faults.yaml:13: method must be GET",
+        "faults.yaml:14: path must begin with /redfish",
+        "faults.yaml:15: at counts from 1",
+        "faults.yaml:18: until_s must lie after from_s",
+        "faults.yaml:19: retry_after_s must be at most 86400",
+        "faults.yaml:20: fault: `gremlins` is none of bmc-down",
+        "faults.yaml:22: missing must be cpu",
+        "faults.yaml:23: at means nothing for wrong-inventory",
+        "faults.yaml:24: nodes names no machine",
+        "faults.yaml:27: from_s means nothing for disk-errors",
+    ];
+    assert_eq!(told.len(), wanted.len(), "{error}");
+    for (told, wanted) in told.iter().zip(wanted) {
+        assert!(told.starts_with(wanted), "{told}\nis not\n{wanted}");
+    }
+}
+
+#[test]
+fn what_is_no_script_is_refused_and_nothing_panics() {
+    let level = |n: u8| {
+        let (name, below) = (char::from(b'a' + n), char::from(b'a' + n - 1));
+        let eight = vec![format!("*{below}"); 8].join(", ");
+        format!("{name}: &{name} [{eight}]\n")
+    };
+    let levels: String = (1..8).map(level).collect();
+    let bomb = format!("a: &a [x]\n{levels}faults: *h\n");
+    let deep = format!("faults: {}{}", "[".repeat(10_000), "]".repeat(10_000));
+    let large = "#".repeat((1 << 20) + 1);
+    let many = format!("faults:\n{}", "- {fault: bmc-down}\n".repeat(1001));
+    let long = format!("faults: [{{fault: {}}}]", "x".repeat(100_000));
+    for (text, words) in [
+        ("", ""),
+        ("\0\u{1}\u{feff}", ""),
+        ("faults", ""),
+        ("faults:\n\t- x", "faults.yaml:2"),
+        ("faults: [", ""),
+        ("faults: {}", "faults.yaml:1"),
+        ("faults: [7]", "faults.yaml:1"),
+        ("faults: [{}]", "fault"),
+        ("faults: []\nfault: []", "faults.yaml:2"),
+        ("faults: [{fault: bmc-down, colour: red}]", "colour"),
+        ("faults: [{fault: bmc-down, at: -1}]", "faults.yaml:1"),
+        ("faults: [{fault: bmc-down, at: 99999999999999999999}]", "faults.yaml:1"),
+        ("faults: [{fault: bmc-down, at: 1.5}]", "faults.yaml:1"),
+        ("faults: [{fault: bmc-down, probability: .nan}]", "probability"),
+        ("faults: [{fault: bmc-slow, delay_s: .inf}]", "delay_s"),
+        ("faults: [{fault: bmc-slow, delay_s: -1}]", "delay_s"),
+        ("faults: [{fault: bmc-slow, delay_s: 1e300}]", "delay_s"),
+        ("faults: [{fault: bmc-down, until_s: 1e300}]", "until_s"),
+        ("faults: [{fault: clock-skew}]", "skew_s is missing"),
+        ("faults: [{fault: clock-skew, skew_s: -1e300}]", "skew_s"),
+        ("faults: [{fault: bmc-down, skew_s: 1}]", "skew_s means nothing"),
+        ("faults: [{fault: bmc-down, nodes: [99999999999999999999999]}]", "nodes"),
+        ("faults: [{fault: bmc-down, nodes: all}]", "faults.yaml:1"),
+        ("faults: [{fault: bmc-down}, {fault: bmc-down, fault: bmc-down}]", ""),
+        (bomb.as_str(), ""),
+        (deep.as_str(), ""),
+        (large.as_str(), "larger than 1 MiB"),
+        (many.as_str(), "more than 1000"),
+        (long.as_str(), "none of"),
+    ] {
+        let start: String = text.chars().take(80).collect();
+        let error = Script::parse("faults.yaml", text, 10).expect_err(&start).to_string();
+        assert!(error.contains(words), "{start}: {error}");
+        assert!(error.len() < 2000, "{start}: an error of {} bytes", error.len());
+    }
+}
+
+#[test]
+fn a_step_is_counted_for_each_machine_among_what_the_fault_is_about() {
+    let script =
+        script("faults: [{fault: bmc-unavailable, at: 2, times: 2, path: /redfish/v1/Systems, retry_after_s: 1}]");
+    let unavailable = Ordeal::Unavailable { retry_after_s: 1 };
+    let wanted = [Ordeal::None, unavailable, unavailable, Ordeal::None];
+    for node in [0, 999] {
+        assert_eq!(fares(&script, node, &Method::GET, SYSTEM, 4), wanted);
+    }
+    assert_eq!(fares(&script, 0, &Method::GET, "/redfish/v1", 4), [Ordeal::None; 4]);
+}
+
+#[test]
+fn chance_is_as_likely_as_it_says_and_the_same_again() {
+    let script = script("faults: [{fault: bmc-down, probability: 0.2}]");
+    let all = |_| {
+        let each = |node| fares(&script, node, &Method::GET, SYSTEM, 10);
+        (0..1000).flat_map(each).collect::<Vec<_>>()
+    };
+    let first: Vec<Ordeal> = all(());
+    let struck = first.iter().filter(|ordeal| **ordeal == Ordeal::HangUp).count();
+    assert!((1800..2200).contains(&struck), "{struck} of 10,000");
+    assert_eq!(first, all(()));
+}
+
+#[test]
+fn a_window_of_time_opens_and_closes() {
+    let script = script("faults: [{fault: bmc-down, from_s: 10, until_s: 20, nodes: [1]}]");
+    let chances = Chances::new(&script);
+    let down = |node, now_ms| {
+        script.is_down(Moment {
+            node,
+            now_ms,
+            dice: Dice(1),
+            chances: &chances,
+        })
+    };
+    let found: Vec<bool> = [9_999, 10_000, 19_999, 20_000].map(|now_ms| down(1, now_ms)).to_vec();
+    assert_eq!(found, [false, true, true, false]);
+    assert!(!down(2, 15_000));
+}
+
+#[test]
+fn sessions_are_exhausted_for_those_who_open_one() {
+    let script = script("faults: [{fault: bmc-sessions-exhausted}]");
+    let sessions = "/redfish/v1/SessionService/Sessions";
+    assert_eq!(fares(&script, 0, &Method::POST, sessions, 1), [Ordeal::SessionsFull]);
+    assert_eq!(fares(&script, 0, &Method::GET, sessions, 1), [Ordeal::None]);
+    assert_eq!(fares(&script, 0, &Method::GET, SYSTEM, 1), [Ordeal::None]);
+}

@@ -1,0 +1,306 @@
+//! The fleet: a datacenter of simulated machines in one process, each with a BMC of its own.
+//!
+//! A machine that nothing happens to costs memory and nothing else: one timer wakes whichever is due next, one socket
+//! serves all BMCs, and what follows from a machine's number is made when it is asked for.
+//!
+//! ```no_run
+//! use rackwright_sim::fleet::{Fleet, FleetConfig, Profile};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = FleetConfig { nodes: 1000, profile: Profile::Vm, ..FleetConfig::default() };
+//! let fleet = Fleet::start(config).await?;
+//! println!("{}", fleet.node(0).url());
+//! # Ok(())
+//! # }
+//! ```
+
+mod clock;
+mod config;
+mod describe;
+mod dice;
+mod drive;
+mod error;
+mod faults;
+mod machine;
+mod node;
+mod profile;
+mod serve;
+mod shared;
+mod tasks;
+mod tls;
+
+pub use config::{FleetConfig, MOST_NODES};
+pub use describe::{DescribeError, Format};
+pub use drive::{Ailment, SimDrive, SimDrives};
+pub use error::FleetError;
+pub use faults::{Script, ScriptError, ScriptFault};
+pub use machine::{BootSource, Phase};
+pub use node::Boot;
+pub use profile::Profile;
+pub use shared::Payload;
+
+use crate::bmc::{self, Bmc, BootOverride, Limits, PowerState};
+use clock::{Clock, Timers};
+use dice::Dice;
+use node::{Node, USER};
+use rustls::pki_types::CertificateDer;
+use serve::Member;
+use shared::{Counters, Shared};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tls::Tls;
+use tokio::task::JoinSet;
+
+/// A running fleet. Dropping it ends the BMCs.
+pub struct Fleet {
+    members: Arc<[Member]>,
+    shared: Arc<Shared>,
+    port: u16,
+    tasks: JoinSet<()>,
+}
+
+/// What a fleet has done since it started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Totals {
+    /// Requests to BMCs.
+    pub requests: u64,
+    /// Connections to BMCs.
+    pub connections: u64,
+    /// Boots whose firmware has handed over.
+    pub boots: u64,
+}
+
+impl Fleet {
+    /// Starts the BMCs of `config.nodes` machines, all of them switched off, which boot into nothing.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub async fn start(config: FleetConfig) -> Result<Self, FleetError> {
+        Self::launch(config, None)
+    }
+
+    /// Starts the BMCs of machines that boot into `payload`.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub async fn with_payload(config: FleetConfig, payload: Arc<dyn Payload>) -> Result<Self, FleetError> {
+        Self::launch(config, Some(payload))
+    }
+
+    fn launch(config: FleetConfig, payload: Option<Arc<dyn Payload>>) -> Result<Self, FleetError> {
+        config.check()?;
+        let timing = config.profile.timing();
+        let shared = Arc::new(Shared {
+            dice: Dice(config.seed),
+            timing,
+            sku: config.profile.sku(),
+            clock: Clock::new(config.speed),
+            timers: Timers::default(),
+            tls: config.tls.then(Tls::new).transpose()?,
+            payload,
+            counters: Counters::default(),
+            config,
+        });
+        let limits = Limits {
+            sessions: timing.sessions,
+            session_timeout: timing.session_timeout,
+        };
+        let member = |index: usize| {
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            let node = Arc::new(Node::new(index, Arc::clone(&shared)));
+            let host: Arc<dyn bmc::Host> = Arc::clone(&node) as _;
+            let bmc = Arc::new(Bmc::new(host, limits));
+            Member { node, bmc }
+        };
+        let members: Arc<[Member]> = (0..shared.config.nodes).map(member).collect();
+        let listener = serve::listen(&shared)?;
+        let failed = |source| FleetError::Listen {
+            address: SocketAddr::V4(shared.config.listen),
+            source,
+        };
+        let port = listener.local_addr().map_err(failed)?.port();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(serve::run(listener, Arc::clone(&members), Arc::clone(&shared)));
+        tasks.spawn(wake(Arc::clone(&members), Arc::clone(&shared)));
+        Ok(Self {
+            members,
+            shared,
+            port,
+            tasks,
+        })
+    }
+
+    /// How many machines there are.
+    pub fn nodes(&self) -> usize {
+        self.members.len()
+    }
+
+    /// One machine.
+    ///
+    /// # Panics
+    /// If there is no such machine.
+    pub fn node(&self, index: usize) -> SimNode {
+        SimNode {
+            node: Arc::clone(&self.members[index].node),
+            port: self.port,
+        }
+    }
+
+    /// The port that all BMCs listen on.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What has happened so far.
+    pub fn totals(&self) -> Totals {
+        let counters = &self.shared.counters;
+        Totals {
+            requests: counters.requests.load(Ordering::Relaxed),
+            connections: counters.connections.load(Ordering::Relaxed),
+            boots: counters.boots.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Ends all connections and the fleet's time.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}
+
+/// Wakes machines when they are due.
+async fn wake(members: Arc<[Member]>, shared: Arc<Shared>) {
+    loop {
+        let due = shared.timers.next(shared.clock).await;
+        if let Some(member) = members.get(due as usize) {
+            member.node.wake();
+        }
+        // Thousands may be due at once, and the BMCs are to answer meanwhile.
+        tokio::task::consume_budget().await;
+    }
+}
+
+/// A handle on one machine of a fleet.
+#[derive(Clone)]
+pub struct SimNode {
+    node: Arc<Node>,
+    port: u16,
+}
+
+/// A machine at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeView {
+    pub phase: Phase,
+    pub power: PowerState,
+    pub boot: BootOverride,
+    /// Times that the machine began to boot, by power-on or reset.
+    pub boots: u32,
+}
+
+impl SimNode {
+    /// Its id, as the control plane takes it.
+    pub fn name(&self) -> String {
+        self.node.shared.name(self.node.index())
+    }
+
+    /// Its BMC's URL, without a path.
+    pub fn url(&self) -> String {
+        let scheme = if self.node.shared.tls.is_some() {
+            "https"
+        } else {
+            "http"
+        };
+        let address = self.node.shared.config.address(self.node.index());
+        format!("{scheme}://{address}:{}", self.port)
+    }
+
+    /// The name of its BMC's account.
+    pub fn user(&self) -> &'static str {
+        USER
+    }
+
+    /// The password of its BMC's account.
+    pub fn password(&self) -> String {
+        self.node.shared.password(self.node.index())
+    }
+
+    /// Its BMC's certificate (DER); `None` where the BMCs speak plain HTTP.
+    ///
+    /// # Errors
+    /// [`FleetError::Tls`].
+    pub fn certificate(&self) -> Result<Option<CertificateDer<'static>>, FleetError> {
+        match self.node.shared.tls {
+            Some(_) => self.node.certificate().cloned().map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// `sha256:` and the hexadecimal digest of the certificate.
+    ///
+    /// # Errors
+    /// [`FleetError::Tls`].
+    pub fn fingerprint(&self) -> Result<Option<String>, FleetError> {
+        let certificate = self.certificate()?;
+        Ok(certificate.as_ref().map(bmc::fingerprint))
+    }
+
+    /// MAC address of its first interface, lower case with colons.
+    pub fn mac(&self) -> String {
+        self.node.shared.mac(self.node.index(), 0)
+    }
+
+    /// SMBIOS UUID, lower case.
+    pub fn uuid(&self) -> String {
+        self.node.shared.uuid(self.node.index())
+    }
+
+    /// SMBIOS serial number.
+    pub fn serial(&self) -> String {
+        self.node.shared.serial(self.node.index())
+    }
+
+    /// Its state now.
+    pub fn view(&self) -> NodeView {
+        let machine = self.node.machine();
+        NodeView {
+            phase: machine.phase,
+            power: machine.power(),
+            boot: machine.boot,
+            boots: machine.boots,
+        }
+    }
+
+    /// Waits until its state satisfies `wanted`. States that last no time may be missed.
+    pub async fn wait_for(&self, mut wanted: impl FnMut(&NodeView) -> bool) -> NodeView {
+        loop {
+            let changed = self.node.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let view = self.view();
+            if wanted(&view) {
+                return view;
+            }
+            changed.await;
+        }
+    }
+
+    /// Its drives, as the agent sees them. They are the ones that its BMC lists, and outlive its boots.
+    pub fn drives(&self) -> SimDrives {
+        self.node.sim_drives()
+    }
+
+    /// Takes its power away at once, as a failed power supply does.
+    pub fn power_cut(&self) {
+        self.node.cut();
+    }
+
+    /// What runs on it resets it; `false` if nothing runs.
+    pub fn restart(&self) -> bool {
+        self.node.restart()
+    }
+
+    /// Says whether its first drive holds something that boots.
+    pub fn set_installed(&self, boots: bool) {
+        self.node.install(boots);
+    }
+}

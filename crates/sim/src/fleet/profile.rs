@@ -1,0 +1,218 @@
+//! How long machines take for things, and what they consist of. Figures with their sources; `docs/sim.md` repeats them.
+
+use crate::bmc::ResetType;
+use std::time::Duration;
+
+/// A kind of machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Profile {
+    /// Everything takes no time: for tests of what happens, not of when
+    Instant,
+    /// An emulated machine of the lab: about 14 s from power-on to a running ramdisk
+    Vm,
+    /// NVIDIA DGX H100: minutes of POST, BMC answers that take seconds, four kinds of reset
+    #[value(name = "dgx-h100")]
+    DgxH100,
+}
+
+/// What has a length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    PowerOn,
+    PowerOff,
+    Shutdown,
+    Post,
+    Boot,
+}
+
+/// A length in milliseconds, evenly spread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span {
+    least_ms: u64,
+    most_ms: u64,
+}
+
+const fn span(least_ms: u64, most_ms: u64) -> Span {
+    Span { least_ms, most_ms }
+}
+
+const AT_ONCE: Span = span(0, 0);
+
+impl Span {
+    /// `chance` is a number from 0 to 1.
+    fn at(self, chance: f64) -> u64 {
+        let width = self.most_ms.saturating_sub(self.least_ms) as f64;
+        self.least_ms + (width * chance.clamp(0.0, 1.0)) as u64
+    }
+}
+
+/// How long things take.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Timing {
+    power_on: Span,
+    power_off: Span,
+    shutdown: Span,
+    post: Span,
+    boot: Span,
+    answer: Span,
+    /// A reset is answered with 202 and a task instead of 204.
+    pub(super) resets_are_tasks: bool,
+    pub(super) sessions: usize,
+    pub(super) session_timeout: Duration,
+}
+
+impl Timing {
+    /// The length of a phase; `chance` is a number from 0 to 1.
+    pub(super) fn length_ms(&self, phase: Phase, chance: f64) -> u64 {
+        let span = match phase {
+            Phase::PowerOn => self.power_on,
+            Phase::PowerOff => self.power_off,
+            Phase::Shutdown => self.shutdown,
+            Phase::Post => self.post,
+            Phase::Boot => self.boot,
+        };
+        span.at(chance)
+    }
+
+    /// How long the BMC takes for an answer.
+    pub(super) fn answer(&self, chance: f64) -> Duration {
+        Duration::from_millis(self.answer.at(chance))
+    }
+}
+
+const INSTANT: Timing = Timing {
+    power_on: AT_ONCE,
+    power_off: AT_ONCE,
+    shutdown: AT_ONCE,
+    post: AT_ONCE,
+    boot: AT_ONCE,
+    answer: AT_ONCE,
+    resets_are_tasks: false,
+    sessions: 8,
+    session_timeout: Duration::from_secs(300),
+};
+
+/// Measured on the lab's machines (emulated, OVMF, virtio, quiet): power-on 0.1 s, ForceOff 0.1 to 2 s, firmware to the
+/// end of its network boot 8.6 to 12 s, from there to userspace 3.4 s; a small Debian shuts down in 2 to 4 s.
+const VM: Timing = Timing {
+    power_on: span(100, 300),
+    power_off: span(100, 2000),
+    shutdown: span(2000, 4000),
+    post: span(8600, 12_000),
+    boot: span(3000, 4000),
+    answer: span(1, 15),
+    resets_are_tasks: false,
+    sessions: 8,
+    session_timeout: Duration::from_secs(300),
+};
+
+/// A reset of such a server takes 90 to 200 s and a request can take seconds (NVIDIA's infra-controller issues); its
+/// sessions end after 30 s without use (recorded service). Nobody has published how long its power supplies, its shutdown
+/// and the boot of its operating system take: those three are our estimates.
+const DGX_H100: Timing = Timing {
+    power_on: span(5000, 15_000),
+    power_off: span(5000, 12_000),
+    shutdown: span(30_000, 90_000),
+    post: span(90_000, 200_000),
+    boot: span(40_000, 70_000),
+    answer: span(50, 2000),
+    resets_are_tasks: true,
+    sessions: 8,
+    session_timeout: Duration::from_secs(30),
+};
+
+/// What a machine consists of.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Sku {
+    pub(super) manufacturer: &'static str,
+    pub(super) model: &'static str,
+    pub(super) bmc_model: &'static str,
+    pub(super) reset_types: &'static [ResetType],
+    pub(super) cpus: Parts,
+    pub(super) cores: u32,
+    pub(super) gpus: Parts,
+    pub(super) modules: Parts,
+    pub(super) module_mib: u64,
+    pub(super) nics: usize,
+    pub(super) drives: &'static [(Parts, u64)],
+}
+
+/// Equal parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) count: usize,
+    pub(super) manufacturer: &'static str,
+    pub(super) model: &'static str,
+}
+
+const fn parts(count: usize, manufacturer: &'static str, model: &'static str) -> Parts {
+    Parts {
+        count,
+        manufacturer,
+        model,
+    }
+}
+
+const SMALL: Sku = Sku {
+    manufacturer: "Rackwright",
+    model: "Simulated Node",
+    bmc_model: "Simulated BMC",
+    reset_types: &ResetType::ALL,
+    cpus: parts(1, "Rackwright", "Simulated CPU"),
+    cores: 4,
+    gpus: parts(0, "", ""),
+    modules: parts(1, "Rackwright", "Simulated DIMM"),
+    module_mib: 4096,
+    nics: 1,
+    drives: &[(parts(1, "Rackwright", "Simulated NVMe"), 100_000_000_000)],
+};
+
+/// NVIDIA DGX H100 user guide, hardware overview: 2 × Xeon Platinum 8480C, 8 × H100 80 GB, 2 TB of memory, 2 × 1.92 TB NVMe
+/// for the system and 8 × 3.84 TB for data. The reset types are those of a recorded service: no PowerCycle.
+const DGX: Sku = Sku {
+    manufacturer: "NVIDIA",
+    model: "DGXH100",
+    bmc_model: "Simulated DGX BMC",
+    reset_types: &[
+        ResetType::On,
+        ResetType::ForceOff,
+        ResetType::GracefulShutdown,
+        ResetType::ForceRestart,
+    ],
+    cpus: parts(2, "Intel(R) Corporation", "Intel(R) Xeon(R) Platinum 8480C"),
+    cores: 56,
+    gpus: parts(8, "NVIDIA", "NVIDIA H100 80GB HBM3"),
+    modules: parts(32, "Samsung", "M321R8GA0BB0-CQKZJ"),
+    module_mib: 65_536,
+    nics: 3,
+    drives: &[
+        (parts(2, "Samsung", "SAMSUNG MZ1L21T9HCLS-00A07"), 1_920_383_410_176),
+        (parts(8, "Samsung", "SAMSUNG MZWLO3T8HCLS-00A07"), 3_840_755_982_336),
+    ],
+};
+
+impl Profile {
+    /// The word for it on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Instant => "instant",
+            Self::Vm => "vm",
+            Self::DgxH100 => "dgx-h100",
+        }
+    }
+
+    pub(super) fn timing(self) -> &'static Timing {
+        match self {
+            Self::Instant => &INSTANT,
+            Self::Vm => &VM,
+            Self::DgxH100 => &DGX_H100,
+        }
+    }
+
+    pub(super) fn sku(self) -> &'static Sku {
+        match self {
+            Self::Instant | Self::Vm => &SMALL,
+            Self::DgxH100 => &DGX,
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! One socket for all BMCs: the address that a client connected to says which one is meant.
+
+use super::FleetError;
+use super::node::Node;
+use super::shared::Shared;
+use crate::bmc::{self, Bmc, CONNECTIONS, PATIENCE, Service};
+use axum::Router;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+/// Connections that may wait to be accepted (the kernel may take fewer: `net.core.somaxconn`).
+const BACKLOG: u32 = 4096;
+/// How long to wait when the process has no file descriptor left for a connection.
+const BREATHER: Duration = Duration::from_millis(50);
+
+/// A machine and its BMC.
+pub(super) struct Member {
+    pub(super) node: Arc<Node>,
+    pub(super) bmc: Arc<Bmc>,
+}
+
+/// Listens for a fleet.
+///
+/// # Errors
+/// [`FleetError::Listen`].
+pub(super) fn listen(shared: &Shared) -> Result<TcpListener, FleetError> {
+    let address = SocketAddr::V4(shared.config.listen);
+    let failed = |source| FleetError::Listen { address, source };
+    let socket = TcpSocket::new_v4().map_err(failed)?;
+    socket.set_reuseaddr(true).map_err(failed)?;
+    if shared.config.is_loopback() {
+        // So that 0.0.0.0 does not mean the world.
+        socket.bind_device(Some(b"lo")).map_err(failed)?;
+    }
+    socket.bind(address).map_err(failed)?;
+    socket.listen(BACKLOG).map_err(failed)
+}
+
+/// Accepts connections until the task is aborted, and ends them with it.
+pub(super) async fn run(listener: TcpListener, members: Arc<[Member]>, shared: Arc<Shared>) {
+    let router = bmc::router();
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, Arc::clone(&members), Arc::clone(&shared), router.clone()));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no connection to a BMC can be accepted");
+                    tokio::time::sleep(BREATHER).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, members: Arc<[Member]>, shared: Arc<Shared>, router: Router) {
+    let Ok(IpAddr::V4(address)) = stream.local_addr().map(|local| local.ip()) else {
+        return;
+    };
+    let Some(member) = shared.config.index(address).and_then(|index| members.get(index)) else {
+        tracing::debug!(%address, "a connection to nobody's address");
+        return;
+    };
+    if shared.config.faults.is_down(member.node.moment()) {
+        return;
+    }
+    let Some(_place) = Place::take(&member.node) else {
+        tracing::warn!(node = member.node.index, "too many connections to the BMC");
+        return;
+    };
+    shared.counters.connections.fetch_add(1, Ordering::Relaxed);
+    let _ = stream.set_nodelay(true);
+    let service = Service::new(router, Arc::clone(&member.bmc));
+    let Some(tls) = &shared.tls else {
+        bmc::serve(stream, service).await;
+        return;
+    };
+    let Ok(certificate) = member.node.certificate() else {
+        return;
+    };
+    let acceptor = tls.acceptor(certificate.clone());
+    if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+        bmc::serve(stream, service).await;
+    }
+}
+
+/// A place among the connections of a BMC.
+struct Place(Arc<Node>);
+
+impl Place {
+    fn take(node: &Arc<Node>) -> Option<Self> {
+        let taken = node.connections.fetch_add(1, Ordering::Relaxed);
+        let place = Self(Arc::clone(node));
+        ((taken as usize) < CONNECTIONS).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,71 @@
+//! TLS for thousands of BMCs: one key, and a certificate of its own for each.
+
+use super::FleetError;
+use crate::bmc;
+use rcgen::KeyPair;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::{CertifiedKey, SigningKey};
+use rustls::{ServerConfig, version};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
+
+/// What all BMCs share.
+pub(super) struct Tls {
+    pair: KeyPair,
+    signing: Arc<dyn SigningKey>,
+    template: ServerConfig,
+}
+
+#[derive(Debug)]
+struct Always(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Always {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+impl Tls {
+    pub(super) fn new() -> Result<Self, FleetError> {
+        let pair = KeyPair::generate().map_err(failed)?;
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pair.serialize_der()));
+        let signing = rustls::crypto::ring::sign::any_ecdsa_type(&key).map_err(failed)?;
+        let nobody = Arc::new(rustls::server::ResolvesServerCertUsingSni::new());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut template = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&version::TLS13, &version::TLS12])
+            .map_err(failed)?
+            .with_no_client_auth()
+            .with_cert_resolver(nobody);
+        template.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // A session is resumed at the BMC where it began: with one store for all, or one for each, nothing is won here.
+        template.session_storage = Arc::new(NoServerSessionStorage {});
+        template.send_tls13_tickets = 0;
+        Ok(Self {
+            pair,
+            signing,
+            template,
+        })
+    }
+
+    /// Makes a BMC's certificate. No two are equal, not even for the same BMC.
+    pub(super) fn certificate(&self, name: &str, address: Ipv4Addr) -> Result<CertificateDer<'static>, FleetError> {
+        let made = bmc::certificate(name, address, &self.pair).map_err(failed)?;
+        Ok(made.der().clone())
+    }
+
+    pub(super) fn acceptor(&self, certificate: CertificateDer<'static>) -> TlsAcceptor {
+        let mut config = self.template.clone();
+        let key = CertifiedKey::new(vec![certificate], Arc::clone(&self.signing));
+        config.cert_resolver = Arc::new(Always(Arc::new(key)));
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> FleetError {
+    FleetError::Tls {
+        detail: error.to_string(),
+    }
+}
