@@ -32,6 +32,7 @@ swtpm                  | the lab: TPMs
 openssh-client         | image self test: ssh, ssh-keygen
 openssh-server         | tests: an SSH server to validate (the tests start it on the loopback address; as a service it stays off)
 dropbear-bin           | tests: another SSH server, and its key converter
+postgresql             | tests: the database of sites with several replicas (every test starts a server of its own; as a service it stays off)
 dnsmasq-base           | image self test: a DHCP server that is not ours
 shellcheck             | lint of the shell scripts
 sbsigntool             | Secure Boot: signs unified kernel images for the test firmware
@@ -78,7 +79,8 @@ say "installing ${#missing[@]} packages"
 # What is installed here for its programs must not start to listen on this computer: in runlevel 1 no service is started,
 # and one that was not there before is not started at the next boot either.
 services=()
-case " ${missing[*]} " in *' openssh-server '*) services=(ssh.service ssh.socket) ;; esac
+case " ${missing[*]} " in *' openssh-server '*) services+=(ssh.service ssh.socket) ;; esac
+case " ${missing[*]} " in *' postgresql '*) services+=(postgresql.service) ;; esac
 apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3)
 "${apt[@]}" update || say "warning: the package lists could not all be refreshed; going on with those that are here"
 "${apt[@]}" install -y --no-install-recommends "${missing[@]}"

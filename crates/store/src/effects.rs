@@ -2,9 +2,9 @@
 
 use rackwright_lifecycle::{Attempt, Effect, Outcome, Timestamp};
 use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
+use sqlx::any::AnyRow;
 
-use crate::error::{corrupt, is_unique_violation};
+use crate::error::corrupt;
 use crate::{Result, Store, StoreError, WriteTx};
 
 /// One try of one effect on one node.
@@ -27,7 +27,7 @@ pub struct EffectRow {
 const COLUMNS: &str = "id, node_id, state_since, effect, attempt, generation, boot_id, started_at, deadline, \
                        ended_at, outcome, code, message, retryable";
 
-fn from_row(row: &SqliteRow) -> Result<EffectRow> {
+fn from_row(row: &AnyRow) -> Result<EffectRow> {
     let id: String = row.try_get("id")?;
     let effect: String = row.try_get("effect")?;
     let effect = Effect::parse(&effect).ok_or_else(|| corrupt("effect", &id, effect.clone()))?;
@@ -79,8 +79,8 @@ impl Store {
     /// The database failed.
     pub async fn attempts(&self, node: &str, since: Timestamp) -> Result<Vec<EffectRow>> {
         let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND state_since = ? \
-             ORDER BY started_at DESC, rowid DESC LIMIT 200"
+            "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND state_since = $2 \
+             ORDER BY started_at DESC, position DESC LIMIT 200"
         ));
         let rows = sqlx::query(sql)
             .bind(node)
@@ -95,7 +95,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn effect(&self, id: &str) -> Result<Option<EffectRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM effects WHERE id = ?"));
+        let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM effects WHERE id = $1"));
         let row = sqlx::query(sql).bind(id).fetch_optional(&self.readers).await?;
         row.as_ref().map(from_row).transpose()
     }
@@ -106,7 +106,7 @@ impl Store {
     /// The database failed.
     pub async fn tries_of(&self, node: &str, effect: Effect) -> Result<Vec<EffectRow>> {
         let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND effect = ? ORDER BY started_at, rowid"
+            "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND effect = $2 ORDER BY started_at, position"
         ));
         let rows = sqlx::query(sql)
             .bind(node)
@@ -140,7 +140,7 @@ impl WriteTx {
     /// The database failed.
     pub async fn open_effect(&mut self, node: &str) -> Result<Option<EffectRow>> {
         let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND ended_at IS NULL"
+            "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND ended_at IS NULL"
         ));
         let row = sqlx::query(sql).bind(node).fetch_optional(&mut *self.tx).await?;
         row.as_ref().map(from_row).transpose()
@@ -152,7 +152,7 @@ impl WriteTx {
     /// The database failed.
     pub async fn attempts(&mut self, node: &str, since: Timestamp) -> Result<Vec<Attempt>> {
         let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND state_since = ? ORDER BY started_at, rowid"
+            "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND state_since = $2 ORDER BY started_at, position"
         ));
         let rows = sqlx::query(sql)
             .bind(node)
@@ -169,7 +169,7 @@ impl WriteTx {
     pub async fn begin_effect(&mut self, row: &EffectRow) -> Result<()> {
         let sql = "INSERT INTO effects (id, node_id, state_since, effect, attempt, generation, boot_id, started_at, \
                    deadline, ended_at, outcome, code, message, retryable) \
-                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 'open', '', '', 0)";
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, NULL, 'open', '', '', 0) ON CONFLICT DO NOTHING";
         let query = sqlx::query(sql)
             .bind(&row.id)
             .bind(&row.node_id)
@@ -178,18 +178,14 @@ impl WriteTx {
         let query = query
             .bind(i64::try_from(row.generation).unwrap_or(i64::MAX))
             .bind(&row.attempt.boot_id);
-        match query
-            .bind(row.attempt.started_at.0)
-            .bind(row.attempt.deadline.0)
-            .execute(&mut *self.tx)
-            .await
-        {
-            Err(e) if is_unique_violation(&e) => Err(StoreError::Conflict {
+        let query = query.bind(row.attempt.started_at.0).bind(row.attempt.deadline.0);
+        if query.execute(&mut *self.tx).await?.rows_affected() == 0 {
+            return Err(StoreError::Conflict {
                 kind: "node",
                 id: row.node_id.clone(),
-            }),
-            other => Ok(other.map(|_| ())?),
+            });
         }
+        Ok(())
     }
 
     /// Ends a try. Answers false when it had ended before.
@@ -198,8 +194,8 @@ impl WriteTx {
     /// The database failed.
     pub async fn end_effect(&mut self, id: &str, outcome: &Outcome, now: Timestamp) -> Result<bool> {
         let (word, code, message, retryable) = outcome_columns(outcome);
-        let sql = "UPDATE effects SET outcome = ?, code = ?, message = ?, retryable = ?, ended_at = ? \
-                   WHERE id = ? AND ended_at IS NULL";
+        let sql = "UPDATE effects SET outcome = $1, code = $2, message = $3, retryable = $4, ended_at = $5 \
+                   WHERE id = $6 AND ended_at IS NULL";
         let query = sqlx::query(sql)
             .bind(word)
             .bind(code)

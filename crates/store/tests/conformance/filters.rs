@@ -3,7 +3,7 @@
 use rackwright_lifecycle::State;
 use rackwright_store::{NodeRecord, Term};
 
-use crate::support::{Lab, node, node_in};
+use super::support::{Lab, node, node_in};
 
 /// Each term as `FIELD=VALUE` or `FIELD!=VALUE`.
 fn filter(terms: &[&str]) -> Vec<Term> {
