@@ -45,7 +45,7 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
     };
     loop {
         match step(&core, &node, &nudge).await {
-            Ok(Next::Again) | Err(StoreError::Conflict { .. }) => {}
+            Ok(Next::Again) | Err(StoreError::Conflict { .. } | StoreError::Contended(_)) => {}
             Ok(Next::Rest) => {
                 if core.runs.end(&node) {
                     // Ended in order: another one may run by now.
@@ -133,11 +133,11 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     next.node = node;
     next.reason = reason.to_owned();
     let mut tx = core.store.write().await?;
+    tx.save_node(&mut next, now).await?;
     let ended = tx.open_effect(&record.id).await?;
     if let Some(open) = &ended {
         tx.end_effect(&open.id, &Outcome::Interrupted, now).await?;
     }
-    tx.save_node(&mut next, now).await?;
     let row = HistoryRow {
         edge: edge.as_str().to_owned(),
         from: record.node.state,
@@ -380,10 +380,14 @@ fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
 pub async fn finish_effect(core: &Core, node: &str, effect_id: &str, done: Done) -> Result<(), StoreError> {
     let now = clock::now();
     let mut tx = core.store.write().await?;
+    let mut record = match tx.node(node).await {
+        // Forgotten meanwhile, and its effects with it.
+        Err(StoreError::NotFound { .. }) => return Ok(()),
+        other => other?,
+    };
     if !tx.end_effect(effect_id, &done.outcome, now).await? {
         return Ok(());
     }
-    let mut record = tx.node(node).await?;
     if let Some(change) = done.readings {
         let mut readings = record.readings.clone();
         change(&mut readings, now);
