@@ -15,6 +15,7 @@ pub mod grpc;
 pub mod housekeeping;
 pub mod image_http;
 pub mod perform;
+pub mod replicas;
 pub mod runner;
 #[cfg(test)]
 mod testing;

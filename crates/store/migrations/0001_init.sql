@@ -67,6 +67,7 @@ CREATE TABLE effects (
     effect      TEXT NOT NULL,
     attempt     BIGINT NOT NULL,
     generation  BIGINT NOT NULL,
+    owner       TEXT NOT NULL,
     boot_id     TEXT,
     started_at  BIGINT NOT NULL,
     deadline    BIGINT NOT NULL,
@@ -79,6 +80,12 @@ CREATE TABLE effects (
 -- At most one open effect a node: the database refuses a second.
 CREATE UNIQUE INDEX effects_open ON effects (node_id) WHERE ended_at IS NULL;
 CREATE INDEX effects_node ON effects (node_id, state_since, started_at);
+
+-- Control planes on this database. One that was not heard of for a while is dead; what it left open is taken over.
+CREATE TABLE replicas (
+    id       TEXT PRIMARY KEY,
+    heard_at BIGINT NOT NULL
+);
 
 CREATE TABLE history (
     position   INTEGER PRIMARY KEY,

@@ -3,11 +3,14 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, install_default_drivers};
-use sqlx::{AnyConnection, Connection as _, Executor as _};
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{AnyConnection, ConnectOptions as _, Connection as _, Executor as _};
 
+use crate::hints::Hints;
 use crate::{Result, Store, StoreError, schema};
 
 /// The longest wait for a connection, for making one, and on SQLite for the other writer.
@@ -18,6 +21,8 @@ const IDLE: Duration = Duration::from_secs(1);
 const READERS: u32 = 8;
 /// Connections that write to PostgreSQL; SQLite has one.
 const WRITERS: u32 = 16;
+/// Connections that listen and speak for hints.
+const HINTS: u32 = 2;
 /// What may stand behind the `?` of a PostgreSQL URL. Nothing else: it would be ignored, or printed.
 const PARAMETERS: &[&str] = &[
     "application_name",
@@ -211,14 +216,15 @@ impl Database {
             other => other,
         })?;
         connection.close().await.map_err(named)?;
-        let writers = match kind {
-            Kind::Sqlite => 1,
-            Kind::Postgres => WRITERS,
+        let (writers, hints) = match kind {
+            Kind::Sqlite => (1, Hints::none()),
+            Kind::Postgres => (WRITERS, hints(&options).map_err(named)?),
         };
         Ok(Store {
             kind,
             writer: pool(setup(kind), writers).connect_lazy_with(options),
             readers: pool(reader_setup(kind), READERS).connect_lazy_with(reader_options),
+            hints: Arc::new(hints),
         })
     }
 }
@@ -264,6 +270,16 @@ fn pool(setup: &'static str, connections: u32) -> AnyPoolOptions {
         })
 }
 
+/// A pool of its own: hints wait for no change, and no change for them.
+fn hints(options: &AnyConnectOptions) -> sqlx::Result<Hints> {
+    let options = PgConnectOptions::from_url(&options.database_url)?;
+    let pool = PgPoolOptions::new()
+        .max_connections(HINTS)
+        .acquire_timeout(PATIENCE)
+        .connect_lazy_with(options);
+    Ok(Hints::through(pool))
+}
+
 /// A path as it stands in a URL.
 fn escaped(path: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.~".contains(&b);
@@ -289,7 +305,7 @@ fn hint(kind: Kind, error: &sqlx::Error) -> String {
         Some("42501") => "its user must be allowed to make tables: let it own the database".into(),
         Some("53300") => format!(
             "it has no connection left: each rackwrightd uses up to {}",
-            WRITERS + READERS + 2
+            WRITERS + READERS + HINTS
         ),
         _ => "is the server up, and can it be reached from here?".into(),
     }

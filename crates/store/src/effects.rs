@@ -20,11 +20,13 @@ pub struct EffectRow {
     pub number: i64,
     /// Claim generation it was begun with.
     pub generation: u64,
+    /// The replica that makes it.
+    pub owner: String,
     /// What was tried and how it went.
     pub attempt: Attempt,
 }
 
-const COLUMNS: &str = "id, node_id, state_since, effect, attempt, generation, boot_id, started_at, deadline, \
+const COLUMNS: &str = "id, node_id, state_since, effect, attempt, generation, owner, boot_id, started_at, deadline, \
                        ended_at, outcome, code, message, retryable";
 
 fn from_row(row: &AnyRow) -> Result<EffectRow> {
@@ -53,6 +55,7 @@ fn from_row(row: &AnyRow) -> Result<EffectRow> {
         node_id: row.try_get("node_id")?,
         state_since: Timestamp(row.try_get("state_since")?),
         number: row.try_get("attempt")?,
+        owner: row.try_get("owner")?,
         generation: u64::try_from(row.try_get::<i64, _>("generation")?).unwrap_or(0),
         attempt,
         id,
@@ -118,18 +121,39 @@ impl Store {
 }
 
 impl Store {
-    /// All open tries: what a former process left.
+    /// All open tries.
     ///
     /// # Errors
     /// The database failed.
     pub async fn open_effects(&self) -> Result<Vec<EffectRow>> {
         let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL"));
-        sqlx::query(sql)
-            .fetch_all(&self.readers)
-            .await?
-            .iter()
-            .map(from_row)
-            .collect()
+        let rows = sqlx::query(sql).fetch_all(&self.readers).await?;
+        rows.iter().map(from_row).collect()
+    }
+
+    /// Open tries of one replica: at its start, what its former process left.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn open_effects_of(&self, owner: &str) -> Result<Vec<EffectRow>> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL AND owner = $1"
+        ));
+        let rows = sqlx::query(sql).bind(owner).fetch_all(&self.readers).await?;
+        rows.iter().map(from_row).collect()
+    }
+
+    /// Open tries of replicas that were not heard of since `since`: what dead ones left.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn orphaned_effects(&self, since: Timestamp) -> Result<Vec<EffectRow>> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL \
+             AND owner NOT IN (SELECT r.id FROM replicas r WHERE r.heard_at >= $1)"
+        ));
+        let rows = sqlx::query(sql).bind(since.0).fetch_all(&self.readers).await?;
+        rows.iter().map(from_row).collect()
     }
 }
 
@@ -167,9 +191,9 @@ impl WriteTx {
     /// # Errors
     /// `Conflict` when the node has an open one.
     pub async fn begin_effect(&mut self, row: &EffectRow) -> Result<()> {
-        let sql = "INSERT INTO effects (id, node_id, state_since, effect, attempt, generation, boot_id, started_at, \
-                   deadline, ended_at, outcome, code, message, retryable) \
-                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, NULL, 'open', '', '', 0) ON CONFLICT DO NOTHING";
+        let sql = "INSERT INTO effects (id, node_id, state_since, effect, attempt, generation, owner, boot_id, \
+                   started_at, deadline, ended_at, outcome, code, message, retryable) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL, 'open', '', '', 0) ON CONFLICT DO NOTHING";
         let query = sqlx::query(sql)
             .bind(&row.id)
             .bind(&row.node_id)
@@ -177,6 +201,7 @@ impl WriteTx {
         let query = query.bind(row.attempt.effect.as_str()).bind(row.number);
         let query = query
             .bind(i64::try_from(row.generation).unwrap_or(i64::MAX))
+            .bind(&row.owner)
             .bind(&row.attempt.boot_id);
         let query = query.bind(row.attempt.started_at.0).bind(row.attempt.deadline.0);
         if query.execute(&mut *self.tx).await?.rows_affected() == 0 {

@@ -14,13 +14,17 @@ mod effects;
 mod error;
 mod events;
 mod evidence;
+mod hints;
 mod images;
 mod members;
 mod nodes;
 mod operations;
+mod replicas;
 mod requests;
 mod schema;
 mod unerased;
+
+use std::sync::Arc;
 
 use sqlx::{Any, AnyPool, Transaction};
 
@@ -30,13 +34,16 @@ pub use effects::EffectRow;
 pub use error::StoreError;
 pub use events::EventRow;
 pub use evidence::Proof;
+pub use hints::{Change, Changes};
 pub use images::{ImageRow, ImageVersionBody, ImageVersionRow, UploadBody, UploadRow};
 pub use members::{DeploymentKeys, TokenRow};
 pub use nodes::{Filter, HistoryRow, Identity, NodeRecord, Readings, Spec, Term};
 pub use operations::OperationRow;
+pub use replicas::ReplicaRow;
 pub use requests::RequestKey;
 
 use database::Kind;
+use hints::Hints;
 
 /// Answer of everything here.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -47,6 +54,7 @@ pub struct Store {
     kind: Kind,
     writer: AnyPool,
     readers: AnyPool,
+    hints: Arc<Hints>,
 }
 
 /// A change under way. Dropped without `commit`, nothing of it stays.
@@ -56,6 +64,9 @@ pub struct WriteTx {
     tx: Transaction<'static, Any>,
     /// Added at the end, by `commit`.
     events: Vec<EventRow>,
+    /// It makes a node due.
+    is_due: bool,
+    hints: Arc<Hints>,
 }
 
 impl Store {
@@ -76,6 +87,8 @@ impl Store {
             kind: self.kind,
             tx: self.writer.begin_with(self.kind.begin()).await?,
             events: Vec::new(),
+            is_due: false,
+            hints: self.hints.clone(),
         })
     }
 
@@ -92,13 +105,20 @@ impl WriteTx {
     /// # Errors
     /// The database could not write it, or refused a part of it before; then nothing of it stays.
     pub async fn commit(mut self) -> Result<()> {
-        if !self.events.is_empty() {
+        let has_events = !self.events.is_empty();
+        if has_events {
             self.append_events().await?;
         } else if self.kind == Kind::Postgres {
             // A change of which a statement was refused is rolled back by COMMIT, and that counts as success there.
             sqlx::query("SELECT 1").execute(&mut *self.tx).await?;
         }
         self.tx.commit().await?;
+        if has_events {
+            self.hints.say(Change::Events);
+        }
+        if self.is_due {
+            self.hints.say(Change::Due);
+        }
         Ok(())
     }
 }

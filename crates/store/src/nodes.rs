@@ -10,7 +10,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use crate::error::corrupt;
-use crate::{Result, Store, StoreError, WriteTx};
+use crate::{Change, Result, Store, StoreError, WriteTx};
 
 /// How to reach the node's BMC, and what class of machine it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -365,6 +365,7 @@ impl Store {
     pub async fn wake(&self, id: &str, now: Timestamp) -> Result<()> {
         let query = sqlx::query("UPDATE nodes SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0);
         query.bind(id).execute(&self.writer).await?;
+        self.hints.say(Change::Due);
         Ok(())
     }
 
@@ -453,6 +454,7 @@ impl WriteTx {
                 id: record.id.clone(),
             });
         }
+        self.is_due = true;
         self.put_labels(record).await
     }
 
@@ -480,6 +482,7 @@ impl WriteTx {
                 id: record.id.clone(),
             });
         }
+        self.is_due = true;
         record.version += 1;
         record.updated_at = now;
         self.put_labels(record).await

@@ -310,6 +310,7 @@ async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Eff
         state_since: record.node.since,
         number: i64::try_from(number).unwrap_or(i64::MAX),
         generation: record.node.generation,
+        owner: core.replica.clone(),
         attempt: Attempt {
             effect,
             started_at: now,

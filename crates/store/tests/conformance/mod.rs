@@ -11,6 +11,7 @@ mod log;
 mod nodes;
 mod operations;
 mod races;
+mod replicas;
 mod requests;
 pub mod support;
 mod tokens;

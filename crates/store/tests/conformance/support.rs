@@ -100,6 +100,7 @@ pub fn try_of(node: &str, effect: Effect, number: i64) -> EffectRow {
         state_since: at(100),
         number,
         generation: 7,
+        owner: "replica-1".into(),
         attempt: Attempt {
             effect,
             started_at: at(100 + number),

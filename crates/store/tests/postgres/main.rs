@@ -5,4 +5,5 @@
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod database;
+mod hints;
 mod server;

@@ -42,3 +42,15 @@ fn settings_name_a_file_by_its_absolute_path() {
         assert!(Database::parse(text, password.map(Into::into)).is_err(), "{text:?}");
     }
 }
+
+#[tokio::test]
+async fn there_is_nobody_to_hear_from() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let store = Store::open(&dir.path().join("site.db")).await.unwrap();
+    let mut changes = store.changes();
+    let mut tx = store.write().await.unwrap();
+    tx.insert_node(&node("n1")).await.unwrap();
+    tx.commit().await.unwrap();
+    let heard = tokio::time::timeout(std::time::Duration::from_millis(100), changes.next()).await;
+    assert!(heard.is_err(), "{heard:?}");
+}
