@@ -99,7 +99,7 @@ CREATE TABLE history (
 );
 CREATE INDEX history_node ON history (node_id, position);
 
--- Positions are given out by `event_counter`, in the order of the commits.
+-- In the order in which they can be seen, without gaps.
 CREATE TABLE events (
     position   BIGINT PRIMARY KEY,
     at         BIGINT NOT NULL,
@@ -110,6 +110,15 @@ CREATE TABLE events (
 );
 CREATE INDEX events_target ON events (target, position);
 CREATE INDEX events_at ON events (at);
+-- PostgreSQL alone: committed, and without a position yet.
+CREATE TABLE event_inbox (
+    id         INTEGER PRIMARY KEY,
+    at         BIGINT NOT NULL,
+    kind       TEXT NOT NULL,
+    target     TEXT NOT NULL,
+    message    TEXT NOT NULL,
+    attributes TEXT NOT NULL
+);
 -- One row: the newest position given out.
 CREATE TABLE event_counter (
     id   BIGINT PRIMARY KEY,

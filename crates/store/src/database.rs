@@ -225,6 +225,7 @@ impl Database {
             writer: pool(setup(kind), writers).connect_lazy_with(options),
             readers: pool(reader_setup(kind), READERS).connect_lazy_with(reader_options),
             hints: Arc::new(hints),
+            placing: Arc::default(),
         })
     }
 }

@@ -27,6 +27,7 @@ mod unerased;
 use std::sync::Arc;
 
 use sqlx::{Any, AnyPool, Transaction};
+use tokio::sync::Mutex;
 
 pub use boot::{BootStageRow, UnknownMachineRow};
 pub use database::Database;
@@ -55,6 +56,8 @@ pub struct Store {
     writer: AnyPool,
     readers: AnyPool,
     hints: Arc<Hints>,
+    /// Held by who gives positions to events.
+    placing: Arc<Mutex<()>>,
 }
 
 /// A change under way. Dropped without `commit`, nothing of it stays.

@@ -18,32 +18,88 @@ async fn add(store: &Store, event: &EventRow) -> Result<(), StoreError> {
     tx.commit().await
 }
 
+/// Positions and kinds, in the order they are read in.
+async fn log(store: &Store, after: i64) -> Vec<(i64, String)> {
+    let events = store.events(after, "", 1000).await.unwrap();
+    events.into_iter().map(|e| (e.position, e.kind)).collect()
+}
+
 #[tokio::test]
-async fn an_event_is_not_seen_before_one_with_a_lower_position() {
+async fn of_two_changes_at_once_the_one_that_is_seen_first_comes_first() {
     let lab = Lab::new().await;
-    let mut other = lab.database.connect().await;
-    // Somebody is between taking a position and the end of the commit, for as long as we like.
-    for statement in [
-        "BEGIN",
-        "UPDATE event_counter SET last = last + 1 WHERE id = 1",
-        "INSERT INTO events VALUES (1, 100, 'first', 't', '', '{}')",
-    ] {
-        sqlx::raw_sql(statement).execute(&mut other).await.unwrap();
-    }
+    let mut slow = lab.database.connect().await;
+    let insert = "BEGIN; INSERT INTO event_inbox (at, kind, target, message, attributes) \
+                  VALUES (100, 'slow', 't', '', '{}')";
+    sqlx::raw_sql(insert).execute(&mut slow).await.unwrap();
+    add(&lab.store, &event("quick", "t", 50)).await.unwrap();
+    assert_eq!(log(&lab.store, 0).await, [(1, "quick".into())]);
+    sqlx::raw_sql("COMMIT").execute(&mut slow).await.unwrap();
+    // Begun first, committed last: a follower who is at 1 finds it.
+    assert_eq!(log(&lab.store, 1).await, [(2, "slow".into())]);
+    assert_eq!(lab.store.event_range().await.unwrap(), (1, 2));
+}
+
+#[tokio::test]
+async fn what_is_being_placed_is_not_seen_in_part() {
+    let lab = Lab::new().await;
+    let mut placing = lab.database.connect().await;
+    // Somebody took a position, and has not committed for as long as we like.
+    let place = "BEGIN; SELECT last FROM event_counter FOR UPDATE; UPDATE event_counter SET last = 1; \
+                 INSERT INTO events VALUES (1, 100, 'first', 't', '', '{}')";
+    sqlx::raw_sql(place).execute(&mut placing).await.unwrap();
+    add(&lab.store, &event("second", "t", 50)).await.unwrap();
     let store = lab.store.clone();
-    let later = tokio::spawn(async move { add(&store, &event("second", "t", 50)).await });
+    let reading = tokio::spawn(async move { log(&store, 0).await });
     tokio::time::sleep(MOMENT).await;
-    assert!(!later.is_finished(), "it has to wait");
-    assert_eq!(lab.store.events(0, "", 10).await.unwrap(), []);
-    // Changes that add no event do not wait.
-    let mut tx = lab.store.write().await.unwrap();
-    tx.put_member("ann", "viewer", at(1)).await.unwrap();
-    tx.commit().await.unwrap();
-    sqlx::raw_sql("COMMIT").execute(&mut other).await.unwrap();
-    later.await.unwrap().unwrap();
-    let seen = lab.store.events(0, "", 10).await.unwrap();
-    let seen: Vec<_> = seen.iter().map(|e| (e.position, e.kind.as_str())).collect();
-    assert_eq!(seen, [(1, "first"), (2, "second")]);
+    assert!(!reading.is_finished(), "it has to wait");
+    sqlx::raw_sql("COMMIT").execute(&mut placing).await.unwrap();
+    assert_eq!(reading.await.unwrap(), [(1, "first".into()), (2, "second".into())]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_followers_see_the_same_log_while_many_write() {
+    const WRITERS: usize = 4;
+    const EACH: usize = 20;
+    let lab = Lab::new().await;
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..WRITERS {
+        let store = lab.other().await;
+        writers.spawn(async move {
+            for n in 0..EACH {
+                let mut tx = store.write().await.unwrap();
+                for part in 0..2 {
+                    let kind = format!("{writer}-{n:02}-{part}");
+                    tx.add_event(&event(&kind, "t", 1)).await.unwrap();
+                }
+                tx.commit().await.unwrap();
+            }
+        });
+    }
+    let mut followers = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let store = lab.other().await;
+        followers.spawn(async move {
+            let mut seen = Vec::new();
+            while seen.len() < 2 * WRITERS * EACH {
+                let after = seen.last().map_or(0, |(position, _)| *position);
+                seen.extend(log(&store, after).await);
+            }
+            seen
+        });
+    }
+    writers.join_all().await;
+    let logs = followers.join_all().await;
+    let first = &logs[0];
+    assert!(logs.iter().all(|log| log == first));
+    assert!(first.iter().map(|(position, _)| *position).eq(1..=first.len() as i64));
+    // Of each writer in its order.
+    for writer in 0..WRITERS {
+        let own: Vec<_> = first
+            .iter()
+            .filter(|(_, kind)| kind.starts_with(&format!("{writer}-")))
+            .collect();
+        assert!(own.is_sorted_by_key(|(_, kind)| kind) && own.len() == 2 * EACH);
+    }
 }
 
 #[tokio::test]
