@@ -41,7 +41,7 @@ const SQLITE: &str = "PRAGMA busy_timeout = 10000; PRAGMA foreign_keys = ON; PRA
 const SQLITE_READER: &str = "PRAGMA busy_timeout = 10000;";
 /// Every connection to PostgreSQL. No statement, no wait for a lock and no change whose owner is gone lasts for ever.
 /// What a server or role sets otherwise for isolation, and for acknowledging before it is safe, does not count here.
-const POSTGRES: &str = "SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
+const POSTGRES: &str = "SET client_min_messages = warning; SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
                         SET idle_in_transaction_session_timeout = '60s'; \
                         SET default_transaction_isolation = 'read committed'; \
                         SELECT set_config('synchronous_commit', 'on', false) \

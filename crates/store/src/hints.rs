@@ -164,9 +164,15 @@ async fn look_anyway(shared: Arc<Shared>) {
 
 /// Runs for ever.
 async fn listen(pool: PgPool, shared: Arc<Shared>) {
+    let mut is_told = false;
     loop {
-        if let Err(error) = listen_once(&pool, &shared).await {
-            tracing::warn!(%error, "no hints from the database for the moment; it is looked into every few seconds");
+        match listen_once(&pool, &shared).await {
+            Ok(()) => is_told = false,
+            Err(error) if is_told => tracing::debug!(%error, "still no hints"),
+            Err(error) => {
+                tracing::warn!(%error, "no hints from the database for now; it is looked into every few seconds");
+                is_told = true;
+            }
         }
         tokio::time::sleep(AGAIN).await;
     }

@@ -30,7 +30,7 @@ pub async fn run(core: Arc<Core>, stop: CancellationToken) {
         let pause = match lease_and_start(&core, &mut steps).await {
             Ok(pause) => pause,
             Err(error) => {
-                tracing::error!(%error, "due nodes could not be taken");
+                tracing::error!(%error, source = ?std::error::Error::source(&error), "due nodes could not be taken");
                 Duration::from_secs(1)
             }
         };

@@ -58,14 +58,17 @@ impl Fresh {
         let start = Instant::now();
         loop {
             let options = PgConnectOptions::new().socket(self.dir.path()).username(ROLE);
-            match options.database("site").connect().await {
-                Ok(connection) => return connection,
-                Err(error) if start.elapsed() > PATIENCE => {
-                    let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
-                    panic!("the server does not answer: {error}\n{log}");
-                }
-                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            let options = options.database("site");
+            // A server that has only just begun may take a connection and say nothing for its 60 s of patience.
+            let connected = tokio::time::timeout(Duration::from_secs(5), options.connect()).await;
+            if let Ok(Ok(connection)) = connected {
+                return connection;
             }
+            if start.elapsed() > PATIENCE {
+                let log = fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+                panic!("the server does not answer: {connected:?}\n{log}");
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
