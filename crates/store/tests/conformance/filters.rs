@@ -119,3 +119,17 @@ async fn nodes_are_counted_by_state() {
     let wanted = [("active", 1), ("available", 2), ("failed", 1)];
     assert_eq!(counts, wanted.map(|(state, n)| (state.to_owned(), n)));
 }
+
+#[tokio::test]
+async fn names_are_ordered_by_their_bytes_whatever_the_language() {
+    let names = ["B", "Z-1", "a", "a-1", "a1", "b", "\u{e9}"];
+    let lab = Lab::new().await.with(&names.map(node)).await;
+    let mut seen: Vec<String> = Vec::new();
+    loop {
+        let after = seen.last().map_or("", String::as_str);
+        let page = lab.store.nodes(&Vec::new(), after, 1).await.unwrap();
+        let Some(next) = page.first() else { break };
+        seen.push(next.id.clone());
+    }
+    assert_eq!(seen, names);
+}

@@ -1,10 +1,12 @@
 //! What only a server can show.
 
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_lifecycle::Timestamp;
 use rackwright_store::{Database, EventRow, Store, StoreError};
+use tokio::sync::Barrier;
 
 use crate::conformance::support::{Lab, at, event};
 use crate::database::Fresh;
@@ -121,13 +123,14 @@ async fn who_waits_in_a_circle_is_told_to_try_again() {
         tx.put_member(name, "viewer", at(1)).await.unwrap();
     }
     tx.commit().await.unwrap();
+    let both_hold_one = Arc::new(Barrier::new(2));
     let mut tasks = tokio::task::JoinSet::new();
     for (first, second) in [("ann", "bob"), ("bob", "ann")] {
-        let store = lab.store.clone();
+        let (store, both_hold_one) = (lab.store.clone(), both_hold_one.clone());
         tasks.spawn(async move {
             let mut tx = store.write().await?;
             tx.put_member(first, "operator", at(1)).await?;
-            tokio::time::sleep(MOMENT).await;
+            both_hold_one.wait().await;
             tx.put_member(second, "operator", at(1)).await?;
             tx.commit().await
         });
