@@ -32,6 +32,7 @@ swtpm                  | the lab: TPMs
 openssh-client         | image self test: ssh, ssh-keygen
 openssh-server         | tests: an SSH server to validate (the tests start it on the loopback address; as a service it stays off)
 dropbear-bin           | tests: another SSH server, and its key converter
+postgresql             | tests: the database of sites with several replicas (every test starts a server of its own; as a service it stays off)
 dnsmasq-base           | image self test: a DHCP server that is not ours
 shellcheck             | lint of the shell scripts
 sbsigntool             | Secure Boot: signs unified kernel images for the test firmware
@@ -81,9 +82,9 @@ say "installing ${#missing[@]} packages"
 # and one that was not there before is not started at the next boot either.
 services=()
 case " ${missing[*]} " in *' openssh-server '*) services+=(ssh.service ssh.socket) ;; esac
-case " ${missing[*]} " in *' prometheus             | tests: reads the metrics, and judges the alerts (the tests start it; as a service it stays off)
-nginx-light '*) services+=(nginx.service) ;; esac
+case " ${missing[*]} " in *' nginx-light '*) services+=(nginx.service) ;; esac
 case " ${missing[*]} " in *' prometheus '*) services+=(prometheus.service) ;; esac
+case " ${missing[*]} " in *' postgresql '*) services+=(postgresql.service) ;; esac
 apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3)
 "${apt[@]}" update || say "warning: the package lists could not all be refreshed; going on with those that are here"
 "${apt[@]}" install -y --no-install-recommends "${missing[@]}"

@@ -163,7 +163,9 @@ impl Directory {
         if !row.body.is_empty() && row.body != remote.to_string() {
             return Err(Refusal::OtherAddress);
         }
-        tx.use_token(&hash, "boot", now).await.map_err(directory)?;
+        if tx.use_token(&hash, "boot", now).await.map_err(directory)?.is_none() {
+            return Err(Refusal::Used); // Since we looked at it.
+        }
         tx.revoke_tokens("boot", &mac).await.map_err(directory)?;
         let plan = self.plan(&mut tx, &mac).await?;
         tx.commit().await.map_err(directory)?;
@@ -291,6 +293,8 @@ impl BootDirectory for Directory {
 async fn store_stages(core: Arc<Core>, mut stages: mpsc::Receiver<BootStageRow>) {
     let mut batch = Vec::new();
     while stages.recv_many(&mut batch, STAGES).await > 0 {
+        // Of one machine as they came; machines in one order for all replicas, so that none waits for another in a circle.
+        batch.sort_by(|a, b| a.mac.cmp(&b.mac));
         let stored = async {
             let mut tx = core.store.write().await?;
             for row in &batch {

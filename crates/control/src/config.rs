@@ -6,13 +6,21 @@ use std::path::{Path, PathBuf};
 
 use rackwright_lifecycle::Policy;
 use rackwright_netboot::{ConfigFaults, NetbootConfig};
+use rackwright_store::Database;
 use serde::Deserialize;
 
-/// As written.
-#[derive(Debug, Clone, Deserialize)]
+/// The database's file in the data folder.
+const DATABASE: &str = "rackwright.db";
+
+/// As written. Not to be shown: the database's URL may hold a password.
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
     data_dir: PathBuf,
+    #[serde(default)]
+    database: Option<String>,
+    #[serde(default)]
+    database_password_file: Option<PathBuf>,
     #[serde(default = "default_site")]
     site: String,
     #[serde(default)]
@@ -121,8 +129,10 @@ pub struct Boot {
 /// Checked settings.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where everything is kept.
+    /// Where keys, images and, if nothing else is said, the database are kept.
     pub data_dir: PathBuf,
+    /// The database.
+    pub database: Database,
     /// The site's name.
     pub site: String,
     /// Where the API listens.
@@ -192,7 +202,9 @@ impl Config {
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let wire: Wire = serde_saphyr::from_str(text).map_err(|e| ConfigError::Syntax {
+        // The lines around a fault are not shown where one of them may hold the database's password.
+        let options = serde_saphyr::options! { with_snippet: !text.contains("postgres") };
+        let wire: Wire = serde_saphyr::from_str_with_options(text, options).map_err(|e| ConfigError::Syntax {
             path: path.to_owned(),
             message: e.to_string(),
         })?;
@@ -214,6 +226,15 @@ impl Wire {
         if !self.data_dir.is_absolute() {
             faults.push("data_dir: must be an absolute path".into());
         }
+        let database = match &self.database {
+            Some(text) => Database::parse(text, self.database_password_file),
+            None if self.database_password_file.is_some() => Err("is needed: there is a database_password_file".into()),
+            None => Ok(Database::from(&self.data_dir.join(DATABASE))),
+        };
+        let database = database.unwrap_or_else(|fault| {
+            faults.push(format!("database: {fault}"));
+            Database::from(DATABASE)
+        });
         if self.api.names.is_empty() {
             faults.push("api.names: at least one name or address by which clients reach this server".into());
         }
@@ -237,6 +258,7 @@ impl Wire {
         }
         Config {
             data_dir: self.data_dir,
+            database,
             site: self.site,
             api_listen: self.api.listen,
             names: self.api.names,
@@ -397,6 +419,36 @@ mod tests {
         assert_eq!((config.site.as_str(), config.policy.tries), ("lab", 1));
         assert_eq!(config.policy.boots, Policy::default().boots);
         assert!(config.boot.is_none());
+    }
+
+    #[test]
+    fn the_database_is_a_file_or_a_server_and_its_password_is_not_shown() {
+        let good = |more: &str| Config::parse(&format!("data_dir: /x\n{more}"), Path::new("t")).unwrap();
+        assert_eq!(good("").database.to_string(), "/x/rackwright.db");
+        assert_eq!(good("database: /y/site.db\n").database.to_string(), "/y/site.db");
+        let server = good("database: postgres://u:hunter2@db.example/site\n");
+        assert_eq!(server.database.to_string(), "postgres://u@db.example/site");
+        assert!(!format!("{server:?}").contains("hunter2"));
+        good("database: postgres://u@db.example/site\ndatabase_password_file: /etc/rackwright/password\n");
+        for (text, word) in [
+            ("database: site.db\n", "absolute path"),
+            ("database: postgres://u:hunter2@db.example:port/site\n", "URL"),
+            (
+                "database: postgres://u:hunter2@h/site\ndatabase_password_file: /p\n",
+                "keep one",
+            ),
+            ("database_password_file: /p\n", "is needed"),
+        ] {
+            let found = faults(&format!("data_dir: /x\n{text}"));
+            assert!(
+                found[0].starts_with("database: ") && found[0].contains(word),
+                "{found:?}"
+            );
+            assert!(!found[0].contains("hunter2"), "{found:?}");
+        }
+        // A fault of another line does not show this one either.
+        let found = faults("data_dir: /x\ndatabase: postgres://u:hunter2@h/site\nsiet: x\n");
+        assert!(found[0].contains("siet") && !found[0].contains("hunter2"), "{found:?}");
     }
 
     #[test]

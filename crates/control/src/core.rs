@@ -27,6 +27,8 @@ pub type ReadCounters = Arc<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>;
 pub struct Core {
     /// What is kept.
     pub store: Store,
+    /// This replica's name, the same at each of its starts.
+    pub replica: String,
     /// Settings.
     pub config: Config,
     /// Authority, sealing and signing keys.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackwright_identity::{ClientAuth, KeyFiles, Rng, ServerCertificate, SystemRng, server_config};
 use rackwright_image::ChunkStore;
 use rackwright_lifecycle::seconds;
-use rackwright_store::Store;
+use rackwright_store::{Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ use crate::housekeeping::SERVER_LIFETIME;
 use crate::metrics::Metrics;
 use crate::perform::Hardware;
 use crate::uploads::{self, Uploads};
-use crate::{boot, clock, grpc, housekeeping, image_http, runner};
+use crate::{boot, clock, grpc, housekeeping, image_http, replicas, runner};
 
 /// The first operator's name.
 const FIRST_OPERATOR: &str = "operator";
@@ -42,6 +42,9 @@ pub enum DaemonError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The database.
+    #[error(transparent)]
+    Database(#[from] StoreError),
     /// An address or port.
     #[error("{0}")]
     Listen(String),
@@ -63,16 +66,14 @@ pub(crate) async fn open(config: Config, stop: CancellationToken) -> Result<Arc<
     let subject = format!("Rackwright {}", config.site);
     let keys = KeyFiles::load_or_create(&dir, &subject, clock::system_time(now), rng.clone());
     let keys = keys.map_err(|e| data(format!("keys in {}", dir.display()))(e.into()))?;
-    let path = dir.join("rackwright.db");
-    let store = Store::open(&path)
-        .await
-        .map_err(|e| data(format!("database {}", path.display()))(e.into()))?;
+    let store = Store::open(config.database.clone()).await?;
     let path = dir.join("images");
     let chunks = ChunkStore::open(&path).map_err(|e| data(format!("image store {}", path.display()))(e.into()))?;
     let path = dir.join("uploads");
     let uploads = Uploads::open(path.clone()).map_err(|e| data(format!("uploads {}", path.display()))(e.into()))?;
     Ok(Arc::new(Core {
         store,
+        replica: replicas::name(&dir),
         config,
         keys,
         rng,
@@ -148,7 +149,7 @@ pub async fn run(config: Config, ready: Option<&Path>, stop: CancellationToken) 
     if let Some(boot) = core.config.boot.clone() {
         tasks.spawn(boot::start(core.clone(), boot).await.map_err(DaemonError::Listen)?);
     }
-    runner::recover(&core)
+    replicas::recover(&core)
         .await
         .map_err(|e| data("nodes left by a former run")(e.into()))?;
     let unfinished = core
@@ -172,6 +173,8 @@ pub async fn run(config: Config, ready: Option<&Path>, stop: CancellationToken) 
     });
     tasks.spawn(image_http::run(core.clone(), images, tls(ClientAuth::Required)?));
     tasks.spawn(runner::run(core.clone(), stop.clone()));
+    tasks.spawn(replicas::run(core.clone()));
+    tasks.spawn(replicas::hear(core.clone()));
     tasks.spawn(housekeeping::run(core.clone(), certificate.clone(), validity));
     announce(&core, ready)?;
     stop.cancelled().await;
@@ -182,6 +185,9 @@ pub async fn run(config: Config, ready: Option<&Path>, stop: CancellationToken) 
     }
     tasks.shutdown().await;
     core.bmcs.close_all().await;
+    if let Err(error) = core.store.replica_ended(&core.replica).await {
+        tracing::warn!(%error, "other replicas take over only when this one has been silent for a while");
+    }
     core.store.close().await;
     Ok(())
 }

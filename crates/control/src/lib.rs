@@ -16,6 +16,7 @@ pub mod housekeeping;
 pub mod image_http;
 pub mod metrics;
 pub mod perform;
+pub mod replicas;
 pub mod runner;
 #[cfg(test)]
 mod simulation;

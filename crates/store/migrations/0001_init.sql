@@ -1,4 +1,5 @@
 -- Times are microseconds since 1970 UTC. Ids are text. Bodies are JSON of the structs in the Rust code.
+-- Written as SQLite has it; src/schema.rs says what is put otherwise for PostgreSQL.
 
 CREATE TABLE nodes (
     id          TEXT PRIMARY KEY,
@@ -12,6 +13,9 @@ CREATE TABLE nodes (
     -- As reported last, and as the machine was when it was known to be whole: what installed systems are compared with.
     inventory   BLOB,
     expected    BLOB,
+    -- Digests from the body: of the image that the node is given, and of the one that it holds.
+    claimed_image TEXT NOT NULL,
+    held_image  TEXT NOT NULL,
     address     TEXT NOT NULL,
     due_at      BIGINT NOT NULL,
     wait_why    TEXT NOT NULL,
@@ -24,8 +28,8 @@ CREATE INDEX nodes_due ON nodes (due_at);
 CREATE INDEX nodes_state ON nodes (state, id);
 CREATE INDEX nodes_sku ON nodes (sku, id);
 -- Who is given an image, and who holds one.
-CREATE INDEX nodes_claimed_image ON nodes (json_extract(body, '$.claim.image_digest'));
-CREATE INDEX nodes_held_image ON nodes (json_extract(body, '$.evidence.image_digest'));
+CREATE INDEX nodes_claimed_image ON nodes (claimed_image);
+CREATE INDEX nodes_held_image ON nodes (held_image);
 
 CREATE TABLE node_labels (
     node_id TEXT NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
@@ -56,12 +60,14 @@ CREATE TABLE addresses (
 
 -- Single tries of effects; the id is what the agent's ledger calls the operation.
 CREATE TABLE effects (
-    id          TEXT PRIMARY KEY,
+    position    INTEGER PRIMARY KEY,
+    id          TEXT NOT NULL UNIQUE,
     node_id     TEXT NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
     state_since BIGINT NOT NULL,
     effect      TEXT NOT NULL,
     attempt     BIGINT NOT NULL,
     generation  BIGINT NOT NULL,
+    owner       TEXT NOT NULL,
     boot_id     TEXT,
     started_at  BIGINT NOT NULL,
     deadline    BIGINT NOT NULL,
@@ -75,6 +81,12 @@ CREATE TABLE effects (
 CREATE UNIQUE INDEX effects_open ON effects (node_id) WHERE ended_at IS NULL;
 CREATE INDEX effects_node ON effects (node_id, state_since, started_at);
 
+-- Control planes on this database. One that was not heard of for a while is dead; what it left open is taken over.
+CREATE TABLE replicas (
+    id       TEXT PRIMARY KEY,
+    heard_at BIGINT NOT NULL
+);
+
 CREATE TABLE history (
     position   INTEGER PRIMARY KEY,
     node_id    TEXT NOT NULL REFERENCES nodes (id) ON DELETE CASCADE,
@@ -87,8 +99,9 @@ CREATE TABLE history (
 );
 CREATE INDEX history_node ON history (node_id, position);
 
+-- In the order in which they can be seen, without gaps.
 CREATE TABLE events (
-    position   INTEGER PRIMARY KEY AUTOINCREMENT,
+    position   BIGINT PRIMARY KEY,
     at         BIGINT NOT NULL,
     kind       TEXT NOT NULL,
     target     TEXT NOT NULL,
@@ -97,6 +110,21 @@ CREATE TABLE events (
 );
 CREATE INDEX events_target ON events (target, position);
 CREATE INDEX events_at ON events (at);
+-- PostgreSQL alone: committed, and without a position yet.
+CREATE TABLE event_inbox (
+    id         INTEGER PRIMARY KEY,
+    at         BIGINT NOT NULL,
+    kind       TEXT NOT NULL,
+    target     TEXT NOT NULL,
+    message    TEXT NOT NULL,
+    attributes TEXT NOT NULL
+);
+-- One row: the newest position given out.
+CREATE TABLE event_counter (
+    id   BIGINT PRIMARY KEY,
+    last BIGINT NOT NULL
+);
+INSERT INTO event_counter (id, last) VALUES (1, 0);
 
 CREATE TABLE operations (
     id               TEXT PRIMARY KEY,
@@ -119,7 +147,8 @@ CREATE TABLE requests (
     key      TEXT NOT NULL,
     method   TEXT NOT NULL,
     digest   TEXT NOT NULL,
-    response BLOB NOT NULL,
+    -- None while the request is being answered.
+    response BLOB,
     at       BIGINT NOT NULL,
     PRIMARY KEY (actor, key)
 );
@@ -158,7 +187,8 @@ CREATE TABLE members (
 );
 -- One-time tokens, by hash: of members, of boot scripts and of agents.
 CREATE TABLE tokens (
-    hash       TEXT PRIMARY KEY,
+    position   INTEGER PRIMARY KEY,
+    hash       TEXT NOT NULL UNIQUE,
     purpose    TEXT NOT NULL,
     subject    TEXT NOT NULL,
     body       TEXT NOT NULL,

@@ -2,8 +2,9 @@
 
 use rackwright_lifecycle::Timestamp;
 use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
+use sqlx::any::AnyRow;
 
+use crate::database::Kind;
 use crate::error::is_unique_violation;
 use crate::{Result, Store, StoreError, WriteTx};
 
@@ -50,7 +51,10 @@ pub struct UnknownMachineRow {
     pub inventory: Option<Vec<u8>>,
 }
 
-fn unknown_machine(row: &SqliteRow) -> Result<UnknownMachineRow> {
+const UNKNOWN: &str = "SELECT mac, first_seen, last_seen, architecture, relay, system_uuid, inventory \
+                       FROM unknown_machines";
+
+fn unknown_machine(row: &AnyRow) -> Result<UnknownMachineRow> {
     Ok(UnknownMachineRow {
         mac: row.try_get("mac")?,
         first_seen: Timestamp(row.try_get("first_seen")?),
@@ -68,7 +72,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn boot_stages(&self, mac: &str) -> Result<Vec<BootStageRow>> {
-        let sql = "SELECT mac, at, stage, detail, remote FROM boot_stages WHERE mac = ? ORDER BY position";
+        let sql = "SELECT mac, at, stage, detail, remote FROM boot_stages WHERE mac = $1 ORDER BY position";
         let rows = sqlx::query(sql).bind(mac).fetch_all(&self.readers).await?;
         rows.iter()
             .map(|r| {
@@ -88,9 +92,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn unknown_machines(&self) -> Result<Vec<UnknownMachineRow>> {
-        let rows = sqlx::query("SELECT * FROM unknown_machines ORDER BY mac")
-            .fetch_all(&self.readers)
-            .await?;
+        let sql = sqlx::AssertSqlSafe(format!("{UNKNOWN} ORDER BY mac"));
+        let rows = sqlx::query(sql).fetch_all(&self.readers).await?;
         rows.iter().map(unknown_machine).collect()
     }
 
@@ -100,7 +103,7 @@ impl Store {
     /// The database failed; some may have been dropped.
     pub async fn forget_boot_stages(&self, oldest: Timestamp, kept: i64) -> Result<u64> {
         let sql = "DELETE FROM boot_stages WHERE position IN \
-                   (SELECT position FROM boot_stages WHERE at < ? ORDER BY at, position LIMIT ?)";
+                   (SELECT position FROM boot_stages WHERE at < $1 ORDER BY at, position LIMIT $2)";
         let mut dropped = 0;
         loop {
             let query = sqlx::query(sql).bind(oldest.0).bind(STAGES_DROPPED);
@@ -113,7 +116,7 @@ impl Store {
         let row = sqlx::query("SELECT COUNT(*) FROM boot_stages").fetch_one(&self.readers);
         let mut excess = row.await?.try_get::<i64, _>(0)? - kept;
         let sql = "DELETE FROM boot_stages WHERE position IN \
-                   (SELECT position FROM boot_stages ORDER BY at, position LIMIT ?)";
+                   (SELECT position FROM boot_stages ORDER BY at, position LIMIT $1)";
         while excess > 0 {
             let query = sqlx::query(sql).bind(excess.min(STAGES_DROPPED));
             dropped += query.execute(&self.writer).await?.rows_affected();
@@ -127,7 +130,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn address_of(&self, mac: &str) -> Result<Option<String>> {
-        let query = sqlx::query("SELECT address FROM addresses WHERE mac = ?").bind(mac);
+        let query = sqlx::query("SELECT address FROM addresses WHERE mac = $1").bind(mac);
         Ok(query
             .fetch_optional(&self.readers)
             .await?
@@ -137,11 +140,15 @@ impl Store {
 }
 
 impl WriteTx {
-    /// All addresses given out.
+    /// All addresses given out. Nobody else gives out one until this change ends.
     ///
     /// # Errors
     /// The database failed.
     pub async fn addresses(&mut self) -> Result<Vec<(String, String)>> {
+        if self.kind == Kind::Postgres {
+            let sql = "LOCK TABLE addresses IN SHARE ROW EXCLUSIVE MODE";
+            sqlx::query(sql).execute(&mut *self.tx).await?;
+        }
         let rows = sqlx::query("SELECT mac, address FROM addresses")
             .fetch_all(&mut *self.tx)
             .await?;
@@ -153,16 +160,16 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn add_boot_stage(&mut self, row: &BootStageRow) -> Result<()> {
-        let sql = "INSERT INTO boot_stages (mac, at, stage, detail, remote) VALUES (?, ?, ?, ?, ?)";
+        let sql = "INSERT INTO boot_stages (mac, at, stage, detail, remote) VALUES ($1, $2, $3, $4, $5)";
         let query = sqlx::query(sql)
             .bind(&row.mac)
             .bind(row.at.0)
             .bind(&row.stage)
             .bind(&row.detail);
         query.bind(&row.remote).execute(&mut *self.tx).await?;
-        let sql = "DELETE FROM boot_stages WHERE mac = ? AND position <= \
-                   (SELECT position FROM boot_stages WHERE mac = ? ORDER BY position DESC LIMIT 1 OFFSET ?)";
-        let query = sqlx::query(sql).bind(&row.mac).bind(&row.mac).bind(STAGES_KEPT);
+        let sql = "DELETE FROM boot_stages WHERE mac = $1 AND position <= \
+                   (SELECT position FROM boot_stages WHERE mac = $1 ORDER BY position DESC LIMIT 1 OFFSET $2)";
+        let query = sqlx::query(sql).bind(&row.mac).bind(STAGES_KEPT);
         query.execute(&mut *self.tx).await?;
         Ok(())
     }
@@ -172,7 +179,8 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn unknown_machine(&mut self, mac: &str) -> Result<Option<UnknownMachineRow>> {
-        let query = sqlx::query("SELECT * FROM unknown_machines WHERE mac = ?").bind(mac);
+        let sql = sqlx::AssertSqlSafe(format!("{UNKNOWN} WHERE mac = $1"));
+        let query = sqlx::query(sql).bind(mac);
         let row = query.fetch_optional(&mut *self.tx).await?;
         row.as_ref().map(unknown_machine).transpose()
     }
@@ -183,12 +191,12 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn save_unknown_inventory(&mut self, mac: &str, inventory: &[u8], now: Timestamp) -> Result<()> {
-        let sql = "UPDATE unknown_machines SET inventory = ?, last_seen = ? WHERE mac = ?";
+        let sql = "UPDATE unknown_machines SET inventory = $1, last_seen = $2 WHERE mac = $3";
         let query = sqlx::query(sql).bind(inventory).bind(now.0).bind(mac);
         query.execute(&mut *self.tx).await?;
         let sql = "UPDATE unknown_machines SET inventory = NULL WHERE mac IN (SELECT mac FROM \
                    (SELECT mac, SUM(LENGTH(inventory)) OVER (ORDER BY last_seen DESC, mac) AS bytes \
-                   FROM unknown_machines WHERE inventory IS NOT NULL) WHERE bytes > ?)";
+                   FROM unknown_machines WHERE inventory IS NOT NULL) AS sums WHERE bytes > $1)";
         let query = sqlx::query(sql).bind(UNKNOWN_INVENTORIES_KEPT);
         query.execute(&mut *self.tx).await?;
         Ok(())
@@ -200,28 +208,27 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn saw_unknown(&mut self, row: &UnknownMachineRow) -> Result<bool> {
-        let known = sqlx::query("SELECT 1 FROM unknown_machines WHERE mac = ?").bind(&row.mac);
-        let is_new = known.fetch_optional(&mut *self.tx).await?.is_none();
-        if is_new {
-            let count: i64 = sqlx::query("SELECT COUNT(*) FROM unknown_machines")
-                .fetch_one(&mut *self.tx)
-                .await?
-                .try_get(0)?;
-            if count >= UNKNOWN_KEPT {
-                let sql = "DELETE FROM unknown_machines WHERE mac = \
-                           (SELECT mac FROM unknown_machines ORDER BY last_seen, rowid LIMIT 1)";
-                sqlx::query(sql).execute(&mut *self.tx).await?;
-            }
-        }
         let sql = "INSERT INTO unknown_machines (mac, first_seen, last_seen, architecture, relay, system_uuid) \
-                   VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (mac) DO UPDATE SET last_seen = excluded.last_seen, \
-                   architecture = excluded.architecture, relay = excluded.relay, system_uuid = excluded.system_uuid";
+                   VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (mac) DO NOTHING";
         let query = sqlx::query(sql)
             .bind(&row.mac)
             .bind(row.first_seen.0)
             .bind(row.last_seen.0);
         let query = query.bind(&row.architecture).bind(&row.relay).bind(&row.system_uuid);
-        query.execute(&mut *self.tx).await?;
+        let is_new = query.execute(&mut *self.tx).await?.rows_affected() > 0;
+        if is_new {
+            let sql = "DELETE FROM unknown_machines WHERE mac = \
+                       (SELECT mac FROM unknown_machines WHERE mac <> $1 ORDER BY last_seen, mac LIMIT 1) \
+                       AND (SELECT COUNT(*) FROM unknown_machines) > $2";
+            let query = sqlx::query(sql).bind(&row.mac).bind(UNKNOWN_KEPT);
+            query.execute(&mut *self.tx).await?;
+        } else {
+            let sql = "UPDATE unknown_machines SET last_seen = $2, architecture = $3, relay = $4, system_uuid = $5 \
+                       WHERE mac = $1";
+            let query = sqlx::query(sql).bind(&row.mac).bind(row.last_seen.0);
+            let query = query.bind(&row.architecture).bind(&row.relay).bind(&row.system_uuid);
+            query.execute(&mut *self.tx).await?;
+        }
         Ok(is_new)
     }
 
@@ -230,19 +237,21 @@ impl WriteTx {
     /// # Errors
     /// `Exists` when another MAC address has it.
     pub async fn give_address(&mut self, mac: &str, address: &str, now: Timestamp) -> Result<()> {
-        let sql = "INSERT INTO addresses (mac, address, given_at) VALUES (?, ?, ?) \
+        let exists = || StoreError::Exists {
+            kind: "address",
+            id: address.to_owned(),
+        };
+        // Asked first: on PostgreSQL a refused statement would end the change.
+        let query = sqlx::query("SELECT mac FROM addresses WHERE address = $1 AND mac <> $2");
+        let taken = query.bind(address).bind(mac).fetch_optional(&mut *self.tx).await?;
+        if taken.is_some() {
+            return Err(exists());
+        }
+        let sql = "INSERT INTO addresses (mac, address, given_at) VALUES ($1, $2, $3) \
                    ON CONFLICT (mac) DO UPDATE SET address = excluded.address, given_at = excluded.given_at";
-        match sqlx::query(sql)
-            .bind(mac)
-            .bind(address)
-            .bind(now.0)
-            .execute(&mut *self.tx)
-            .await
-        {
-            Err(e) if is_unique_violation(&e) => Err(StoreError::Exists {
-                kind: "address",
-                id: address.to_owned(),
-            }),
+        let query = sqlx::query(sql).bind(mac).bind(address).bind(now.0);
+        match query.execute(&mut *self.tx).await {
+            Err(e) if is_unique_violation(&e) => Err(exists()),
             other => Ok(other.map(|_| ())?),
         }
     }

@@ -2,9 +2,9 @@
 
 use rackwright_lifecycle::{Attempt, Effect, Outcome, Timestamp};
 use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
+use sqlx::any::AnyRow;
 
-use crate::error::{corrupt, is_unique_violation};
+use crate::error::corrupt;
 use crate::{Result, Store, StoreError, WriteTx};
 
 /// One try of one effect on one node.
@@ -20,14 +20,16 @@ pub struct EffectRow {
     pub number: i64,
     /// Claim generation it was begun with.
     pub generation: u64,
+    /// The replica that makes it.
+    pub owner: String,
     /// What was tried and how it went.
     pub attempt: Attempt,
 }
 
-const COLUMNS: &str = "id, node_id, state_since, effect, attempt, generation, boot_id, started_at, deadline, \
+const COLUMNS: &str = "id, node_id, state_since, effect, attempt, generation, owner, boot_id, started_at, deadline, \
                        ended_at, outcome, code, message, retryable";
 
-fn from_row(row: &SqliteRow) -> Result<EffectRow> {
+fn from_row(row: &AnyRow) -> Result<EffectRow> {
     let id: String = row.try_get("id")?;
     let effect: String = row.try_get("effect")?;
     let effect = Effect::parse(&effect).ok_or_else(|| corrupt("effect", &id, effect.clone()))?;
@@ -53,6 +55,7 @@ fn from_row(row: &SqliteRow) -> Result<EffectRow> {
         node_id: row.try_get("node_id")?,
         state_since: Timestamp(row.try_get("state_since")?),
         number: row.try_get("attempt")?,
+        owner: row.try_get("owner")?,
         generation: u64::try_from(row.try_get::<i64, _>("generation")?).unwrap_or(0),
         attempt,
         id,
@@ -79,8 +82,8 @@ impl Store {
     /// The database failed.
     pub async fn attempts(&self, node: &str, since: Timestamp) -> Result<Vec<EffectRow>> {
         let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND state_since = ? \
-             ORDER BY started_at DESC, rowid DESC LIMIT 200"
+            "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND state_since = $2 \
+             ORDER BY started_at DESC, position DESC LIMIT 200"
         ));
         let rows = sqlx::query(sql)
             .bind(node)
@@ -95,7 +98,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn effect(&self, id: &str) -> Result<Option<EffectRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM effects WHERE id = ?"));
+        let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM effects WHERE id = $1"));
         let row = sqlx::query(sql).bind(id).fetch_optional(&self.readers).await?;
         row.as_ref().map(from_row).transpose()
     }
@@ -106,7 +109,7 @@ impl Store {
     /// The database failed.
     pub async fn tries_of(&self, node: &str, effect: Effect) -> Result<Vec<EffectRow>> {
         let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND effect = ? ORDER BY started_at, rowid"
+            "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND effect = $2 ORDER BY started_at, position"
         ));
         let rows = sqlx::query(sql)
             .bind(node)
@@ -118,18 +121,39 @@ impl Store {
 }
 
 impl Store {
-    /// All open tries: what a former process left.
+    /// All open tries.
     ///
     /// # Errors
     /// The database failed.
     pub async fn open_effects(&self) -> Result<Vec<EffectRow>> {
         let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL"));
-        sqlx::query(sql)
-            .fetch_all(&self.readers)
-            .await?
-            .iter()
-            .map(from_row)
-            .collect()
+        let rows = sqlx::query(sql).fetch_all(&self.readers).await?;
+        rows.iter().map(from_row).collect()
+    }
+
+    /// Open tries of one replica: at its start, what its former process left.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn open_effects_of(&self, owner: &str) -> Result<Vec<EffectRow>> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL AND owner = $1"
+        ));
+        let rows = sqlx::query(sql).bind(owner).fetch_all(&self.readers).await?;
+        rows.iter().map(from_row).collect()
+    }
+
+    /// Open tries of replicas that were not heard of since `since`: what dead ones left.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn orphaned_effects(&self, since: Timestamp) -> Result<Vec<EffectRow>> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL \
+             AND owner NOT IN (SELECT r.id FROM replicas r WHERE r.heard_at >= $1)"
+        ));
+        let rows = sqlx::query(sql).bind(since.0).fetch_all(&self.readers).await?;
+        rows.iter().map(from_row).collect()
     }
 }
 
@@ -140,7 +164,7 @@ impl WriteTx {
     /// The database failed.
     pub async fn open_effect(&mut self, node: &str) -> Result<Option<EffectRow>> {
         let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND ended_at IS NULL"
+            "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND ended_at IS NULL"
         ));
         let row = sqlx::query(sql).bind(node).fetch_optional(&mut *self.tx).await?;
         row.as_ref().map(from_row).transpose()
@@ -152,7 +176,7 @@ impl WriteTx {
     /// The database failed.
     pub async fn attempts(&mut self, node: &str, since: Timestamp) -> Result<Vec<Attempt>> {
         let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM effects WHERE node_id = ? AND state_since = ? ORDER BY started_at, rowid"
+            "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND state_since = $2 ORDER BY started_at, position"
         ));
         let rows = sqlx::query(sql)
             .bind(node)
@@ -167,9 +191,9 @@ impl WriteTx {
     /// # Errors
     /// `Conflict` when the node has an open one.
     pub async fn begin_effect(&mut self, row: &EffectRow) -> Result<()> {
-        let sql = "INSERT INTO effects (id, node_id, state_since, effect, attempt, generation, boot_id, started_at, \
-                   deadline, ended_at, outcome, code, message, retryable) \
-                   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, 'open', '', '', 0)";
+        let sql = "INSERT INTO effects (id, node_id, state_since, effect, attempt, generation, owner, boot_id, \
+                   started_at, deadline, ended_at, outcome, code, message, retryable) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL, 'open', '', '', 0) ON CONFLICT DO NOTHING";
         let query = sqlx::query(sql)
             .bind(&row.id)
             .bind(&row.node_id)
@@ -177,19 +201,16 @@ impl WriteTx {
         let query = query.bind(row.attempt.effect.as_str()).bind(row.number);
         let query = query
             .bind(i64::try_from(row.generation).unwrap_or(i64::MAX))
+            .bind(&row.owner)
             .bind(&row.attempt.boot_id);
-        match query
-            .bind(row.attempt.started_at.0)
-            .bind(row.attempt.deadline.0)
-            .execute(&mut *self.tx)
-            .await
-        {
-            Err(e) if is_unique_violation(&e) => Err(StoreError::Conflict {
+        let query = query.bind(row.attempt.started_at.0).bind(row.attempt.deadline.0);
+        if query.execute(&mut *self.tx).await?.rows_affected() == 0 {
+            return Err(StoreError::Conflict {
                 kind: "node",
                 id: row.node_id.clone(),
-            }),
-            other => Ok(other.map(|_| ())?),
+            });
         }
+        Ok(())
     }
 
     /// Ends a try. Answers false when it had ended before.
@@ -198,8 +219,8 @@ impl WriteTx {
     /// The database failed.
     pub async fn end_effect(&mut self, id: &str, outcome: &Outcome, now: Timestamp) -> Result<bool> {
         let (word, code, message, retryable) = outcome_columns(outcome);
-        let sql = "UPDATE effects SET outcome = ?, code = ?, message = ?, retryable = ?, ended_at = ? \
-                   WHERE id = ? AND ended_at IS NULL";
+        let sql = "UPDATE effects SET outcome = $1, code = $2, message = $3, retryable = $4, ended_at = $5 \
+                   WHERE id = $6 AND ended_at IS NULL";
         let query = sqlx::query(sql)
             .bind(word)
             .bind(code)

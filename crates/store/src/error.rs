@@ -1,5 +1,7 @@
 //! What can go wrong with what is kept.
 
+use std::path::PathBuf;
+
 /// A failure of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -62,16 +64,61 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The database cannot be opened.
+    #[error("the database {database} cannot be opened; {hint}")]
+    Open {
+        /// Where it is, without its password.
+        database: String,
+        /// What to do.
+        hint: String,
+        /// Why.
+        #[source]
+        source: sqlx::Error,
+    },
+    /// The password of the database cannot be read.
+    #[error("the database's password file {} cannot be read", path.display())]
+    PasswordFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Others changed the same at the same time, and this was not done.
+    #[error("others changed the same at the same time; try again")]
+    Contended(#[source] sqlx::Error),
     /// The database itself.
     #[error("the database failed")]
-    Database(#[from] sqlx::Error),
+    Database(#[source] sqlx::Error),
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        let code = error.as_database_error().and_then(|e| e.code());
+        match code.as_deref() {
+            // PostgreSQL: serialization failure, deadlock, a lock not had in time.
+            Some("40001" | "40P01" | "55P03") => Self::Contended(error),
+            // SQLite: the other writer was not done in time.
+            Some("5" | "517") => Self::Contended(error),
+            _ => Self::Database(error),
+        }
+    }
 }
 
 impl StoreError {
     /// True when the same again may succeed.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Conflict { .. } | Self::Database(_))
+        match self {
+            Self::Conflict { .. } | Self::Contended(_) | Self::Open { .. } => true,
+            // By SQLSTATE: values that cannot be stored, broken constraints and faulty statements stay what they are.
+            Self::Database(error) => {
+                let code = error.as_database_error().and_then(|e| e.code());
+                let class = code.as_deref().filter(|c| c.len() == 5).map_or("", |c| &c[..2]);
+                !matches!(class, "22" | "23" | "42")
+            }
+            _ => false,
+        }
     }
 }
 

@@ -5,8 +5,15 @@ use std::collections::BTreeMap;
 use rackwright_lifecycle::Timestamp;
 use sqlx::Row;
 
+use crate::database::Kind;
 use crate::error::corrupt;
 use crate::{Result, Store, WriteTx};
+
+/// Events written with one statement.
+const EVENTS_AT_ONCE: usize = 100;
+
+/// Events placed with one change.
+const EVENTS_PLACED: i64 = 1000;
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,14 +33,53 @@ pub struct EventRow {
 }
 
 impl Store {
+    /// Gives positions to the events that have none yet, as PostgreSQL keeps them until somebody asks.
+    ///
+    /// Who follows the log asks for what is after the position it has seen, and so must never find a lower one later. A
+    /// number taken while a change is under way gives no such promise: of two changes, the one with the higher number may
+    /// commit first. And to hold a lock from taking the number until the commit would make the commits of all changes
+    /// wait for each other. So a change leaves its events in an inbox, and positions are given to what was committed: by
+    /// one at a time, who holds the counter's row until all can see what was placed. The inbox's own numbers keep the order
+    /// of changes that follow each other, as all changes of one node do.
+    async fn place_events(&self) -> Result<()> {
+        if self.kind == Kind::Sqlite || !self.has_unplaced_events().await? {
+            return Ok(());
+        }
+        // Of all who ask in this process one does it.
+        let _placing = self.placing.lock().await;
+        while self.has_unplaced_events().await? {
+            let mut tx = self.writer.begin_with(self.kind.begin()).await?;
+            let sql = "SELECT last FROM event_counter WHERE id = 1 FOR UPDATE";
+            let last: i64 = sqlx::query(sql).fetch_one(&mut *tx).await?.try_get(0)?;
+            let sql = "WITH taken AS (DELETE FROM event_inbox WHERE id IN \
+                       (SELECT id FROM event_inbox ORDER BY id LIMIT $2) \
+                       RETURNING id, at, kind, target, message, attributes) \
+                       INSERT INTO events (position, at, kind, target, message, attributes) \
+                       SELECT $1 + ROW_NUMBER() OVER (ORDER BY id), at, kind, target, message, attributes FROM taken";
+            let query = sqlx::query(sql).bind(last).bind(EVENTS_PLACED);
+            let placed = query.execute(&mut *tx).await?.rows_affected();
+            let placed = i64::try_from(placed).unwrap_or(i64::MAX);
+            let query = sqlx::query("UPDATE event_counter SET last = $1 WHERE id = 1").bind(last + placed);
+            query.execute(&mut *tx).await?;
+            tx.commit().await?;
+        }
+        Ok(())
+    }
+
+    async fn has_unplaced_events(&self) -> Result<bool> {
+        let query = sqlx::query("SELECT id FROM event_inbox ORDER BY id LIMIT 1");
+        Ok(query.fetch_optional(&self.readers).await?.is_some())
+    }
+
     /// Events after a position, oldest first; of one target when it is not empty.
     ///
     /// # Errors
     /// The database failed.
     pub async fn events(&self, after: i64, target: &str, limit: i64) -> Result<Vec<EventRow>> {
+        self.place_events().await?;
         let sql = "SELECT position, at, kind, target, message, attributes FROM events \
-                   WHERE position > ? AND (? = '' OR target = ?) ORDER BY position LIMIT ?";
-        let query = sqlx::query(sql).bind(after).bind(target).bind(target).bind(limit);
+                   WHERE position > $1 AND ($2 = '' OR target = $2) ORDER BY position LIMIT $3";
+        let query = sqlx::query(sql).bind(after).bind(target).bind(limit);
         let rows = query.fetch_all(&self.readers).await?;
         rows.iter()
             .map(|row| {
@@ -57,6 +103,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn event_range(&self) -> Result<(i64, i64)> {
+        self.place_events().await?;
         let sql = "SELECT COALESCE(MIN(position), 0), COALESCE(MAX(position), 0) FROM events";
         let row = sqlx::query(sql).fetch_one(&self.readers).await?;
         Ok((row.try_get(0)?, row.try_get(1)?))
@@ -68,26 +115,60 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn forget_events(&self, oldest: Timestamp) -> Result<u64> {
-        let query = sqlx::query("DELETE FROM events WHERE at < ? AND position < (SELECT MAX(position) FROM events)")
+        self.place_events().await?;
+        let query = sqlx::query("DELETE FROM events WHERE at < $1 AND position < (SELECT MAX(position) FROM events)")
             .bind(oldest.0);
         Ok(query.execute(&self.writer).await?.rows_affected())
     }
 }
 
 impl WriteTx {
-    /// Appends an event; its position is given out at commit order because there is one writer.
+    /// Adds an event, at the end of the change.
     ///
     /// # Errors
-    /// The database failed.
+    /// None; kept for the day that there are some.
     pub async fn add_event(&mut self, event: &EventRow) -> Result<()> {
-        let attributes = serde_json::to_string(&event.attributes).map_err(|e| corrupt("event", &event.kind, e))?;
-        let sql = "INSERT INTO events (at, kind, target, message, attributes) VALUES (?, ?, ?, ?, ?)";
-        let query = sqlx::query(sql).bind(event.at.0).bind(&event.kind).bind(&event.target);
-        query
-            .bind(&event.message)
-            .bind(attributes)
-            .execute(&mut *self.tx)
-            .await?;
+        self.events.push(event.clone());
         Ok(())
     }
+
+    /// Writes the events down, as the last statements before the commit: with their positions on SQLite, where nobody
+    /// else writes meanwhile, without on PostgreSQL.
+    pub(crate) async fn append_events(&mut self) -> Result<()> {
+        let events = std::mem::take(&mut self.events);
+        let mut position = None;
+        if self.kind == Kind::Sqlite {
+            let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
+            let sql = "UPDATE event_counter SET last = last + $1 WHERE id = 1 RETURNING last";
+            let row = sqlx::query(sql).bind(count).fetch_one(&mut *self.tx).await?;
+            position = Some(row.try_get::<i64, _>(0)? - count);
+        }
+        for chunk in events.chunks(EVENTS_AT_ONCE) {
+            let (table, columns) = match position {
+                Some(_) => ("events (at, kind, target, message, attributes, position)", 6),
+                None => ("event_inbox (at, kind, target, message, attributes)", 5),
+            };
+            let places: Vec<String> = (0..chunk.len()).map(|n| values(columns, n)).collect();
+            let sql = format!("INSERT INTO {table} VALUES {}", places.join(", "));
+            let mut query = sqlx::query(sqlx::AssertSqlSafe(sql)).persistent(chunk.len() <= 4);
+            for event in chunk {
+                let attributes =
+                    serde_json::to_string(&event.attributes).map_err(|e| corrupt("event", &event.kind, e))?;
+                query = query.bind(event.at.0).bind(&event.kind).bind(&event.target);
+                query = query.bind(&event.message).bind(attributes);
+                if let Some(position) = &mut position {
+                    *position += 1;
+                    query = query.bind(*position);
+                }
+            }
+            query.execute(&mut *self.tx).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The placeholders of the `n`th row of so many columns: `($1, $2)`, `($3, $4)`, ...
+fn values(columns: usize, n: usize) -> String {
+    let places: Vec<String> = (1..=columns).map(|c| format!("${}", n * columns + c)).collect();
+    format!("({})", places.join(", "))
 }

@@ -2,7 +2,7 @@
 
 use sqlx::Row;
 
-use crate::{Result, Store, WriteTx};
+use crate::{Result, Store, StoreError, WriteTx};
 
 /// Which kind of proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,20 +17,22 @@ impl Proof {
     fn list(self) -> &'static str {
         match self {
             Self::Report => {
-                "SELECT position, body FROM reports WHERE node_id = ? AND position < ? \
-                 ORDER BY position DESC LIMIT ?"
+                "SELECT position, body FROM reports WHERE node_id = $1 AND position < $2 \
+                 ORDER BY position DESC LIMIT $3"
             }
             Self::EraseCertificate => {
-                "SELECT position, body FROM erase_certificates WHERE node_id = ? AND position < ? \
-                 ORDER BY position DESC LIMIT ?"
+                "SELECT position, body FROM erase_certificates WHERE node_id = $1 AND position < $2 \
+                 ORDER BY position DESC LIMIT $3"
             }
         }
     }
 
     fn insert(self) -> &'static str {
         match self {
-            Self::Report => "INSERT INTO reports (id, node_id, body) VALUES (?, ?, ?)",
-            Self::EraseCertificate => "INSERT INTO erase_certificates (id, node_id, body) VALUES (?, ?, ?)",
+            Self::Report => "INSERT INTO reports (id, node_id, body) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+            Self::EraseCertificate => {
+                "INSERT INTO erase_certificates (id, node_id, body) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+            }
         }
     }
 }
@@ -51,14 +53,15 @@ impl WriteTx {
     /// Keeps a proof.
     ///
     /// # Errors
-    /// The database failed.
+    /// `Exists`: an id is given once.
     pub async fn add_proof(&mut self, kind: Proof, id: &str, node: &str, body: &[u8]) -> Result<()> {
-        sqlx::query(kind.insert())
-            .bind(id)
-            .bind(node)
-            .bind(body)
-            .execute(&mut *self.tx)
-            .await?;
+        let query = sqlx::query(kind.insert()).bind(id).bind(node).bind(body);
+        if query.execute(&mut *self.tx).await?.rows_affected() == 0 {
+            return Err(StoreError::Exists {
+                kind: "proof",
+                id: id.to_owned(),
+            });
+        }
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use rackwright_lifecycle::Timestamp;
 use serde::{Deserialize, Serialize};
 use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
+use sqlx::any::AnyRow;
 
 use crate::error::{corrupt, is_unique_violation};
 use crate::{Result, Store, StoreError, WriteTx};
@@ -87,7 +87,9 @@ pub struct UploadBody {
     pub signature: String,
 }
 
-fn image(row: &SqliteRow) -> Result<ImageRow> {
+const UPLOAD: &str = "SELECT u.id, u.image_id, u.owner, u.key, u.body, u.operation, u.created_at FROM uploads u";
+
+fn image(row: &AnyRow) -> Result<ImageRow> {
     Ok(ImageRow {
         id: row.try_get("id")?,
         uid: row.try_get("uid")?,
@@ -97,7 +99,7 @@ fn image(row: &SqliteRow) -> Result<ImageRow> {
     })
 }
 
-fn version(row: &SqliteRow) -> Result<ImageVersionRow> {
+fn version(row: &AnyRow) -> Result<ImageVersionRow> {
     let digest: String = row.try_get("digest")?;
     let body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("image version", &digest, e))?;
     Ok(ImageVersionRow {
@@ -108,7 +110,7 @@ fn version(row: &SqliteRow) -> Result<ImageVersionRow> {
     })
 }
 
-fn upload(row: &SqliteRow) -> Result<UploadRow> {
+fn upload(row: &AnyRow) -> Result<UploadRow> {
     let id: String = row.try_get("id")?;
     let body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("upload", &id, e))?;
     Ok(UploadRow {
@@ -128,7 +130,7 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn image(&self, id: &str) -> Result<ImageRow> {
-        let row = sqlx::query("SELECT * FROM images WHERE id = ?")
+        let row = sqlx::query("SELECT id, uid, version, created_at, updated_at FROM images WHERE id = $1")
             .bind(id)
             .fetch_optional(&self.readers)
             .await?;
@@ -143,9 +145,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn images(&self, after: &str, limit: i64) -> Result<Vec<ImageRow>> {
-        let query = sqlx::query("SELECT * FROM images WHERE id > ? ORDER BY id LIMIT ?")
-            .bind(after)
-            .bind(limit);
+        let sql = "SELECT id, uid, version, created_at, updated_at FROM images WHERE id > $1 ORDER BY id LIMIT $2";
+        let query = sqlx::query(sql).bind(after).bind(limit);
         query.fetch_all(&self.readers).await?.iter().map(image).collect()
     }
 
@@ -154,7 +155,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn image_versions(&self, id: &str) -> Result<Vec<ImageVersionRow>> {
-        let sql = "SELECT * FROM image_versions WHERE image_id = ? ORDER BY created_at DESC, rowid DESC";
+        let sql = "SELECT image_id, digest, body, created_at FROM image_versions WHERE image_id = $1 \
+                   ORDER BY created_at DESC, digest";
         sqlx::query(sql)
             .bind(id)
             .fetch_all(&self.readers)
@@ -169,10 +171,8 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn upload(&self, id: &str) -> Result<UploadRow> {
-        let row = sqlx::query("SELECT * FROM uploads WHERE id = ?")
-            .bind(id)
-            .fetch_optional(&self.readers)
-            .await?;
+        let sql = sqlx::AssertSqlSafe(format!("{UPLOAD} WHERE u.id = $1"));
+        let row = sqlx::query(sql).bind(id).fetch_optional(&self.readers).await?;
         upload(&row.ok_or_else(|| StoreError::NotFound {
             kind: "upload",
             id: id.to_owned(),
@@ -184,7 +184,9 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn unfinished_imports(&self) -> Result<Vec<UploadRow>> {
-        let sql = "SELECT u.* FROM uploads u JOIN operations o ON o.id = u.operation WHERE o.ended_at IS NULL";
+        let sql = sqlx::AssertSqlSafe(format!(
+            "{UPLOAD} JOIN operations o ON o.id = u.operation WHERE o.ended_at IS NULL"
+        ));
         sqlx::query(sql)
             .fetch_all(&self.readers)
             .await?
@@ -198,7 +200,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn old_uploads(&self, oldest: Timestamp) -> Result<Vec<UploadRow>> {
-        let query = sqlx::query("SELECT * FROM uploads WHERE created_at < ? LIMIT 100").bind(oldest.0);
+        let sql = sqlx::AssertSqlSafe(format!("{UPLOAD} WHERE u.created_at < $1 LIMIT 100"));
+        let query = sqlx::query(sql).bind(oldest.0);
         query.fetch_all(&self.readers).await?.iter().map(upload).collect()
     }
 }
@@ -209,9 +212,8 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn upload_of_key(&mut self, owner: &str, key: &str) -> Result<Option<UploadRow>> {
-        let query = sqlx::query("SELECT * FROM uploads WHERE owner = ? AND key = ?")
-            .bind(owner)
-            .bind(key);
+        let sql = sqlx::AssertSqlSafe(format!("{UPLOAD} WHERE u.owner = $1 AND u.key = $2"));
+        let query = sqlx::query(sql).bind(owner).bind(key);
         query
             .fetch_optional(&mut *self.tx)
             .await?
@@ -223,30 +225,41 @@ impl WriteTx {
     /// A new upload.
     ///
     /// # Errors
-    /// The database failed.
+    /// `Exists`: its owner has one under that key.
     pub async fn insert_upload(&mut self, row: &UploadRow) -> Result<()> {
         let body = serde_json::to_string(&row.body).map_err(|e| corrupt("upload", &row.id, e))?;
         let sql = "INSERT INTO uploads (id, image_id, owner, key, body, operation, created_at) \
-                   VALUES (?, ?, ?, ?, ?, NULL, ?)";
+                   VALUES ($1, $2, $3, $4, $5, NULL, $6) ON CONFLICT DO NOTHING";
         let query = sqlx::query(sql)
             .bind(&row.id)
             .bind(&row.image_id)
             .bind(&row.owner)
             .bind(&row.key)
             .bind(body);
-        query.bind(row.created_at.0).execute(&mut *self.tx).await?;
+        let done = query.bind(row.created_at.0).execute(&mut *self.tx).await?;
+        if done.rows_affected() == 0 {
+            return Err(StoreError::Exists {
+                kind: "upload",
+                id: row.id.clone(),
+            });
+        }
         Ok(())
     }
 
     /// Notes which operation imports an upload.
     ///
     /// # Errors
-    /// The database failed.
+    /// `Conflict` when another one does already, or it is gone.
     pub async fn begin_import(&mut self, upload: &str, operation: &str) -> Result<()> {
-        let query = sqlx::query("UPDATE uploads SET operation = ? WHERE id = ?")
+        let query = sqlx::query("UPDATE uploads SET operation = $1 WHERE id = $2 AND operation IS NULL")
             .bind(operation)
             .bind(upload);
-        query.execute(&mut *self.tx).await?;
+        if query.execute(&mut *self.tx).await?.rows_affected() == 0 {
+            return Err(StoreError::Conflict {
+                kind: "upload",
+                id: upload.to_owned(),
+            });
+        }
         Ok(())
     }
 
@@ -255,7 +268,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn delete_upload(&mut self, id: &str) -> Result<()> {
-        sqlx::query("DELETE FROM uploads WHERE id = ?")
+        sqlx::query("DELETE FROM uploads WHERE id = $1")
             .bind(id)
             .execute(&mut *self.tx)
             .await?;
@@ -267,7 +280,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn add_image_version(&mut self, row: &ImageVersionRow, image_uid: &str) -> Result<()> {
-        let sql = "INSERT INTO images (id, uid, version, created_at, updated_at) VALUES (?, ?, 1, ?, ?) \
+        let sql = "INSERT INTO images (id, uid, version, created_at, updated_at) VALUES ($1, $2, 1, $3, $4) \
                    ON CONFLICT (id) DO UPDATE SET version = images.version + 1, updated_at = excluded.updated_at";
         let query = sqlx::query(sql)
             .bind(&row.image_id)
@@ -283,7 +296,7 @@ impl WriteTx {
             other => other?,
         };
         let body = serde_json::to_string(&row.body).map_err(|e| corrupt("image version", &row.digest, e))?;
-        let sql = "INSERT INTO image_versions (image_id, digest, body, created_at) VALUES (?, ?, ?, ?) \
+        let sql = "INSERT INTO image_versions (image_id, digest, body, created_at) VALUES ($1, $2, $3, $4) \
                    ON CONFLICT (image_id, digest) DO UPDATE SET created_at = excluded.created_at";
         let query = sqlx::query(sql)
             .bind(&row.image_id)
@@ -299,7 +312,11 @@ impl WriteTx {
     /// # Errors
     /// `NotFound`.
     pub async fn delete_image_version(&mut self, image: &str, digest: &str) -> Result<()> {
-        let query = sqlx::query("DELETE FROM image_versions WHERE image_id = ? AND digest = ?");
+        // First of all: a version that is being added meanwhile must not go with the image below.
+        let sql = format!("SELECT id FROM images WHERE id = $1{}", self.kind.for_update());
+        let locked = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(image);
+        locked.fetch_optional(&mut *self.tx).await?;
+        let query = sqlx::query("DELETE FROM image_versions WHERE image_id = $1 AND digest = $2");
         if query
             .bind(image)
             .bind(digest)
@@ -313,10 +330,10 @@ impl WriteTx {
                 id: digest.to_owned(),
             });
         }
-        let sql = "DELETE FROM images WHERE id = ? AND NOT EXISTS \
+        let sql = "DELETE FROM images WHERE id = $1 AND NOT EXISTS \
                    (SELECT 1 FROM image_versions v WHERE v.image_id = images.id)";
         sqlx::query(sql).bind(image).execute(&mut *self.tx).await?;
-        let sql = "UPDATE images SET version = version + 1 WHERE id = ?";
+        let sql = "UPDATE images SET version = version + 1 WHERE id = $1";
         sqlx::query(sql).bind(image).execute(&mut *self.tx).await?;
         Ok(())
     }

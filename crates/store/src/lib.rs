@@ -1,38 +1,50 @@
 //! Everything that is kept: schema, queries, leases. SQL is written here and nowhere else.
 //!
-//! SQLite in WAL mode with one writer connection and several readers. A change is a `WriteTx`: begun, filled and
-//! committed without anything but the database being waited for in between. Nodes carry a version; a write names the
-//! version it read and is refused when somebody was faster.
+//! SQLite in a file for one daemon, PostgreSQL for several. Both run the same queries through `sqlx::Any`, and one suite
+//! of tests; what differs is in `database.rs` (how to connect, begin and lock) and in `schema.rs` (names of types).
+//!
+//! A change is a `WriteTx`: begun, filled and committed without anything but the database being waited for in between.
+//! Nodes carry a version; a write names the version it read and is refused when somebody was faster. SQLite has one writer
+//! at a time. PostgreSQL has many, each of which sees what was committed before each of its statements: whoever decides
+//! by what it read locks that first (`WriteTx::node` does), a node before anything that hangs on it.
 
 mod boot;
+mod database;
 mod effects;
 mod error;
 mod events;
 mod evidence;
+mod hints;
 mod images;
 mod members;
 mod nodes;
 mod operations;
+mod replicas;
 mod requests;
 mod schema;
 mod unerased;
 
-use std::path::Path;
-use std::time::Duration;
+use std::sync::Arc;
 
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{Sqlite, Transaction};
+use sqlx::{Any, AnyPool, Transaction};
+use tokio::sync::Mutex;
 
 pub use boot::{BootStageRow, UnknownMachineRow};
+pub use database::Database;
 pub use effects::EffectRow;
 pub use error::StoreError;
 pub use events::EventRow;
 pub use evidence::Proof;
+pub use hints::{Change, Changes};
 pub use images::{ImageRow, ImageVersionBody, ImageVersionRow, UploadBody, UploadRow};
 pub use members::{DeploymentKeys, TokenRow};
 pub use nodes::{Filter, HistoryRow, Identity, NodeRecord, Readings, Spec, Term};
 pub use operations::OperationRow;
+pub use replicas::ReplicaRow;
 pub use requests::RequestKey;
+
+use database::Kind;
+use hints::Hints;
 
 /// Answer of everything here.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -40,53 +52,50 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 /// The database.
 #[derive(Debug, Clone)]
 pub struct Store {
-    writer: SqlitePool,
-    readers: SqlitePool,
+    kind: Kind,
+    writer: AnyPool,
+    readers: AnyPool,
+    hints: Arc<Hints>,
+    /// Held by who gives positions to events.
+    placing: Arc<Mutex<()>>,
 }
 
 /// A change under way. Dropped without `commit`, nothing of it stays.
 #[derive(Debug)]
 pub struct WriteTx {
-    tx: Transaction<'static, Sqlite>,
+    kind: Kind,
+    tx: Transaction<'static, Any>,
+    /// Added at the end, by `commit`.
+    events: Vec<EventRow>,
+    /// It makes a node due.
+    is_due: bool,
+    hints: Arc<Hints>,
 }
 
 impl Store {
-    /// Opens the database file, making it and bringing its schema up to date where needed.
+    /// Opens the database, making the file where there is none, and brings its schema up to date.
     ///
     /// # Errors
-    /// The file cannot be opened or made, or its schema is newer than this program.
-    pub async fn open(path: &Path) -> Result<Self> {
-        let options = SqliteConnectOptions::new()
-            .filename(path)
-            .create_if_missing(true)
-            .journal_mode(SqliteJournalMode::Wal)
-            // What was acknowledged survives a power cut, not only a crash.
-            .synchronous(SqliteSynchronous::Full)
-            .foreign_keys(true)
-            .busy_timeout(Duration::from_secs(10));
-        let writer = SqlitePoolOptions::new()
-            .max_connections(1)
-            .connect_with(options.clone())
-            .await?;
-        schema::migrate(&writer).await?;
-        let readers = SqlitePoolOptions::new()
-            .max_connections(8)
-            .connect_with(options.read_only(true))
-            .await?;
-        Ok(Self { writer, readers })
+    /// It cannot be opened or reached: named without its password, with what to do. Its schema is newer than this program.
+    pub async fn open(database: impl Into<Database>) -> Result<Self> {
+        database.into().open().await
     }
 
-    /// Begins a change. Others wait until it is committed or dropped.
+    /// Begins a change. On SQLite others wait until it is committed or dropped.
     ///
     /// # Errors
     /// The database cannot be reached.
     pub async fn write(&self) -> Result<WriteTx> {
         Ok(WriteTx {
-            tx: self.writer.begin_with("BEGIN IMMEDIATE").await?,
+            kind: self.kind,
+            tx: self.writer.begin_with(self.kind.begin()).await?,
+            events: Vec::new(),
+            is_due: false,
+            hints: self.hints.clone(),
         })
     }
 
-    /// Closes all connections; what was committed is in the file.
+    /// Closes all connections; what was committed is in the database.
     pub async fn close(&self) {
         self.readers.close().await;
         self.writer.close().await;
@@ -94,11 +103,25 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Makes the change stay.
+    /// Makes the change stay. When the connection breaks in the middle of this, it may have stayed.
     ///
     /// # Errors
-    /// The database could not write it; then nothing of it stays.
-    pub async fn commit(self) -> Result<()> {
-        Ok(self.tx.commit().await?)
+    /// The database could not write it, or refused a part of it before; then nothing of it stays.
+    pub async fn commit(mut self) -> Result<()> {
+        let has_events = !self.events.is_empty();
+        if has_events {
+            self.append_events().await?;
+        } else if self.kind == Kind::Postgres {
+            // A change of which a statement was refused is rolled back by COMMIT, and that counts as success there.
+            sqlx::query("SELECT 1").execute(&mut *self.tx).await?;
+        }
+        self.tx.commit().await?;
+        if has_events {
+            self.hints.say(Change::Events);
+        }
+        if self.is_due {
+            self.hints.say(Change::Due);
+        }
+        Ok(())
     }
 }

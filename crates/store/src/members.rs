@@ -39,7 +39,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn role(&self, member: &str) -> Result<Option<String>> {
-        let row = sqlx::query("SELECT role FROM members WHERE name = ?").bind(member);
+        let row = sqlx::query("SELECT role FROM members WHERE name = $1").bind(member);
         Ok(row
             .fetch_optional(&self.readers)
             .await?
@@ -53,7 +53,7 @@ impl Store {
     /// `NotFound`.
     pub async fn deployment_keys(&self, node: &str, generation: u64, deployment: u32) -> Result<DeploymentKeys> {
         let sql = "SELECT host_public, host_private, provision_public, provision_private FROM deployment_keys \
-                   WHERE node_id = ? AND generation = ? AND deployment = ?";
+                   WHERE node_id = $1 AND generation = $2 AND deployment = $3";
         let query = sqlx::query(sql)
             .bind(node)
             .bind(i64::try_from(generation).unwrap_or(i64::MAX));
@@ -75,7 +75,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn forget_tokens(&self, oldest: Timestamp) -> Result<u64> {
-        let query = sqlx::query("DELETE FROM tokens WHERE expires_at < ?").bind(oldest.0);
+        let query = sqlx::query("DELETE FROM tokens WHERE expires_at < $1").bind(oldest.0);
         Ok(query.execute(&self.writer).await?.rows_affected())
     }
 }
@@ -86,7 +86,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn put_member(&mut self, name: &str, role: &str, now: Timestamp) -> Result<()> {
-        let sql = "INSERT INTO members (name, role, created_at) VALUES (?, ?, ?) \
+        let sql = "INSERT INTO members (name, role, created_at) VALUES ($1, $2, $3) \
                    ON CONFLICT (name) DO UPDATE SET role = excluded.role";
         sqlx::query(sql)
             .bind(name)
@@ -113,20 +113,16 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn put_token(&mut self, row: &TokenRow) -> Result<()> {
-        let sql = "INSERT INTO tokens (hash, purpose, subject, body, expires_at) VALUES (?, ?, ?, ?, ?)";
+        let sql = "INSERT INTO tokens (hash, purpose, subject, body, expires_at) VALUES ($1, $2, $3, $4, $5)";
         let query = sqlx::query(sql)
             .bind(&row.hash)
             .bind(&row.purpose)
             .bind(&row.subject)
             .bind(&row.body);
         query.bind(row.expires_at.0).execute(&mut *self.tx).await?;
-        let sql = "DELETE FROM tokens WHERE purpose = ? AND subject = ? AND hash NOT IN (SELECT hash FROM tokens \
-                   WHERE purpose = ? AND subject = ? ORDER BY rowid DESC LIMIT 8)";
-        let query = sqlx::query(sql)
-            .bind(&row.purpose)
-            .bind(&row.subject)
-            .bind(&row.purpose)
-            .bind(&row.subject);
+        let sql = "DELETE FROM tokens WHERE purpose = $1 AND subject = $2 AND hash NOT IN (SELECT hash FROM tokens \
+                   WHERE purpose = $1 AND subject = $2 ORDER BY position DESC LIMIT 8)";
+        let query = sqlx::query(sql).bind(&row.purpose).bind(&row.subject);
         query.execute(&mut *self.tx).await?;
         Ok(())
     }
@@ -136,7 +132,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn revoke_tokens(&mut self, purpose: &str, subject: &str) -> Result<()> {
-        let query = sqlx::query("DELETE FROM tokens WHERE purpose = ? AND subject = ? AND used_at IS NULL");
+        let query = sqlx::query("DELETE FROM tokens WHERE purpose = $1 AND subject = $2 AND used_at IS NULL");
         query.bind(purpose).bind(subject).execute(&mut *self.tx).await?;
         Ok(())
     }
@@ -146,7 +142,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn token(&mut self, hash: &str, purpose: &str) -> Result<Option<(TokenRow, bool)>> {
-        let sql = "SELECT subject, body, expires_at, used_at FROM tokens WHERE hash = ? AND purpose = ?";
+        let sql = "SELECT subject, body, expires_at, used_at FROM tokens WHERE hash = $1 AND purpose = $2";
         let Some(row) = sqlx::query(sql)
             .bind(hash)
             .bind(purpose)
@@ -170,9 +166,9 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn use_token(&mut self, hash: &str, purpose: &str, now: Timestamp) -> Result<Option<TokenRow>> {
-        let sql = "UPDATE tokens SET used_at = ? WHERE hash = ? AND purpose = ? AND used_at IS NULL \
-                   AND expires_at > ? RETURNING subject, body, expires_at";
-        let query = sqlx::query(sql).bind(now.0).bind(hash).bind(purpose).bind(now.0);
+        let sql = "UPDATE tokens SET used_at = $1 WHERE hash = $2 AND purpose = $3 AND used_at IS NULL \
+                   AND expires_at > $1 RETURNING subject, body, expires_at";
+        let query = sqlx::query(sql).bind(now.0).bind(hash).bind(purpose);
         let Some(row) = query.fetch_optional(&mut *self.tx).await? else {
             return Ok(None);
         };
@@ -190,12 +186,17 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn forget_private_keys(&mut self, node: &str, generation: u64, deployment: u32) -> Result<()> {
-        let sql = "UPDATE deployment_keys SET host_private = X'', provision_private = X'' \
-                   WHERE node_id = ? AND generation = ? AND deployment = ?";
+        let sql = "UPDATE deployment_keys SET host_private = $4, provision_private = $4 \
+                   WHERE node_id = $1 AND generation = $2 AND deployment = $3";
         let query = sqlx::query(sql)
             .bind(node)
             .bind(i64::try_from(generation).unwrap_or(i64::MAX));
-        query.bind(i64::from(deployment)).execute(&mut *self.tx).await?;
+        let nothing: &[u8] = &[];
+        query
+            .bind(i64::from(deployment))
+            .bind(nothing)
+            .execute(&mut *self.tx)
+            .await?;
         Ok(())
     }
 
@@ -204,7 +205,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn forget_deployments(&mut self, node: &str) -> Result<()> {
-        let query = sqlx::query("DELETE FROM deployment_keys WHERE node_id = ?").bind(node);
+        let query = sqlx::query("DELETE FROM deployment_keys WHERE node_id = $1").bind(node);
         query.execute(&mut *self.tx).await?;
         Ok(())
     }
@@ -212,7 +213,7 @@ impl WriteTx {
     /// Keeps the keys of a deployment.
     ///
     /// # Errors
-    /// The database failed.
+    /// `Exists`: keys of a deployment are never replaced.
     pub async fn put_deployment_keys(
         &mut self,
         node: &str,
@@ -221,7 +222,7 @@ impl WriteTx {
         keys: &DeploymentKeys,
     ) -> Result<()> {
         let sql = "INSERT INTO deployment_keys (node_id, generation, deployment, host_public, host_private, \
-                   provision_public, provision_private) VALUES (?, ?, ?, ?, ?, ?, ?)";
+                   provision_public, provision_private) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
         let query = sqlx::query(sql)
             .bind(node)
             .bind(i64::try_from(generation).unwrap_or(i64::MAX));
@@ -229,11 +230,13 @@ impl WriteTx {
             .bind(i64::from(deployment))
             .bind(&keys.host_public)
             .bind(&keys.host_private);
-        query
-            .bind(&keys.provision_public)
-            .bind(&keys.provision_private)
-            .execute(&mut *self.tx)
-            .await?;
+        let query = query.bind(&keys.provision_public).bind(&keys.provision_private);
+        if query.execute(&mut *self.tx).await?.rows_affected() == 0 {
+            return Err(StoreError::Exists {
+                kind: "keys of deployment",
+                id: node.to_owned(),
+            });
+        }
         Ok(())
     }
 }

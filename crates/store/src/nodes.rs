@@ -1,16 +1,16 @@
 //! Nodes: the record, leases, filters, history.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_lifecycle::{
     Agent, Bmc, BootTarget, Claim, Edge, Evidence, Node, Power, Reading, State, Timestamp, Wanted,
 };
 use serde::{Deserialize, Serialize};
-use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row, Sqlite};
+use sqlx::Row;
+use sqlx::any::AnyRow;
 
-use crate::error::{corrupt, is_unique_violation};
-use crate::{Result, Store, StoreError, WriteTx};
+use crate::error::corrupt;
+use crate::{Change, Result, Store, StoreError, WriteTx};
 
 /// How to reach the node's BMC, and what class of machine it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -142,6 +142,13 @@ const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readin
                        created_at, updated_at FROM nodes n";
 
 impl NodeRecord {
+    /// Digests of the image the node is given and of the one it holds; empty where there is none.
+    fn images(&self) -> (&str, &str) {
+        let claimed = self.node.claim.as_ref().map_or("", |c| &c.image_digest);
+        let held = self.node.evidence.image_digest.as_deref().unwrap_or_default();
+        (claimed, held)
+    }
+
     fn body(&self) -> Result<String> {
         let body = Body {
             generation: self.node.generation,
@@ -156,7 +163,7 @@ impl NodeRecord {
         serde_json::to_string(&body).map_err(|e| corrupt("node", &self.id, e))
     }
 
-    fn from_row(row: &SqliteRow) -> Result<Self> {
+    fn from_row(row: &AnyRow) -> Result<Self> {
         let id: String = row.try_get("id")?;
         let state: String = row.try_get("state")?;
         let state = State::parse(&state).ok_or_else(|| corrupt("node", &id, format!("unknown state {state:?}")))?;
@@ -195,31 +202,33 @@ fn not_found(id: &str) -> StoreError {
     }
 }
 
-fn push_filter(query: &mut QueryBuilder<Sqlite>, filter: &Filter) {
+/// The filter as conditions, and what they compare with: parameters from `$1` on.
+fn conditions(filter: &Filter) -> (String, Vec<&str>) {
+    let (mut sql, mut values) = (String::new(), Vec::new());
+    let mut place = |value| {
+        values.push(value);
+        values.len()
+    };
     for term in filter {
-        let operator = if term.negated { " <> " } else { " = " };
-        if let Some(label) = term.field.strip_prefix("labels.") {
-            query.push(if term.negated {
-                " AND NOT EXISTS ("
-            } else {
-                " AND EXISTS ("
-            });
-            query.push("SELECT 1 FROM node_labels l WHERE l.node_id = n.id AND l.name = ");
-            query.push_bind(label.to_owned());
-            query.push(" AND l.value = ").push_bind(term.value.clone()).push(")");
-            continue;
-        }
-        let column = match term.field.as_str() {
-            "state" => "n.state",
-            "sku" => "n.sku",
-            _ => "n.id",
+        let condition = if let Some(label) = term.field.strip_prefix("labels.") {
+            let not = if term.negated { "NOT " } else { "" };
+            let (name, value) = (place(label), place(&term.value));
+            format!(
+                " AND {not}EXISTS (SELECT 1 FROM node_labels l \
+                 WHERE l.node_id = n.id AND l.name = ${name} AND l.value = ${value})"
+            )
+        } else {
+            let column = match term.field.as_str() {
+                "state" => "n.state",
+                "sku" => "n.sku",
+                _ => "n.id",
+            };
+            let operator = if term.negated { "<>" } else { "=" };
+            format!(" AND {column} {operator} ${}", place(&term.value))
         };
-        query
-            .push(" AND ")
-            .push(column)
-            .push(operator)
-            .push_bind(term.value.clone());
+        sql.push_str(&condition);
     }
+    (sql, values)
 }
 
 impl Store {
@@ -228,10 +237,9 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn node(&self, id: &str) -> Result<NodeRecord> {
-        let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
-        query.push(" WHERE id = ").push_bind(id);
-        let row = query
-            .build()
+        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE id = $1"));
+        let row = sqlx::query(sql)
+            .bind(id)
             .fetch_optional(&self.readers)
             .await?
             .ok_or_else(|| not_found(id))?;
@@ -243,12 +251,14 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn nodes(&self, filter: &Filter, after: &str, limit: i64) -> Result<Vec<NodeRecord>> {
-        let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
-        query.push(" WHERE n.id > ").push_bind(after);
-        push_filter(&mut query, filter);
-        query.push(" ORDER BY n.id LIMIT ").push_bind(limit);
+        let (conditions, values) = conditions(filter);
+        let (from, to) = (values.len() + 1, values.len() + 2);
+        let sql = format!("{COLUMNS} WHERE n.id > ${from}{conditions} ORDER BY n.id LIMIT ${to}");
+        let query = sqlx::query(sqlx::AssertSqlSafe(sql));
+        let query = values.into_iter().fold(query, |query, value| query.bind(value));
         query
-            .build()
+            .bind(after)
+            .bind(limit)
             .fetch_all(&self.readers)
             .await?
             .iter()
@@ -261,7 +271,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn node_of_mac(&self, mac: &str) -> Result<Option<String>> {
-        let row = sqlx::query("SELECT node_id FROM nics WHERE mac = ?").bind(mac);
+        let row = sqlx::query("SELECT node_id FROM nics WHERE mac = $1").bind(mac);
         Ok(row
             .fetch_optional(&self.readers)
             .await?
@@ -274,7 +284,7 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
-        let query = sqlx::query("SELECT inventory FROM nodes WHERE id = ?").bind(id);
+        let query = sqlx::query("SELECT inventory FROM nodes WHERE id = $1").bind(id);
         let row = query
             .fetch_optional(&self.readers)
             .await?
@@ -287,7 +297,7 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn expected_inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
-        let query = sqlx::query("SELECT expected FROM nodes WHERE id = ?").bind(id);
+        let query = sqlx::query("SELECT expected FROM nodes WHERE id = $1").bind(id);
         let row = query
             .fetch_optional(&self.readers)
             .await?
@@ -300,8 +310,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn history(&self, id: &str, limit: i64) -> Result<Vec<HistoryRow>> {
-        let sql = "SELECT edge, from_state, to_state, at, spent_us, reason FROM history WHERE node_id = ? \
-                   ORDER BY position DESC LIMIT ?";
+        let sql = "SELECT edge, from_state, to_state, at, spent_us, reason FROM history WHERE node_id = $1 \
+                   ORDER BY position DESC LIMIT $2";
         let rows = sqlx::query(sql).bind(id).bind(limit).fetch_all(&self.readers).await?;
         rows.iter()
             .map(|row| {
@@ -326,8 +336,12 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn lease_due(&self, now: Timestamp, lease_end: Timestamp, limit: i64) -> Result<Vec<String>> {
-        let sql = "UPDATE nodes SET due_at = ? WHERE id IN \
-                   (SELECT id FROM nodes WHERE due_at <= ? ORDER BY due_at LIMIT ?) RETURNING id";
+        // Read once, as a table: as a subquery PostgreSQL may run it again for each row, and then takes more than `limit`.
+        let sql = sqlx::AssertSqlSafe(format!(
+            "WITH due AS MATERIALIZED (SELECT id FROM nodes WHERE due_at <= $2 ORDER BY due_at LIMIT $3{}) \
+             UPDATE nodes SET due_at = $1 FROM due WHERE nodes.id = due.id RETURNING nodes.id",
+            self.kind.for_update_skip_locked()
+        ));
         let query = sqlx::query(sql).bind(lease_end.0).bind(now.0).bind(limit);
         let rows = query.fetch_all(&self.writer).await?;
         rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
@@ -349,8 +363,9 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn wake(&self, id: &str, now: Timestamp) -> Result<()> {
-        let query = sqlx::query("UPDATE nodes SET due_at = ? WHERE id = ? AND due_at > ?").bind(now.0);
-        query.bind(id).bind(now.0).execute(&self.writer).await?;
+        let query = sqlx::query("UPDATE nodes SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0);
+        query.bind(id).execute(&self.writer).await?;
+        self.hints.say(Change::Due);
         Ok(())
     }
 
@@ -359,8 +374,8 @@ impl Store {
     /// # Errors
     /// `Conflict`: it was changed since and is due for that.
     pub async fn rest(&self, id: &str, version: i64, why: &str, until: Timestamp) -> Result<()> {
-        let sql = "UPDATE nodes SET due_at = ?, wait_why = ?, wait_until = ? WHERE id = ? AND version = ?";
-        let query = sqlx::query(sql).bind(until.0).bind(why).bind(until.0).bind(id);
+        let sql = "UPDATE nodes SET due_at = $1, wait_why = $2, wait_until = $1 WHERE id = $3 AND version = $4";
+        let query = sqlx::query(sql).bind(until.0).bind(why).bind(id);
         let done = query.bind(version).execute(&self.writer).await?;
         if done.rows_affected() == 0 {
             return Err(StoreError::Conflict {
@@ -376,7 +391,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn wake_unfinished(&self, now: Timestamp) -> Result<u64> {
-        let sql = "UPDATE nodes SET due_at = ? WHERE state IN ('discovered', 'inspecting', 'allocated', 'imaging', \
+        let sql = "UPDATE nodes SET due_at = $1 WHERE state IN ('discovered', 'inspecting', 'allocated', 'imaging', \
                    'rebooting', 'validating', 'reclaiming') \
                    OR id IN (SELECT node_id FROM effects WHERE ended_at IS NULL)";
         Ok(sqlx::query(sql)
@@ -399,15 +414,14 @@ impl Store {
 }
 
 impl WriteTx {
-    /// One node, as it is within this change.
+    /// One node, as it is within this change. Nobody else changes it until this change ends.
     ///
     /// # Errors
     /// `NotFound`.
     pub async fn node(&mut self, id: &str) -> Result<NodeRecord> {
-        let mut query = QueryBuilder::<Sqlite>::new(COLUMNS);
-        query.push(" WHERE id = ").push_bind(id);
-        let row = query
-            .build()
+        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update()));
+        let row = sqlx::query(sql)
+            .bind(id)
             .fetch_optional(&mut *self.tx)
             .await?
             .ok_or_else(|| not_found(id))?;
@@ -419,10 +433,11 @@ impl WriteTx {
     /// # Errors
     /// `Exists`.
     pub async fn insert_node(&mut self, record: &NodeRecord) -> Result<()> {
-        let sql = "INSERT INTO nodes (id, uid, version, state, state_since, sku, body, readings, address, due_at, \
-                   wait_why, wait_until, created_at, updated_at) VALUES (?, ?, 1, ?, ?, ?, ?, ?, '', ?, '', 0, ?, ?)";
+        let sql = "INSERT INTO nodes (id, uid, version, state, state_since, sku, body, readings, claimed_image, \
+                   held_image, address, due_at, wait_why, wait_until, created_at, updated_at) \
+                   VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, '', $10, '', 0, $10, $10) ON CONFLICT DO NOTHING";
         let readings = serde_json::to_string(&record.readings).map_err(|e| corrupt("node", &record.id, e))?;
-        let now = record.created_at.0;
+        let (claimed, held) = record.images();
         let query = sqlx::query(sql)
             .bind(&record.id)
             .bind(&record.uid)
@@ -432,15 +447,14 @@ impl WriteTx {
             .bind(&record.spec.sku)
             .bind(record.body()?)
             .bind(readings);
-        match query.bind(now).bind(now).bind(now).execute(&mut *self.tx).await {
-            Err(e) if is_unique_violation(&e) => {
-                return Err(StoreError::Exists {
-                    kind: "node",
-                    id: record.id.clone(),
-                });
-            }
-            other => other?,
-        };
+        let query = query.bind(claimed).bind(held).bind(record.created_at.0);
+        if query.execute(&mut *self.tx).await?.rows_affected() == 0 {
+            return Err(StoreError::Exists {
+                kind: "node",
+                id: record.id.clone(),
+            });
+        }
+        self.is_due = true;
         self.put_labels(record).await
     }
 
@@ -449,16 +463,14 @@ impl WriteTx {
     /// # Errors
     /// `Conflict`.
     pub async fn save_node(&mut self, record: &mut NodeRecord, now: Timestamp) -> Result<()> {
-        let sql = "UPDATE nodes SET version = version + 1, state = ?, state_since = ?, sku = ?, body = ?, \
-                   due_at = ?, updated_at = ? WHERE id = ? AND version = ?";
+        let sql = "UPDATE nodes SET version = version + 1, state = $1, state_since = $2, sku = $3, body = $4, \
+                   claimed_image = $5, held_image = $6, due_at = $7, updated_at = $7 WHERE id = $8 AND version = $9";
+        let (claimed, held) = record.images();
         let query = sqlx::query(sql)
             .bind(record.node.state.as_str())
             .bind(record.node.since.0);
-        let query = query
-            .bind(&record.spec.sku)
-            .bind(record.body()?)
-            .bind(now.0)
-            .bind(now.0);
+        let query = query.bind(&record.spec.sku).bind(record.body()?);
+        let query = query.bind(claimed).bind(held).bind(now.0);
         let done = query
             .bind(&record.id)
             .bind(record.version)
@@ -470,6 +482,7 @@ impl WriteTx {
                 id: record.id.clone(),
             });
         }
+        self.is_due = true;
         record.version += 1;
         record.updated_at = now;
         self.put_labels(record).await
@@ -480,7 +493,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn put_due(&mut self, id: &str, due: Timestamp) -> Result<()> {
-        let query = sqlx::query("UPDATE nodes SET due_at = ? WHERE id = ?")
+        let query = sqlx::query("UPDATE nodes SET due_at = $1 WHERE id = $2")
             .bind(due.0)
             .bind(id);
         query.execute(&mut *self.tx).await?;
@@ -488,12 +501,12 @@ impl WriteTx {
     }
 
     async fn put_labels(&mut self, record: &NodeRecord) -> Result<()> {
-        sqlx::query("DELETE FROM node_labels WHERE node_id = ?")
+        sqlx::query("DELETE FROM node_labels WHERE node_id = $1")
             .bind(&record.id)
             .execute(&mut *self.tx)
             .await?;
         for (name, value) in &record.labels {
-            let query = sqlx::query("INSERT INTO node_labels (node_id, name, value) VALUES (?, ?, ?)");
+            let query = sqlx::query("INSERT INTO node_labels (node_id, name, value) VALUES ($1, $2, $3)");
             query
                 .bind(&record.id)
                 .bind(name)
@@ -510,7 +523,7 @@ impl WriteTx {
     /// The database failed.
     pub async fn save_readings(&mut self, id: &str, readings: &Readings) -> Result<()> {
         let readings = serde_json::to_string(readings).map_err(|e| corrupt("node", id, e))?;
-        let query = sqlx::query("UPDATE nodes SET readings = ? WHERE id = ?")
+        let query = sqlx::query("UPDATE nodes SET readings = $1 WHERE id = $2")
             .bind(readings)
             .bind(id);
         query.execute(&mut *self.tx).await?;
@@ -522,7 +535,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn save_inventory(&mut self, id: &str, inventory: &[u8]) -> Result<()> {
-        let query = sqlx::query("UPDATE nodes SET inventory = ? WHERE id = ?")
+        let query = sqlx::query("UPDATE nodes SET inventory = $1 WHERE id = $2")
             .bind(inventory)
             .bind(id);
         query.execute(&mut *self.tx).await?;
@@ -534,7 +547,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn expect_inventory(&mut self, id: &str) -> Result<()> {
-        let query = sqlx::query("UPDATE nodes SET expected = inventory WHERE id = ?").bind(id);
+        let query = sqlx::query("UPDATE nodes SET expected = inventory WHERE id = $1").bind(id);
         query.execute(&mut *self.tx).await?;
         Ok(())
     }
@@ -544,7 +557,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn save_address(&mut self, id: &str, address: &str) -> Result<()> {
-        let query = sqlx::query("UPDATE nodes SET address = ? WHERE id = ?")
+        let query = sqlx::query("UPDATE nodes SET address = $1 WHERE id = $2")
             .bind(address)
             .bind(id);
         query.execute(&mut *self.tx).await?;
@@ -556,24 +569,29 @@ impl WriteTx {
     /// # Errors
     /// `MacTaken` when one belongs to another node.
     pub async fn put_macs(&mut self, id: &str, macs: &[String]) -> Result<()> {
-        sqlx::query("DELETE FROM nics WHERE node_id = ?")
+        sqlx::query("DELETE FROM nics WHERE node_id = $1")
             .bind(id)
             .execute(&mut *self.tx)
             .await?;
-        for mac in macs {
-            let taken = sqlx::query("SELECT node_id FROM nics WHERE mac = ?").bind(mac);
-            if let Some(row) = taken.fetch_optional(&mut *self.tx).await? {
-                let node: String = row.try_get(0)?;
-                if node == id {
-                    continue; // Named twice.
-                }
-                return Err(StoreError::MacTaken { mac: mac.clone(), node });
+        // In one order for all who do this, so that no two of them wait for each other.
+        for mac in macs.iter().collect::<BTreeSet<_>>() {
+            let query = sqlx::query("INSERT INTO nics (mac, node_id) VALUES ($1, $2) ON CONFLICT (mac) DO NOTHING");
+            if query.bind(mac).bind(id).execute(&mut *self.tx).await?.rows_affected() == 0 {
+                let owner = sqlx::query("SELECT node_id FROM nics WHERE mac = $1").bind(mac);
+                let owner = owner.fetch_optional(&mut *self.tx).await?;
+                return Err(match owner {
+                    Some(row) => StoreError::MacTaken {
+                        mac: mac.clone(),
+                        node: row.try_get(0)?,
+                    },
+                    // Taken by another node, which gave it up just now.
+                    None => StoreError::Conflict {
+                        kind: "node",
+                        id: id.to_owned(),
+                    },
+                });
             }
-            let query = sqlx::query("INSERT INTO nics (mac, node_id) VALUES (?, ?)")
-                .bind(mac)
-                .bind(id);
-            query.execute(&mut *self.tx).await?;
-            let query = sqlx::query("DELETE FROM unknown_machines WHERE mac = ?").bind(mac);
+            let query = sqlx::query("DELETE FROM unknown_machines WHERE mac = $1").bind(mac);
             query.execute(&mut *self.tx).await?;
         }
         Ok(())
@@ -585,7 +603,7 @@ impl WriteTx {
     /// # Errors
     /// `Conflict` when it changed since.
     pub async fn delete_node(&mut self, record: &NodeRecord) -> Result<()> {
-        let query = sqlx::query("DELETE FROM nodes WHERE id = ? AND version = ?").bind(&record.id);
+        let query = sqlx::query("DELETE FROM nodes WHERE id = $1 AND version = $2").bind(&record.id);
         if query.bind(record.version).execute(&mut *self.tx).await?.rows_affected() == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
@@ -601,7 +619,7 @@ impl WriteTx {
     /// The database failed.
     pub async fn add_history(&mut self, id: &str, edge: Edge, row: &HistoryRow) -> Result<()> {
         let sql = "INSERT INTO history (node_id, edge, from_state, to_state, at, spent_us, reason) \
-                   VALUES (?, ?, ?, ?, ?, ?, ?)";
+                   VALUES ($1, $2, $3, $4, $5, $6, $7)";
         let query = sqlx::query(sql)
             .bind(id)
             .bind(edge.as_str())
@@ -621,9 +639,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn image_in_use(&mut self, digest: &str) -> Result<Option<String>> {
-        // Word for word the expressions of the two indexes: other words, and every body is read.
-        let sql = "SELECT id FROM nodes WHERE json_extract(body, '$.claim.image_digest') = ?1 \
-                   OR json_extract(body, '$.evidence.image_digest') = ?1 LIMIT 1";
+        let sql = "SELECT id FROM nodes WHERE claimed_image = $1 OR held_image = $1 LIMIT 1";
         let row = sqlx::query(sql).bind(digest).fetch_optional(&mut *self.tx).await?;
         Ok(row.map(|r| r.try_get(0)).transpose()?)
     }

@@ -2,7 +2,7 @@
 
 use rackwright_lifecycle::Timestamp;
 use sqlx::Row;
-use sqlx::sqlite::SqliteRow;
+use sqlx::any::AnyRow;
 
 use crate::{Result, Store, StoreError, WriteTx};
 
@@ -36,7 +36,7 @@ pub struct OperationRow {
 const COLUMNS: &str = "SELECT id, version, kind, target, requested_by, created_at, deadline, ended_at, code, message, \
                        cancel_requested FROM operations";
 
-fn from_row(row: &SqliteRow) -> Result<OperationRow> {
+fn from_row(row: &AnyRow) -> Result<OperationRow> {
     Ok(OperationRow {
         id: row.try_get("id")?,
         version: row.try_get("version")?,
@@ -52,18 +52,22 @@ fn from_row(row: &SqliteRow) -> Result<OperationRow> {
     })
 }
 
+fn not_found(id: &str) -> StoreError {
+    StoreError::NotFound {
+        kind: "operation",
+        id: id.to_owned(),
+    }
+}
+
 impl Store {
     /// One operation.
     ///
     /// # Errors
     /// `NotFound`.
     pub async fn operation(&self, id: &str) -> Result<OperationRow> {
-        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE id = ?"));
+        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE id = $1"));
         let row = sqlx::query(sql).bind(id).fetch_optional(&self.readers).await?;
-        from_row(&row.ok_or_else(|| StoreError::NotFound {
-            kind: "operation",
-            id: id.to_owned(),
-        })?)
+        from_row(&row.ok_or_else(|| not_found(id))?)
     }
 
     /// Operations by id, newest first, before `before` (empty: from the newest). Empty filters match all;
@@ -80,11 +84,11 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<OperationRow>> {
         let sql = sqlx::AssertSqlSafe(format!(
-            "{COLUMNS} WHERE (? = '' OR target = ?) AND (? = '' OR kind = ?) \
-             AND (? = '' OR (? = 'true') = (ended_at IS NOT NULL)) AND (? = '' OR id < ?) ORDER BY id DESC LIMIT ?"
+            "{COLUMNS} WHERE ($1 = '' OR target = $1) AND ($2 = '' OR kind = $2) \
+             AND ($3 = '' OR ($3 = 'true') = (ended_at IS NOT NULL)) AND ($4 = '' OR id < $4) ORDER BY id DESC LIMIT $5"
         ));
-        let query = sqlx::query(sql).bind(target).bind(target).bind(kind).bind(kind);
-        let query = query.bind(done).bind(done).bind(before).bind(before).bind(limit);
+        let query = sqlx::query(sql).bind(target).bind(kind);
+        let query = query.bind(done).bind(before).bind(limit);
         query.fetch_all(&self.readers).await?.iter().map(from_row).collect()
     }
 
@@ -93,7 +97,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn overdue_operations(&self, now: Timestamp) -> Result<Vec<OperationRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE ended_at IS NULL AND deadline < ? LIMIT 100"));
+        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE ended_at IS NULL AND deadline < $1 LIMIT 100"));
         sqlx::query(sql)
             .bind(now.0)
             .fetch_all(&self.readers)
@@ -105,13 +109,23 @@ impl Store {
 }
 
 impl WriteTx {
+    /// One operation, as it is within this change. Nobody else changes it until this change ends.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn operation(&mut self, id: &str) -> Result<OperationRow> {
+        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update()));
+        let row = sqlx::query(sql).bind(id).fetch_optional(&mut *self.tx).await?;
+        from_row(&row.ok_or_else(|| not_found(id))?)
+    }
+
     /// A new operation.
     ///
     /// # Errors
     /// The database failed.
     pub async fn insert_operation(&mut self, row: &OperationRow) -> Result<()> {
         let sql = "INSERT INTO operations (id, version, kind, target, requested_by, created_at, deadline, ended_at, \
-                   code, message, cancel_requested) VALUES (?, 1, ?, ?, ?, ?, ?, NULL, 0, '', 0)";
+                   code, message, cancel_requested) VALUES ($1, 1, $2, $3, $4, $5, $6, NULL, 0, '', 0)";
         let query = sqlx::query(sql)
             .bind(&row.id)
             .bind(&row.kind)
@@ -130,7 +144,7 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn open_operations(&mut self, target: &str) -> Result<Vec<OperationRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE target = ? AND ended_at IS NULL ORDER BY id"));
+        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE target = $1 AND ended_at IS NULL ORDER BY id"));
         sqlx::query(sql)
             .bind(target)
             .fetch_all(&mut *self.tx)
@@ -145,8 +159,8 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn end_operation(&mut self, id: &str, code: i32, message: &str, now: Timestamp) -> Result<bool> {
-        let sql = "UPDATE operations SET ended_at = ?, code = ?, message = ?, version = version + 1 \
-                   WHERE id = ? AND ended_at IS NULL";
+        let sql = "UPDATE operations SET ended_at = $1, code = $2, message = $3, version = version + 1 \
+                   WHERE id = $4 AND ended_at IS NULL";
         let query = sqlx::query(sql)
             .bind(now.0)
             .bind(i64::from(code))
@@ -161,7 +175,7 @@ impl WriteTx {
     /// The database failed.
     pub async fn request_cancel(&mut self, id: &str) -> Result<bool> {
         let sql = "UPDATE operations SET cancel_requested = 1, version = version + 1 \
-                   WHERE id = ? AND ended_at IS NULL";
+                   WHERE id = $1 AND ended_at IS NULL";
         Ok(sqlx::query(sql).bind(id).execute(&mut *self.tx).await?.rows_affected() > 0)
     }
 }

@@ -19,12 +19,18 @@ pub struct RequestKey {
 }
 
 impl WriteTx {
-    /// The answer given before to the same request.
+    /// The answer given before to the same request. Who comes with the same key meanwhile waits until this change ends.
     ///
     /// # Errors
     /// `KeyReused` when the key was used for another request.
     pub async fn replay(&mut self, key: &RequestKey) -> Result<Option<Vec<u8>>> {
-        let query = sqlx::query("SELECT method, digest, response FROM requests WHERE actor = ? AND key = ?");
+        let sql = "INSERT INTO requests (actor, key, method, digest, response, at) VALUES ($1, $2, $3, $4, NULL, 0) \
+                   ON CONFLICT (actor, key) DO NOTHING";
+        let query = sqlx::query(sql).bind(&key.actor).bind(&key.key);
+        query.bind(&key.method).bind(&key.digest).execute(&mut *self.tx).await?;
+        let sql = "SELECT method, digest, response FROM requests \
+                   WHERE actor = $1 AND key = $2 AND response IS NOT NULL";
+        let query = sqlx::query(sql);
         let Some(row) = query
             .bind(&key.actor)
             .bind(&key.key)
@@ -47,15 +53,23 @@ impl WriteTx {
     /// Keeps the answer to a request, in the same change as what it did.
     ///
     /// # Errors
-    /// The database failed.
+    /// `Conflict` when there is an answer already.
     pub async fn remember(&mut self, key: &RequestKey, response: &[u8], now: Timestamp) -> Result<()> {
-        let sql = "INSERT INTO requests (actor, key, method, digest, response, at) VALUES (?, ?, ?, ?, ?, ?)";
+        let sql = "INSERT INTO requests (actor, key, method, digest, response, at) VALUES ($1, $2, $3, $4, $5, $6) \
+                   ON CONFLICT (actor, key) DO UPDATE SET method = excluded.method, digest = excluded.digest, \
+                   response = excluded.response, at = excluded.at WHERE requests.response IS NULL";
         let query = sqlx::query(sql)
             .bind(&key.actor)
             .bind(&key.key)
             .bind(&key.method)
             .bind(&key.digest);
-        query.bind(response).bind(now.0).execute(&mut *self.tx).await?;
+        let done = query.bind(response).bind(now.0).execute(&mut *self.tx).await?;
+        if done.rows_affected() == 0 {
+            return Err(StoreError::Conflict {
+                kind: "request",
+                id: key.key.clone(),
+            });
+        }
         Ok(())
     }
 }
@@ -66,7 +80,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn forget_requests(&self, oldest: Timestamp) -> Result<u64> {
-        let query = sqlx::query("DELETE FROM requests WHERE at < ?").bind(oldest.0);
+        let query = sqlx::query("DELETE FROM requests WHERE at < $1").bind(oldest.0);
         Ok(query.execute(&self.writer).await?.rows_affected())
     }
 }

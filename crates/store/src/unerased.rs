@@ -14,7 +14,7 @@ impl WriteTx {
             return Ok(());
         };
         for mac in &record.identity.macs {
-            let sql = "INSERT INTO unerased_machines (mac, written_at) VALUES (?, ?) \
+            let sql = "INSERT INTO unerased_machines (mac, written_at) VALUES ($1, $2) \
                        ON CONFLICT (mac) DO UPDATE SET written_at = excluded.written_at";
             let query = sqlx::query(sql).bind(mac).bind(written_at.0);
             query.execute(&mut *self.tx).await?;
@@ -30,7 +30,7 @@ impl WriteTx {
     pub async fn take_unerased(&mut self, macs: &[String]) -> Result<Option<Timestamp>> {
         let mut newest = None;
         for mac in macs {
-            let query = sqlx::query("DELETE FROM unerased_machines WHERE mac = ? RETURNING written_at").bind(mac);
+            let query = sqlx::query("DELETE FROM unerased_machines WHERE mac = $1 RETURNING written_at").bind(mac);
             if let Some(row) = query.fetch_optional(&mut *self.tx).await? {
                 newest = newest.max(Some(Timestamp(row.try_get(0)?)));
             }

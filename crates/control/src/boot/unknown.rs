@@ -106,6 +106,8 @@ pub(super) async fn store(core: Arc<Core>, mut queue: Queue) {
     let mut batch = Vec::new();
     let mut told = Told::default();
     while queue.recv_many(&mut batch, REMEMBERED).await > 0 {
+        // In one order for all replicas, which hear the same broadcasts: none waits for another in a circle.
+        batch.sort_by(|a, b| a.mac.cmp(&b.mac));
         if let Err(error) = store_batch(&core, &batch, &mut told).await {
             tracing::error!(%error, lost = batch.len(), "machines of no node could not be stored");
         }

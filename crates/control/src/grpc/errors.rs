@@ -142,8 +142,11 @@ fn store_details(error: &StoreError) -> (Code, ErrorDetails) {
             let hint = format!("`rackwright node get {node}` shows the other node");
             (Code::AlreadyExists, reason("MAC_TAKEN", mac, &hint))
         }
-        StoreError::NewerSchema { .. } | StoreError::Corrupt { .. } => (Code::Internal, reason("STORE", "", "")),
-        StoreError::Database(_) => (Code::Unavailable, reason("STORE", "", "the same again may work")),
+        StoreError::Contended(_) => (Code::Aborted, reason("CONTENDED", "", "the same again may work")),
+        StoreError::Database(_) | StoreError::Open { .. } if error.is_retryable() => {
+            (Code::Unavailable, reason("STORE", "", "the same again may work"))
+        }
+        _ => (Code::Internal, reason("STORE", "", "")),
     }
 }
 

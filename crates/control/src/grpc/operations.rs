@@ -185,21 +185,27 @@ impl OperationService for Operations {
             Ok(tx) => tx,
             Err(former) => return Ok(Response::new(former)),
         };
-        // Nobody else changes it meanwhile: there is one writer.
-        let row = self.0.store.operation(id).await.map_err(ApiError::from)?;
+        let target = self.0.store.operation(id).await.map_err(ApiError::from)?.target;
+        // The node before the operation: that is the order in which a node's step takes them.
+        let node = match target.strip_prefix("nodes/") {
+            Some(node) => match tx.node(node).await {
+                Err(StoreError::NotFound { .. }) => None,
+                other => Some(other.map_err(ApiError::from)?),
+            },
+            None => None,
+        };
+        let row = tx.operation(id).await.map_err(ApiError::from)?;
         asked.check_version(&request.name, row.version)?;
         if row.ended_at.is_some() || !tx.request_cancel(id).await.map_err(ApiError::from)? {
             let hint = format!("`rackwright operation get {id}` shows how it ended");
             return Err(ApiError::precondition(&request.name, "the operation is done", hint).into());
         }
-        match (row.kind.as_str(), row.target.strip_prefix("nodes/")) {
-            ("deploy", Some(node)) => {
-                let mut record = tx.node(node).await.map_err(ApiError::from)?;
+        match (row.kind.as_str(), node) {
+            ("deploy", Some(mut record)) => {
                 super::intent::release(&mut record)?;
                 tx.save_node(&mut record, asked.now()).await.map_err(ApiError::from)?;
             }
-            ("power", Some(node)) => {
-                let mut record = tx.node(node).await.map_err(ApiError::from)?;
+            ("power", Some(mut record)) => {
                 record.node.wanted.power = None;
                 tx.save_node(&mut record, asked.now()).await.map_err(ApiError::from)?;
                 let code = Code::Cancelled as i32;

@@ -340,6 +340,7 @@ mod tests {
             state_since: Timestamp(1),
             number: 1,
             generation: 0,
+            owner: core.replica.clone(),
             attempt: Attempt {
                 effect: Effect::WriteImage,
                 started_at: Timestamp(1),

@@ -6,7 +6,6 @@ mod step;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::{EffectClass, Outcome};
 use rackwright_store::StoreError;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -24,27 +23,6 @@ const STEPS_AT_ONCE: usize = 1024;
 /// The longest pause between looks at the table: the safety net under the wake-ups.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Closes what a former process left open and makes its nodes due.
-///
-/// What the agent does goes on without us and stays open. Everything else ended with its process: whether it was done
-/// is not known, so the next decision looks first.
-///
-/// # Errors
-/// The database failed.
-pub async fn recover(core: &Core) -> Result<(), StoreError> {
-    let now = clock::now();
-    for open in core.store.open_effects().await? {
-        if open.attempt.effect.class() != EffectClass::Once {
-            let mut tx = core.store.write().await?;
-            tx.end_effect(&open.id, &Outcome::Interrupted, now).await?;
-            core.commit(tx).await?;
-        }
-    }
-    let woken = core.store.wake_unfinished(now).await?;
-    tracing::info!(woken, "nodes taken up again");
-    Ok(())
-}
-
 /// Runs for ever; ends when `stop` is cancelled and every step has ended.
 pub async fn run(core: Arc<Core>, stop: CancellationToken) {
     let mut steps = JoinSet::new();
@@ -52,7 +30,7 @@ pub async fn run(core: Arc<Core>, stop: CancellationToken) {
         let pause = match lease_and_start(&core, &mut steps).await {
             Ok(pause) => pause,
             Err(error) => {
-                tracing::error!(%error, "due nodes could not be taken");
+                tracing::error!(%error, source = ?std::error::Error::source(&error), "due nodes could not be taken");
                 Duration::from_secs(1)
             }
         };

@@ -48,7 +48,7 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
         match step(&core, &node, &nudge).await {
             Ok(Next::Again) => {}
             // Somebody changed the node meanwhile: what is there now is decided anew.
-            Err(StoreError::Conflict { .. }) => core.metrics.step_lost(),
+            Err(StoreError::Conflict { .. } | StoreError::Contended(_)) => core.metrics.step_lost(),
             Ok(Next::Rest) => {
                 if core.runs.end(&node) {
                     // Ended in order: another one may run by now.
@@ -138,11 +138,11 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     next.node = node;
     next.reason = reason.to_owned();
     let mut tx = core.store.write().await?;
+    tx.save_node(&mut next, now).await?;
     let ended = tx.open_effect(&record.id).await?;
     if let Some(open) = &ended {
         tx.end_effect(&open.id, &Outcome::Interrupted, now).await?;
     }
-    tx.save_node(&mut next, now).await?;
     let row = HistoryRow {
         edge: edge.as_str().to_owned(),
         from: record.node.state,
@@ -318,6 +318,7 @@ async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Eff
         state_since: record.node.since,
         number: i64::try_from(number).unwrap_or(i64::MAX),
         generation: record.node.generation,
+        owner: core.replica.clone(),
         attempt: Attempt {
             effect,
             started_at: now,
@@ -389,10 +390,14 @@ pub async fn finish_effect(core: &Core, effect: &EffectRow, done: Done) -> Resul
     let now = clock::now();
     let (node, effect_id) = (effect.node_id.as_str(), effect.id.as_str());
     let mut tx = core.store.write().await?;
+    let mut record = match tx.node(node).await {
+        // Forgotten meanwhile, and its effects with it.
+        Err(StoreError::NotFound { .. }) => return Ok(()),
+        other => other?,
+    };
     if !tx.end_effect(effect_id, &done.outcome, now).await? {
         return Ok(());
     }
-    let mut record = tx.node(node).await?;
     if let Some(change) = done.readings {
         let mut readings = record.readings.clone();
         change(&mut readings, now);

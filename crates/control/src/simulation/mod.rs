@@ -131,7 +131,6 @@ impl Run {
     async fn turn(&mut self) -> Turn {
         self.process.settle(&self.fake.gate).await;
         self.hear().await;
-        self.follower.follow(&self.process.core, &self.fake).await;
         self.figures.turns += 1;
         let now = clock::now().plus(self.fake.chance.millis(0, 3));
         clock::simulated::set(now);
@@ -146,6 +145,7 @@ impl Run {
             }
             return Turn::Went;
         }
+        self.follower.follow(&self.process.core, &self.fake).await;
         if dies {
             self.kill("anywhere").await;
             return Turn::Went;

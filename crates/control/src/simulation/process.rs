@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::core::Core;
 use crate::grpc::agents::{arrive, farewell, heard, welcome};
 use crate::grpc::said::{self, Wish};
-use crate::{clock, daemon, runner, testing};
+use crate::{clock, daemon, replicas, testing};
 
 const IMAGE: &str = "images/some";
 
@@ -112,7 +112,7 @@ impl Process {
         self.is_recovering = true;
         let core = self.core.clone();
         self.calls.spawn(async move {
-            runner::recover(&core).await.expect("what was left is closed");
+            replicas::recover(&core).await.expect("what was left is closed");
             String::new()
         });
     }

@@ -2,7 +2,7 @@
 
 use rackwright_store::{BootStageRow, StoreError, UnknownMachineRow};
 
-use crate::support::{Lab, at, node};
+use super::support::{Lab, at, node};
 
 fn stage(mac: &str, n: i64) -> BootStageRow {
     BootStageRow {

@@ -2,7 +2,7 @@
 
 use rackwright_lifecycle::{Effect, Outcome};
 
-use crate::support::{Lab, at, is_conflict, node, try_of};
+use super::support::{Lab, at, is_conflict, node, try_of};
 
 fn failure(message: &str, retryable: bool) -> Outcome {
     Outcome::Failed {

@@ -3,7 +3,7 @@
 use rackwright_lifecycle::State;
 use rackwright_store::{NodeRecord, Term};
 
-use crate::support::{Lab, node, node_in};
+use super::support::{Lab, node, node_in};
 
 /// Each term as `FIELD=VALUE` or `FIELD!=VALUE`.
 fn filter(terms: &[&str]) -> Vec<Term> {
@@ -118,4 +118,18 @@ async fn nodes_are_counted_by_state() {
     counts.sort();
     let wanted = [("active", 1), ("available", 2), ("failed", 1)];
     assert_eq!(counts, wanted.map(|(state, n)| (state.to_owned(), n)));
+}
+
+#[tokio::test]
+async fn names_are_ordered_by_their_bytes_whatever_the_language() {
+    let names = ["B", "Z-1", "a", "a-1", "a1", "b", "\u{e9}"];
+    let lab = Lab::new().await.with(&names.map(node)).await;
+    let mut seen: Vec<String> = Vec::new();
+    loop {
+        let after = seen.last().map_or("", String::as_str);
+        let page = lab.store.nodes(&Vec::new(), after, 1).await.unwrap();
+        let Some(next) = page.first() else { break };
+        seen.push(next.id.clone());
+    }
+    assert_eq!(seen, names);
 }

@@ -3,7 +3,7 @@
 use rackwright_lifecycle::{Evidence, State};
 use rackwright_store::{ImageVersionBody, ImageVersionRow, OperationRow, StoreError, UploadBody, UploadRow};
 
-use crate::support::{Lab, at, claim, is_missing, node_in};
+use super::support::{Lab, at, claim, is_missing, node_in};
 
 fn version(image: &str, digest: &str, us: i64) -> ImageVersionRow {
     ImageVersionRow {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rackwright_lifecycle::{Effect, Outcome, State};
 use rackwright_store::StoreError;
 
-use crate::support::{Lab, at, node, node_in, try_of};
+use super::support::{Lab, at, node, node_in, try_of};
 
 async fn due(lab: &Lab, now: i64, end: i64, limit: i64) -> Vec<String> {
     lab.store.lease_due(at(now), at(end), limit).await.unwrap()

@@ -2,7 +2,7 @@
 
 use rackwright_store::{EventRow, Proof, Store};
 
-use crate::support::{Lab, at, event};
+use super::support::{Lab, at, event};
 
 async fn add(store: &Store, events: &[EventRow]) {
     let mut tx = store.write().await.unwrap();

@@ -3,7 +3,7 @@
 use rackwright_lifecycle::{Bmc, BootTarget, Edge, Effect, Evidence, Power, Reading, State};
 use rackwright_store::{HistoryRow, Identity, Proof, Readings, StoreError};
 
-use crate::support::{Lab, at, claim, event, is_conflict, is_missing, node, node_in, try_of};
+use super::support::{Lab, at, claim, event, is_conflict, is_missing, node, node_in, try_of};
 
 fn full_record() -> rackwright_store::NodeRecord {
     let mut record = node_in("gpu-001", State::Active);

@@ -2,7 +2,7 @@
 
 use rackwright_store::OperationRow;
 
-use crate::support::{Lab, at, is_missing};
+use super::support::{Lab, at, is_missing};
 
 fn operation(id: &str, kind: &str, target: &str) -> OperationRow {
     OperationRow {

@@ -2,7 +2,7 @@
 
 use rackwright_store::{RequestKey, StoreError};
 
-use crate::support::{Lab, at};
+use super::support::{Lab, at};
 
 fn key(actor: &str, key: &str) -> RequestKey {
     RequestKey {

@@ -1,31 +1,29 @@
 //! A database of one's own and rows to put into it.
 
-use std::path::PathBuf;
-
 use rackwright_lifecycle::{Attempt, Claim, Effect, Evidence, Node, Outcome, State, Timestamp, Wanted};
 use rackwright_store::{EffectRow, EventRow, Identity, NodeRecord, Readings, Spec, Store, StoreError};
-use tempfile::TempDir;
 
-/// A store on a file that goes with it.
+use crate::database::Fresh;
+
+/// A store on a database that goes with it.
 pub struct Lab {
     pub store: Store,
-    dir: TempDir,
+    pub database: Fresh,
 }
 
 impl Lab {
     pub async fn new() -> Self {
-        let dir = TempDir::new().unwrap();
-        let store = Store::open(&dir.path().join("test.db")).await.unwrap();
-        Self { store, dir }
+        Self::on(Fresh::new().await).await
     }
 
-    pub fn path(&self) -> PathBuf {
-        self.dir.path().join("test.db")
+    pub async fn on(database: Fresh) -> Self {
+        let store = Store::open(database.database()).await.unwrap();
+        Self { store, database }
     }
 
-    /// Another store on the same file, as another process has it.
+    /// Another store on the same database, as another process has it.
     pub async fn other(&self) -> Store {
-        Store::open(&self.path()).await.unwrap()
+        Store::open(self.database.database()).await.unwrap()
     }
 
     /// Puts nodes in, as they are given.
@@ -102,6 +100,7 @@ pub fn try_of(node: &str, effect: Effect, number: i64) -> EffectRow {
         state_since: at(100),
         number,
         generation: 7,
+        owner: "replica-1".into(),
         attempt: Attempt {
             effect,
             started_at: at(100 + number),

@@ -2,7 +2,7 @@
 
 use rackwright_store::{DeploymentKeys, TokenRow};
 
-use crate::support::{Lab, at, is_missing, node};
+use super::support::{Lab, at, is_missing, node};
 
 fn token(hash: &str, subject: &str, expires: i64) -> TokenRow {
     TokenRow {

@@ -1,13 +1,13 @@
-//! The file and its changes: whole or not at all, one at a time, there again after a restart.
+//! Changes: whole or not at all, one after the other where they touch the same, there again after a restart.
 
 use std::time::Duration;
 
 use rackwright_lifecycle::{Effect, State};
 use rackwright_store::{BootStageRow, ImageVersionBody, ImageVersionRow, Proof, RequestKey, Store, StoreError};
-use sqlx::ConnectOptions as _;
-use sqlx::sqlite::SqliteConnectOptions;
 
-use crate::support::{Lab, at, event, is_missing, node, node_in, try_of};
+use crate::database::Fresh;
+
+use super::support::{Lab, at, event, is_missing, node, node_in, try_of};
 
 /// Long enough that a writer that does not wait has gone on.
 const MOMENT: Duration = Duration::from_millis(150);
@@ -32,14 +32,16 @@ async fn a_change_that_is_dropped_leaves_nothing() {
     assert!(lab.store.node("n1").await.is_ok());
 }
 
-/// `second` wants to write while `first` does: it waits, then sees what `first` did.
+/// `second` wants to change the node that `first` changes: it waits, then sees what `first` did.
 async fn second_waits_for_first(first: &Store, second: Store) {
     let mut tx = first.write().await.unwrap();
-    tx.insert_node(&node("n1")).await.unwrap();
+    let mut record = tx.node("n1").await.unwrap();
+    record.reason = "first".into();
+    tx.save_node(&mut record, at(200)).await.unwrap();
     let waiting = tokio::spawn(async move {
         let mut tx = second.write().await?;
         let mut record = tx.node("n1").await?;
-        record.reason = "seen".into();
+        record.reason.push_str(", second");
         tx.save_node(&mut record, at(200)).await?;
         tx.commit().await
     });
@@ -48,18 +50,18 @@ async fn second_waits_for_first(first: &Store, second: Store) {
     tx.commit().await.unwrap();
     waiting.await.unwrap().unwrap();
     let record = first.node("n1").await.unwrap();
-    assert_eq!((record.reason.as_str(), record.version), ("seen", 2));
+    assert_eq!((record.reason.as_str(), record.version), ("first, second", 3));
 }
 
 #[tokio::test]
 async fn a_second_writer_of_this_process_waits_and_sees_the_first() {
-    let lab = Lab::new().await;
+    let lab = Lab::new().await.with(&[node("n1")]).await;
     second_waits_for_first(&lab.store, lab.store.clone()).await;
 }
 
 #[tokio::test]
 async fn a_second_writer_of_another_process_waits_and_sees_the_first() {
-    let lab = Lab::new().await;
+    let lab = Lab::new().await.with(&[node("n1")]).await;
     second_waits_for_first(&lab.store, lab.other().await).await;
 }
 
@@ -163,25 +165,21 @@ async fn everything_is_there_again_after_an_orderly_end() {
 }
 
 #[tokio::test]
-async fn everything_committed_is_there_for_whoever_opens_the_file_next_to_us() {
+async fn everything_committed_is_there_for_whoever_opens_it_next_to_us() {
     let lab = Lab::new().await;
     fill(&lab.store).await;
     check_filled(&lab.other().await).await;
 }
 
-async fn sql(lab: &Lab, statement: &'static str) {
-    let options = SqliteConnectOptions::new().filename(lab.path());
-    let mut connection = options.connect().await.unwrap();
-    sqlx::query(statement).execute(&mut connection).await.unwrap();
-}
-
 #[tokio::test]
-async fn a_file_of_a_newer_program_is_refused_and_left_alone() {
+async fn a_database_of_a_newer_program_is_refused_and_left_alone() {
     let lab = Lab::new().await;
     fill(&lab.store).await;
     lab.store.close().await;
-    sql(&lab, "INSERT INTO schema_version (version) VALUES (99)").await;
-    let refused = Store::open(&lab.path()).await.unwrap_err();
+    lab.database
+        .sql("INSERT INTO schema_version (version) VALUES (99)")
+        .await;
+    let refused = Store::open(lab.database.database()).await.unwrap_err();
     let StoreError::NewerSchema { found, known } = &refused else {
         panic!("{refused:?}");
     };
@@ -189,28 +187,52 @@ async fn a_file_of_a_newer_program_is_refused_and_left_alone() {
     let told = format!("the database has schema 99, this program knows up to {known}; start the newer program");
     assert_eq!(refused.to_string(), told);
     assert!(!refused.is_retryable());
-    sql(&lab, "DELETE FROM schema_version WHERE version = 99").await;
+    lab.database.sql("DELETE FROM schema_version WHERE version = 99").await;
     check_filled(&lab.other().await).await;
-}
-
-#[tokio::test]
-async fn what_is_no_database_is_refused() {
-    let dir = tempfile::TempDir::new().unwrap();
-    let path = dir.path().join("notes.txt");
-    let text = "these are notes\n".repeat(500);
-    std::fs::write(&path, &text).unwrap();
-    assert!(Store::open(&path).await.is_err());
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-    assert!(Store::open(&dir.path().join("no/such/folder.db")).await.is_err());
 }
 
 #[tokio::test]
 async fn a_row_that_cannot_be_read_back_is_named() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    sql(&lab, "UPDATE nodes SET state = 'melted' WHERE id = 'n1'").await;
+    lab.database
+        .sql("UPDATE nodes SET state = 'melted' WHERE id = 'n1'")
+        .await;
     let refused = lab.store.node("n1").await.unwrap_err();
     assert_eq!(refused.to_string(), "node \"n1\" cannot be read back");
     assert!(!refused.is_retryable());
     let source = std::error::Error::source(&refused).unwrap().to_string();
     assert!(source.contains("melted"), "{source}");
+}
+
+#[tokio::test]
+async fn a_change_of_which_a_part_was_refused_does_not_pass_for_done() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    for with_event in [false, true] {
+        let mut tx = lab.store.write().await.unwrap();
+        tx.put_member("ann", "operator", at(1)).await.unwrap();
+        assert!(tx.begin_effect(&try_of("ghost", Effect::PowerOn, 1)).await.is_err());
+        if with_event {
+            tx.add_event(&event("enrolled", "nodes/n1", 100)).await.unwrap();
+        }
+        // Either all of it but the refused part is kept, or it is said that none is.
+        let kept = tx.commit().await.is_ok();
+        assert_eq!(lab.store.role("ann").await.unwrap().is_some(), kept);
+    }
+}
+
+#[tokio::test]
+async fn of_many_who_open_a_new_database_at_once_each_finds_it_whole() {
+    let database = Fresh::new().await;
+    let mut comers = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let at = database.database();
+        comers.spawn(async move {
+            Store::open(at)
+                .await
+                .map(|store| async move { store.event_range().await })
+        });
+    }
+    for opened in comers.join_all().await {
+        assert_eq!(opened.unwrap().await.unwrap(), (0, 0));
+    }
 }

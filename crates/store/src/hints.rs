@@ -1,0 +1,195 @@
+//! Hints between the replicas of a site on PostgreSQL: something became due, events were added.
+//!
+//! A hint carries nothing and promises nothing. Who gets one looks into the database, as they do from time to time anyway:
+//! several hints may come as one, one may be lost with a connection or with its sender, and after a lost connection
+//! everybody is told to look. That is why it is sent after the commit, not with it: `NOTIFY` within a change would make
+//! the commits of all changes wait for each other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use sqlx::PgPool;
+use sqlx::postgres::PgListener;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use crate::Store;
+
+/// The channels. Their names are the only content.
+const DUE: &str = "rackwright_due";
+const EVENTS: &str = "rackwright_events";
+/// Between two hints of one replica: many changes are told as one.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Between two looks without a hint, should the server be one that passes none on.
+const ANYWAY: Duration = Duration::from_secs(5);
+/// After a connection was lost.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// What may have happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// A node may have become due.
+    Due,
+    /// Events may have been added.
+    Events,
+}
+
+/// What other replicas, and this one, may have changed. From `Store::changes`.
+#[derive(Debug)]
+pub struct Changes {
+    due: watch::Receiver<()>,
+    events: watch::Receiver<()>,
+}
+
+impl Changes {
+    /// Waits for the next hint; for ever on SQLite, where nobody else is.
+    pub async fn next(&mut self) -> Change {
+        tokio::select! {
+            Ok(()) = self.due.changed() => Change::Due,
+            Ok(()) = self.events.changed() => Change::Events,
+            else => std::future::pending().await,
+        }
+    }
+}
+
+/// One channel of this process: what it has to say, and who listens.
+#[derive(Debug)]
+struct Channel {
+    name: &'static str,
+    unsaid: AtomicBool,
+    heard: watch::Sender<()>,
+}
+
+impl Channel {
+    fn new(name: &'static str) -> Self {
+        let (unsaid, heard) = (AtomicBool::new(false), watch::Sender::new(()));
+        Self { name, unsaid, heard }
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    due: Channel,
+    events: Channel,
+    wanted: Notify,
+}
+
+impl Shared {
+    fn channels(&self) -> [&Channel; 2] {
+        [&self.due, &self.events]
+    }
+
+    fn heard_all(&self) {
+        for channel in self.channels() {
+            channel.heard.send_replace(());
+        }
+    }
+}
+
+/// The hints of one store. Its tasks end with it.
+#[derive(Debug)]
+pub(crate) struct Hints {
+    shared: Arc<Shared>,
+    _tasks: JoinSet<()>,
+}
+
+impl Hints {
+    /// Hints that reach nobody.
+    pub(crate) fn none() -> Self {
+        let shared = Arc::new(Shared {
+            due: Channel::new(DUE),
+            events: Channel::new(EVENTS),
+            wanted: Notify::new(),
+        });
+        let _tasks = JoinSet::new();
+        Self { shared, _tasks }
+    }
+
+    /// Hints through a server; uses two connections of the pool.
+    pub(crate) fn through(pool: PgPool) -> Self {
+        let mut hints = Self::none();
+        hints._tasks.spawn(speak(pool.clone(), hints.shared.clone()));
+        hints._tasks.spawn(listen(pool, hints.shared.clone()));
+        hints._tasks.spawn(look_anyway(hints.shared.clone()));
+        hints
+    }
+
+    /// Tells the others, soon.
+    pub(crate) fn say(&self, change: Change) {
+        let channel = match change {
+            Change::Due => &self.shared.due,
+            Change::Events => &self.shared.events,
+        };
+        channel.unsaid.store(true, Ordering::Relaxed);
+        self.shared.wanted.notify_one();
+    }
+}
+
+impl Store {
+    /// Hints of what others change from now on. Nothing is promised: who waits for something looks by themselves, too.
+    #[must_use]
+    pub fn changes(&self) -> Changes {
+        Changes {
+            due: self.hints.shared.due.heard.subscribe(),
+            events: self.hints.shared.events.heard.subscribe(),
+        }
+    }
+}
+
+/// Runs for ever.
+async fn speak(pool: PgPool, shared: Arc<Shared>) {
+    loop {
+        shared.wanted.notified().await;
+        for channel in shared.channels() {
+            if !channel.unsaid.swap(false, Ordering::Relaxed) {
+                continue;
+            }
+            let query = sqlx::query("SELECT pg_notify($1, '')").bind(channel.name);
+            if let Err(error) = query.execute(&pool).await {
+                tracing::debug!(%error, channel = channel.name, "a hint was not sent");
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Runs for ever.
+async fn look_anyway(shared: Arc<Shared>) {
+    loop {
+        tokio::time::sleep(ANYWAY).await;
+        shared.heard_all();
+    }
+}
+
+/// Runs for ever.
+async fn listen(pool: PgPool, shared: Arc<Shared>) {
+    let mut is_told = false;
+    loop {
+        match listen_once(&pool, &shared).await {
+            Ok(()) => is_told = false,
+            Err(error) if is_told => tracing::debug!(%error, "still no hints"),
+            Err(error) => {
+                tracing::warn!(%error, "no hints from the database for now; it is looked into every few seconds");
+                is_told = true;
+            }
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+/// Listens until the connection is lost.
+async fn listen_once(pool: &PgPool, shared: &Shared) -> sqlx::Result<()> {
+    let mut listener = PgListener::connect_with(pool).await?;
+    listener.listen_all(shared.channels().map(|c| c.name)).await?;
+    // What was said while nobody listened.
+    shared.heard_all();
+    while let Some(hint) = listener.try_recv().await? {
+        for channel in shared.channels() {
+            if channel.name == hint.channel() {
+                channel.heard.send_replace(());
+            }
+        }
+    }
+    Ok(())
+}

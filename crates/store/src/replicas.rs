@@ -1,0 +1,77 @@
+//! Replicas of the control plane: which of them live, and what those that do not have left open.
+
+use rackwright_lifecycle::Timestamp;
+use sqlx::Row as _;
+
+use crate::{Result, Store, WriteTx};
+
+/// A replica, and when it was heard of last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaRow {
+    /// Its name, the same at each of its starts.
+    pub id: String,
+    /// When it said that it lives, by its own clock.
+    pub heard_at: Timestamp,
+}
+
+impl Store {
+    /// Says that a replica lives; the first time, that there is one. Never turns back what it said before.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn replica_lives(&self, id: &str, now: Timestamp) -> Result<()> {
+        let sql = "INSERT INTO replicas (id, heard_at) VALUES ($1, $2) ON CONFLICT (id) \
+                   DO UPDATE SET heard_at = excluded.heard_at WHERE replicas.heard_at < excluded.heard_at";
+        let query = sqlx::query(sql).bind(id).bind(now.0);
+        query.execute(&self.writer).await?;
+        Ok(())
+    }
+
+    /// Says that a replica ended in order: others need not wait until it counts as dead.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn replica_ended(&self, id: &str) -> Result<()> {
+        let query = sqlx::query("DELETE FROM replicas WHERE id = $1").bind(id);
+        query.execute(&self.writer).await?;
+        Ok(())
+    }
+
+    /// Replicas that were heard of at `since` or later, by id: those that live.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn replicas(&self, since: Timestamp) -> Result<Vec<ReplicaRow>> {
+        let query = sqlx::query("SELECT id, heard_at FROM replicas WHERE heard_at >= $1 ORDER BY id").bind(since.0);
+        let rows = query.fetch_all(&self.readers).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(ReplicaRow {
+                    id: row.try_get("id")?,
+                    heard_at: Timestamp(row.try_get("heard_at")?),
+                })
+            })
+            .collect()
+    }
+
+    /// Forgets replicas that were not heard of since `oldest`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn forget_replicas(&self, oldest: Timestamp) -> Result<u64> {
+        let query = sqlx::query("DELETE FROM replicas WHERE heard_at < $1").bind(oldest.0);
+        Ok(query.execute(&self.writer).await?.rows_affected())
+    }
+}
+
+impl WriteTx {
+    /// Takes an open try over from a replica that is dead. Answers false when it has ended.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn adopt_effect(&mut self, id: &str, owner: &str) -> Result<bool> {
+        let query = sqlx::query("UPDATE effects SET owner = $1 WHERE id = $2 AND ended_at IS NULL");
+        let done = query.bind(owner).bind(id).execute(&mut *self.tx).await?;
+        Ok(done.rows_affected() > 0)
+    }
+}

@@ -1,0 +1,17 @@
+//! Conformance: what everything above relies on when it keeps something. Only the public API, on a fresh database for
+//! every test. The same tests run on both databases; `crate::database::Fresh` is a database of the kind at hand.
+
+mod boot;
+mod changes;
+mod effects;
+mod filters;
+mod images;
+mod leases;
+mod log;
+mod nodes;
+mod operations;
+mod races;
+mod replicas;
+mod requests;
+pub mod support;
+mod tokens;

@@ -1,0 +1,64 @@
+//! Hints from one replica to another.
+
+use std::time::Duration;
+
+use rackwright_store::{Change, Changes};
+
+use crate::conformance::support::{Lab, at, event, node};
+
+/// Within this a hint has come, however busy the computer is; without one, the look that is taken anyway.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Waits until nothing was hinted at for a while.
+async fn quiet(changes: &mut Changes) {
+    while tokio::time::timeout(Duration::from_millis(300), changes.next())
+        .await
+        .is_ok()
+    {}
+}
+
+/// Waits for a hint of that kind.
+async fn hear(changes: &mut Changes, wanted: Change) {
+    let heard = async { while changes.next().await != wanted {} };
+    tokio::time::timeout(SOON, heard).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_replica_hears_of_events_and_of_what_is_due() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    let other = lab.other().await;
+    let mut changes = other.changes();
+    hear(&mut changes, Change::Due).await;
+    let mut quickest = Duration::MAX;
+    // Now and then it looks without a hint. Not every time.
+    for round in 0..5 {
+        quiet(&mut changes).await;
+        let start = std::time::Instant::now();
+        let mut tx = lab.store.write().await.unwrap();
+        tx.add_event(&event("one", "t", 1)).await.unwrap();
+        tx.commit().await.unwrap();
+        hear(&mut changes, Change::Events).await;
+        quiet(&mut changes).await;
+        lab.store.rest("n1", 1, "", at(5000 + round)).await.unwrap();
+        lab.store.wake("n1", at(100)).await.unwrap();
+        hear(&mut changes, Change::Due).await;
+        quickest = quickest.min(start.elapsed());
+    }
+    assert!(quickest < Duration::from_secs(3), "{quickest:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_outlive_the_server() {
+    let mut lab = Lab::new().await;
+    let other = lab.other().await;
+    let mut changes = other.changes();
+    hear(&mut changes, Change::Events).await;
+    lab.database.kill();
+    lab.database.restart().await;
+    quiet(&mut changes).await;
+    let lab = lab.with(&[node("n1")]).await;
+    let mut tx = lab.store.write().await.unwrap();
+    tx.add_event(&event("one", "t", 1)).await.unwrap();
+    tx.commit().await.unwrap();
+    hear(&mut changes, Change::Events).await;
+}

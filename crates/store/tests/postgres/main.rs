@@ -1,0 +1,9 @@
+//! The conformance suite on a PostgreSQL server of its own, and what only a server can show.
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../conformance/mod.rs"]
+mod conformance;
+mod database;
+mod hints;
+mod server;

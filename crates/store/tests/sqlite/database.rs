@@ -1,0 +1,39 @@
+//! A database file of one's own.
+
+use std::path::PathBuf;
+
+use rackwright_store::Database;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{AssertSqlSafe, ConnectOptions as _};
+use tempfile::TempDir;
+
+/// A file that goes with its folder.
+pub struct Fresh {
+    dir: TempDir,
+}
+
+impl Fresh {
+    pub async fn new() -> Self {
+        Self {
+            dir: TempDir::new().unwrap(),
+        }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("test.db")
+    }
+
+    pub fn database(&self) -> Database {
+        Database::from(&self.path())
+    }
+
+    /// One statement, past the store.
+    pub async fn sql(&self, statement: &str) {
+        let options = SqliteConnectOptions::new().filename(self.path());
+        let mut connection = options.connect().await.unwrap();
+        sqlx::query(AssertSqlSafe(statement))
+            .execute(&mut connection)
+            .await
+            .unwrap();
+    }
+}
