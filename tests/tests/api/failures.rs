@@ -225,18 +225,11 @@ async fn stale_versions(api: &Api) {
         update_mask: mask(&["spec.sku"]),
         mutation: envelope(),
     };
-    let told = |status: Status| {
-        let info = status.get_details_error_info().expect("a failure has a reason");
-        assert_eq!(info.reason, "STALE_RESOURCE_VERSION", "{status:?}");
-        assert_eq!(
-            info.metadata.get("subject").map(String::as_str),
-            Some("nodes/b0"),
-            "{status:?}"
-        );
-    };
+    let told = |status: Status| stale_version_of(&status, "nodes/b0");
     told(refused(api.nodes().hold_node(hold.clone()).await, Code::Aborted));
     told(refused(api.nodes().delete_node(delete).await, Code::Aborted));
     told(refused(api.nodes().update_node(update.clone()).await, Code::Aborted));
+    stale_versions_of_work(api, &stale).await;
     let now = v1::UpdateNodeRequest {
         mutation: seen(&version(&node(api, "b0").await)),
         ..update
@@ -245,6 +238,97 @@ async fn stale_versions(api: &Api) {
         .update_node(now)
         .await
         .expect("the version is the present one");
+}
+
+/// Checks that a failure is about the version that `subject` had.
+#[track_caller]
+fn stale_version_of(status: &Status, subject: &str) {
+    let info = status.get_details_error_info().expect("a failure has a reason");
+    assert_eq!(info.reason, "STALE_RESOURCE_VERSION", "{status:?}");
+    let told = info.metadata.get("subject").map(String::as_str);
+    assert_eq!(told, Some(subject), "{status:?}");
+}
+
+/// A discovered node has no claim, no hold and no image to be given: every one of these calls is refused for that too,
+/// and the version comes first.
+async fn stale_versions_of_work(api: &Api, stale: &str) {
+    let name = || "nodes/b0".to_owned();
+    let deployment = || {
+        Some(v1::Deployment {
+            image: "images/none".into(),
+            ..Default::default()
+        })
+    };
+    let mutation = || seen(stale);
+    let mut nodes = api.nodes();
+    let deploy = v1::DeployNodeRequest {
+        name: name(),
+        deployment: deployment(),
+        mutation: mutation(),
+    };
+    let reimage = v1::ReimageNodeRequest {
+        name: name(),
+        deployment: deployment(),
+        mutation: mutation(),
+    };
+    let release = v1::ReleaseNodeRequest {
+        name: name(),
+        mutation: mutation(),
+    };
+    let power = v1::SetNodePowerRequest {
+        name: name(),
+        action: v1::PowerAction::On.into(),
+        mutation: mutation(),
+    };
+    let resume = v1::ResumeNodeRequest {
+        name: name(),
+        mutation: mutation(),
+    };
+    let readmit = v1::ReadmitNodeRequest {
+        name: name(),
+        mutation: mutation(),
+    };
+    let retry = v1::RetryNodeRequest {
+        name: name(),
+        mutation: mutation(),
+    };
+    for answer in [
+        nodes.deploy_node(deploy).await,
+        nodes.reimage_node(reimage).await,
+        nodes.release_node(release).await,
+        nodes.set_node_power(power).await,
+        nodes.resume_node(resume).await,
+        nodes.readmit_node(readmit).await,
+        nodes.retry_node(retry).await,
+    ] {
+        stale_version_of(&refused(answer, Code::Aborted), "nodes/b0");
+    }
+    let quarantine = v1::QuarantineNodeRequest {
+        name: name(),
+        reason: "late".into(),
+        mutation: mutation(),
+    };
+    let quarantine = nodes.quarantine_node(quarantine).await;
+    stale_version_of(&refused(quarantine, Code::Aborted), "nodes/b0");
+    let list = v1::ListOperationsRequest {
+        filter: "target = nodes/b0".into(),
+        ..Default::default()
+    };
+    let open = api.operations().list_operations(list).await;
+    let open = open.expect("operations are listed").into_inner().operations;
+    let [enrolment] = &open[..] else {
+        panic!("only the enrolment was begun: {open:?}");
+    };
+    // An enrolment cannot be cancelled, which the right version is told.
+    let cancel = |resource_version: &str| v1::CancelOperationRequest {
+        name: enrolment.name.clone(),
+        mutation: seen(resource_version),
+    };
+    let present = enrolment.metadata.clone().unwrap_or_default().resource_version;
+    let late = api.operations().cancel_operation(cancel("999")).await;
+    stale_version_of(&refused(late, Code::Aborted), &enrolment.name);
+    let cancelled = api.operations().cancel_operation(cancel(&present)).await;
+    precondition(cancelled, &enrolment.name, "node quarantine");
 }
 
 async fn states_that_refuse(api: &Api) {
