@@ -12,6 +12,7 @@ use tonic::Code;
 
 use crate::clock;
 use crate::core::Core;
+use crate::grpc::collect_chunks;
 
 #[derive(Debug, Default)]
 struct Running {
@@ -146,14 +147,23 @@ pub fn start_import(core: &Arc<Core>, upload: UploadRow) {
     let core = core.clone();
     let cancel = core.uploads.begin_import(&operation);
     tokio::spawn(async move {
+        // Asked for before there was anything to cancel: just now, or of the process before this one.
+        let row = core.store.operation(&operation).await;
+        if row.is_ok_and(|row| row.cancel_requested) {
+            cancel.store(true, Ordering::Relaxed);
+        }
         let worker = core.clone();
         let (row, op) = (upload.clone(), operation.clone());
         let result = tokio::task::spawn_blocking(move || import_file(&worker, &row, &op, &cancel)).await;
         let result = result.unwrap_or_else(|e| Err((Code::Internal, format!("the import ended in the middle: {e}"))));
+        let is_refused = result.is_err();
         if let Err(error) = finish(&core, &upload, &operation, result).await {
             tracing::error!(upload = upload.id, %error, "how an import ended could not be stored");
         }
         lock(&core.uploads.imports).remove(&operation);
+        if is_refused {
+            collect_chunks(&core).await;
+        }
     });
 }
 
@@ -252,5 +262,56 @@ fn version_row(upload: &UploadRow, imported: &Imported, now: rackwright_lifecycl
                 .map(|s| s.trusted_comment.clone())
                 .unwrap_or_default(),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rackwright_store::{OperationRow, UploadBody};
+
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    async fn an_import_that_was_cancelled_before_it_began_ends() {
+        let core = testing::core().await;
+        let operation = OperationRow {
+            id: "o1".into(),
+            kind: "import-image".into(),
+            target: "images/i1".into(),
+            ..OperationRow::default()
+        };
+        let upload = UploadRow {
+            id: "u1".into(),
+            image_id: "i1".into(),
+            owner: "ann".into(),
+            key: "k".into(),
+            body: UploadBody {
+                sha256: "0".repeat(64),
+                ..UploadBody::default()
+            },
+            operation: Some(operation.id.clone()),
+            created_at: clock::now(),
+        };
+        std::fs::write(core.uploads.path(&upload.id), [1; 4096]).unwrap();
+        let mut tx = core.store.write().await.unwrap();
+        tx.insert_operation(&operation).await.unwrap();
+        tx.insert_upload(&upload).await.unwrap();
+        tx.request_cancel(&operation.id).await.unwrap();
+        tx.commit().await.unwrap();
+        start_import(&core, upload);
+        let ended = async {
+            loop {
+                let row = core.store.operation("o1").await.unwrap();
+                if row.ended_at.is_some() {
+                    return row;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+        assert_eq!(ended.code, Code::Cancelled as i32, "{ended:?}");
     }
 }

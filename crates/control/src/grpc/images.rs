@@ -156,11 +156,11 @@ async fn append(
     file.sync_data().await.map_err(internal)
 }
 
-/// Removes chunks that no image refers to any more, after the change that made them so.
+/// Removes chunks that no image refers to: after the change that made them so, or an import that did not get to its end.
 ///
 /// What is referred to is read once nobody can add to the store: an import holds the store until its version is
 /// written down, so that it either keeps this away or is among what is read.
-async fn collect(core: &Arc<Core>) {
+pub async fn collect(core: &Arc<Core>) {
     let core = core.clone();
     let database = Handle::current();
     let swept = tokio::task::spawn_blocking(move || {
