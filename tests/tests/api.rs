@@ -2,6 +2,8 @@
 
 #[path = "api/access.rs"]
 mod access;
+#[path = "api/apply.rs"]
+mod apply;
 #[path = "api/client.rs"]
 mod client;
 #[path = "api/failures.rs"]
