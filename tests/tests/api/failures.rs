@@ -198,6 +198,61 @@ async fn faults_of_an_update(api: &Api) {
         ("root", NO_BMC),
         "only what the mask names"
     );
+    updates_of_what_is_set_and_of_all(api).await;
+}
+
+async fn updates_of_what_is_set_and_of_all(api: &Api) {
+    let send = async |bmc: v1::Bmc, rack: &str, update_mask| {
+        let node = v1::Node {
+            name: "nodes/b0".into(),
+            spec: Some(v1::NodeSpec {
+                bmc: Some(bmc),
+                sku: String::new(),
+            }),
+            metadata: Some(v1::Metadata {
+                labels: [("rack".to_owned(), rack.to_owned())].into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let request = v1::UpdateNodeRequest {
+            node: Some(node),
+            update_mask,
+            mutation: fresh(),
+        };
+        api.nodes().update_node(request).await
+    };
+    let told = |node: Response<v1::Node>| {
+        let node = node.into_inner();
+        let bmc = node.spec.and_then(|s| s.bmc).expect("a node has a BMC");
+        let rack = node.metadata.and_then(|m| m.labels.get("rack").cloned());
+        (bmc.address, bmc.username, bmc.system, rack.unwrap_or_default())
+    };
+    let bmc = v1::Bmc {
+        username: "set".into(),
+        system: "/redfish/v1/Systems/9".into(),
+        ..Default::default()
+    };
+    let system = bmc.system.clone();
+    let some = send(bmc.clone(), "r7", None).await.expect("what is set is changed");
+    let wanted = (NO_BMC.into(), "set".into(), system, "r7".into());
+    assert_eq!(told(some), wanted, "without a mask");
+    // All of it has to be there then: an address cannot be taken away.
+    let status = refused(send(bmc.clone(), "r8", mask(&["*"])).await, Code::InvalidArgument);
+    assert_eq!(fields(&status), ["spec.bmc.address"]);
+    let whole = v1::Bmc {
+        address: NO_BMC.into(),
+        system: String::new(),
+        ..bmc
+    };
+    let all = send(whole, "r8", mask(&["*"])).await.expect("a whole node");
+    let wanted = (NO_BMC.into(), "set".into(), String::new(), "r8".into());
+    assert_eq!(told(all), wanted, "with a mask of all");
+    let mixed = refused(
+        send(v1::Bmc::default(), "r9", mask(&["*", "spec.sku"])).await,
+        Code::InvalidArgument,
+    );
+    assert_eq!(fields(&mixed), ["update_mask"]);
 }
 
 async fn stale_versions(api: &Api) {
