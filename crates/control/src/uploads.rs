@@ -215,6 +215,10 @@ async fn finish(core: &Core, upload: &UploadRow, operation: &str, result: Ended)
     let now = clock::now();
     let target = format!("images/{}", upload.image_id);
     let mut tx = core.store.write().await?;
+    let result = match result {
+        Ok(imported) => agreed(core, upload, imported).await?,
+        refused => refused,
+    };
     let (code, message, kind, said) = match &result {
         Ok(imported) => {
             let row = version_row(upload, imported, now);
@@ -261,8 +265,27 @@ fn version_row(upload: &UploadRow, imported: &Imported, now: rackwright_lifecycl
                 .as_ref()
                 .map(|s| s.trusted_comment.clone())
                 .unwrap_or_default(),
+            os_id: upload.body.os_id.clone(),
+            os_version: upload.body.os_version.clone(),
+            kernel: upload.body.kernel.clone(),
         },
     }
+}
+
+/// A version that is there keeps what it says of itself: nodes that hold it are judged by that. Who says otherwise is
+/// told so.
+async fn agreed(core: &Core, upload: &UploadRow, imported: Imported) -> Result<Ended, StoreError> {
+    let (body, digest) = (&upload.body, imported.digest.to_string());
+    let says = [&body.os_id, &body.os_version, &body.kernel];
+    let versions = core.store.image_versions(&upload.image_id).await?;
+    let there = versions.iter().find(|v| v.digest == digest).map(|v| &v.body);
+    let differs = there.is_some_and(|b| says != [&b.os_id, &b.os_version, &b.kernel]);
+    if differs && says.iter().any(|pattern| !pattern.is_empty()) {
+        let message =
+            format!("version {digest} is there already and says another os_id, os_version or kernel of itself");
+        return Ok(Err((Code::FailedPrecondition, message)));
+    }
+    Ok(Ok(imported))
 }
 
 #[cfg(test)]

@@ -163,8 +163,8 @@ async fn an_upload_in_two_parts(api: &Api, bytes: &[u8], sha256: &str) -> String
         size_bytes: bytes.len() as u64,
         sha256: sha256.to_owned(),
         format: v1::ImageFormat::Raw.into(),
-        minisign_signature: String::new(),
         mutation: fresh(),
+        ..Default::default()
     };
     let upload = start_upload(api, &begin).await;
     assert_eq!((upload.received_bytes, upload.size_bytes), (0, SIZE as u64));
@@ -315,6 +315,41 @@ async fn chunks_nobody_refers_to(site: &Site, api: &Api) {
         api.images().get_image(v1::GetImageRequest { name }).await,
         Code::NotFound,
     );
+}
+
+#[test]
+fn an_image_says_what_it_is() {
+    lab::run_test("images::an_image_says_what_it_is", async |namespace| {
+        let (_lab, site, api) = start(&namespace).await;
+        let (_, file, _) = content(namespace.state_dir());
+        let add = |more: &[&str]| {
+            let given = ["image", "add", "deb", "--file", &file, "--format", "raw"];
+            site.try_cli(given.iter().chain(more))
+        };
+        let output = add(&["--os-id", "two words", "--kernel", &"x".repeat(129)]);
+        let (_, err) = texts(&output);
+        assert_eq!(output.status.code(), Some(2), "{err}");
+        assert!(err.contains("os_id") && err.contains("kernel"), "{err}");
+
+        let debian = ["--os-id", "debian", "--os-version", "12*", "--kernel", "6.1.*"];
+        let is_said = async || {
+            let version = image(&api, "deb").await.versions.remove(0);
+            let said = [version.os_id, version.os_version, version.kernel];
+            assert_eq!(said, ["debian", "12*", "6.1.*"]);
+        };
+        for more in [&debian[..], &debian, &[]] {
+            let output = add(more);
+            assert!(output.status.success(), "{more:?}: {}", texts(&output).1);
+            is_said().await;
+        }
+        let shown = site.cli(["image", "get", "deb"]);
+        assert!(shown.contains("ID=debian VERSION_ID=12* kernel=6.1.*"), "{shown}");
+        // Nodes that hold it are judged by what it says: that does not change under them.
+        let output = add(&["--os-id", "ubuntu"]);
+        let (_, err) = texts(&output);
+        assert!(!output.status.success() && err.contains("is there already"), "{err}");
+        is_said().await;
+    });
 }
 
 /// A packed disk that takes minutes to take in: something to keep first, and then very many zeros.
