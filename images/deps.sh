@@ -35,9 +35,10 @@ dropbear-bin           | tests: another SSH server, and its key converter
 dnsmasq-base           | image self test: a DHCP server that is not ours
 shellcheck             | lint of the shell scripts
 sbsigntool             | Secure Boot: signs unified kernel images for the test firmware
-openssl                | Secure Boot: reads the test key
+openssl                | Secure Boot: reads the test key; tests: a TLS handshake by a client that is not ours
 curl                   | bench-image: one of the tools that ours is compared with
 bmap-tools             | bench-image: one of the tools that ours is compared with
+systemd                | tests: systemd-analyze verifies the unit in deploy/ (the package is in every Debian that boots by it)
 minisign               | tests: signs images as the sites that trust a key do
 python3-venv           | tests: runs the Redfish emulator of another project (sushy-tools)
 '

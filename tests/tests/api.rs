@@ -20,3 +20,5 @@ mod mutations;
 mod reading;
 #[path = "api/secrets.rs"]
 mod secrets;
+#[path = "api/wire.rs"]
+mod wire;
