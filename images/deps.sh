@@ -36,11 +36,12 @@ postgresql             | tests: the database of sites with several replicas (eve
 dnsmasq-base           | image self test: a DHCP server that is not ours
 shellcheck             | lint of the shell scripts
 sbsigntool             | Secure Boot: signs unified kernel images for the test firmware
-openssl                | Secure Boot: reads the test key
+openssl                | Secure Boot: reads the test key; tests: a TLS handshake by a client that is not ours
 curl                   | bench-image: one of the tools that ours is compared with
 bmap-tools             | bench-image: one of the tools that ours is compared with
 prometheus             | tests: reads the metrics, and judges the alerts (the tests start it; as a service it stays off)
 nginx-light            | tests: a caching proxy between agents and the image store (the tests start it; as a service it stays off)
+systemd                | tests: systemd-analyze verifies the unit in deploy/ (the package is in every Debian that boots by it)
 minisign               | tests: signs images as the sites that trust a key do
 python3-venv           | tests: runs Redfish programs of other projects: an emulator (sushy-tools), validators (DMTF), a client (sushy)
 '

@@ -230,6 +230,16 @@ impl Site {
         );
     }
 
+    /// The control plane's process, in the lab's namespace.
+    ///
+    /// # Panics
+    /// When it does not run.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        let daemon = self.daemon.as_ref().expect("rackwrightd runs");
+        daemon.id().expect("rackwrightd runs")
+    }
+
     /// Where everything of this site lies.
     #[must_use]
     pub fn dir(&self) -> &Path {

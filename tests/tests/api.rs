@@ -2,6 +2,8 @@
 
 #[path = "api/access.rs"]
 mod access;
+#[path = "api/apply.rs"]
+mod apply;
 #[path = "api/client.rs"]
 mod client;
 #[path = "api/failures.rs"]
@@ -18,3 +20,5 @@ mod mutations;
 mod reading;
 #[path = "api/secrets.rs"]
 mod secrets;
+#[path = "api/wire.rs"]
+mod wire;

@@ -1,4 +1,4 @@
-//! The example configuration in `deploy/` is one that `rackwrightd` takes.
+//! The example configuration in `deploy/` is one that `rackwrightd` takes, and the unit one that systemd takes.
 
 // Helpers outside of test functions.
 #![allow(clippy::unwrap_used)]
@@ -10,22 +10,31 @@ use std::process::{Command, Output};
 /// Where the example expects what `make images` builds.
 const INSTALLED: &str = "/usr/lib/rackwright";
 
-fn check_config(text: &str) -> Output {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("rackwrightd.yaml");
-    fs::write(&file, text).unwrap();
+/// The program that was built beside this test.
+fn built(name: &str) -> PathBuf {
     let mut program = std::env::current_exe().unwrap();
     program.pop();
     if program.ends_with("deps") {
         program.pop();
     }
-    program.push("rackwrightd");
+    program.push(name);
     assert!(
         program.is_file(),
         "{} is missing: `make build` builds it",
         program.display()
     );
-    Command::new(program).arg("check-config").arg(&file).output().unwrap()
+    program
+}
+
+fn check_config(text: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rackwrightd.yaml");
+    fs::write(&file, text).unwrap();
+    Command::new(built("rackwrightd"))
+        .arg("check-config")
+        .arg(&file)
+        .output()
+        .unwrap()
 }
 
 /// The example, with the files of this checkout.
@@ -48,4 +57,46 @@ fn a_misspelt_field_in_it_is_refused_by_name() {
     let output = check_config(&example().replace("boot_unknown:", "boot_unknwon:"));
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && words.contains("boot_unknwon"), "{words}");
+}
+
+/// What systemd says about a unit, which is nothing when it is good.
+fn verify_unit(text: &str) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rackwrightd.service");
+    fs::write(&file, text).unwrap();
+    let output = Command::new("systemd-analyze")
+        .args(["verify", "--man=no", "--recursive-errors=no"])
+        .arg(&file)
+        .output();
+    output.expect("systemd-analyze is missing: `make deps` installs it")
+}
+
+/// The unit, with the program where it was built: systemd looks whether it is there.
+fn unit() -> String {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/rackwrightd.service");
+    let text = fs::read_to_string(file).unwrap();
+    let installed = "/usr/bin/rackwrightd";
+    assert!(text.contains(installed));
+    text.replace(installed, &built("rackwrightd").display().to_string())
+}
+
+#[test]
+fn systemd_takes_the_unit() {
+    let output = verify_unit(&unit());
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && words.is_empty(), "{words}");
+}
+
+#[test]
+fn systemd_would_not_take_a_worse_one() {
+    for (good, bad) in [
+        ("RestartSec=", "RestartSek="),
+        ("@system-service", "@no-such-group"),
+        ("serve --config", "serve\nExecStart= --config"),
+    ] {
+        assert!(unit().contains(good));
+        let output = verify_unit(&unit().replace(good, bad));
+        let words = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() || !words.is_empty(), "{bad:?} is taken");
+    }
 }

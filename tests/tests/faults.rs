@@ -117,9 +117,11 @@ fn a_machine_that_fails_a_check_is_not_handed_over() {
         };
         let (lab, site) = start(&namespace, quick(1), &settings).await;
         available(&site, &lab).await;
-        site.add_image("tiny", "tiny.raw.zst");
+        let tiny = rackwright_tests::site::images().join("tiny.raw.zst");
+        let tiny = tiny.display().to_string();
+        site.cli(["image", "add", "tiny", "--file", &tiny, "--kernel", "98.*"]);
         site.cli(["node", "deploy", "n1", "--image", "tiny"]);
-        fails(&site, &["kernel", "99.*"]).await;
+        fails(&site, &["kernel", "98.* (image), 99.* (profile strict)"]).await;
         let report = &site.json(["node", "reports", "n1"])[0];
         assert_eq!(
             (&report["passed"], &report["profile"]),

@@ -2,7 +2,9 @@
 
 use clap::Subcommand;
 use rackwright_api::v1::boot_service_client::BootServiceClient;
-use rackwright_api::v1::{GetCountersRequest, ListUnknownMachinesRequest, TraceBootRequest, TraceBootResponse};
+use rackwright_api::v1::{
+    GetCountersRequest, ListUnknownMachinesRequest, TraceBootRequest, TraceBootResponse, UnknownMachine,
+};
 
 use crate::args::Cx;
 use crate::client::{Client, rpc};
@@ -10,6 +12,9 @@ use crate::error::CliError;
 use crate::output::table::Cell;
 use crate::output::{Format, Paint, Table, Tone, clean};
 use crate::{names, node, units};
+
+/// Unknown machines asked for at once.
+const PAGE: i32 = 200;
 
 const UNKNOWN: [&str; 8] = [
     "MAC",
@@ -114,21 +119,33 @@ fn trace_text(trace: &TraceBootResponse, paint: Paint, width: Option<usize>) -> 
     text + &table.render(paint, width)
 }
 
+/// All of them, page by page.
+async fn all_unknown(client: &Client) -> Result<Vec<UnknownMachine>, CliError> {
+    let mut machines = Vec::new();
+    let mut page_token = String::new();
+    loop {
+        let request = ListUnknownMachinesRequest {
+            page_size: PAGE,
+            page_token,
+        };
+        let doing = "list unknown machines";
+        let page = rpc!(client, BootServiceClient.list_unknown_machines, doing, request).await?;
+        machines.extend(page.machines);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(machines);
+        }
+    }
+}
+
 async fn unknown(cx: &Cx, client: &Client) -> Result<(), CliError> {
-    let request = ListUnknownMachinesRequest {};
-    let answer = rpc!(
-        client,
-        BootServiceClient.list_unknown_machines,
-        "list unknown machines",
-        request
-    )
-    .await?;
+    let machines = all_unknown(client).await?;
     let width = cx.ui.width();
-    cx.ui.list(&answer.machines, |paint| {
+    cx.ui.list(&machines, |paint| {
         let now = units::now();
         let age = |time: &Option<prost_types::Timestamp>| time.as_ref().map(|t| units::age(units::since(t, now)));
         let mut table = Table::new(&UNKNOWN);
-        for machine in &answer.machines {
+        for machine in &machines {
             let dmi = machine.inventory.clone().unwrap_or_default().dmi.unwrap_or_default();
             table.row([
                 (&machine.mac).into(),

@@ -12,6 +12,7 @@ use tonic::Code;
 
 use crate::clock;
 use crate::core::Core;
+use crate::grpc::collect_chunks;
 
 #[derive(Debug, Default)]
 struct Running {
@@ -146,14 +147,23 @@ pub fn start_import(core: &Arc<Core>, upload: UploadRow) {
     let core = core.clone();
     let cancel = core.uploads.begin_import(&operation);
     tokio::spawn(async move {
+        // Asked for before there was anything to cancel: just now, or of the process before this one.
+        let row = core.store.operation(&operation).await;
+        if row.is_ok_and(|row| row.cancel_requested) {
+            cancel.store(true, Ordering::Relaxed);
+        }
         let worker = core.clone();
         let (row, op) = (upload.clone(), operation.clone());
         let result = tokio::task::spawn_blocking(move || import_file(&worker, &row, &op, &cancel)).await;
         let result = result.unwrap_or_else(|e| Err((Code::Internal, format!("the import ended in the middle: {e}"))));
+        let is_refused = result.is_err();
         if let Err(error) = finish(&core, &upload, &operation, result).await {
             tracing::error!(upload = upload.id, %error, "how an import ended could not be stored");
         }
         lock(&core.uploads.imports).remove(&operation);
+        if is_refused {
+            collect_chunks(&core).await;
+        }
     });
 }
 
@@ -205,6 +215,10 @@ async fn finish(core: &Core, upload: &UploadRow, operation: &str, result: Ended)
     let now = clock::now();
     let target = format!("images/{}", upload.image_id);
     let mut tx = core.store.write().await?;
+    let result = match result {
+        Ok(imported) => agreed(core, upload, imported).await?,
+        refused => refused,
+    };
     let (code, message, kind, said) = match &result {
         Ok(imported) => {
             let row = version_row(upload, imported, now);
@@ -251,6 +265,76 @@ fn version_row(upload: &UploadRow, imported: &Imported, now: rackwright_lifecycl
                 .as_ref()
                 .map(|s| s.trusted_comment.clone())
                 .unwrap_or_default(),
+            os_id: upload.body.os_id.clone(),
+            os_version: upload.body.os_version.clone(),
+            kernel: upload.body.kernel.clone(),
         },
+    }
+}
+
+/// A version that is there keeps what it says of itself: nodes that hold it are judged by that. Who says otherwise is
+/// told so.
+async fn agreed(core: &Core, upload: &UploadRow, imported: Imported) -> Result<Ended, StoreError> {
+    let (body, digest) = (&upload.body, imported.digest.to_string());
+    let says = [&body.os_id, &body.os_version, &body.kernel];
+    let versions = core.store.image_versions(&upload.image_id).await?;
+    let there = versions.iter().find(|v| v.digest == digest).map(|v| &v.body);
+    let differs = there.is_some_and(|b| says != [&b.os_id, &b.os_version, &b.kernel]);
+    if differs && says.iter().any(|pattern| !pattern.is_empty()) {
+        let message =
+            format!("version {digest} is there already and says another os_id, os_version or kernel of itself");
+        return Ok(Err((Code::FailedPrecondition, message)));
+    }
+    Ok(Ok(imported))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rackwright_store::{OperationRow, UploadBody};
+
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    async fn an_import_that_was_cancelled_before_it_began_ends() {
+        let core = testing::core().await;
+        let operation = OperationRow {
+            id: "o1".into(),
+            kind: "import-image".into(),
+            target: "images/i1".into(),
+            ..OperationRow::default()
+        };
+        let upload = UploadRow {
+            id: "u1".into(),
+            image_id: "i1".into(),
+            owner: "ann".into(),
+            key: "k".into(),
+            body: UploadBody {
+                sha256: "0".repeat(64),
+                ..UploadBody::default()
+            },
+            operation: Some(operation.id.clone()),
+            created_at: clock::now(),
+        };
+        std::fs::write(core.uploads.path(&upload.id), [1; 4096]).unwrap();
+        let mut tx = core.store.write().await.unwrap();
+        tx.insert_operation(&operation).await.unwrap();
+        tx.insert_upload(&upload).await.unwrap();
+        tx.request_cancel(&operation.id).await.unwrap();
+        tx.commit().await.unwrap();
+        start_import(&core, upload);
+        let ended = async {
+            loop {
+                let row = core.store.operation("o1").await.unwrap();
+                if row.ended_at.is_some() {
+                    return row;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let ended = tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+        assert_eq!(ended.code, Code::Cancelled as i32, "{ended:?}");
     }
 }

@@ -53,6 +53,15 @@ pub struct ImageVersionBody {
     pub source_format: String,
     /// Key id of the verified signature; empty where there was none.
     pub signed_by: String,
+    /// Pattern of the OS's ID; empty where nothing is said.
+    #[serde(default)]
+    pub os_id: String,
+    /// Pattern of the OS's VERSION_ID.
+    #[serde(default)]
+    pub os_version: String,
+    /// Pattern of the kernel's release.
+    #[serde(default)]
+    pub kernel: String,
 }
 
 /// An upload.
@@ -85,6 +94,15 @@ pub struct UploadBody {
     pub format: String,
     /// minisign signature; empty when there is none.
     pub signature: String,
+    /// Pattern of the OS's ID; empty where nothing is said.
+    #[serde(default)]
+    pub os_id: String,
+    /// Pattern of the OS's VERSION_ID.
+    #[serde(default)]
+    pub os_version: String,
+    /// Pattern of the kernel's release.
+    #[serde(default)]
+    pub kernel: String,
 }
 
 const UPLOAD: &str = "SELECT u.id, u.image_id, u.owner, u.key, u.body, u.operation, u.created_at FROM uploads u";

@@ -2,11 +2,12 @@
 
 mod parts;
 mod rates;
+mod system;
 
 use rackwright_api::v1::{Check, Inventory, Verdict};
 
 use crate::probe::ClockSpan;
-use crate::profile::{Profile, matches};
+use crate::profile::Profile;
 use crate::readings::Readings;
 
 /// The ids of all checks, in the order of a report.
@@ -39,6 +40,19 @@ pub struct Expected {
     pub claim_generation: u64,
     /// The name that the seed gave it.
     pub hostname: String,
+    /// What the image says of the system in it.
+    pub image_says: ImageSays,
+}
+
+/// What an image says of the system in it: patterns such as a profile has, and held beside those. `None`: nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageSays {
+    /// Of the OS's ID.
+    pub os_id: Option<String>,
+    /// Of the OS's VERSION_ID.
+    pub os_version_id: Option<String>,
+    /// Of the kernel's release.
+    pub kernel: Option<String>,
 }
 
 /// Judges every check, in the order of [`CHECKS`]; those that the profile skips say so.
@@ -67,8 +81,8 @@ fn judge_one(id: &str, profile: &Profile, expected: &Expected, readings: &Readin
         "boot-id-changed" => boot_id(expected, readings).check(id, "the ramdisk's boot id"),
         "image-marker" => image_marker(expected, readings).check(id, "the image written, and the claim"),
         "hostname" => hostname(expected, readings).check(id, "the seed"),
-        "os" => os(profile, readings).check(id, &of_profile),
-        "kernel" => kernel(profile, readings).check(id, &of_profile),
+        "os" => system::os(profile, &expected.image_says, readings),
+        "kernel" => system::kernel(profile, &expected.image_says, readings),
         "cpu-count" => parts::cpu_count(inventory, readings).check(id, "inventory"),
         "memory" => {
             let source = format!("inventory, {of_profile}");
@@ -190,66 +204,6 @@ fn hostname(expected: &Expected, readings: &Readings) -> Finding {
         Finding::pass(found, wanted)
     } else {
         Finding::fail(found, wanted, "the image did not take its host name from the seed")
-    }
-}
-
-fn os(profile: &Profile, readings: &Readings) -> Finding {
-    let os = &readings.os;
-    let measured = if os.pretty_name.is_empty() {
-        format!("{} {}", os.id, os.version_id).trim().to_owned()
-    } else {
-        os.pretty_name.clone()
-    };
-    let wanted: Vec<(&str, &str, &str)> = [
-        ("ID", profile.os_id.as_deref(), os.id.as_str()),
-        ("VERSION_ID", profile.os_version_id.as_deref(), os.version_id.as_str()),
-    ]
-    .into_iter()
-    .filter_map(|(key, pattern, found)| Some((key, pattern?, found)))
-    .collect();
-    if wanted.is_empty() {
-        return recorded(measured, "/etc/os-release");
-    }
-    let threshold = wanted
-        .iter()
-        .map(|(key, pattern, _)| format!("{key}={pattern}"))
-        .collect::<Vec<_>>()
-        .join(" ");
-    let off: Vec<String> = wanted
-        .iter()
-        .filter(|(_, pattern, found)| !matches(pattern, found))
-        .map(|(key, _, found)| format!("{key} is {found:?}"))
-        .collect();
-    if off.is_empty() {
-        Finding::pass(measured, threshold)
-    } else {
-        Finding::fail(measured, threshold, off.join("; "))
-    }
-}
-
-fn kernel(profile: &Profile, readings: &Readings) -> Finding {
-    let found = readings.kernel_release.as_str();
-    match profile.kernel.as_deref() {
-        None => recorded(found.to_owned(), "uname"),
-        Some(pattern) if matches(pattern, found) => Finding::pass(found, pattern),
-        Some(pattern) => Finding::fail(
-            found,
-            pattern,
-            "the machine runs another kernel than the profile expects",
-        ),
-    }
-}
-
-/// A value that no threshold was set for.
-fn recorded(found: String, from: &str) -> Finding {
-    if found.is_empty() {
-        Finding::not_applicable(
-            "unreadable",
-            "any",
-            format!("{from} tells nothing, and the profile expects nothing"),
-        )
-    } else {
-        Finding::pass(found, "any")
     }
 }
 

@@ -17,7 +17,7 @@ mod seed;
 mod ssh;
 
 pub use hand_over::{HandOver, HandOverError, SeedScrub, hand_over, hand_over_in};
-pub use judge::{CHECKS, Expected, judge, passed};
+pub use judge::{CHECKS, Expected, ImageSays, judge, passed};
 pub use probe::{ClockSpan, Probe, ProbeError, ProbeOptions, probe};
 pub use profile::{Fault, Profile, ProfileError, Unexpected};
 pub use readings::{

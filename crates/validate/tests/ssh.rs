@@ -331,6 +331,7 @@ async fn probes_this_machine() {
     assert!(clock.time + clock.resolution >= before && clock.time <= read.clock.received);
 
     let expected = Expected {
+        image_says: Default::default(),
         inventory: rackwright_api::v1::Inventory::default(),
         former_boot_id: Some(now.boot_id.clone()),
         image_digest: "b3-00".into(),

@@ -17,7 +17,9 @@ use rackwright_api::v1::event_service_client::EventServiceClient;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::operation_service_client::OperationServiceClient;
+use rackwright_lifecycle::State;
 use rackwright_sim::lab::{Lab, LabConfig, Namespace};
+use rackwright_store::Store;
 use rackwright_tests::site::{Settings, Site};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -323,6 +325,22 @@ pub async fn until_state(api: &Api, id: &str, state: v1::NodeState) -> v1::Node 
         is_there.then_some(node)
     })
     .await
+}
+
+/// Has a node count as available, which no machine has to be inspected for.
+pub async fn make_available(site: &mut Site, id: &str) {
+    site.kill().await;
+    let store = Store::open(&site.dir().join("data/rackwright.db"))
+        .await
+        .expect("the database opens");
+    let mut tx = store.write().await.expect("a change begins");
+    let mut record = tx.node(id).await.expect("the node is there");
+    record.node.state = State::Available;
+    let now = record.updated_at;
+    tx.save_node(&mut record, now).await.expect("the node is written");
+    tx.commit().await.expect("the change stays");
+    store.close().await;
+    site.restart().await;
 }
 
 /// Waits for the end of an operation.

@@ -198,6 +198,61 @@ async fn faults_of_an_update(api: &Api) {
         ("root", NO_BMC),
         "only what the mask names"
     );
+    updates_of_what_is_set_and_of_all(api).await;
+}
+
+async fn updates_of_what_is_set_and_of_all(api: &Api) {
+    let send = async |bmc: v1::Bmc, rack: &str, update_mask| {
+        let node = v1::Node {
+            name: "nodes/b0".into(),
+            spec: Some(v1::NodeSpec {
+                bmc: Some(bmc),
+                sku: String::new(),
+            }),
+            metadata: Some(v1::Metadata {
+                labels: [("rack".to_owned(), rack.to_owned())].into(),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        let request = v1::UpdateNodeRequest {
+            node: Some(node),
+            update_mask,
+            mutation: fresh(),
+        };
+        api.nodes().update_node(request).await
+    };
+    let told = |node: Response<v1::Node>| {
+        let node = node.into_inner();
+        let bmc = node.spec.and_then(|s| s.bmc).expect("a node has a BMC");
+        let rack = node.metadata.and_then(|m| m.labels.get("rack").cloned());
+        (bmc.address, bmc.username, bmc.system, rack.unwrap_or_default())
+    };
+    let bmc = v1::Bmc {
+        username: "set".into(),
+        system: "/redfish/v1/Systems/9".into(),
+        ..Default::default()
+    };
+    let system = bmc.system.clone();
+    let some = send(bmc.clone(), "r7", None).await.expect("what is set is changed");
+    let wanted = (NO_BMC.into(), "set".into(), system, "r7".into());
+    assert_eq!(told(some), wanted, "without a mask");
+    // All of it has to be there then: an address cannot be taken away.
+    let status = refused(send(bmc.clone(), "r8", mask(&["*"])).await, Code::InvalidArgument);
+    assert_eq!(fields(&status), ["spec.bmc.address"]);
+    let whole = v1::Bmc {
+        address: NO_BMC.into(),
+        system: String::new(),
+        ..bmc
+    };
+    let all = send(whole, "r8", mask(&["*"])).await.expect("a whole node");
+    let wanted = (NO_BMC.into(), "set".into(), String::new(), "r8".into());
+    assert_eq!(told(all), wanted, "with a mask of all");
+    let mixed = refused(
+        send(v1::Bmc::default(), "r9", mask(&["*", "spec.sku"])).await,
+        Code::InvalidArgument,
+    );
+    assert_eq!(fields(&mixed), ["update_mask"]);
 }
 
 async fn stale_versions(api: &Api) {
@@ -225,18 +280,11 @@ async fn stale_versions(api: &Api) {
         update_mask: mask(&["spec.sku"]),
         mutation: envelope(),
     };
-    let told = |status: Status| {
-        let info = status.get_details_error_info().expect("a failure has a reason");
-        assert_eq!(info.reason, "STALE_RESOURCE_VERSION", "{status:?}");
-        assert_eq!(
-            info.metadata.get("subject").map(String::as_str),
-            Some("nodes/b0"),
-            "{status:?}"
-        );
-    };
+    let told = |status: Status| stale_version_of(&status, "nodes/b0");
     told(refused(api.nodes().hold_node(hold.clone()).await, Code::Aborted));
     told(refused(api.nodes().delete_node(delete).await, Code::Aborted));
     told(refused(api.nodes().update_node(update.clone()).await, Code::Aborted));
+    stale_versions_of_work(api, &stale).await;
     let now = v1::UpdateNodeRequest {
         mutation: seen(&version(&node(api, "b0").await)),
         ..update
@@ -245,6 +293,97 @@ async fn stale_versions(api: &Api) {
         .update_node(now)
         .await
         .expect("the version is the present one");
+}
+
+/// Checks that a failure is about the version that `subject` had.
+#[track_caller]
+fn stale_version_of(status: &Status, subject: &str) {
+    let info = status.get_details_error_info().expect("a failure has a reason");
+    assert_eq!(info.reason, "STALE_RESOURCE_VERSION", "{status:?}");
+    let told = info.metadata.get("subject").map(String::as_str);
+    assert_eq!(told, Some(subject), "{status:?}");
+}
+
+/// A discovered node has no claim, no hold and no image to be given: every one of these calls is refused for that too,
+/// and the version comes first.
+async fn stale_versions_of_work(api: &Api, stale: &str) {
+    let name = || "nodes/b0".to_owned();
+    let deployment = || {
+        Some(v1::Deployment {
+            image: "images/none".into(),
+            ..Default::default()
+        })
+    };
+    let mutation = || seen(stale);
+    let mut nodes = api.nodes();
+    let deploy = v1::DeployNodeRequest {
+        name: name(),
+        deployment: deployment(),
+        mutation: mutation(),
+    };
+    let reimage = v1::ReimageNodeRequest {
+        name: name(),
+        deployment: deployment(),
+        mutation: mutation(),
+    };
+    let release = v1::ReleaseNodeRequest {
+        name: name(),
+        mutation: mutation(),
+    };
+    let power = v1::SetNodePowerRequest {
+        name: name(),
+        action: v1::PowerAction::On.into(),
+        mutation: mutation(),
+    };
+    let resume = v1::ResumeNodeRequest {
+        name: name(),
+        mutation: mutation(),
+    };
+    let readmit = v1::ReadmitNodeRequest {
+        name: name(),
+        mutation: mutation(),
+    };
+    let retry = v1::RetryNodeRequest {
+        name: name(),
+        mutation: mutation(),
+    };
+    for answer in [
+        nodes.deploy_node(deploy).await,
+        nodes.reimage_node(reimage).await,
+        nodes.release_node(release).await,
+        nodes.set_node_power(power).await,
+        nodes.resume_node(resume).await,
+        nodes.readmit_node(readmit).await,
+        nodes.retry_node(retry).await,
+    ] {
+        stale_version_of(&refused(answer, Code::Aborted), "nodes/b0");
+    }
+    let quarantine = v1::QuarantineNodeRequest {
+        name: name(),
+        reason: "late".into(),
+        mutation: mutation(),
+    };
+    let quarantine = nodes.quarantine_node(quarantine).await;
+    stale_version_of(&refused(quarantine, Code::Aborted), "nodes/b0");
+    let list = v1::ListOperationsRequest {
+        filter: "target = nodes/b0".into(),
+        ..Default::default()
+    };
+    let open = api.operations().list_operations(list).await;
+    let open = open.expect("operations are listed").into_inner().operations;
+    let [enrolment] = &open[..] else {
+        panic!("only the enrolment was begun: {open:?}");
+    };
+    // An enrolment cannot be cancelled, which the right version is told.
+    let cancel = |resource_version: &str| v1::CancelOperationRequest {
+        name: enrolment.name.clone(),
+        mutation: seen(resource_version),
+    };
+    let present = enrolment.metadata.clone().unwrap_or_default().resource_version;
+    let late = api.operations().cancel_operation(cancel("999")).await;
+    stale_version_of(&refused(late, Code::Aborted), &enrolment.name);
+    let cancelled = api.operations().cancel_operation(cancel(&present)).await;
+    precondition(cancelled, &enrolment.name, "node quarantine");
 }
 
 async fn states_that_refuse(api: &Api) {

@@ -5,15 +5,13 @@ use std::process::Command;
 
 use rackwright_api::v1;
 use rackwright_identity::{Rng as _, SystemRng};
-use rackwright_lifecycle::State;
 use rackwright_sim::lab::{self, Lab, LabConfig};
-use rackwright_store::Store;
 use rackwright_tests::site::{Settings, Site, texts};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Response, Status};
 
-use crate::client::{Api, done, enrolment, events, fields, fresh, precondition, refused, start, until};
+use crate::client::{Api, done, enrolment, events, fields, fresh, make_available, precondition, refused, start, until};
 
 const SIZE: usize = 6 << 20;
 const PIECE: usize = 512 << 10;
@@ -165,8 +163,8 @@ async fn an_upload_in_two_parts(api: &Api, bytes: &[u8], sha256: &str) -> String
         size_bytes: bytes.len() as u64,
         sha256: sha256.to_owned(),
         format: v1::ImageFormat::Raw.into(),
-        minisign_signature: String::new(),
         mutation: fresh(),
+        ..Default::default()
     };
     let upload = start_upload(api, &begin).await;
     assert_eq!((upload.received_bytes, upload.size_bytes), (0, SIZE as u64));
@@ -249,18 +247,7 @@ fn delete(name: &str) -> v1::DeleteImageRequest {
 async fn an_image_in_use(site: &mut Site, digest: &str) -> Api {
     let api = Api::of_site(site);
     api.nodes().enroll_node(enrolment("n1", &[])).await.expect("a new node");
-    site.kill().await;
-    let store = Store::open(&site.dir().join("data/rackwright.db"))
-        .await
-        .expect("the database opens");
-    let mut tx = store.write().await.expect("a change begins");
-    let mut record = tx.node("n1").await.expect("the node is there");
-    record.node.state = State::Available;
-    let now = record.updated_at;
-    tx.save_node(&mut record, now).await.expect("the node is written");
-    tx.commit().await.expect("the change stays");
-    store.close().await;
-    site.restart().await;
+    make_available(site, "n1").await;
 
     let api = Api::of_site(site);
     let deploy = |image: &str| v1::DeployNodeRequest {
@@ -327,6 +314,106 @@ async fn chunks_nobody_refers_to(site: &Site, api: &Api) {
     refused(
         api.images().get_image(v1::GetImageRequest { name }).await,
         Code::NotFound,
+    );
+}
+
+#[test]
+fn an_image_says_what_it_is() {
+    lab::run_test("images::an_image_says_what_it_is", async |namespace| {
+        let (_lab, site, api) = start(&namespace).await;
+        let (_, file, _) = content(namespace.state_dir());
+        let add = |more: &[&str]| {
+            let given = ["image", "add", "deb", "--file", &file, "--format", "raw"];
+            site.try_cli(given.iter().chain(more))
+        };
+        let output = add(&["--os-id", "two words", "--kernel", &"x".repeat(129)]);
+        let (_, err) = texts(&output);
+        assert_eq!(output.status.code(), Some(2), "{err}");
+        assert!(err.contains("os_id") && err.contains("kernel"), "{err}");
+
+        let debian = ["--os-id", "debian", "--os-version", "12*", "--kernel", "6.1.*"];
+        let is_said = async || {
+            let version = image(&api, "deb").await.versions.remove(0);
+            let said = [version.os_id, version.os_version, version.kernel];
+            assert_eq!(said, ["debian", "12*", "6.1.*"]);
+        };
+        for more in [&debian[..], &debian, &[]] {
+            let output = add(more);
+            assert!(output.status.success(), "{more:?}: {}", texts(&output).1);
+            is_said().await;
+        }
+        let shown = site.cli(["image", "get", "deb"]);
+        assert!(shown.contains("ID=debian VERSION_ID=12* kernel=6.1.*"), "{shown}");
+        // Nodes that hold it are judged by what it says: that does not change under them.
+        let output = add(&["--os-id", "ubuntu"]);
+        let (_, err) = texts(&output);
+        assert!(!output.status.success() && err.contains("is there already"), "{err}");
+        is_said().await;
+    });
+}
+
+/// A packed disk that takes minutes to take in: something to keep first, and then very many zeros.
+fn long_import(dir: &Path) -> (Vec<u8>, String) {
+    let (bytes, file, _) = content(dir);
+    let mut packed = zstd::bulk::compress(&bytes, 1).expect("the bytes pack");
+    let zeros = zstd::bulk::compress(&vec![0; 64 << 20], 1).expect("zeros pack");
+    (0..8192).for_each(|_| packed.extend_from_slice(&zeros));
+    std::fs::write(&file, &packed).expect("the file can be written");
+    let sum = Command::new("sha256sum").arg(&file).output().expect("sha256sum runs");
+    let sum = String::from_utf8(sum.stdout).expect("a digest is text");
+    (packed, sum[..64].to_owned())
+}
+
+#[test]
+fn an_import_is_cancelled_while_it_is_under_way() {
+    lab::run_test(
+        "images::an_import_is_cancelled_while_it_is_under_way",
+        async |namespace| {
+            let (_lab, site, api) = start(&namespace).await;
+            let (packed, sha256) = long_import(namespace.state_dir());
+            let begin = v1::StartUploadRequest {
+                image_id: "long".into(),
+                size_bytes: packed.len() as u64,
+                sha256,
+                mutation: fresh(),
+                ..Default::default()
+            };
+            let upload = start_upload(&api, &begin).await;
+            write(&api, pieces(&upload.name, 0, &packed)).await.expect("it arrives");
+            let import = api.images().finish_upload(finishing(&upload)).await;
+            let import = import.expect("it is whole").into_inner();
+            until("chunks are stored", async || (chunks(&site).0 > 0).then_some(())).await;
+            until("its progress is told", async || {
+                let name = import.name.clone();
+                let now = api.operations().get_operation(v1::GetOperationRequest { name }).await;
+                let now = now.expect("the operation is there").into_inner();
+                assert!(!now.done, "it takes long: {now:?}");
+                now.progress.filter(|p| p.step == "storing chunks")
+            })
+            .await;
+            let cancel = || v1::CancelOperationRequest {
+                name: import.name.clone(),
+                mutation: fresh(),
+            };
+            let asked = api.operations().cancel_operation(cancel()).await;
+            let asked = asked.expect("it is under way").into_inner();
+            assert!(asked.cancel_requested, "{asked:?}");
+            let ended = done(&api, &import).await;
+            assert_eq!(ended.error.map(|e| e.code), Some(Code::Cancelled as i32));
+
+            let name = "images/long".to_owned();
+            let image = api.images().get_image(v1::GetImageRequest { name }).await;
+            refused(image, Code::NotFound);
+            let name = upload.name.clone();
+            let left = api.images().get_upload(v1::GetUploadRequest { name }).await;
+            refused(left, Code::NotFound);
+            until("what it had stored is gone", async || {
+                (chunks(&site) == (0, 0)).then_some(())
+            })
+            .await;
+            let again = api.operations().cancel_operation(cancel()).await;
+            precondition(again, &import.name, "rackwright operation get");
+        },
     );
 }
 

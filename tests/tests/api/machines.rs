@@ -5,11 +5,12 @@ use rackwright_sim::lab::{self, Machine, PowerState};
 use tonic::Code;
 
 use crate::client::{
-    Api, SOON, done, enrolment, events, fields, fresh, node, precondition, refused, start, until, until_state,
+    Api, SOON, done, enrolment, events, fields, fresh, make_available, node, precondition, refused, start, until,
+    until_state,
 };
 
-/// Enrols a machine whose BMC answers only after the node was held: nobody switches it but we.
-async fn held(api: &Api, id: &str, machine: &Machine) {
+/// Enrols a machine that hangs at every boot and whose BMC does not answer yet.
+async fn enrolled(api: &Api, id: &str, machine: &Machine) {
     machine.boot_hang(true).await.expect("the machine hangs");
     machine.bmc_dead(true).await.expect("the BMC dies");
     let mut request = enrolment(id, &[]);
@@ -18,6 +19,11 @@ async fn held(api: &Api, id: &str, machine: &Machine) {
     bmc.username.clone_from(&machine.bmc().user);
     bmc.password = machine.bmc().password().to_owned();
     api.nodes().enroll_node(request).await.expect("a new node");
+}
+
+/// Enrols a machine whose BMC answers only after the node was held: nobody switches it but we.
+async fn held(api: &Api, id: &str, machine: &Machine) {
+    enrolled(api, id, machine).await;
     let hold = v1::HoldNodeRequest {
         name: format!("nodes/{id}"),
         reason: "nothing may touch it".into(),
@@ -181,4 +187,61 @@ async fn out_of_service(api: &Api, resumed: &v1::Operation) {
         .await
         .expect("the way out of quarantine");
     until_state(api, "n1", v1::NodeState::Reclaiming).await;
+}
+
+fn cancel(operation: &v1::Operation) -> v1::CancelOperationRequest {
+    v1::CancelOperationRequest {
+        name: operation.name.clone(),
+        mutation: fresh(),
+    }
+}
+
+/// A machine that was being given an image cannot just be let go: it is switched off and waits to be erased.
+#[test]
+fn a_deploy_is_cancelled_while_it_is_under_way() {
+    lab::run_test(
+        "machines::a_deploy_is_cancelled_while_it_is_under_way",
+        async |namespace| {
+            let (lab, mut site, api) = start(&namespace).await;
+            let machine = lab.machine(0);
+            enrolled(&api, "n1", machine).await;
+            make_available(&mut site, "n1").await;
+            site.add_image("tiny", "tiny.raw.zst");
+            let api = Api::of_site(&site);
+            machine.bmc_dead(false).await.expect("the BMC comes back");
+            let deploy = v1::DeployNodeRequest {
+                name: "nodes/n1".into(),
+                deployment: Some(v1::Deployment {
+                    image: "images/tiny".into(),
+                    ..Default::default()
+                }),
+                mutation: fresh(),
+            };
+            let deploy = api.nodes().deploy_node(deploy).await.expect("a free node").into_inner();
+            until_state(&api, "n1", v1::NodeState::Imaging).await;
+            let on = machine.wait_power(PowerState::On, SOON).await;
+            on.expect("it is booted into the agent");
+
+            let asked = api.operations().cancel_operation(cancel(&deploy)).await;
+            let asked = asked.expect("it is under way").into_inner();
+            assert!(asked.cancel_requested, "{asked:?}");
+            let ended = done(&api, &deploy).await;
+            let error = ended.error.clone().expect("it did not end well");
+            assert_eq!(error.code, Code::Cancelled as i32, "{ended:?}");
+            assert!(error.message.contains("safe state"), "{ended:?}");
+            until_state(&api, "n1", v1::NodeState::Reclaiming).await;
+            let off = machine.wait_power(PowerState::Off, SOON).await;
+            let boots = off.expect("what ran on it is ended").boots;
+            machine
+                .wait_for("a boot of its own", SOON, |view| view.boots > boots)
+                .await
+                .expect("it is booted to be erased");
+            let status = node(&api, "n1").await.status.expect("a node has a status");
+            assert_eq!(status.state(), v1::NodeState::Reclaiming, "nothing was erased yet");
+
+            let again = api.operations().cancel_operation(cancel(&deploy)).await;
+            precondition(again, &deploy.name, "rackwright operation get");
+            lab.stop().await.expect("the lab ends");
+        },
+    );
 }

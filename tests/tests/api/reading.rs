@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
+use prost::Message as _;
 use rackwright_api::v1;
+use rackwright_api::v1::boot_service_client::BootServiceClient;
+use rackwright_lifecycle::Timestamp;
 use rackwright_sim::lab;
+use rackwright_store::{Store, UnknownMachineRow};
+use rackwright_tests::site::Site;
 use tonic::{Code, Streaming};
 
 use crate::client::{Api, SOON, enrolment, fields, fresh, mask, node, refused, start, version};
@@ -14,7 +19,7 @@ const NODES: usize = 57;
 #[test]
 fn lists_are_read_page_by_page() {
     lab::run_test("reading::lists_are_read_page_by_page", async |namespace| {
-        let (_lab, _site, api) = start(&namespace).await;
+        let (_lab, site, api) = start(&namespace).await;
         let one = |i: usize| enrolment(&format!("n{i:02}"), &[("rack", ["r1", "r2"][i % 2]), ("row", "a b")]);
         let batch = v1::BatchEnrollNodesRequest {
             requests: (0..NODES).map(one).collect(),
@@ -24,11 +29,14 @@ fn lists_are_read_page_by_page() {
             .batch_enroll_nodes(batch)
             .await
             .expect("the nodes are enrolled");
+        inspected(&site).await;
         pages(&api).await;
         page_tokens(&api).await;
         filters(&api).await;
         masks(&api).await;
+        more_masks(&api).await;
         operations(&api).await;
+        unknown_machines(&api, &site).await;
     });
 }
 
@@ -242,6 +250,114 @@ async fn masks(api: &Api) {
         fields(&refused(api.nodes().list_nodes(unknown).await, Code::InvalidArgument)),
         ["read_mask"]
     );
+}
+
+/// What the agent of n01 would have reported.
+fn inventory() -> v1::Inventory {
+    v1::Inventory {
+        memory_bytes: 1 << 40,
+        ..Default::default()
+    }
+}
+
+async fn open(site: &Site) -> Store {
+    let store = Store::open(&site.dir().join("data/rackwright.db")).await;
+    store.expect("the database opens")
+}
+
+async fn inspected(site: &Site) {
+    let store = open(site).await;
+    let mut tx = store.write().await.expect("a change begins");
+    let inventory = inventory().encode_to_vec();
+    tx.save_inventory("n01", &inventory).await.expect("it is kept");
+    tx.commit().await.expect("the change stays");
+    store.close().await;
+}
+
+async fn more_masks(api: &Api) {
+    let read = async |paths: &[&str]| {
+        let request = v1::GetNodeRequest {
+            name: "nodes/n01".into(),
+            read_mask: mask(paths),
+        };
+        api.nodes().get_node(request).await
+    };
+    let all = read(&["*"]).await.expect("a node").into_inner();
+    assert_eq!(all.name, "nodes/n01");
+    assert!(all.spec.is_some() && all.metadata.is_some(), "{all:?}");
+    let status = all.status.expect("all of it is there");
+    assert_eq!(status.inventory, Some(inventory()));
+    let some = read(&["status.inventory"]).await.expect("a node").into_inner();
+    let wanted = v1::Node {
+        status: Some(v1::NodeStatus {
+            inventory: Some(inventory()),
+            ..Default::default()
+        }),
+        ..Default::default()
+    };
+    assert_eq!(some, wanted, "the inventory alone");
+    let mixed = refused(read(&["name", "*"]).await, Code::InvalidArgument);
+    assert_eq!(fields(&mixed), ["read_mask"], "all and some at once");
+    let request = v1::ListNodesRequest {
+        read_mask: mask(&["*"]),
+        ..ask(3, "", "")
+    };
+    let page = api.nodes().list_nodes(request).await.expect("a page").into_inner();
+    assert!(
+        page.nodes
+            .iter()
+            .all(|n| !n.name.is_empty() && n.spec.is_some() && n.status.is_some() && n.metadata.is_some())
+    );
+}
+
+async fn unknown_machines(api: &Api, site: &Site) {
+    let macs: Vec<String> = (0..7).map(|i| format!("52:54:00:00:00:{i:02x}")).collect();
+    let store = open(site).await;
+    let mut tx = store.write().await.expect("a change begins");
+    for (i, mac) in macs.iter().rev().enumerate() {
+        let row = UnknownMachineRow {
+            mac: mac.clone(),
+            first_seen: Timestamp(i as i64),
+            last_seen: Timestamp(i as i64),
+            architecture: "x86-64".into(),
+            relay: String::new(),
+            system_uuid: String::new(),
+            inventory: None,
+        };
+        tx.saw_unknown(&row).await.expect("it is noted");
+    }
+    tx.commit().await.expect("the change stays");
+    store.close().await;
+    let ask = async |page_size: i32, page_token: &str| {
+        let request = v1::ListUnknownMachinesRequest {
+            page_size,
+            page_token: page_token.to_owned(),
+        };
+        BootServiceClient::new(api.channel.clone())
+            .list_unknown_machines(request)
+            .await
+    };
+    for size in [1, 3, 7, 0, i32::MAX] {
+        let (mut seen, mut token) = (Vec::new(), String::new());
+        loop {
+            let page = ask(size, &token).await.expect("a page").into_inner();
+            assert!(size == 0 || page.machines.len() <= size as usize);
+            assert!(!page.machines.is_empty(), "pages of {size}");
+            seen.extend(page.machines.into_iter().map(|m| m.mac));
+            token = page.next_page_token;
+            if token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(seen, macs, "pages of {size}");
+    }
+    let status = refused(ask(-1, "").await, Code::InvalidArgument);
+    assert_eq!(fields(&status), ["page_size"]);
+    let of_nodes = list(api, self::ask(5, "", "")).await.1;
+    for token in ["zzz", &of_nodes] {
+        let status = refused(ask(3, token).await, Code::InvalidArgument);
+        assert_eq!(fields(&status), ["page_token"], "{token:?}");
+    }
 }
 
 async fn operations(api: &Api) {

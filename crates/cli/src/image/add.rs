@@ -43,6 +43,15 @@ pub struct AddArgs {
     /// A minisign signature over the file (the .minisig file)
     #[arg(long, value_name = "FILE")]
     signature: Option<PathBuf>,
+    /// What the image says of the system in it: a pattern (* and ?) that validation holds the OS's ID against, such as debian
+    #[arg(long, value_name = "PATTERN")]
+    os_id: Option<String>,
+    /// The same of the OS's VERSION_ID, such as 12
+    #[arg(long, value_name = "PATTERN")]
+    os_version: Option<String>,
+    /// The same of the kernel's release, such as '6.1.*'
+    #[arg(long, value_name = "PATTERN")]
+    kernel: Option<String>,
     /// Return when the file is uploaded, not when the image is taken in
     #[arg(long)]
     no_wait: bool,
@@ -94,6 +103,9 @@ pub async fn run(cx: &Cx, args: AddArgs) -> Result<(), CliError> {
         sha256,
         format: api_format(args.format) as i32,
         minisign_signature,
+        os_id: args.os_id.clone().unwrap_or_default(),
+        os_version: args.os_version.clone().unwrap_or_default(),
+        kernel: args.kernel.clone().unwrap_or_default(),
         mutation: Some(args.mutation.part(&key, "start")),
     };
     let doing = format!("add image {}", args.name);

@@ -5,7 +5,7 @@ mod upload;
 
 use clap::Subcommand;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
-use rackwright_api::v1::{DeleteImageRequest, GetImageRequest, Image, ImageFormat, ListImagesRequest};
+use rackwright_api::v1::{DeleteImageRequest, GetImageRequest, Image, ImageFormat, ImageVersion, ListImagesRequest};
 
 use crate::args::Cx;
 use crate::client::{Client, rpc};
@@ -171,9 +171,23 @@ fn details(image: &Image, paint: Paint, width: Option<usize>) -> String {
             .into(),
         ]);
         table.row(["signed by".into(), (&version.signed_by).into()]);
+        table.row(["system".into(), system(version).into()]);
         text.push_str(&table.render(paint, width));
     }
     text
+}
+
+/// What a version says of the system in it.
+fn system(version: &ImageVersion) -> String {
+    let said = [
+        ("ID", &version.os_id),
+        ("VERSION_ID", &version.os_version),
+        ("kernel", &version.kernel),
+    ];
+    let said = said.iter().filter(|(_, pattern)| !pattern.is_empty());
+    said.map(|(key, pattern)| format!("{key}={pattern}"))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// `raw`, `zstd`, ...

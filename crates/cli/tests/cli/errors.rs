@@ -111,6 +111,46 @@ fn what_the_program_says_about_itself() {
     script.check("help", &program);
 }
 
+/// The words before the first blank of the indented lines below `Commands:`.
+fn subcommands(help: &str) -> Vec<&str> {
+    let list = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
+    let names = list
+        .lines()
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    names.filter_map(|line| line.split_whitespace().next()).collect()
+}
+
+#[test]
+fn bash_takes_the_completion_script_and_it_completes() {
+    let program = Program::new();
+    let script = program.run(&["completion", "bash"]).stdout;
+    let help = program.run(&["--help"]).stdout;
+    let node = program.run(&["node", "--help"]).stdout;
+    for (above, help) in [("rackwright", &help), ("rackwright__subcmd__node", &node)] {
+        let names = subcommands(help);
+        assert!(names.len() > 8, "{names:?}");
+        for name in names {
+            let case = format!(" {above},{name})\n");
+            assert!(script.contains(&case), "{name} of {above} is not completed");
+        }
+    }
+    let file = program.file("completion.bash", &script);
+    let bash = |words: &[&str]| {
+        let output = std::process::Command::new("bash")
+            .args(words)
+            .output()
+            .expect("bash runs");
+        let (out, err) = (String::from_utf8(output.stdout), String::from_utf8(output.stderr));
+        assert!(output.status.success(), "{words:?}: {err:?}");
+        assert_eq!(err.unwrap(), "", "{words:?}");
+        out.unwrap()
+    };
+    bash(&["-n", &file]);
+    let asks = "source \"$1\"; COMP_WORDS=(rackwright node quar); COMP_CWORD=2; _rackwright rackwright quar node; \
+                echo \"${COMPREPLY[@]}\"";
+    assert_eq!(bash(&["-c", asks, "bash", &file]), "quarantine\n");
+}
+
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let fake = Fake::start();

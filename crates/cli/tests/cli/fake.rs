@@ -375,8 +375,15 @@ impl BootService for Service {
         request: Request<ListUnknownMachinesRequest>,
     ) -> Answer<ListUnknownMachinesResponse> {
         self.enter("ListUnknownMachines", &request, "")?;
+        // One machine a page: whoever lists has to read on.
+        let number: usize = request.get_ref().page_token.parse().unwrap_or(0);
+        let all = self.state().unknown.clone();
         Ok(Response::new(ListUnknownMachinesResponse {
-            machines: self.state().unknown.clone(),
+            machines: all.get(number).into_iter().cloned().collect(),
+            next_page_token: match number + 1 < all.len() {
+                true => (number + 1).to_string(),
+                false => String::new(),
+            },
         }))
     }
 

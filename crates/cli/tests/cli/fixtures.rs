@@ -305,10 +305,17 @@ pub fn image() -> Image {
         source_sha256: "cd".repeat(32),
         source_format: ImageFormat::Zstd as i32,
         signed_by: signed_by.into(),
+        ..ImageVersion::default()
+    };
+    let says = ImageVersion {
+        os_id: "debian".into(),
+        os_version: "12".into(),
+        kernel: "6.1.*".into(),
+        ..version(DIGEST, "KEY1")
     };
     Image {
         name: "images/debian".into(),
-        versions: vec![version(DIGEST, "KEY1"), version(&format!("b3-{}", "fe".repeat(32)), "")],
+        versions: vec![says, version(&format!("b3-{}", "fe".repeat(32)), "")],
         metadata: Some(Metadata::default()),
     }
 }

@@ -51,6 +51,12 @@ fn an_image_is_added() {
             "raw",
             "--signature",
             &signature,
+            "--os-id",
+            "debian",
+            "--os-version",
+            "12",
+            "--kernel",
+            "6.1.*",
             "--idempotency-key",
             "k1",
         ],
@@ -76,6 +82,9 @@ fn an_image_is_added() {
     assert_eq!(state.uploads[0].data, data);
     assert_eq!(state.uploads[0].request.minisign_signature, "untrusted comment: x\n");
     assert_eq!(state.uploads[0].key, "k1.start");
+    let request = &state.uploads[0].request;
+    let says = [&request.os_id, &request.os_version, &request.kernel];
+    assert_eq!(says, ["debian", "12", "6.1.*"]);
 }
 
 #[test]

@@ -4,12 +4,17 @@ use std::sync::{Arc, PoisonError};
 
 use rackwright_api::v1;
 use rackwright_api::v1::boot_service_server::BootService;
+use rackwright_store::UnknownMachineRow;
 use tonic::{Request, Response, Status};
 
 use super::errors::ApiError;
-use super::{caller, convert};
+use super::names::Pages;
+use super::{caller, convert, names};
 use crate::core::Core;
 use crate::text::{NAME_MAX, cut};
+
+/// Inventories of one page together: clients take 4 MiB unless they were told otherwise.
+const PAGE_BYTES: usize = 3 << 20;
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -34,6 +39,25 @@ pub fn mac(text: &str) -> Result<String, ApiError> {
     Ok(bytes.join(":"))
 }
 
+/// The machines after the MAC address `after`, of all in order.
+fn page(rows: Vec<UnknownMachineRow>, after: &str, pages: &Pages<'_>) -> v1::ListUnknownMachinesResponse {
+    let mut page = v1::ListUnknownMachinesResponse::default();
+    let limit = usize::try_from(pages.limit).unwrap_or(usize::MAX);
+    let (mut bytes, mut last) = (0, "");
+    let rest: Vec<_> = rows.into_iter().filter(|row| row.mac.as_str() > after).collect();
+    for row in &rest {
+        bytes += row.inventory.as_ref().map_or(0, Vec::len);
+        let is_full = page.machines.len() == limit || (bytes > PAGE_BYTES && !page.machines.is_empty());
+        if is_full {
+            page.next_page_token = pages.token_after(last);
+            break;
+        }
+        page.machines.push(convert::unknown_machine(row.clone()));
+        last = &row.mac;
+    }
+    page
+}
+
 #[tonic::async_trait]
 impl BootService for Boot {
     async fn trace_boot(
@@ -56,9 +80,15 @@ impl BootService for Boot {
         request: Request<v1::ListUnknownMachinesRequest>,
     ) -> Result<Response<v1::ListUnknownMachinesResponse>, Status> {
         caller::member(&self.0, &request).await?;
+        let request = request.into_inner();
+        let pages = Pages {
+            list: "ListUnknownMachines",
+            narrowed: "",
+            limit: names::page_size(request.page_size)?,
+        };
+        let after = pages.after(&request.page_token)?;
         let rows = self.0.store.unknown_machines().await.map_err(ApiError::from)?;
-        let machines = rows.into_iter().map(convert::unknown_machine).collect();
-        Ok(Response::new(v1::ListUnknownMachinesResponse { machines }))
+        Ok(Response::new(page(rows, after, &pages)))
     }
 
     async fn get_counters(
@@ -74,5 +104,48 @@ impl BootService for Boot {
             .clone();
         let counters = source.map(|read| read().into_iter().collect()).unwrap_or_default();
         Ok(Response::new(v1::GetCountersResponse { counters }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_lifecycle::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_page_ends_before_it_is_too_large_to_be_taken() {
+        let row = |number: u8, bytes: usize| UnknownMachineRow {
+            mac: format!("52:54:00:00:00:{number:02x}"),
+            first_seen: Timestamp(1),
+            last_seen: Timestamp(1),
+            architecture: String::new(),
+            relay: String::new(),
+            system_uuid: String::new(),
+            inventory: (bytes > 0).then(|| vec![0; bytes]),
+        };
+        let large = PAGE_BYTES / 2 + 1;
+        let rows = vec![
+            row(1, 0),
+            row(2, large),
+            row(3, large),
+            row(4, 2 * PAGE_BYTES),
+            row(5, 0),
+        ];
+        let pages = Pages {
+            list: "ListUnknownMachines",
+            narrowed: "",
+            limit: 50,
+        };
+        let (mut token, mut read) = (String::new(), Vec::new());
+        loop {
+            let page = page(rows.clone(), pages.after(&token).unwrap(), &pages);
+            read.push(page.machines.iter().map(|m| m.mac[15..].to_owned()).collect::<Vec<_>>());
+            token = page.next_page_token;
+            if token.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(read, [vec!["01", "02"], vec!["03"], vec!["04"], vec!["05"]]);
     }
 }

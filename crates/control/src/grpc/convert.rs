@@ -234,6 +234,9 @@ fn image_version(row: &ImageVersionRow) -> v1::ImageVersion {
         source_sha256: row.body.source_sha256.clone(),
         source_format: image_format(&row.body.source_format).into(),
         signed_by: row.body.signed_by.clone(),
+        os_id: row.body.os_id.clone(),
+        os_version: row.body.os_version.clone(),
+        kernel: row.body.kernel.clone(),
     }
 }
 

@@ -24,6 +24,9 @@ const SIZE_MAX: u64 = 4 << 40;
 /// The largest piece of one message.
 const PIECE_MAX: usize = 1 << 20;
 
+/// The longest pattern that an image says of itself.
+const PATTERN_MAX: usize = 128;
+
 /// The service.
 #[derive(Debug, Clone)]
 pub struct Images(pub Arc<Core>);
@@ -77,6 +80,16 @@ fn announced(request: &v1::StartUploadRequest) -> Result<UploadBody, ApiError> {
     if request.minisign_signature.len() > 64 << 10 {
         faults.push(("minisign_signature".to_owned(), "larger than any signature".into()));
     }
+    for (field, pattern) in [
+        ("os_id", &request.os_id),
+        ("os_version", &request.os_version),
+        ("kernel", &request.kernel),
+    ] {
+        if pattern.len() > PATTERN_MAX || !pattern.bytes().all(|b| b.is_ascii_graphic()) {
+            let fault = format!("a pattern is at most {PATTERN_MAX} printable ASCII characters without spaces");
+            faults.push((field.to_owned(), fault));
+        }
+    }
     let format = match request.format() {
         v1::ImageFormat::Unspecified => "",
         v1::ImageFormat::Raw => "raw",
@@ -88,12 +101,14 @@ fn announced(request: &v1::StartUploadRequest) -> Result<UploadBody, ApiError> {
     if !faults.is_empty() {
         return Err(ApiError::Invalid(faults));
     }
-    let signature = request.minisign_signature.clone();
     Ok(UploadBody {
         size_bytes: request.size_bytes,
         sha256,
         format: format.into(),
-        signature,
+        signature: request.minisign_signature.clone(),
+        os_id: request.os_id.clone(),
+        os_version: request.os_version.clone(),
+        kernel: request.kernel.clone(),
     })
 }
 
@@ -156,11 +171,11 @@ async fn append(
     file.sync_data().await.map_err(internal)
 }
 
-/// Removes chunks that no image refers to any more, after the change that made them so.
+/// Removes chunks that no image refers to: after the change that made them so, or an import that did not get to its end.
 ///
 /// What is referred to is read once nobody can add to the store: an import holds the store until its version is
 /// written down, so that it either keeps this away or is among what is read.
-async fn collect(core: &Arc<Core>) {
+pub async fn collect(core: &Arc<Core>) {
     let core = core.clone();
     let database = Handle::current();
     let swept = tokio::task::spawn_blocking(move || {

@@ -41,6 +41,7 @@ pub use auth::new_member_token;
 pub use boot::mac as parse_mac;
 #[cfg(test)]
 pub use errors::ApiError;
+pub use images::collect as collect_chunks;
 
 /// The largest message taken: a whole inventory fits.
 const MESSAGE_MAX: usize = 8 << 20;

@@ -82,8 +82,13 @@ impl Pages<'_> {
     pub fn token(&self, rows: usize, last: Option<String>) -> String {
         let is_full = i64::try_from(rows).unwrap_or(0) == self.limit;
         let last = last.filter(|_| is_full);
-        last.map(|last| format!("{}.{last}", self.check(&last)))
-            .unwrap_or_default()
+        last.map(|last| self.token_after(&last)).unwrap_or_default()
+    }
+
+    /// The token of the page after one that ended with the id `last`.
+    #[must_use]
+    pub fn token_after(&self, last: &str) -> String {
+        format!("{}.{last}", self.check(last))
     }
 }
 
@@ -189,6 +194,43 @@ pub fn mask_node(node: Node, mask: Option<&prost_types::FieldMask>) -> Result<No
         }
     }
     Ok(masked)
+}
+
+/// The fields of a node that an update changes: those of the mask; of `*` all that can be changed; without a mask those
+/// that are set. A password that is not set stays as it is under `*`: nobody can have read it to send it back.
+///
+/// # Errors
+/// Nothing is named and nothing is set.
+pub fn update_paths(node: &Node, mask: Option<&prost_types::FieldMask>) -> Result<Vec<String>, ApiError> {
+    let named = mask.map(|m| m.paths.clone()).unwrap_or_default();
+    let is_all = named == ["*"];
+    if !named.is_empty() && !is_all {
+        return Ok(named);
+    }
+    let spec = node.spec.clone().unwrap_or_default();
+    let bmc = spec.bmc.unwrap_or_default();
+    let has_labels = node.metadata.as_ref().is_some_and(|m| !m.labels.is_empty());
+    let paths: Vec<String> = [
+        ("metadata.labels", is_all || has_labels),
+        ("spec.sku", is_all || !spec.sku.is_empty()),
+        ("spec.bmc.address", is_all || !bmc.address.is_empty()),
+        ("spec.bmc.username", is_all || !bmc.username.is_empty()),
+        ("spec.bmc.password", !bmc.password.is_empty()),
+        (
+            "spec.bmc.certificate_sha256",
+            is_all || !bmc.certificate_sha256.is_empty(),
+        ),
+        ("spec.bmc.system", is_all || !bmc.system.is_empty()),
+    ]
+    .into_iter()
+    .filter(|(_, is_meant)| *is_meant)
+    .map(|(path, _)| path.to_owned())
+    .collect();
+    if paths.is_empty() {
+        let fault = "name what to change, or set it: metadata.labels, spec.sku, spec.bmc.address, ...";
+        return Err(ApiError::invalid("update_mask", fault));
+    }
+    Ok(paths)
 }
 
 #[cfg(test)]

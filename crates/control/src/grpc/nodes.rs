@@ -331,11 +331,7 @@ impl NodeService for Nodes {
         let id = names::id_of("node.name", &node.name, "nodes")?;
         let spec = node.spec.clone().unwrap_or_default();
         let bmc = spec.bmc.clone().unwrap_or_default();
-        let paths = request.update_mask.clone().unwrap_or_default().paths;
-        if paths.is_empty() {
-            let fault = "name what to change: metadata.labels, spec.sku, spec.bmc.address, ...";
-            return Err(ApiError::invalid("update_mask", fault).into());
-        }
+        let paths = names::update_paths(&node, request.update_mask.as_ref())?;
         let response = asked
             .node_change(id, "change", |record| {
                 for path in &paths {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::operation_service_server::OperationService;
-use rackwright_lifecycle::{Effect, Outcome, State};
-use rackwright_store::{OperationRow, StoreError};
+use rackwright_lifecycle::{Effect, Outcome, State, Timestamp};
+use rackwright_store::{NodeRecord, OperationRow, StoreError, WriteTx};
 use tonic::{Code, Request, Response, Status};
 
 use super::asked::Asked;
@@ -33,6 +33,80 @@ impl Operations {
         };
         Ok(convert::operation(row, progress))
     }
+
+    /// Asks for an end of an operation. What has begun on a machine is brought to a safe state.
+    ///
+    /// # Errors
+    /// It is done, or of a kind that cannot be ended.
+    pub(super) async fn cancel(&self, asked: &Asked<'_>, id: &str) -> Result<v1::Operation, ApiError> {
+        let mut tx = match asked.begin().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(former),
+        };
+        let name = format!("operations/{id}");
+        let target = self.0.store.operation(id).await?.target;
+        // The node before the operation: that is the order in which a node's step takes them.
+        let node = match target.strip_prefix("nodes/") {
+            Some(node) => match tx.node(node).await {
+                Err(StoreError::NotFound { .. }) => None,
+                other => Some(other?),
+            },
+            None => None,
+        };
+        let row = tx.operation(id).await?;
+        asked.check_version(&name, row.version)?;
+        if row.ended_at.is_some() || !tx.request_cancel(id).await? {
+            let hint = format!("`rackwright operation get {id}` shows how it ended");
+            return Err(ApiError::precondition(&name, "the operation is done", hint));
+        }
+        match (row.kind.as_str(), node) {
+            ("deploy", Some(mut record)) => {
+                super::intent::release(&mut record)?;
+                tx.save_node(&mut record, asked.now()).await?;
+            }
+            ("power", Some(record)) => cancel_power(&mut tx, &row, record, asked.now()).await?,
+            ("import-image", _) => {}
+            (kind, _) => {
+                let hint = "`rackwright node quarantine` or `node hold` stops work on a node";
+                let message =
+                    format!("a {kind} cannot be cancelled: half of it would leave the node in nobody's hands");
+                return Err(ApiError::precondition(&name, message, hint));
+            }
+        }
+        let requested = OperationRow {
+            cancel_requested: true,
+            ..row.clone()
+        };
+        let response = asked.end(tx, convert::operation(&requested, None)).await?;
+        match row.target.strip_prefix("nodes/") {
+            Some(node) => self.0.wake(node).await,
+            None => self.0.uploads.cancel(id),
+        }
+        Ok(response)
+    }
+}
+
+/// Takes back a wish for another power. One that was made later stays; those whose place it took end with it.
+async fn cancel_power(
+    tx: &mut WriteTx,
+    row: &OperationRow,
+    mut record: NodeRecord,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if record.node.wanted.power.is_some_and(|wish| wish.at <= row.created_at) {
+        record.node.wanted.power = None;
+        tx.save_node(&mut record, now).await?;
+    }
+    for other in tx.open_operations(&row.target).await? {
+        let (code, message) = match other.id == row.id {
+            true => (Code::Cancelled, "cancelled"),
+            false => (Code::Aborted, "a later request took its place"),
+        };
+        if other.kind == "power" && other.created_at <= row.created_at {
+            tx.end_operation(&other.id, code as i32, message, now).await?;
+        }
+    }
+    Ok(())
 }
 
 /// How far an operation on a node is: the state's share of the whole, and the bytes of the job at hand.
@@ -181,57 +255,9 @@ impl OperationService for Operations {
         let request = request.into_inner();
         let asked = Asked::new(&self.0, &caller, "CancelOperation", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "operations")?;
-        let mut tx = match asked.begin().await? {
-            Ok(tx) => tx,
-            Err(former) => return Ok(Response::new(former)),
-        };
-        let target = self.0.store.operation(id).await.map_err(ApiError::from)?.target;
-        // The node before the operation: that is the order in which a node's step takes them.
-        let node = match target.strip_prefix("nodes/") {
-            Some(node) => match tx.node(node).await {
-                Err(StoreError::NotFound { .. }) => None,
-                other => Some(other.map_err(ApiError::from)?),
-            },
-            None => None,
-        };
-        let row = tx.operation(id).await.map_err(ApiError::from)?;
-        asked.check_version(&request.name, row.version)?;
-        if row.ended_at.is_some() || !tx.request_cancel(id).await.map_err(ApiError::from)? {
-            let hint = format!("`rackwright operation get {id}` shows how it ended");
-            return Err(ApiError::precondition(&request.name, "the operation is done", hint).into());
-        }
-        match (row.kind.as_str(), node) {
-            ("deploy", Some(mut record)) => {
-                super::intent::release(&mut record)?;
-                tx.save_node(&mut record, asked.now()).await.map_err(ApiError::from)?;
-            }
-            ("power", Some(mut record)) => {
-                record.node.wanted.power = None;
-                tx.save_node(&mut record, asked.now()).await.map_err(ApiError::from)?;
-                let code = Code::Cancelled as i32;
-                tx.end_operation(id, code, "cancelled", asked.now())
-                    .await
-                    .map_err(ApiError::from)?;
-            }
-            ("import-image", _) => self.0.uploads.cancel(id),
-            (kind, _) => {
-                let hint = "`rackwright node quarantine` or `node hold` stops work on a node";
-                let message =
-                    format!("a {kind} cannot be cancelled: half of it would leave the node in nobody's hands");
-                return Err(ApiError::precondition(&request.name, message, hint).into());
-            }
-        }
-        let response = convert::operation(
-            &OperationRow {
-                cancel_requested: true,
-                ..row.clone()
-            },
-            None,
-        );
-        let response = asked.end(tx, response).await?;
-        if let Some(node) = row.target.strip_prefix("nodes/") {
-            self.0.wake(node).await;
-        }
-        Ok(Response::new(response))
+        Ok(Response::new(self.cancel(&asked, id).await?))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use super::caller::Caller;
 use super::errors::ApiError;
 use super::intent;
 use super::nodes::Nodes;
+use super::operations::Operations;
 use crate::core::Core;
 
 /// What an operator may want of a node.
@@ -26,10 +27,12 @@ pub enum Wish {
     Retry,
     PowerOff,
     PowerCycle,
+    /// Of what was asked of the node last and is not done.
+    Cancel,
 }
 
 impl Wish {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Deploy,
         Self::Reimage,
         Self::Release,
@@ -40,6 +43,7 @@ impl Wish {
         Self::Retry,
         Self::PowerOff,
         Self::PowerCycle,
+        Self::Cancel,
     ];
 }
 
@@ -103,6 +107,16 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str
             };
             let change = |r: &mut NodeRecord| intent::power(r, action, now).map(|()| Beside::default());
             asked.node_operation(id, "power", change).await.map(drop)
+        }
+        Wish::Cancel => {
+            let open = core
+                .store
+                .operations(&format!("nodes/{id}"), "", "false", "", 1)
+                .await?;
+            match open.first() {
+                Some(newest) => Operations(core.clone()).cancel(&asked, &newest.id).await.map(drop),
+                None => Ok(()),
+            }
         }
     }
 }

@@ -9,8 +9,8 @@ use rackwright_identity::SshKeyPair;
 use rackwright_lifecycle::{Claim, Effect, Outcome, is_interrupted};
 use rackwright_store::{EventRow, NodeRecord, Proof};
 use rackwright_validate::{
-    Expected, HandOver, HandOverError, Profile, SeedScrub, SshError, SshTarget, hand_over as remove_key, judge, passed,
-    probe, wait_reachable,
+    Expected, HandOver, HandOverError, ImageSays, Profile, SeedScrub, SshError, SshTarget, hand_over as remove_key,
+    judge, passed, probe, wait_reachable,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -150,9 +150,25 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
         image_digest: host.claim.image_digest.clone(),
         claim_generation: host.claim.generation,
         hostname: host.claim.hostname.clone(),
+        image_says: image_says(core, host.claim).await?,
     };
     let checks = judge(&profile, &expected, &reading.readings, &reading.clock);
     Ok(reported(core, record, host.claim, &profile, checks, started))
+}
+
+/// What the image that was written says of the system in it.
+async fn image_says(core: &Core, claim: &Claim) -> Result<ImageSays, Box<Done>> {
+    let id = claim.image_name.trim_start_matches("images/");
+    let versions = core.store.image_versions(id).await;
+    let versions = versions.map_err(|e| Box::new(Done::failed("store", e.to_string(), true)))?;
+    let version = versions.into_iter().find(|v| v.digest == claim.image_digest);
+    let body = version.map(|v| v.body).unwrap_or_default();
+    let given = |pattern: String| Some(pattern).filter(|p| !p.is_empty());
+    Ok(ImageSays {
+        os_id: given(body.os_id),
+        os_version_id: given(body.os_version),
+        kernel: given(body.kernel),
+    })
 }
 
 fn told(error: &dyn std::error::Error) -> String {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use rackwright_api::v1;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_lifecycle::{Outcome, State, minutes};
-use rackwright_store::NodeRecord;
+use rackwright_store::{NodeRecord, OperationRow};
+use tonic::Code;
 
 use super::performer::Fake;
 use super::world::Content;
@@ -188,4 +189,17 @@ pub async fn left(core: &Core, fake: &Fake) -> Vec<String> {
         wrong.push(format!("{} is open for ever: {:?}", effect.id, effect.attempt));
     }
     wrong
+}
+
+/// Whatever was asked for has ended, and no deploy that was cancelled was handed over. Answers how many were.
+pub async fn operations(core: &Core) -> (u64, Vec<String>) {
+    let rows = core.store.operations("", "", "", "", 100_000).await;
+    let rows = rows.expect("operations can be read");
+    let open = rows.iter().filter(|row| row.ended_at.is_none());
+    let mut wrong: Vec<String> = open.map(|row| format!("never ended: {row:?}")).collect();
+    let is_cancelled = |row: &&OperationRow| row.cancel_requested && row.kind == "deploy";
+    let cancelled: Vec<_> = rows.iter().filter(is_cancelled).collect();
+    let others = cancelled.iter().filter(|row| row.code != Code::Cancelled as i32);
+    wrong.extend(others.map(|row| format!("cancelled, and ended otherwise: {row:?}")));
+    (cancelled.len() as u64, wrong)
 }

@@ -45,6 +45,7 @@ struct Figures {
     kills: u64,
     edges: u64,
     wishes: u64,
+    cancelled: u64,
 }
 
 /// One run.
@@ -119,6 +120,11 @@ impl Run {
                     Wish::ALL[chance.below(Wish::ALL.len())]
                 };
                 world.at(at, id, Coming::Ask { wish, key });
+                if wish == Wish::Deploy && chance.of_1000(500) {
+                    let (wish, key) = (Wish::Cancel, format!("{id}-{number}-cancel"));
+                    let at = at.plus(chance.millis(0, 300_000));
+                    world.at(at, id, Coming::Ask { wish, key });
+                }
                 if chance.of_1000(3 * world.storm) {
                     let blip = at.plus(chance.millis(0, 300_000));
                     world.at(blip, id, Coming::Blip);
@@ -325,6 +331,9 @@ impl Run {
         let lost = self.follower.compare(&self.process.core).await;
         self.fake.world().wrong.extend(lost);
         self.figures.edges = self.follower.edges();
+        let (cancelled, wrong) = checks::operations(&self.process.core).await;
+        self.fake.world().wrong.extend(wrong);
+        self.figures.cancelled = cancelled;
     }
 }
 
@@ -387,6 +396,7 @@ fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() 
                     total.kills += figures.kills;
                     total.edges += figures.edges;
                     total.wishes += figures.wishes;
+                    total.cancelled += figures.cancelled;
                 }
             });
         }
@@ -394,4 +404,8 @@ fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() 
     let total = *total.lock().expect("no thread failed");
     println!("{count} seeds: {total:?}");
     assert!(total.edges > count && total.wishes > count, "{total:?}");
+    assert!(
+        total.cancelled >= count / 20,
+        "hardly a deploy was cancelled: {total:?}"
+    );
 }

@@ -159,6 +159,7 @@ fn upload(id: &str, owner: &str, key: &str, us: i64) -> UploadRow {
             sha256: "cd".into(),
             format: String::new(),
             signature: "untrusted comment: x\nRWQ".into(),
+            ..UploadBody::default()
         },
         operation: None,
         created_at: at(us),

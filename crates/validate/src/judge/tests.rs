@@ -134,6 +134,7 @@ fn healthy() -> Case {
             image_digest: "b3-aa".into(),
             claim_generation: 7,
             hostname: "gpu-001.rack.example".into(),
+            image_says: ImageSays::default(),
         },
         readings: readings(),
         clock: ClockSpan {
@@ -238,6 +239,89 @@ fn os_and_kernel() {
     alters("kernel", Verdict::NotApplicable, "tells nothing", |c| {
         c.readings.kernel_release.clear()
     });
+}
+
+/// The healthy machine with Debian 12, as its image says.
+fn debian(change: impl FnOnce(&mut Case)) -> Vec<Check> {
+    let mut checks = report(|c| {
+        c.readings.os.id = "debian".into();
+        c.readings.os.version_id = "12".into();
+        c.expected.image_says = ImageSays {
+            os_id: Some("debian".into()),
+            os_version_id: Some("12*".into()),
+            kernel: Some("6.1.*".into()),
+        };
+        change(c);
+    });
+    checks.retain(|c| c.id == "os" || c.id == "kernel");
+    checks
+}
+
+#[track_caller]
+fn judged(checks: &[Check], id: &str, verdict: Verdict, threshold: &str, source: &str) {
+    let check = checks.iter().find(|c| c.id == id).unwrap();
+    let told = (check.verdict(), check.threshold.as_str(), check.source.as_str());
+    assert_eq!(told, (verdict, threshold, source), "{check:?}");
+}
+
+#[test]
+fn what_the_image_says_is_held_beside_the_profile() {
+    let same = debian(|_| {});
+    let os = "ID=debian (image), VERSION_ID=12* (image)";
+    judged(&same, "os", Verdict::Pass, os, "image");
+    judged(&same, "kernel", Verdict::Pass, "6.1.* (image)", "image");
+
+    let other = debian(|c| {
+        c.readings.os.version_id = "11".into();
+        c.readings.kernel_release = "5.10.0-30-amd64".into();
+    });
+    judged(&other, "os", Verdict::Fail, os, "image");
+    assert!(other[0].detail.contains("VERSION_ID is \"11\""), "{other:?}");
+    judged(&other, "kernel", Verdict::Fail, "6.1.* (image)", "image");
+    assert!(other[1].detail.contains("than the image expects"), "{other:?}");
+
+    // Both must hold, and who of them does not is told.
+    let both = debian(|c| {
+        c.profile.os_id = Some("ubuntu".into());
+        c.profile.kernel = Some("6.*".into());
+    });
+    let told = format!("{os}, ID=ubuntu (profile default)");
+    judged(&both, "os", Verdict::Fail, &told, "image, profile default");
+    assert!(
+        both[0].detail.contains("the profile default expects ubuntu"),
+        "{both:?}"
+    );
+    assert!(!both[0].detail.contains("the image expects"), "{both:?}");
+    let kernels = "6.1.* (image), 6.* (profile default)";
+    judged(&both, "kernel", Verdict::Pass, kernels, "image, profile default");
+
+    // A system that tells nothing is not what the image says.
+    let silent = debian(|c| {
+        c.readings.os = Default::default();
+        c.readings.kernel_release.clear();
+    });
+    assert!(
+        silent
+            .iter()
+            .all(|c| c.verdict() == Verdict::Fail && c.measured == "unreadable")
+    );
+}
+
+/// A reimage to another OS: the same SKU and profile, and the other image says something else.
+#[test]
+fn another_image_is_judged_by_what_it_says_itself() {
+    let to_ubuntu = |says: &str| {
+        let says = Some(says.to_owned());
+        debian(move |c| {
+            c.readings.os.id = "ubuntu".into();
+            c.expected.image_says = ImageSays {
+                os_id: says,
+                ..ImageSays::default()
+            };
+        })
+    };
+    judged(&to_ubuntu("ubuntu"), "os", Verdict::Pass, "ID=ubuntu (image)", "image");
+    judged(&to_ubuntu("debian"), "os", Verdict::Fail, "ID=debian (image)", "image");
 }
 
 #[test]

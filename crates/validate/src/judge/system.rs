@@ -1,0 +1,109 @@
+//! The operating system and its kernel, against what the image says and what the profile expects: both must hold.
+
+use rackwright_api::v1::Check;
+
+use super::{Finding, ImageSays, of_profile};
+use crate::profile::{Profile, matches};
+use crate::readings::Readings;
+
+/// One pattern, and what it is held against.
+struct Wanted<'a> {
+    /// As /etc/os-release calls it; empty for the kernel.
+    key: &'static str,
+    pattern: &'a str,
+    from: String,
+    found: &'a str,
+}
+
+impl Wanted<'_> {
+    fn threshold(&self) -> String {
+        let equals = if self.key.is_empty() { "" } else { "=" };
+        format!("{}{equals}{} ({})", self.key, self.pattern, self.from)
+    }
+}
+
+pub(super) fn os(profile: &Profile, says: &ImageSays, readings: &Readings) -> Check {
+    let os = &readings.os;
+    let measured = if os.pretty_name.is_empty() {
+        format!("{} {}", os.id, os.version_id).trim().to_owned()
+    } else {
+        os.pretty_name.clone()
+    };
+    let of_profile = of_profile(profile);
+    let (id, version) = (os.id.as_str(), os.version_id.as_str());
+    let wanted = wanted([
+        ("ID", says.os_id.as_deref(), "image", id),
+        ("VERSION_ID", says.os_version_id.as_deref(), "image", version),
+        ("ID", profile.os_id.as_deref(), &of_profile, id),
+        ("VERSION_ID", profile.os_version_id.as_deref(), &of_profile, version),
+    ]);
+    judged(measured, &wanted, "/etc/os-release").check("os", &source(&wanted, of_profile))
+}
+
+pub(super) fn kernel(profile: &Profile, says: &ImageSays, readings: &Readings) -> Check {
+    let found = readings.kernel_release.as_str();
+    let of_profile = of_profile(profile);
+    let wanted = wanted([
+        ("", says.kernel.as_deref(), "image", found),
+        ("", profile.kernel.as_deref(), &of_profile, found),
+    ]);
+    judged(found.to_owned(), &wanted, "uname").check("kernel", &source(&wanted, of_profile))
+}
+
+fn wanted<'a, const N: usize>(all: [(&'static str, Option<&'a str>, &str, &'a str); N]) -> Vec<Wanted<'a>> {
+    let given = all.into_iter().filter_map(|(key, pattern, from, found)| {
+        Some(Wanted {
+            key,
+            pattern: pattern?,
+            from: from.to_owned(),
+            found,
+        })
+    });
+    given.collect()
+}
+
+/// Who expects something; the profile where nobody does, because it could.
+fn source(wanted: &[Wanted<'_>], of_profile: String) -> String {
+    let mut from: Vec<&str> = wanted.iter().map(|w| w.from.as_str()).collect();
+    from.dedup();
+    if from.is_empty() {
+        return of_profile;
+    }
+    from.join(", ")
+}
+
+fn judged(measured: String, wanted: &[Wanted<'_>], read_from: &str) -> Finding {
+    if wanted.is_empty() {
+        return recorded(measured, read_from);
+    }
+    let threshold: Vec<String> = wanted.iter().map(Wanted::threshold).collect();
+    let threshold = threshold.join(", ");
+    let off: Vec<String> = wanted
+        .iter()
+        .filter(|w| !matches(w.pattern, w.found))
+        .map(|w| match w.key {
+            "" => format!("the machine runs another kernel than the {} expects", w.from),
+            key => format!("{key} is {:?}, and the {} expects {}", w.found, w.from, w.pattern),
+        })
+        .collect();
+    let measured = if measured.is_empty() {
+        "unreadable".to_owned()
+    } else {
+        measured
+    };
+    if off.is_empty() {
+        Finding::pass(measured, threshold)
+    } else {
+        Finding::fail(measured, threshold, off.join("; "))
+    }
+}
+
+/// A value that no threshold was set for.
+fn recorded(found: String, from: &str) -> Finding {
+    if found.is_empty() {
+        let why = format!("{from} tells nothing, and neither the image nor the profile expects anything");
+        Finding::not_applicable("unreadable", "any", why)
+    } else {
+        Finding::pass(found, "any")
+    }
+}
