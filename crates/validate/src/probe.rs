@@ -136,3 +136,51 @@ async fn read_clock(session: &Session) -> Result<(ClockSpan, Option<ClockReading
         |(_, span, reading)| (span, reading),
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::SCRIPT;
+
+    /// A structure of type 17 with its size and extended size, and its strings.
+    fn module(size: u16, extended: u32, strings: &[u8]) -> Vec<u8> {
+        let mut data = vec![0; 0x5c];
+        (data[0], data[1]) = (17, 0x5c);
+        data[0x0c..0x0e].copy_from_slice(&size.to_le_bytes());
+        data[0x1c..0x20].copy_from_slice(&extended.to_le_bytes());
+        [&data, strings, &[0]].concat()
+    }
+
+    #[test]
+    fn modules_are_read_from_the_table() {
+        let table = [
+            vec![0, 4, 1, 1, b'v', 0, 0],
+            module(512, 0, b"DIMM\0A\0"),
+            module(0x7fff, 1 << 20, b"DIMM\0"),
+            module(0, 0, b"empty\0"),
+            module(0xffff, 0, b"unknown\0"),
+            module(0x8000 | 640, 0, b"\0"),
+            vec![127, 4, 2, 2, 0, 0],
+            module(1, 0, b"after the end\0"),
+        ]
+        .concat();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("DMI");
+        for (bytes, told) in [
+            (
+                &table[..],
+                "memory_module=524288\nmemory_module=1073741824\nmemory_module=640\n",
+            ),
+            (&table[..20], ""),
+            (&[], ""),
+        ] {
+            std::fs::write(&file, bytes).unwrap();
+            let script = SCRIPT
+                .replace("/sys/firmware/dmi/tables/DMI", file.to_str().unwrap())
+                .replace("main </dev/null", "memory_modules");
+            let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), told, "{} bytes", bytes.len());
+        }
+    }
+}

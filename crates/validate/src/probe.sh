@@ -68,6 +68,29 @@ system() {
   fi
 }
 
+# The size in KiB of each populated memory slot, from the SMBIOS table (DMTF DSP0134, 7.18: structures of type 17; a size of
+# 7fff stands for the extended one, and its top bit for KiB in place of MiB). Nothing where the table or a tool is missing.
+memory_modules() {
+  [ -r /sys/firmware/dmi/tables/DMI ] || return
+  od -An -v -tu1 /sys/firmware/dmi/tables/DMI 2>/dev/null | awk '
+    { for (i = 1; i <= NF; i++) b[n++] = $i }
+    END {
+      for (p = 0; p + 4 <= n; p = q + 2) {
+        type = b[p]; len = b[p + 1]
+        if (type == 127 || len < 4) break
+        if (type == 17 && len >= 14) {
+          size = b[p + 12] + 256 * b[p + 13]
+          if (size == 32767 && len >= 32)
+            kib = 1024 * (b[p + 28] + 256 * b[p + 29] + 65536 * b[p + 30] + 16777216 * (b[p + 31] % 128))
+          else if (size >= 32768) kib = size - 32768
+          else kib = 1024 * size
+          if (size != 0 && size != 65535) printf "memory_module=%.0f\n", kib
+        }
+        for (q = p + len; q + 1 < n && (b[q] != 0 || b[q + 1] != 0); q++);
+      }
+    }' 2>/dev/null
+}
+
 drives() {
   for d in /sys/block/*; do
     [ -e "$d/device" ] || continue
@@ -220,6 +243,7 @@ main() {
   say begin rackwright-probe-1
   systemd
   system
+  memory_modules
   drives
   nics
   pci_devices

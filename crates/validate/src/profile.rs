@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn every_fault_is_reported_with_its_line() {
         let yaml = DEFAULT
-            .replace("memory_tolerance_percent: 5", "memory_tolerance_percent: 500")
+            .replace("memory_tolerance_percent: 1", "memory_tolerance_percent: 500")
             .replace("disk_read_sample_mib: 16", "disk_read_sample_mib: 0")
             .replace("skip: []", "skip: [memory, memroy]");
         let line = |text: &str| yaml.lines().position(|l| l.starts_with(text)).unwrap() as u64 + 1;

@@ -46,6 +46,8 @@ pub struct Readings {
     pub cpus: Option<u32>,
     /// MemTotal, in bytes.
     pub memory_bytes: Option<u64>,
+    /// Sizes of the populated memory slots in bytes, from the SMBIOS table; none where that cannot be read.
+    pub memory_modules: Vec<u64>,
     /// Whole drives.
     pub drives: Vec<DriveReading>,
     /// Network interfaces on a bus, virtual functions left out.
@@ -187,6 +189,10 @@ impl Readings {
             "os_release" => self.take_os(value),
             "cpus" => self.cpus = value.parse().ok().filter(|n| *n > 0),
             "memory_kib" => self.memory_bytes = value.parse().ok().and_then(|kib: u64| kib.checked_mul(1024)),
+            "memory_module" => {
+                let kib = value.parse().ok().filter(|kib: &u64| *kib > 0);
+                push(&mut self.memory_modules, kib.and_then(|kib| kib.checked_mul(1024)));
+            }
             "image" => self.take_image(value),
             "drive" => push(&mut self.drives, drive(value)),
             "nic" => push(&mut self.nics, nic(value)),
@@ -324,7 +330,7 @@ mod tests {
     const SAMPLE: &str = "Welcome!\nbegin=rackwright-probe-1\nsystemd=degraded\nfailed_unit=foo.service\n\
         boot_id=1b4e28ba-2fa1-11d2-883f-0016d3cca427\nuptime_s=12.34\nkernel=6.1.0-18-cloud-amd64\narchitecture=x86_64\n\
         hostname=gpu-001\ncmdline=root=/dev/vda1 console=ttyS0\nos_release=ID=debian\nos_release=VERSION_ID=\"12\"\n\
-        os_release=PRETTY_NAME='Debian 12'\ncpus=2\nmemory_kib=500000\nimage=digest=b3-00\nimage=generation=7\n\
+        os_release=PRETTY_NAME='Debian 12'\ncpus=2\nmemory_kib=500000\nmemory_module=524288\nmemory_module=0\nimage=digest=b3-00\nimage=generation=7\n\
         drive=vda\t204800\t0\tserial one \ndrive=sdb\t0\t1\t\nnic=eth0\t1\t52:54:00:AA:BB:CC\n\
         pci=0000:00:03.0\t0x1af4\t0x1000\t0\nroot_drive=vda\ndisk_read=vda\t64\t32\tdirect\nunknown=1\njunk\n\
         end=rackwright-probe-1\nafter=1\n";
@@ -342,6 +348,7 @@ mod tests {
             ("debian", "12", "Debian 12")
         );
         assert_eq!((r.cpus, r.memory_bytes), (Some(2), Some(512_000_000)));
+        assert_eq!(r.memory_modules, [512 << 20], "an empty slot is none");
         assert_eq!((r.image.digest.as_str(), r.image.generation), ("b3-00", Some(7)));
         assert_eq!(r.cmdline, "root=/dev/vda1 console=ttyS0");
         assert_eq!(r.drives.len(), 1, "a reader without a medium is no drive");

@@ -49,16 +49,37 @@ pub(super) fn memory(tolerance_percent: f64, inventory: &Inventory, readings: &R
     let Some(found) = readings.memory_bytes else {
         return Finding::fail(measured, threshold, "the machine's /proc/meminfo is not readable");
     };
+    let mut faults = Vec::new();
     let off_percent = (found as f64 - wanted as f64) / wanted as f64 * 100.0;
-    if off_percent.abs() <= tolerance_percent {
+    if off_percent.abs() > tolerance_percent {
+        let side = if off_percent < 0.0 { "less" } else { "more" };
+        faults.push(format!("{:.1} % {side} than the inventory", off_percent.abs()));
+    }
+    let sizes: Vec<u64> = inventory.memory_modules.iter().map(|m| m.size_bytes).collect();
+    let (wanted, found) = (sorted(sizes), sorted(readings.memory_modules.clone()));
+    // Where one side cannot read the table there is only what the kernels can use.
+    if wanted.is_empty() || found.is_empty() {
+        return judged(measured, threshold, &faults);
+    }
+    if wanted != found {
+        faults.push("not the memory modules of the inventory".to_owned());
+    }
+    let modules = |sizes: &[u64]| format!("{} in {} modules", mib(sizes.iter().sum()), sizes.len());
+    let measured = format!("{measured}, {}", modules(&found));
+    judged(measured, format!("{threshold}, {}", modules(&wanted)), &faults)
+}
+
+fn sorted(mut sizes: Vec<u64>) -> Vec<u64> {
+    sizes.retain(|size| *size > 0);
+    sizes.sort_unstable();
+    sizes
+}
+
+fn judged(measured: String, threshold: String, faults: &[String]) -> Finding {
+    if faults.is_empty() {
         Finding::pass(measured, threshold)
     } else {
-        let side = if off_percent < 0.0 { "less" } else { "more" };
-        Finding::fail(
-            measured,
-            threshold,
-            format!("{:.1} % {side} than the inventory", off_percent.abs()),
-        )
+        Finding::fail(measured, threshold, faults.join("; "))
     }
 }
 

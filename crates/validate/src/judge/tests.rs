@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rackwright_api::v1::{Cpu, Drive, Nic, PciDevice};
+use rackwright_api::v1::{Cpu, Drive, MemoryModule, Nic, PciDevice};
 
 use super::*;
 use crate::profile::Unexpected;
@@ -93,7 +93,7 @@ fn readings() -> Readings {
         kernel_release: "6.1.0-18-amd64".into(),
         hostname: "gpu-001".into(),
         cpus: Some(4),
-        memory_bytes: Some(8 * GIB - 100 * (1 << 20)),
+        memory_bytes: Some(8 * GIB - 40 * (1 << 20)),
         drives: vec![found("vdb", "A1", 10 * GIB), found("vda", "B2", 10 * GIB)],
         nics: vec![NicReading {
             name: "ens3".into(),
@@ -346,6 +346,54 @@ fn processors_and_memory() {
     fails("memory", "less", |c| c.profile.memory_tolerance_percent = 0.0);
     alters("memory", Verdict::NotApplicable, "", |c| {
         c.expected.inventory.memory_bytes = 0
+    });
+}
+
+/// 24 modules of 32 GiB, of which the agent's kernel can use all but 1.6 %.
+fn of_24_modules(case: &mut Case) {
+    let module = MemoryModule {
+        size_bytes: 32 * GIB,
+        ..MemoryModule::default()
+    };
+    case.expected.inventory.memory_modules = vec![module; 24];
+    case.expected.inventory.memory_bytes = 756 * GIB;
+    case.readings.memory_modules = vec![32 * GIB; 24];
+    case.readings.memory_bytes = Some(755 * GIB);
+}
+
+#[test]
+fn one_module_of_24_is_missed() {
+    same(of_24_modules);
+    // Both kernels tell less, and the table has one less.
+    fails("memory", "4.4 % less than the inventory; not the memory modules", |c| {
+        of_24_modules(c);
+        c.readings.memory_modules.pop();
+        c.readings.memory_bytes = Some(723 * GIB);
+    });
+    // The firmware lists a module that it does not let the kernel use.
+    fails("memory", "4.4 % less", |c| {
+        of_24_modules(c);
+        c.readings.memory_bytes = Some(723 * GIB);
+    });
+    // An image that cannot read the table.
+    fails("memory", "4.4 % less", |c| {
+        of_24_modules(c);
+        c.readings.memory_modules.clear();
+        c.readings.memory_bytes = Some(723 * GIB);
+    });
+    // However generous the profile: modules are equal or they are not.
+    let halved = |c: &mut Case| {
+        of_24_modules(c);
+        c.profile.memory_tolerance_percent = 50.0;
+        c.readings.memory_modules[7] = 16 * GIB;
+    };
+    fails("memory", "not the memory modules of the inventory", halved);
+    let told = report(halved).into_iter().find(|c| c.id == "memory").unwrap();
+    assert!(told.measured.contains("in 24 modules") && told.threshold.contains("in 24 modules"));
+    // The agent could not read it: then there is nothing to compare.
+    same(|c| {
+        of_24_modules(c);
+        c.expected.inventory.memory_modules.clear();
     });
 }
 
