@@ -83,8 +83,8 @@ test-images: images ## Every image under every firmware, with and without a seed
 
 .PHONY: bench-image
 bench-image: deps ## Our image writer against dd, qemu-img and bmaptool; prints JSON
-	cargo build --locked --release -p rackwright-image --bin rackwright-bench-image >&2
-	target/release/rackwright-bench-image run
+	@cargo build --locked --release -p rackwright-image --bin rackwright-bench-image >&2
+	@target/release/rackwright-bench-image run
 
 .PHONY: clean-images
 clean-images: ## Removes what images/ built and downloaded
