@@ -2,6 +2,7 @@
 //!
 //! Everything runs inside the lab's network namespace and ends with it.
 
+pub mod neighbour;
 pub mod site;
 pub mod timing;
 pub mod witness;

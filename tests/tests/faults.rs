@@ -1,15 +1,14 @@
 //! What goes wrong on real machines: each ends in the right state, with the right words, and destroys nothing twice.
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, unshare};
-use nix::unistd::gettid;
 use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Namespace, PowerState, SERVER_IPV4};
+use rackwright_tests::neighbour::{lease, mac_bytes, on_the_bridge};
 use rackwright_tests::site::{Settings, Site, serial_tails, texts};
 use rackwright_tests::witness::{Begun, begun};
 
@@ -288,75 +287,6 @@ fn a_broken_download_is_resumed() {
     });
 }
 
-/// A DHCP message as iPXE on `mac` would send it through a relay at `relay`.
-fn ipxe_message(kind: u8, mac: [u8; 6], relay: Ipv4Addr, options: &[u8]) -> Vec<u8> {
-    let mut packet = vec![1, 1, 6, 1, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0];
-    packet.extend([0; 12]);
-    packet.extend(relay.octets());
-    packet.extend(mac);
-    packet.extend([0; 10 + 64 + 128]);
-    packet.extend([99, 130, 83, 99, 53, 1, kind, 93, 2, 0, 0, 77, 4]);
-    packet.extend(b"iPXE");
-    packet.extend([60, 9]);
-    packet.extend(b"PXEClient");
-    packet.extend(options);
-    packet.push(255);
-    packet
-}
-
-fn ip(words: &str) {
-    let done = Command::new("ip").args(words.split(' ')).output().expect("ip runs");
-    assert!(
-        done.status.success(),
-        "ip {words}: {}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-}
-
-/// The boot script that DHCP names to `mac`, whose request comes from a relay: a host of its own on the lab's bridge.
-fn script_through_a_relay(mac: [u8; 6]) -> String {
-    let relay = Ipv4Addr::new(10, 77, 0, 2);
-    let (ready, host) = mpsc::channel();
-    let (plugged_in, link) = mpsc::channel();
-    let asker = std::thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace for the relay");
-        ready.send(gettid()).expect("the test waits");
-        link.recv().expect("the test plugs the relay in");
-        ip("addr add 10.77.0.2/24 dev relay1");
-        ip("link set relay1 up");
-        let socket = UdpSocket::bind((relay, 67)).expect("the relay's port is free");
-        socket
-            .set_read_timeout(Some(Duration::from_secs(10)))
-            .expect("a time-out can be set");
-        let exchange = |message: Vec<u8>| {
-            socket
-                .send_to(&message, (SERVER_IPV4, 67))
-                .expect("the request is sent");
-            let mut answer = vec![0; 1500];
-            let length = socket.recv(&mut answer).expect("an answer comes");
-            answer.truncate(length);
-            answer
-        };
-        let offer = exchange(ipxe_message(1, mac, relay, &[]));
-        let mut taken = vec![50, 4];
-        taken.extend(&offer[16..20]);
-        taken.extend([54, 4]);
-        taken.extend(SERVER_IPV4.octets());
-        let answer = exchange(ipxe_message(3, mac, relay, &taken));
-        let text = String::from_utf8_lossy(&answer);
-        let at = text.find("http://").expect("the answer names a script");
-        text[at..]
-            .chars()
-            .take_while(char::is_ascii_graphic)
-            .collect::<String>()
-    });
-    let thread = host.recv().expect("the relay starts");
-    ip(&format!("link add relay0 type veth peer name relay1 netns {thread}"));
-    ip("link set relay0 master br0 up");
-    plugged_in.send(()).expect("the relay waits");
-    asker.join().expect("the relay gets its answers")
-}
-
 fn status_of(url: &str) -> String {
     let output = Command::new("curl")
         .args(["-s", "-o", "/dev/null", "-w", "%{http_code}", url])
@@ -378,11 +308,8 @@ fn the_token_of_one_machine_opens_nothing_of_another() {
                 .expect("the machine is switched on");
         }
         let mac = |i: usize| lab.machine(i).mac().to_owned();
-        let bytes: Vec<u8> = mac(0)
-            .split(':')
-            .map(|b| u8::from_str_radix(b, 16).expect("hex"))
-            .collect();
-        let script = script_through_a_relay(bytes.try_into().expect("six bytes"));
+        let bytes = mac_bytes(&mac(0));
+        let script = on_the_bridge(move || lease(bytes)).script;
         assert!(script.contains("token="), "{script}");
 
         let stolen = script

@@ -1,7 +1,7 @@
 //! The client against `sushy-emulator` with its fake driver: a BMC that nobody here wrote, over TLS and with a
 //! password.
 //!
-//! `RACKWRIGHT_SUSHY` may name a `sushy-emulator` to use, with the `python` that runs it beside it. Otherwise `sushy-venv.sh` makes a virtual environment below
+//! `RACKWRIGHT_SUSHY` may name a `sushy-emulator` to use, with the `python` that runs it beside it. Otherwise `tests/venv.sh` makes a virtual environment below
 //! the target folder, which needs `python3` with `venv` and a package index; without them this test fails.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
@@ -38,9 +38,10 @@ async fn emulator_program() -> PathBuf {
         return given;
     }
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sushy-venv.sh");
-    let made = Command::new(script)
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let made = Command::new(here.join("../../tests/venv.sh"))
         .arg(target.join("venv-sushy"))
+        .arg(here.join("tests/sushy-requirements.txt"))
         .stderr(Stdio::piped())
         .output()
         .await
@@ -50,7 +51,7 @@ async fn emulator_program() -> PathBuf {
         made.status.success(),
         "cannot make the environment of sushy-emulator: {words}"
     );
-    PathBuf::from(String::from_utf8(made.stdout).unwrap().trim())
+    Path::new(String::from_utf8(made.stdout).unwrap().trim()).join("sushy-emulator")
 }
 
 async fn password_hash(program: &Path) -> String {

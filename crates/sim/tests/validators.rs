@@ -1,6 +1,6 @@
 //! The Redfish service against programs that nobody here wrote: DMTF's two validators, and OpenStack's client.
 //!
-//! They run in a virtual environment below the target folder, which `redfish-venv.sh` makes; that needs `python3` with
+//! They run in a virtual environment below the target folder, which `tests/venv.sh` makes; that needs `python3` with
 //! `venv` and, once, a package index. Without them these tests fail. The validation itself is offline: the schemas are
 //! DMTF's own CSDL files, which the crate `nv-redfish-schema` carries.
 #![allow(clippy::unwrap_used)]
@@ -112,8 +112,11 @@ fn pem(node: &SimNode) -> String {
 
 async fn environment() -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/redfish-venv.sh");
-    let made = Command::new(script).arg(target.join("venv-redfish")).output();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let made = Command::new(here.join("../../tests/venv.sh"))
+        .arg(target.join("venv-redfish"))
+        .arg(here.join("tests/redfish-requirements.txt"))
+        .output();
     let made = tokio::time::timeout(PATIENCE, made).await.unwrap().unwrap();
     let words = String::from_utf8_lossy(&made.stderr);
     assert!(

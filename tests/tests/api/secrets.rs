@@ -1,24 +1,18 @@
 //! What must not be found again: not in an answer, not in a log, not in the database's files.
 
-use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::process::Command;
-use std::sync::mpsc;
-use std::time::Duration;
 
-use nix::sched::{CloneFlags, unshare};
-use nix::unistd::gettid;
 use prost::Message as _;
 use rackwright_api::v1;
-use rackwright_sim::lab::{self, PowerState, SERVER_IPV4};
+use rackwright_sim::lab::{self, PowerState};
+use rackwright_tests::neighbour::{Lease, ip, lease, mac_bytes, on_the_bridge};
 use rackwright_tests::site::Site;
 use tonic::transport::Identity;
 use tonic::{Code, Status};
 
 use crate::access::new_key;
 use crate::client::{Api, SOON, authority, enrolment, events, methods, refused, start, until_state};
-
-const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
 
 /// A text and what it is.
 type Secret = (&'static str, String);
@@ -234,31 +228,6 @@ async fn an_agent_is_no_member(agent: &Api) {
     }
 }
 
-fn ip(words: &str) {
-    let done = Command::new("ip").args(words.split(' ')).output().expect("ip runs");
-    assert!(
-        done.status.success(),
-        "ip {words}: {}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-}
-
-/// A DHCP message as iPXE on `mac` sends it through a relay.
-fn ipxe_message(kind: u8, mac: [u8; 6], options: &[u8]) -> Vec<u8> {
-    let mut packet = vec![1, 1, 6, 1, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0];
-    packet.extend([0; 12]);
-    packet.extend(HOST.octets());
-    packet.extend(mac);
-    packet.extend([0; 10 + 64 + 128]);
-    packet.extend([99, 130, 83, 99, 53, 1, kind, 93, 2, 0, 0, 77, 4]);
-    packet.extend(b"iPXE");
-    packet.extend([60, 9]);
-    packet.extend(b"PXEClient");
-    packet.extend(options);
-    packet.push(255);
-    packet
-}
-
 /// The value that follows `name=` in a text.
 fn value(text: &str, name: &str) -> String {
     let at = text.find(name).unwrap_or_else(|| panic!("{name} is not in: {text}")) + name.len();
@@ -268,56 +237,14 @@ fn value(text: &str, name: &str) -> String {
 
 /// Boots as the machine would, from a host of its own on the lab's bridge: the tokens of its script and of its agent.
 fn boot_as(mac: &str) -> (String, String) {
-    let mac: Vec<u8> = mac
-        .split(':')
-        .map(|b| u8::from_str_radix(b, 16).expect("hex"))
-        .collect();
-    let mac: [u8; 6] = mac.try_into().expect("six bytes");
-    let (ready, host) = mpsc::channel();
-    let (plugged_in, link) = mpsc::channel();
-    let machine = std::thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace for the host");
-        ready.send(gettid()).expect("the test waits");
-        link.recv().expect("the test plugs the host in");
-        ip("addr add 10.77.0.2/24 dev host1");
-        ip("link set host1 up");
-        boot(mac)
-    });
-    let thread = host.recv().expect("the host starts");
-    ip(&format!("link add host0 type veth peer name host1 netns {thread}"));
-    ip("link set host0 master br0 up");
-    plugged_in.send(()).expect("the host waits");
-    machine.join().expect("the host boots")
-}
-
-fn boot(mac: [u8; 6]) -> (String, String) {
-    let socket = UdpSocket::bind((HOST, 67)).expect("the port is free");
-    let limit = Duration::from_secs(10);
-    socket.set_read_timeout(Some(limit)).expect("a time-out can be set");
-    let exchange = |message: Vec<u8>| {
-        socket
-            .send_to(&message, (SERVER_IPV4, 67))
-            .expect("the request is sent");
-        let mut answer = vec![0; 1500];
-        let length = socket.recv(&mut answer).expect("an answer comes");
-        answer.truncate(length);
-        answer
-    };
-    let offer = exchange(ipxe_message(1, mac, &[]));
-    let address: [u8; 4] = offer[16..20].try_into().expect("four bytes");
-    let mut taken = vec![50, 4];
-    taken.extend(address);
-    taken.extend([54, 4]);
-    taken.extend(SERVER_IPV4.octets());
-    let answer = exchange(ipxe_message(3, mac, &taken));
-    let text = String::from_utf8_lossy(&answer).into_owned();
-    let at = text.find("http://").expect("the answer names a script");
-    let url: String = text[at..].chars().take_while(char::is_ascii_graphic).collect();
-    let address = Ipv4Addr::from(address);
-    ip(&format!("addr add {address}/24 dev host1"));
-    let fetched = Command::new("curl")
-        .args(["-sf", "--interface", &address.to_string(), &url])
-        .output();
-    let script = String::from_utf8(fetched.expect("curl runs").stdout).expect("a script is text");
-    (value(&url, "token="), value(&script, "rackwright.token="))
+    let mac = mac_bytes(mac);
+    on_the_bridge(move || {
+        let Lease { address, script: url } = lease(mac);
+        ip(&format!("addr add {address}/24 dev host1"));
+        let fetched = Command::new("curl")
+            .args(["-sf", "--interface", &address.to_string(), &url])
+            .output();
+        let script = String::from_utf8(fetched.expect("curl runs").stdout).expect("a script is text");
+        (value(&url, "token="), value(&script, "rackwright.token="))
+    })
 }

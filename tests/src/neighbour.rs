@@ -1,0 +1,120 @@
+//! A host of its own on the lab's bridge, which asks for addresses as machines behind a relay do.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::gettid;
+use rackwright_sim::lab::SERVER_IPV4;
+
+/// The host's address: that of the relay in what it sends.
+pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+
+/// What DHCP gave to a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// Address.
+    pub address: Ipv4Addr,
+    /// Where its boot script is.
+    pub script: String,
+}
+
+/// Runs `ip` with these words.
+///
+/// # Panics
+/// When it fails.
+pub fn ip(words: &str) {
+    let done = Command::new("ip").args(words.split(' ')).output().expect("ip runs");
+    assert!(
+        done.status.success(),
+        "ip {words}: {}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+}
+
+/// Does `work` on the host: a thread in a network namespace of its own, whose one interface, `host1`, is on the lab's
+/// bridge.
+///
+/// # Panics
+/// When the host cannot be made, or the work panics.
+pub fn on_the_bridge<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (ready, host) = mpsc::channel();
+    let (plugged_in, link) = mpsc::channel();
+    let worker = std::thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace for the host");
+        ready.send(gettid()).expect("the test waits");
+        link.recv().expect("the test plugs the host in");
+        ip(&format!("addr add {HOST}/24 dev host1"));
+        ip("link set host1 up");
+        work()
+    });
+    let thread = host.recv().expect("the host starts");
+    ip(&format!("link add host0 type veth peer name host1 netns {thread}"));
+    ip("link set host0 master br0 up");
+    plugged_in.send(()).expect("the host waits");
+    worker.join().expect("the host does its work")
+}
+
+/// A MAC address as bytes.
+///
+/// # Panics
+/// When it is none.
+#[must_use]
+pub fn mac_bytes(mac: &str) -> [u8; 6] {
+    let bytes: Vec<u8> = mac
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16).expect("hex"))
+        .collect();
+    bytes.try_into().expect("six bytes")
+}
+
+/// A DHCP message as iPXE on `mac` sends it through the relay that the host is.
+fn ipxe_message(kind: u8, mac: [u8; 6], options: &[u8]) -> Vec<u8> {
+    let mut packet = vec![1, 1, 6, 1, 0xde, 0xad, 0xbe, 0xef, 0, 0, 0, 0];
+    packet.extend([0; 12]);
+    packet.extend(HOST.octets());
+    packet.extend(mac);
+    packet.extend([0; 10 + 64 + 128]);
+    packet.extend([99, 130, 83, 99, 53, 1, kind, 93, 2, 0, 0, 77, 4]);
+    packet.extend(b"iPXE");
+    packet.extend([60, 9]);
+    packet.extend(b"PXEClient");
+    packet.extend(options);
+    packet.push(255);
+    packet
+}
+
+/// Asks for an address and a script for `mac`, on the host.
+///
+/// # Panics
+/// When no answer comes, or one without a script.
+#[must_use]
+pub fn lease(mac: [u8; 6]) -> Lease {
+    let socket = UdpSocket::bind((HOST, 67)).expect("the port is free");
+    let limit = Duration::from_secs(10);
+    socket.set_read_timeout(Some(limit)).expect("a time-out can be set");
+    let exchange = |message: Vec<u8>| {
+        socket
+            .send_to(&message, (SERVER_IPV4, 67))
+            .expect("the request is sent");
+        let mut answer = vec![0; 1500];
+        let length = socket.recv(&mut answer).expect("an answer comes");
+        answer.truncate(length);
+        answer
+    };
+    let offer = exchange(ipxe_message(1, mac, &[]));
+    let address: [u8; 4] = offer[16..20].try_into().expect("four bytes");
+    let mut taken = vec![50, 4];
+    taken.extend(address);
+    taken.extend([54, 4]);
+    taken.extend(SERVER_IPV4.octets());
+    let answer = exchange(ipxe_message(3, mac, &taken));
+    let text = String::from_utf8_lossy(&answer).into_owned();
+    let at = text.find("http://").expect("the answer names a script");
+    Lease {
+        address: address.into(),
+        script: text[at..].chars().take_while(char::is_ascii_graphic).collect(),
+    }
+}
