@@ -81,6 +81,10 @@ agent: ## The statically linked agent
 test-images: images ## Every image under every firmware, with and without a seed
 	images/selftest.sh
 
+.PHONY: fresh
+fresh: ## demo and test in a fresh clone on a minimal Debian with only Rust (WHO=root: as root); takes about an hour
+	tests/fresh.sh demo test
+
 .PHONY: bench-image
 bench-image: deps ## Our image writer against dd, qemu-img and bmaptool; prints JSON
 	@cargo build --locked --release -p rackwright-image --bin rackwright-bench-image >&2
