@@ -61,6 +61,9 @@ inside() {
     mount --bind "$FRESH" "$FRESH"
     mount --rbind /dev "$FRESH/dev"
     mount --rbind /sys "$FRESH/sys"
+    # Open to all, as Debian's udev has it: the lab of an ordinary user makes its network with it.
+    mknod -m 666 "$FRESH/run/tun" c 10 200
+    mount --bind "$FRESH/run/tun" "$FRESH/dev/net/tun"
     mount -t proc proc "$FRESH/proc"
     mount -t tmpfs tmpfs "$FRESH/tmp"
     mount --bind "$(git -C "$REPO" rev-parse --absolute-git-dir)" "$FRESH/repository"
