@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::output::{Format, Ui};
-use crate::{apply, auth, boot, events, image, node, operation, units};
+use crate::{apply, auth, bench, boot, events, image, node, operation, units};
 
 /// Operator's command line of Rackwright.
 ///
@@ -80,6 +80,9 @@ pub enum Command {
     /// What was seen of machines while they booted
     #[command(subcommand)]
     Boot(boot::BootCommand),
+    /// What the control plane costs, measured on simulated machines
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
     /// Print a completion script for your shell
     Completion {
         #[arg(value_enum)]

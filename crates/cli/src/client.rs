@@ -154,6 +154,11 @@ impl Client {
         Self::new(servers, &context, credential, call_timeout, None)
     }
 
+    /// A client with a credential that lies in no file and is not renewed.
+    pub fn of_credential(context: &Context, credential: Credential, call_timeout: Duration) -> Result<Self, CliError> {
+        Self::new(&context.servers, context, credential, call_timeout, None)
+    }
+
     fn new(
         servers: &[String],
         context: &Context,
@@ -171,7 +176,7 @@ impl Client {
                 "give one with --server https://HOST:7070",
             ));
         }
-        let identity = home.is_some().then_some(credential.identity_pem);
+        let identity = (!credential.identity_pem.expose_secret().is_empty()).then_some(credential.identity_pem);
         Ok(Self {
             servers,
             tls_name: context.tls_name.clone(),

@@ -1,7 +1,7 @@
 //! `rackwright`: the operator's command line. A gRPC client of `rackwrightd` and nothing more: it reads and writes only
 //! what the public API offers, so everything it does can be done by any other client.
 //!
-//! One module per noun (`node`, `image`, `operation`, `events`, `boot`, `auth`, `apply`); around them
+//! One module per noun (`node`, `image`, `operation`, `events`, `boot`, `auth`, `apply`, `bench`); around them
 //! `client` (endpoints tried in order, retries with the same idempotency key), `config` (contexts and credentials on
 //! disk), `output` (tables, JSON, YAML, colours, live lines), `wait` (following operations) and `error` (one sentence and
 //! an exit code for everything that can go wrong). Nothing else in the crate prints or decides exit codes.
@@ -9,6 +9,7 @@
 mod apply;
 mod args;
 mod auth;
+mod bench;
 mod boot;
 mod client;
 mod config;
@@ -75,6 +76,7 @@ async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
         Command::Operation(command) => operation::run(cx, command).await,
         Command::Events(args) => events::run(cx, args).await,
         Command::Boot(command) => boot::run(cx, command).await,
+        Command::Bench(command) => bench::run(cx, command).await,
         Command::Completion { shell } => args::completion(cx, shell),
         Command::Version => cx.ui.line(&format!("rackwright {}", env!("CARGO_PKG_VERSION"))),
     }

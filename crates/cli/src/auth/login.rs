@@ -2,10 +2,11 @@
 
 use std::io::Read as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+use rackwright_api::v1::RedeemTokenRequest;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
-use rackwright_api::v1::{Credential as Issued, RedeemTokenRequest};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::role_name;
@@ -60,17 +61,42 @@ pub async fn run(cx: &Cx, args: LoginArgs) -> Result<(), CliError> {
             "give one with --server https://HOST:7070",
         ));
     }
-    let token = read_token(&args)?;
-    let (ca_pem, first) = find_authority(cx, &args).await?;
-    let client = Client::without_identity(
-        &[first],
-        args.tls_name.as_deref(),
-        ca_pem.clone(),
-        cx.global.call_timeout,
-    )?;
+    let invitation = Invitation {
+        servers: cx.global.server.clone(),
+        tls_name: args.tls_name.clone(),
+        ca_sha256: args.ca_sha256.0,
+        token: read_token(&args)?,
+    };
+    let (context, credential) = redeem(&invitation, cx.global.call_timeout).await?;
+    let ends = Validity::of_pem(credential.identity_pem.expose_secret())
+        .map(|validity| units::stamp_seconds(validity.not_after))
+        .unwrap_or_default();
+    let text = format!(
+        "logged in as {} ({}), context {}, credential until {ends} (renewed by use)",
+        context.member, context.role, args.name
+    );
+    store(&args.name, context, &credential)?;
+    cx.ui.say(&text)
+}
+
+/// What somebody needs to join: where, whom to trust, and the right to.
+pub struct Invitation {
+    pub servers: Vec<String>,
+    /// Name the server's certificate is for, when that is not the host of its address.
+    pub tls_name: Option<String>,
+    /// SHA-256 of the certificate of the server's authority.
+    pub ca_sha256: [u8; 32],
+    pub token: SecretString,
+}
+
+/// Trades the token for a certificate over a new key. Nothing is stored.
+pub async fn redeem(invitation: &Invitation, call_timeout: Duration) -> Result<(Context, Credential), CliError> {
+    let (ca_pem, first) = find_authority(invitation).await?;
+    let tls_name = invitation.tls_name.as_deref();
+    let client = Client::without_identity(&[first], tls_name, ca_pem.clone(), call_timeout)?;
     let (key, csr_pem) = tls::new_key()?;
     let request = RedeemTokenRequest {
-        token: token.expose_secret().to_owned(),
+        token: invitation.token.expose_secret().to_owned(),
         csr_pem,
     };
     let issued = rpc!(client, AuthServiceClient.redeem_token, "log in", request).await?;
@@ -80,14 +106,13 @@ pub async fn run(cx: &Cx, args: LoginArgs) -> Result<(), CliError> {
         ));
     }
     let identity_pem = tls::identity_pem(&issued.certificate_pem, &key);
-    store(cx, &args, &issued, &Credential { ca_pem, identity_pem })?;
-    let ends = issued.expire_time.as_ref().map(units::stamp).unwrap_or_default();
-    cx.ui.say(&format!(
-        "logged in as {} ({}), context {}, credential until {ends} (renewed by use)",
-        issued.member,
-        role_name(issued.role),
-        args.name
-    ))
+    let context = Context {
+        servers: invitation.servers.clone(),
+        tls_name: invitation.tls_name.clone(),
+        member: issued.member,
+        role: role_name(issued.role).to_owned(),
+    };
+    Ok((context, Credential { ca_pem, identity_pem }))
 }
 
 fn read_token(args: &LoginArgs) -> Result<SecretString, CliError> {
@@ -113,12 +138,12 @@ fn read_token(args: &LoginArgs) -> Result<SecretString, CliError> {
 }
 
 /// The authority's certificate from the first endpoint that answers, and that endpoint.
-async fn find_authority(cx: &Cx, args: &LoginArgs) -> Result<(String, String), CliError> {
+async fn find_authority(invitation: &Invitation) -> Result<(String, String), CliError> {
     let mut tried = Vec::new();
-    for text in &cx.global.server {
+    for text in &invitation.servers {
         let server = Server::parse(text)?;
-        let tls_name = args.tls_name.as_deref().unwrap_or(&server.host);
-        match tls::fetch_authority(&server, tls_name, &args.ca_sha256.0).await {
+        let tls_name = invitation.tls_name.as_deref().unwrap_or(&server.host);
+        match tls::fetch_authority(&server, tls_name, &invitation.ca_sha256).await {
             Ok(pem) => return Ok((pem, text.clone())),
             Err(CliError::Unreachable { tried: why, .. }) => tried.extend(why),
             Err(error) => return Err(error),
@@ -130,17 +155,12 @@ async fn find_authority(cx: &Cx, args: &LoginArgs) -> Result<(String, String), C
     })
 }
 
-fn store(cx: &Cx, args: &LoginArgs, issued: &Issued, credential: &Credential) -> Result<(), CliError> {
+/// Stores a context under a name and makes it the current one.
+fn store(name: &str, context: Context, credential: &Credential) -> Result<(), CliError> {
     let dir = ConfigDir::locate()?;
     let mut config = dir.load()?;
-    dir.store_credential(&args.name, credential)?;
-    let context = Context {
-        servers: cx.global.server.clone(),
-        tls_name: args.tls_name.clone(),
-        member: issued.member.clone(),
-        role: role_name(issued.role).to_owned(),
-    };
-    config.contexts.insert(args.name.clone(), context);
-    config.current_context.clone_from(&args.name);
+    dir.store_credential(name, credential)?;
+    config.contexts.insert(name.to_owned(), context);
+    config.current_context = name.to_owned();
     dir.save(&config)
 }

@@ -1,7 +1,7 @@
 //! `rackwright image ...`: operating-system images.
 
 mod add;
-mod upload;
+pub mod upload;
 
 use clap::Subcommand;
 use rackwright_api::v1::image_service_client::ImageServiceClient;

@@ -1,0 +1,313 @@
+//! `rackwright bench fleet`: every machine of a simulated fleet through its life, with what that cost.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+use super::meter::Usage;
+use super::phases;
+use super::progress::{Edge, Progress, Tally};
+use super::report::{Cost, PhaseReport, TotalReport};
+use super::stand::Stand;
+use crate::args::Cx;
+use crate::error::CliError;
+use crate::units;
+
+/// `rackwright bench fleet`
+#[derive(Debug, Args)]
+pub struct FleetArgs {
+    /// Machines
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    pub nodes: usize,
+    /// How long the machines take for things: docs/sim.md
+    #[arg(long, value_enum, default_value = "instant")]
+    pub profile: ProfileArg,
+    /// Where the control plane keeps what it knows
+    #[arg(long, value_enum, default_value = "sqlite")]
+    pub store: StoreArg,
+    /// An empty PostgreSQL database for `--store postgres`: postgres://USER@HOST/NAME
+    #[arg(long, value_name = "URL", required_if_eq("store", "postgres"))]
+    pub database: Option<String>,
+    /// Phases, in this order; each needs those before it but `list`, `idle` and `restart`
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "enrol,inspect,deploy,release"
+    )]
+    pub phases: Vec<PhaseArg>,
+    /// How long the phase `idle` is
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "60s")]
+    pub idle: Duration,
+    /// Calls at once
+    #[arg(long, default_value_t = 64, value_name = "N")]
+    pub parallel: usize,
+    /// How many seconds of the machines pass in one second
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
+    pub speed: f64,
+    /// What is broken, in YAML: docs/sim.md
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
+    /// Give up when no machine changes its state for so long
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "10m")]
+    pub patience: Duration,
+    /// Keep data and logs in this folder, which must not be there yet
+    #[arg(long, value_name = "DIR")]
+    pub keep: Option<PathBuf>,
+    /// Folder with rackwrightd and rackwright-sim (this program's own when not given)
+    #[arg(long, value_name = "DIR")]
+    pub programs: Option<PathBuf>,
+}
+
+/// A timing profile of the simulator.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum ProfileArg {
+    Instant,
+    Vm,
+    DgxH100,
+}
+
+impl ProfileArg {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Instant => "instant",
+            Self::Vm => "vm",
+            Self::DgxH100 => "dgx-h100",
+        }
+    }
+}
+
+/// A database.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum StoreArg {
+    Sqlite,
+    Postgres,
+}
+
+impl StoreArg {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+        }
+    }
+}
+
+/// A part of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum PhaseArg {
+    /// All machines are made known
+    Enrol,
+    /// They boot the agent, which tells what they hold
+    Inspect,
+    /// Nodes are listed and filtered
+    List,
+    /// Nothing is asked for
+    Idle,
+    /// An image is written, the machines start it and are validated
+    Deploy,
+    /// Drives are erased
+    Release,
+    /// The control plane is killed and started again
+    Restart,
+}
+
+/// Runs the phases.
+pub async fn run(cx: &Cx, args: FleetArgs) -> Result<(), CliError> {
+    if args.nodes == 0 || args.parallel == 0 {
+        return Err(CliError::usage("--nodes and --parallel are at least 1", ""));
+    }
+    cx.ui
+        .note(&format!("starting the control plane and {} machines", args.nodes));
+    let mut stand = Stand::start(cx, &args).await?;
+    if args.phases.contains(&PhaseArg::Deploy) {
+        phases::add_image(&cx.ui, &stand).await?;
+    }
+    let progress = Progress::follow(stand.client.clone());
+    let mut run = Run {
+        cx,
+        progress,
+        begun: Instant::now(),
+        start: Spent::of(&stand)?,
+        peak: Peak::default(),
+        right: args.nodes,
+        args: &args,
+    };
+    for phase in &args.phases {
+        cx.ui.note(&format!("phase {}", name(*phase)));
+        run.phase(&mut stand, *phase).await?;
+    }
+    run.total(&stand).await?;
+    let tally = run.progress.now();
+    if run.right == args.nodes && tally.failed() == 0 {
+        return Ok(());
+    }
+    Err(CliError::Missed {
+        what: format!(
+            "{} of {} nodes did not end as they should",
+            args.nodes - run.right,
+            args.nodes
+        ),
+        hint: tally.failures().join("; "),
+    })
+}
+
+fn name(phase: PhaseArg) -> &'static str {
+    match phase {
+        PhaseArg::Enrol => "enrol",
+        PhaseArg::Inspect => "inspect",
+        PhaseArg::List => "list",
+        PhaseArg::Idle => "idle",
+        PhaseArg::Deploy => "deploy",
+        PhaseArg::Release => "release",
+        PhaseArg::Restart => "restart",
+    }
+}
+
+/// What both processes have used up to a moment.
+#[derive(Debug, Clone, Copy)]
+struct Spent {
+    control: Usage,
+    simulator: Usage,
+}
+
+impl Spent {
+    fn of(stand: &Stand) -> Result<Self, CliError> {
+        Ok(Self {
+            control: stand.control_plane().usage()?,
+            simulator: stand.simulator().usage()?,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Peak {
+    control: u64,
+    simulator: u64,
+}
+
+struct Run<'a> {
+    cx: &'a Cx,
+    args: &'a FleetArgs,
+    progress: Progress,
+    begun: Instant,
+    start: Spent,
+    peak: Peak,
+    /// Nodes that have done all phases so far as they should.
+    right: usize,
+}
+
+impl Run<'_> {
+    async fn phase(&mut self, stand: &mut Stand, phase: PhaseArg) -> Result<(), CliError> {
+        stand.control_plane().reset_peak()?;
+        stand.simulator().reset_peak()?;
+        let before = Spent::of(stand)?;
+        let begun = Instant::now();
+        let mut listing = None;
+        let mut seconds = None;
+        match phase {
+            PhaseArg::Enrol => phases::enrol(&stand.client, &stand.machines).await?,
+            PhaseArg::Inspect => drop(self.until(Edge::Inspected).await?),
+            PhaseArg::List => listing = Some(phases::listing(&stand.client).await?),
+            // Nothing is to happen: the only thing that can end this is time.
+            PhaseArg::Idle => tokio::time::sleep(self.args.idle).await,
+            PhaseArg::Deploy => {
+                phases::deploy(&stand.client, &stand.machines, self.args.parallel).await?;
+                let tally = self.until(Edge::Validated).await?;
+                self.validated(&tally)?;
+            }
+            PhaseArg::Release => {
+                phases::release(&stand.client, &stand.machines, self.args.parallel).await?;
+                self.until(Edge::Erased).await?;
+            }
+            PhaseArg::Restart => seconds = Some(stand.crash().await?),
+        }
+        let seconds = seconds.unwrap_or_else(|| begun.elapsed().as_secs_f64());
+        self.check(stand, phase).await?;
+        let after = Spent::of(stand)?;
+        let fresh = phase == PhaseArg::Restart;
+        let control_before = if fresh { 0.0 } else { before.control.cpu_s };
+        self.peak.control = self.peak.control.max(after.control.peak_resident_bytes);
+        self.peak.simulator = self.peak.simulator.max(after.simulator.peak_resident_bytes);
+        if fresh {
+            // The process is another one: what it uses counts from nothing.
+            self.start.control.cpu_s -= before.control.cpu_s;
+        }
+        let report = PhaseReport {
+            phase: name(phase),
+            nodes: self.args.nodes,
+            right: self.right,
+            seconds,
+            nodes_per_s: self.args.nodes as f64 / seconds,
+            cost: Some(Cost {
+                control_cpu_s: after.control.cpu_s - control_before,
+                control_cpu_ms_per_node: (after.control.cpu_s - control_before) * 1e3 / self.args.nodes as f64,
+                control_peak_resident_bytes: after.control.peak_resident_bytes,
+                database_bytes: stand.database_bytes().await?,
+                simulator_cpu_s: after.simulator.cpu_s - before.simulator.cpu_s,
+                simulator_peak_resident_bytes: after.simulator.peak_resident_bytes,
+            }),
+            listing,
+        };
+        self.print(&report)
+    }
+
+    /// Validation runs while other machines are still written: its time is from the first system that came up to the
+    /// last that was found right, and its cost is in that of the deployment.
+    fn validated(&self, tally: &Tally) -> Result<(), CliError> {
+        let seconds = tally.edge(Edge::Validated).last_s - tally.edge(Edge::HostUp).first_s;
+        self.print(&PhaseReport {
+            phase: "validate",
+            nodes: self.args.nodes,
+            right: tally.edge(Edge::Validated).count,
+            seconds,
+            nodes_per_s: tally.edge(Edge::Validated).count as f64 / seconds,
+            cost: None,
+            listing: None,
+        })
+    }
+
+    async fn until(&mut self, edge: Edge) -> Result<Tally, CliError> {
+        self.progress.until(edge, self.args.nodes, self.args.patience).await
+    }
+
+    /// Are the nodes where the phase should have brought them? The list of nodes says.
+    async fn check(&mut self, stand: &Stand, phase: PhaseArg) -> Result<(), CliError> {
+        let state = match phase {
+            PhaseArg::Inspect | PhaseArg::Release => "available",
+            PhaseArg::Deploy => "active",
+            PhaseArg::Enrol | PhaseArg::List | PhaseArg::Idle | PhaseArg::Restart => return Ok(()),
+        };
+        self.right = self.right.min(phases::in_state(&stand.client, state).await?);
+        Ok(())
+    }
+
+    async fn total(&self, stand: &Stand) -> Result<(), CliError> {
+        let now = Spent::of(stand)?;
+        let control_cpu_s = now.control.cpu_s - self.start.control.cpu_s;
+        self.print(&TotalReport {
+            phase: "total",
+            nodes: self.args.nodes,
+            right: self.right,
+            profile: self.args.profile.name(),
+            store: stand.store().name(),
+            seconds: self.begun.elapsed().as_secs_f64(),
+            cost: Cost {
+                control_cpu_s,
+                control_cpu_ms_per_node: control_cpu_s * 1e3 / self.args.nodes as f64,
+                control_peak_resident_bytes: self.peak.control,
+                database_bytes: stand.database_bytes().await?,
+                simulator_cpu_s: now.simulator.cpu_s - self.start.simulator.cpu_s,
+                simulator_peak_resident_bytes: self.peak.simulator,
+            },
+            version: env!("CARGO_PKG_VERSION"),
+        })
+    }
+
+    fn print(&self, report: &impl Serialize) -> Result<(), CliError> {
+        let line = serde_json::to_string(report).map_err(|e| CliError::BadAnswer(e.to_string()))?;
+        self.cx.ui.line(&line)
+    }
+}

@@ -1,0 +1,206 @@
+//! The calls of each phase: enrol, deploy, release, list.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rackwright_api::v1::image_service_client::ImageServiceClient;
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_api::v1::{
+    BatchEnrollNodesRequest, DeployNodeRequest, Deployment, EnrollNodeRequest, FinishUploadRequest, ImageFormat,
+    ListNodesRequest, Mutation, NodeSpec, ReleaseNodeRequest, StartUploadRequest,
+};
+use tokio::task::JoinSet;
+
+use super::report::Listing;
+use super::stand::{Machine, Stand};
+use crate::client::{Client, rpc};
+use crate::error::CliError;
+use crate::image::upload;
+use crate::mutation::fresh_key;
+use crate::node::list;
+use crate::output::Ui;
+use crate::{names, wait};
+
+/// Nodes of one batch; the API takes up to 1000.
+const BATCH: usize = 1000;
+/// The image that is deployed, in MiB. It holds noise, so that nothing of it is left out or packed.
+const IMAGE_MIB: usize = 8;
+const IMAGE: &str = "bench";
+
+fn mutation() -> Option<Mutation> {
+    Some(Mutation {
+        idempotency_key: fresh_key(),
+        resource_version: String::new(),
+    })
+}
+
+/// Adds the image that [`deploy`] deploys.
+pub async fn add_image(ui: &Ui, stand: &Stand) -> Result<(), CliError> {
+    let file = stand.folder().join("image.raw");
+    let bytes = noise(IMAGE_MIB << 20);
+    std::fs::write(&file, &bytes).map_err(|e| CliError::file("write", &file, e))?;
+    let sha256 = hex::encode(ring::digest::digest(&ring::digest::SHA256, &bytes));
+    let client = &stand.client;
+    let request = StartUploadRequest {
+        image_id: IMAGE.to_owned(),
+        size_bytes: bytes.len() as u64,
+        sha256,
+        format: ImageFormat::Raw as i32,
+        mutation: mutation(),
+        ..StartUploadRequest::default()
+    };
+    let started = rpc!(client, ImageServiceClient.start_upload, "add the image", request).await?;
+    let uploaded = upload::run(client, ui, &file, started).await?;
+    let request = FinishUploadRequest {
+        name: uploaded.name,
+        mutation: mutation(),
+    };
+    let import = rpc!(client, ImageServiceClient.finish_upload, "add the image", request).await?;
+    let done = wait::until_done(client, ui, vec![import], None).await?;
+    wait::verdict(&ui.silenced(), &done)
+}
+
+/// Bytes that do not compress: a linear congruential generator's (Knuth's MMIX constants), the same in every run.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// Enrols all machines, batch by batch.
+pub async fn enrol(client: &Client, machines: &[Machine]) -> Result<(), CliError> {
+    for batch in machines.chunks(BATCH) {
+        let one = |machine: &Machine| EnrollNodeRequest {
+            node_id: machine.id.clone(),
+            spec: Some(NodeSpec {
+                bmc: Some(machine.bmc()),
+                sku: String::new(),
+            }),
+            ..EnrollNodeRequest::default()
+        };
+        let request = BatchEnrollNodesRequest {
+            requests: batch.iter().map(one).collect(),
+            mutation: mutation(),
+        };
+        rpc!(client, NodeServiceClient.batch_enroll_nodes, "enrol nodes", request).await?;
+    }
+    Ok(())
+}
+
+/// Deploys the image to all machines, `parallel` calls at once.
+pub async fn deploy(client: &Arc<Client>, machines: &[Machine], parallel: usize) -> Result<(), CliError> {
+    each(machines, parallel, |id| {
+        let client = Arc::clone(client);
+        async move {
+            let request = DeployNodeRequest {
+                name: names::full("nodes", &id),
+                deployment: Some(Deployment {
+                    image: names::full("images", IMAGE),
+                    ..Deployment::default()
+                }),
+                mutation: mutation(),
+            };
+            let doing = format!("deploy node {id}");
+            rpc!(client, NodeServiceClient.deploy_node, doing, request)
+                .await
+                .map(drop)
+        }
+    })
+    .await
+}
+
+/// Releases all machines, `parallel` calls at once.
+pub async fn release(client: &Arc<Client>, machines: &[Machine], parallel: usize) -> Result<(), CliError> {
+    each(machines, parallel, |id| {
+        let client = Arc::clone(client);
+        async move {
+            let request = ReleaseNodeRequest {
+                name: names::full("nodes", &id),
+                mutation: mutation(),
+            };
+            let doing = format!("release node {id}");
+            rpc!(client, NodeServiceClient.release_node, doing, request)
+                .await
+                .map(drop)
+        }
+    })
+    .await
+}
+
+async fn each<F>(machines: &[Machine], parallel: usize, call: impl Fn(String) -> F) -> Result<(), CliError>
+where
+    F: Future<Output = Result<(), CliError>> + Send + 'static,
+{
+    let mut calls = JoinSet::new();
+    let joined = |joined: Result<Result<(), CliError>, tokio::task::JoinError>| {
+        joined.map_err(|e| CliError::BadAnswer(format!("a call broke off: {e}")))?
+    };
+    for machine in machines {
+        if calls.len() >= parallel
+            && let Some(done) = calls.join_next().await
+        {
+            joined(done)?;
+        }
+        calls.spawn(call(machine.id.clone()));
+    }
+    while let Some(done) = calls.join_next().await {
+        joined(done)?;
+    }
+    Ok(())
+}
+
+/// How many nodes are in a state, by the list of nodes.
+pub async fn in_state(client: &Client, state: &str) -> Result<usize, CliError> {
+    list::all(client, &format!("state = \"{state}\""))
+        .await
+        .map(|nodes| nodes.len())
+}
+
+/// Times the listing of nodes.
+pub async fn listing(client: &Client) -> Result<Listing, CliError> {
+    let first_page_ms = page_ms(client, "").await?;
+    let filtered_page_ms = page_ms(client, "state = \"inspecting\"").await?;
+    let begun = Instant::now();
+    list::all(client, "").await?;
+    Ok(Listing {
+        first_page_ms,
+        filtered_page_ms,
+        all_pages_s: begun.elapsed().as_secs_f64(),
+    })
+}
+
+async fn page_ms(client: &Client, filter: &str) -> Result<f64, CliError> {
+    let mut times = Vec::new();
+    for _ in 0..10 {
+        let request = ListNodesRequest {
+            page_size: 100,
+            filter: filter.to_owned(),
+            ..ListNodesRequest::default()
+        };
+        let begun = Instant::now();
+        rpc!(client, NodeServiceClient.list_nodes, "list nodes", request).await?;
+        times.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_is_noise_and_the_same_each_time() {
+        let bytes = noise(4096);
+        let mut seen = [0usize; 256];
+        bytes.iter().for_each(|&byte| seen[usize::from(byte)] += 1);
+        assert!(seen.iter().all(|&count| count < 64), "{seen:?}");
+        assert_eq!(bytes, noise(4096));
+    }
+}

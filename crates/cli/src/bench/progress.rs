@@ -1,0 +1,200 @@
+//! What the event stream says of the fleet: which machines have passed which edge, and when.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_api::v1::event_service_client::EventServiceClient;
+use rackwright_api::v1::{Event, StreamEventsRequest};
+use tokio::sync::watch;
+use tokio_stream::StreamExt as _;
+
+use crate::client::{Client, open_stream};
+use crate::error::CliError;
+
+/// Failures whose words are kept.
+const FAILURES_KEPT: usize = 10;
+
+/// The edges that a phase begins and ends with, as the lifecycle's chart names them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Edge {
+    Enrolled,
+    Inspected,
+    HostUp,
+    Validated,
+    Erased,
+}
+
+impl Edge {
+    fn parse(kind: &str) -> Option<Self> {
+        Some(match kind {
+            "enrolled" => Self::Enrolled,
+            "inspected" => Self::Inspected,
+            "hostup" => Self::HostUp,
+            "validated" => Self::Validated,
+            "erased" => Self::Erased,
+            _ => return None,
+        })
+    }
+}
+
+/// Passages of one edge.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Passages {
+    pub count: usize,
+    /// Seconds since 1970, by the control plane's clock.
+    pub first_s: f64,
+    pub last_s: f64,
+}
+
+/// The state of things.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    edges: BTreeMap<Edge, Passages>,
+    /// Machines that failed or were condemned, and why.
+    failed: HashMap<String, String>,
+    /// Why no more is heard.
+    broken: Option<String>,
+}
+
+impl Tally {
+    pub fn edge(&self, edge: Edge) -> Passages {
+        self.edges.get(&edge).copied().unwrap_or_default()
+    }
+
+    pub fn failed(&self) -> usize {
+        self.failed.len()
+    }
+
+    /// Some of the failures, in words.
+    pub fn failures(&self) -> Vec<String> {
+        let mut words: Vec<_> = self.failed.iter().map(|(node, why)| format!("{node}: {why}")).collect();
+        words.sort();
+        words.truncate(FAILURES_KEPT);
+        words
+    }
+
+    fn take(&mut self, event: &Event) {
+        if let Some(edge) = Edge::parse(&event.kind) {
+            let at = event
+                .time
+                .as_ref()
+                .map_or(0.0, |t| t.seconds as f64 + f64::from(t.nanos) / 1e9);
+            let passages = self.edges.entry(edge).or_default();
+            if passages.count == 0 {
+                passages.first_s = at;
+            }
+            passages.count += 1;
+            passages.last_s = passages.last_s.max(at);
+        } else if matches!(event.kind.as_str(), "failed" | "condemned") {
+            self.failed.insert(event.target.clone(), event.message.clone());
+        }
+    }
+}
+
+/// The tally, kept up to date from the event stream.
+#[derive(Debug)]
+pub struct Progress {
+    tally: watch::Receiver<Tally>,
+}
+
+impl Progress {
+    /// Follows all events from the first one on.
+    pub fn follow(client: Arc<Client>) -> Self {
+        let (sender, tally) = watch::channel(Tally::default());
+        tokio::spawn(async move {
+            let ended = follow(&client, &sender).await;
+            let why = ended.map_or_else(|e| e.to_string(), |()| "the stream of events ended".to_owned());
+            sender.send_modify(|tally| tally.broken = Some(why));
+        });
+        Self { tally }
+    }
+
+    pub fn now(&self) -> Tally {
+        self.tally.borrow().clone()
+    }
+
+    /// Waits until `nodes` machines have passed `edge` or failed; an error when nothing at all happens for `patience`.
+    pub async fn until(&mut self, edge: Edge, nodes: usize, patience: Duration) -> Result<Tally, CliError> {
+        loop {
+            let (done, passed) = {
+                let tally = self.tally.borrow_and_update();
+                if let Some(why) = &tally.broken {
+                    return Err(CliError::BadAnswer(why.clone()));
+                }
+                let passed = tally.edge(edge).count;
+                (passed + tally.failed() >= nodes, passed)
+            };
+            if done {
+                return Ok(self.now());
+            }
+            match tokio::time::timeout(patience, self.tally.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(CliError::BadAnswer("the stream of events ended".to_owned())),
+                Err(_) => {
+                    return Err(CliError::TimedOut {
+                        what: format!("{edge:?} ({passed} of {nodes} nodes)"),
+                        after: format!("{} s in which nothing happened", patience.as_secs()),
+                        hint: "run it again with --keep DIR and look at the logs there".to_owned(),
+                    });
+                }
+            }
+        }
+    }
+}
+
+async fn follow(client: &Client, tally: &watch::Sender<Tally>) -> Result<(), CliError> {
+    let mut position = 0;
+    loop {
+        let request = StreamEventsRequest {
+            after_position: position,
+            ..StreamEventsRequest::default()
+        };
+        let doing = "follow the events";
+        let mut stream = open_stream!(client, EventServiceClient.stream_events, doing, request).await?;
+        // A stream that breaks off is taken up again where it was: the control plane may have been restarted on purpose.
+        while let Some(Ok(event)) = stream.next().await {
+            position = event.position;
+            tally.send_modify(|tally| tally.take(&event));
+        }
+        if tally.is_closed() {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: &str, target: &str, second: i64) -> Event {
+        Event {
+            kind: kind.to_owned(),
+            target: target.to_owned(),
+            message: "why".to_owned(),
+            time: Some(prost_types::Timestamp {
+                seconds: second,
+                nanos: 500_000_000,
+            }),
+            ..Event::default()
+        }
+    }
+
+    #[test]
+    fn edges_are_counted_and_timed_and_a_node_fails_once() {
+        let mut tally = Tally::default();
+        for (kind, node, second) in [
+            ("validated", "nodes/a", 3),
+            ("power.on", "nodes/a", 4),
+            ("validated", "nodes/b", 7),
+            ("failed", "nodes/c", 8),
+            ("condemned", "nodes/c", 9),
+        ] {
+            tally.take(&event(kind, node, second));
+        }
+        let passages = tally.edge(Edge::Validated);
+        assert_eq!((passages.count, passages.first_s, passages.last_s), (2, 3.5, 7.5));
+        assert_eq!((tally.failed(), tally.failures()), (1, vec!["nodes/c: why".to_owned()]));
+        assert_eq!(tally.edge(Edge::Erased).count, 0);
+    }
+}

@@ -1,0 +1,75 @@
+//! The figures, one JSON object a line.
+
+use serde::{Serialize, Serializer};
+
+/// To thousandths: more digits than that say nothing.
+fn thousandths<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((value * 1e3).round() / 1e3)
+}
+
+/// One phase of a run.
+#[derive(Debug, Serialize)]
+pub struct PhaseReport {
+    /// Which: enrol, inspect, list, idle, deploy, validate, release, restart.
+    pub phase: &'static str,
+    /// Machines that took part.
+    pub nodes: usize,
+    /// Machines that have ended this phase and those before it as they should.
+    pub right: usize,
+    #[serde(serialize_with = "thousandths")]
+    pub seconds: f64,
+    #[serde(serialize_with = "thousandths")]
+    pub nodes_per_s: f64,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+    /// What only the phase `list` measures.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub listing: Option<Listing>,
+}
+
+/// What was used meanwhile.
+#[derive(Debug, Serialize)]
+pub struct Cost {
+    /// CPU seconds, user and system, of the control plane; with SQLite the database's are in it.
+    #[serde(serialize_with = "thousandths")]
+    pub control_cpu_s: f64,
+    #[serde(serialize_with = "thousandths")]
+    pub control_cpu_ms_per_node: f64,
+    pub control_peak_resident_bytes: u64,
+    /// The database on disk, afterwards.
+    pub database_bytes: u64,
+    /// CPU seconds of the simulated machines, their agents included.
+    #[serde(serialize_with = "thousandths")]
+    pub simulator_cpu_s: f64,
+    pub simulator_peak_resident_bytes: u64,
+}
+
+/// How quickly nodes are listed.
+#[derive(Debug, Serialize)]
+pub struct Listing {
+    /// Median of ten calls for the first 100 nodes.
+    #[serde(serialize_with = "thousandths")]
+    pub first_page_ms: f64,
+    /// The same with a filter by state.
+    #[serde(serialize_with = "thousandths")]
+    pub filtered_page_ms: f64,
+    /// All nodes, 1000 a page.
+    #[serde(serialize_with = "thousandths")]
+    pub all_pages_s: f64,
+}
+
+/// All phases together.
+#[derive(Debug, Serialize)]
+pub struct TotalReport {
+    /// Always "total".
+    pub phase: &'static str,
+    pub nodes: usize,
+    pub right: usize,
+    pub profile: &'static str,
+    pub store: &'static str,
+    #[serde(serialize_with = "thousandths")]
+    pub seconds: f64,
+    #[serde(flatten)]
+    pub cost: Cost,
+    pub version: &'static str,
+}

@@ -1,0 +1,337 @@
+//! The test stand: a control plane, its database and simulated machines, each a process of its own.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rackwright_api::v1::Bmc;
+use secrecy::SecretString;
+use serde::Deserialize;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use super::fleet::{FleetArgs, StoreArg};
+use super::meter::{self, Process};
+use crate::args::Cx;
+use crate::auth::login;
+use crate::client::Client;
+use crate::error::CliError;
+
+/// How long the control plane may take to start.
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// A machine, as the simulator describes it.
+#[derive(Debug, Deserialize)]
+pub struct Machine {
+    pub id: String,
+    bmc: MachineBmc,
+}
+
+#[derive(Debug, Deserialize)]
+struct MachineBmc {
+    address: String,
+    username: String,
+    password: String,
+    certificate_sha256: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Description {
+    nodes: Vec<Machine>,
+}
+
+impl Machine {
+    pub fn bmc(&self) -> Bmc {
+        Bmc {
+            address: self.bmc.address.clone(),
+            username: self.bmc.username.clone(),
+            password: self.bmc.password.clone(),
+            certificate_sha256: self.bmc.certificate_sha256.clone().unwrap_or_default(),
+            system: String::new(),
+        }
+    }
+}
+
+/// Ports of this computer that nobody listened on a moment ago.
+#[derive(Debug, Clone, Copy)]
+struct Ports {
+    api: u16,
+    store: u16,
+    boot: u16,
+    tftp: u16,
+    bmc: u16,
+    ssh: u16,
+}
+
+impl Ports {
+    fn find() -> io::Result<Self> {
+        let listeners: Vec<_> = (0..6)
+            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+            .collect::<Result<_, _>>()?;
+        let port = |index: usize| listeners[index].local_addr().map(|address| address.port());
+        Ok(Self {
+            api: port(0)?,
+            store: port(1)?,
+            boot: port(2)?,
+            tftp: port(3)?,
+            bmc: port(4)?,
+            ssh: port(5)?,
+        })
+    }
+}
+
+/// Where everything lies: a folder that goes away, or one that stays.
+#[derive(Debug)]
+enum Folder {
+    Temporary(TempDir),
+    Kept(PathBuf),
+}
+
+impl Folder {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Temporary(dir) => dir.path(),
+            Self::Kept(path) => path,
+        }
+    }
+}
+
+/// All running processes and a client of the control plane. Dropping it ends them.
+pub struct Stand {
+    folder: Folder,
+    programs: PathBuf,
+    store: StoreArg,
+    database: Option<String>,
+    daemon: Child,
+    simulator: Child,
+    pub client: Arc<Client>,
+    pub machines: Vec<Machine>,
+}
+
+impl Stand {
+    /// Starts everything.
+    pub async fn start(cx: &Cx, args: &FleetArgs) -> Result<Self, CliError> {
+        let folder = match &args.keep {
+            Some(path) => {
+                std::fs::create_dir(path).map_err(|e| CliError::file("make", path, e))?;
+                Folder::Kept(std::path::absolute(path).map_err(|e| CliError::file("find", path, e))?)
+            }
+            None => Folder::Temporary(
+                TempDir::with_prefix("rackwright-bench-").map_err(|e| CliError::io("make a folder", e))?,
+            ),
+        };
+        let programs = match &args.programs {
+            Some(path) => path.clone(),
+            None => beside_us()?,
+        };
+        let ports = Ports::find().map_err(|e| CliError::io("find free ports", e))?;
+        let (simulator, machines) = start_simulator(folder.path(), &programs, args, ports).await?;
+        let config = config_text(folder.path(), args, ports);
+        let file = folder.path().join("rackwrightd.yaml");
+        std::fs::write(&file, config).map_err(|e| CliError::file("write", &file, e))?;
+        for name in ["vmlinuz", "initrd"] {
+            // Simulated machines fetch the boot script only; the control plane wants to see that the files are there.
+            let file = folder.path().join(name);
+            std::fs::write(&file, name).map_err(|e| CliError::file("write", &file, e))?;
+        }
+        let (daemon, printed) = start_daemon(folder.path(), &programs).await?;
+        let client = invited(cx, &printed).await?;
+        Ok(Self {
+            folder,
+            programs,
+            store: args.store,
+            database: args.database.clone(),
+            daemon,
+            simulator,
+            client,
+            machines,
+        })
+    }
+
+    /// The folder with data and logs.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn control_plane(&self) -> Process {
+        Process::new("the control plane", self.daemon.id().into_iter().collect())
+    }
+
+    pub fn simulator(&self) -> Process {
+        Process::new("the simulator", self.simulator.id().into_iter().collect())
+    }
+
+    /// Bytes that the database takes on disk.
+    pub async fn database_bytes(&self) -> Result<u64, CliError> {
+        let Some(url) = &self.database else {
+            let data = self.folder().join("data");
+            return meter::file_bytes(&data, "rackwright.db").map_err(|e| CliError::file("measure", &data, e));
+        };
+        let query = "SELECT pg_database_size(current_database())";
+        let output = Command::new("psql").args([url, "-XAtc", query]).output().await;
+        let output = output.map_err(|e| CliError::io("run psql", e))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.trim().parse().map_err(|_| {
+            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            CliError::BadAnswer(format!("psql did not tell the database's size: {why}"))
+        })
+    }
+
+    pub fn store(&self) -> StoreArg {
+        self.store
+    }
+
+    /// Kills the control plane as a crash would and starts it again; the seconds until it answers.
+    pub async fn crash(&mut self) -> Result<f64, CliError> {
+        let killed = self.daemon.kill().await;
+        killed.map_err(|e| CliError::io("kill the control plane", e))?;
+        let begun = Instant::now();
+        (self.daemon, _) = start_daemon(self.folder.path(), &self.programs).await?;
+        Ok(begun.elapsed().as_secs_f64())
+    }
+}
+
+fn beside_us() -> Result<PathBuf, CliError> {
+    let me = std::env::current_exe().map_err(|e| CliError::io("find this program's own folder", e))?;
+    Ok(me.parent().map(Path::to_owned).unwrap_or_default())
+}
+
+fn program(programs: &Path, name: &str) -> Result<Command, CliError> {
+    let path = programs.join(name);
+    if !path.is_file() {
+        return Err(CliError::usage(
+            format!("{} is missing", path.display()),
+            "build the workspace (`make build`), or name the folder of the programs with --programs",
+        ));
+    }
+    let mut command = Command::new(path);
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    Ok(command)
+}
+
+fn log(folder: &Path, name: &str) -> Result<Stdio, CliError> {
+    let path = folder.join(name);
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(&path);
+    file.map(Stdio::from).map_err(|e| CliError::file("write", &path, e))
+}
+
+async fn start_simulator(
+    folder: &Path,
+    programs: &Path,
+    args: &FleetArgs,
+    ports: Ports,
+) -> Result<(Child, Vec<Machine>), CliError> {
+    let mut command = program(programs, "rackwright-sim")?;
+    command
+        .args(["--nodes", &args.nodes.to_string(), "--profile", args.profile.name()])
+        .args(["--speed", &args.speed.to_string()])
+        .args([
+            "--listen",
+            &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ports.bmc).to_string(),
+        ])
+        //T        .args(["--boot-server", &format!("http://127.0.0.1:{}", ports.boot)])
+        //T        .args(["--ssh-listen", &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ports.ssh).to_string()])
+        .args(["--format", "json", "--keep-running"])
+        .stdout(Stdio::piped())
+        .stderr(log(folder, "rackwright-sim.log")?);
+    if let Some(faults) = &args.faults {
+        command.arg("--faults").arg(faults);
+    }
+    let mut child = command.spawn().map_err(|e| CliError::io("start rackwright-sim", e))?;
+    let mut text = String::new();
+    if let Some(mut out) = child.stdout.take() {
+        let read = out.read_to_string(&mut text).await;
+        read.map_err(|e| CliError::io("read what rackwright-sim prints", e))?;
+    }
+    let description: Description = serde_json::from_str(&text).map_err(|e| {
+        let log = tail(&folder.join("rackwright-sim.log"));
+        CliError::BadAnswer(format!("rackwright-sim describes no machines: {e}\n{log}"))
+    })?;
+    Ok((child, description.nodes))
+}
+
+/// Starts the control plane and answers what it printed until it was ready.
+async fn start_daemon(folder: &Path, programs: &Path) -> Result<(Child, String), CliError> {
+    let mut command = program(programs, "rackwrightd")?;
+    command
+        .arg("serve")
+        .arg("--config")
+        .arg(folder.join("rackwrightd.yaml"))
+        .stdout(Stdio::piped())
+        .stderr(log(folder, "rackwrightd.log")?);
+    let mut child = command.spawn().map_err(|e| CliError::io("start rackwrightd", e))?;
+    let ready = async {
+        let mut printed = String::new();
+        let Some(out) = child.stdout.take() else { return printed };
+        let mut lines = BufReader::new(out).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            printed.push_str(&line);
+            printed.push('\n');
+            if line.starts_with("rackwrightd is ready") {
+                break;
+            }
+        }
+        printed
+    };
+    let printed = tokio::time::timeout(START_LIMIT, ready).await.unwrap_or_default();
+    if printed.contains("rackwrightd is ready") {
+        return Ok((child, printed));
+    }
+    let log = tail(&folder.join("rackwrightd.log"));
+    Err(CliError::BadAnswer(format!(
+        "rackwrightd does not become ready:\n{log}"
+    )))
+}
+
+fn tail(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    lines[lines.len().saturating_sub(10)..].join("\n")
+}
+
+/// A client for the first operator, who is invited by what the control plane printed.
+async fn invited(cx: &Cx, printed: &str) -> Result<Arc<Client>, CliError> {
+    let after = |flag: &str| {
+        let mut words = printed.split_whitespace().skip_while(|word| *word != flag).skip(1);
+        words.next().map(str::to_owned).ok_or_else(|| {
+            CliError::BadAnswer(format!(
+                "rackwrightd printed no {flag}: is the database of a site that has operators already?"
+            ))
+        })
+    };
+    let invitation = login::Invitation {
+        servers: vec![after("--server")?],
+        tls_name: None,
+        ca_sha256: crate::tls::parse_pin(&after("--ca-sha256")?).map_err(CliError::BadAnswer)?,
+        token: SecretString::from(after("--token")?),
+    };
+    let (context, credential) = login::redeem(&invitation, cx.global.call_timeout).await?;
+    Client::of_credential(&context, credential, cx.global.call_timeout).map(Arc::new)
+}
+
+fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
+    let folder = folder.display();
+    let database = args.database.as_ref();
+    let database = database.map(|url| format!("database: \"{url}\"\n")).unwrap_or_default();
+    let Ports {
+        api,
+        store,
+        boot,
+        tftp,
+        ssh: _,
+        ..
+    } = ports;
+    format!(
+        "data_dir: {folder}/data\nsite: bench\n{database}\
+         api:\n  listen: 127.0.0.1:{api}\n  names: [127.0.0.1, localhost]\n\
+         store:\n  listen: 127.0.0.1:{store}\n\
+         boot:\n  method: uefi-http\n  ramdisk:\n    kernel: {folder}/vmlinuz\n    initrd: {folder}/initrd\n  \
+         network:\n    server_ip: 127.0.0.1\n    interface: lo\n    dhcp: \"off\"\n    \
+         http_port: {boot}\n    tftp_port: {tftp}\n    first_stages: {{}}\n\
+"
+    )
+}
