@@ -90,6 +90,10 @@ bench-image: deps ## Our image writer against dd, qemu-img and bmaptool; prints 
 	@cargo build --locked --release -p rackwright-image --bin rackwright-bench-image >&2
 	@target/release/rackwright-bench-image run
 
+.PHONY: bench-store
+bench-store: deps ## Changes a second of the embedded database, against a COMMIT for each; prints JSON
+	@cargo bench --locked --quiet -p rackwright-store --bench commits
+
 .PHONY: clean-images
 clean-images: ## Removes what images/ built and downloaded
 	rm -rf "$(OUT)" 2>/dev/null || sudo rm -rf "$(OUT)"

@@ -107,7 +107,7 @@ impl Store {
         let mut dropped = 0;
         loop {
             let query = sqlx::query(sql).bind(oldest.0).bind(STAGES_DROPPED);
-            let done = query.execute(&self.writer).await?.rows_affected();
+            let done = self.execute(query).await?.rows_affected();
             dropped += done;
             if done == 0 {
                 break;
@@ -119,7 +119,7 @@ impl Store {
                    (SELECT position FROM boot_stages ORDER BY at, position LIMIT $1)";
         while excess > 0 {
             let query = sqlx::query(sql).bind(excess.min(STAGES_DROPPED));
-            dropped += query.execute(&self.writer).await?.rows_affected();
+            dropped += self.execute(query).await?.rows_affected();
             excess -= STAGES_DROPPED;
         }
         Ok(dropped)

@@ -10,6 +10,7 @@ use sqlx::any::{AnyConnectOptions, AnyPoolOptions, install_default_drivers};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AnyConnection, ConnectOptions as _, Connection as _, Executor as _};
 
+use crate::group::Group;
 use crate::hints::Hints;
 use crate::{Result, Store, StoreError, schema};
 
@@ -220,9 +221,11 @@ impl Database {
             Kind::Sqlite => (1, Hints::none()),
             Kind::Postgres => (WRITERS, hints(&options).map_err(named)?),
         };
+        let writer = pool(setup(kind), writers).connect_lazy_with(options);
         Ok(Store {
             kind,
-            writer: pool(setup(kind), writers).connect_lazy_with(options),
+            group: (kind == Kind::Sqlite).then(|| Group::new(writer.clone())),
+            writer,
             readers: pool(reader_setup(kind), READERS).connect_lazy_with(reader_options),
             hints: Arc::new(hints),
             placing: Arc::default(),

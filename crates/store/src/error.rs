@@ -87,6 +87,9 @@ pub enum StoreError {
     /// Others changed the same at the same time, and this was not done.
     #[error("others changed the same at the same time; try again")]
     Contended(#[source] sqlx::Error),
+    /// The transaction that the change was a part of did not stay, and so nothing of the change.
+    #[error("the database did not take the change: {0}")]
+    NotCommitted(String),
     /// The database itself.
     #[error("the database failed")]
     Database(#[source] sqlx::Error),
@@ -110,7 +113,7 @@ impl StoreError {
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Conflict { .. } | Self::Contended(_) | Self::Open { .. } => true,
+            Self::Conflict { .. } | Self::Contended(_) | Self::NotCommitted(_) | Self::Open { .. } => true,
             // By SQLSTATE: values that cannot be stored, broken constraints and faulty statements stay what they are.
             Self::Database(error) => {
                 let code = error.as_database_error().and_then(|e| e.code());

@@ -118,7 +118,7 @@ impl Store {
         self.place_events().await?;
         let query = sqlx::query("DELETE FROM events WHERE at < $1 AND position < (SELECT MAX(position) FROM events)")
             .bind(oldest.0);
-        Ok(query.execute(&self.writer).await?.rows_affected())
+        Ok(self.execute(query).await?.rows_affected())
     }
 }
 

@@ -14,6 +14,7 @@ mod effects;
 mod error;
 mod events;
 mod evidence;
+mod group;
 mod hints;
 mod images;
 mod members;
@@ -26,7 +27,9 @@ mod unerased;
 
 use std::sync::Arc;
 
-use sqlx::{Any, AnyPool, Transaction};
+use sqlx::any::{AnyArguments, AnyQueryResult, AnyRow};
+use sqlx::query::Query;
+use sqlx::{Any, AnyPool};
 use tokio::sync::Mutex;
 
 pub use boot::{BootStageRow, UnknownMachineRow};
@@ -44,6 +47,7 @@ pub use replicas::ReplicaRow;
 pub use requests::RequestKey;
 
 use database::Kind;
+use group::{Group, Tx};
 use hints::Hints;
 
 /// Answer of everything here.
@@ -54,6 +58,8 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 pub struct Store {
     kind: Kind,
     writer: AnyPool,
+    /// On SQLite, where changes share transactions.
+    group: Option<Group>,
     readers: AnyPool,
     hints: Arc<Hints>,
     /// Held by who gives positions to events.
@@ -64,7 +70,7 @@ pub struct Store {
 #[derive(Debug)]
 pub struct WriteTx {
     kind: Kind,
-    tx: Transaction<'static, Any>,
+    tx: Tx,
     /// Added at the end, by `commit`.
     events: Vec<EventRow>,
     /// It makes a node due.
@@ -81,18 +87,44 @@ impl Store {
         database.into().open().await
     }
 
-    /// Begins a change. On SQLite others wait until it is committed or dropped.
+    /// Begins a change. On SQLite others wait until it is complete or dropped.
     ///
     /// # Errors
     /// The database cannot be reached.
     pub async fn write(&self) -> Result<WriteTx> {
+        let tx = match &self.group {
+            Some(group) => Tx::Part(group.begin().await?),
+            None => Tx::Own(self.writer.begin_with(self.kind.begin()).await?),
+        };
         Ok(WriteTx {
             kind: self.kind,
-            tx: self.writer.begin_with(self.kind.begin()).await?,
+            tx,
             events: Vec::new(),
             is_due: false,
             hints: self.hints.clone(),
         })
+    }
+
+    /// A change of one statement.
+    async fn execute(&self, query: Query<'_, Any, AnyArguments>) -> Result<AnyQueryResult> {
+        let Some(group) = &self.group else {
+            return Ok(query.execute(&self.writer).await?);
+        };
+        let mut tx = Tx::Part(group.begin().await?);
+        let done = query.execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(done)
+    }
+
+    /// A change of one statement that answers with rows.
+    async fn fetch_changed(&self, query: Query<'_, Any, AnyArguments>) -> Result<Vec<AnyRow>> {
+        let Some(group) = &self.group else {
+            return Ok(query.fetch_all(&self.writer).await?);
+        };
+        let mut tx = Tx::Part(group.begin().await?);
+        let rows = query.fetch_all(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(rows)
     }
 
     /// Closes all connections; what was committed is in the database.

@@ -76,7 +76,7 @@ impl Store {
     /// The database failed.
     pub async fn forget_tokens(&self, oldest: Timestamp) -> Result<u64> {
         let query = sqlx::query("DELETE FROM tokens WHERE expires_at < $1").bind(oldest.0);
-        Ok(query.execute(&self.writer).await?.rows_affected())
+        Ok(self.execute(query).await?.rows_affected())
     }
 }
 

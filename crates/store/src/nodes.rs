@@ -343,7 +343,7 @@ impl Store {
             self.kind.for_update_skip_locked()
         ));
         let query = sqlx::query(sql).bind(lease_end.0).bind(now.0).bind(limit);
-        let rows = query.fetch_all(&self.writer).await?;
+        let rows = self.fetch_changed(query).await?;
         rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
     }
 
@@ -364,7 +364,7 @@ impl Store {
     /// The database failed.
     pub async fn wake(&self, id: &str, now: Timestamp) -> Result<()> {
         let query = sqlx::query("UPDATE nodes SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0);
-        query.bind(id).execute(&self.writer).await?;
+        self.execute(query.bind(id)).await?;
         self.hints.say(Change::Due);
         Ok(())
     }
@@ -376,7 +376,7 @@ impl Store {
     pub async fn rest(&self, id: &str, version: i64, why: &str, until: Timestamp) -> Result<()> {
         let sql = "UPDATE nodes SET due_at = $1, wait_why = $2, wait_until = $1 WHERE id = $3 AND version = $4";
         let query = sqlx::query(sql).bind(until.0).bind(why).bind(id);
-        let done = query.bind(version).execute(&self.writer).await?;
+        let done = self.execute(query.bind(version)).await?;
         if done.rows_affected() == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
@@ -394,11 +394,7 @@ impl Store {
         let sql = "UPDATE nodes SET due_at = $1 WHERE state IN ('discovered', 'inspecting', 'allocated', 'imaging', \
                    'rebooting', 'validating', 'reclaiming') \
                    OR id IN (SELECT node_id FROM effects WHERE ended_at IS NULL)";
-        Ok(sqlx::query(sql)
-            .bind(now.0)
-            .execute(&self.writer)
-            .await?
-            .rows_affected())
+        Ok(self.execute(sqlx::query(sql).bind(now.0)).await?.rows_affected())
     }
 
     /// How many nodes are in each state.

@@ -23,7 +23,7 @@ impl Store {
         let sql = "INSERT INTO replicas (id, heard_at) VALUES ($1, $2) ON CONFLICT (id) \
                    DO UPDATE SET heard_at = excluded.heard_at WHERE replicas.heard_at < excluded.heard_at";
         let query = sqlx::query(sql).bind(id).bind(now.0);
-        query.execute(&self.writer).await?;
+        self.execute(query).await?;
         Ok(())
     }
 
@@ -33,7 +33,7 @@ impl Store {
     /// The database failed.
     pub async fn replica_ended(&self, id: &str) -> Result<()> {
         let query = sqlx::query("DELETE FROM replicas WHERE id = $1").bind(id);
-        query.execute(&self.writer).await?;
+        self.execute(query).await?;
         Ok(())
     }
 
@@ -60,7 +60,7 @@ impl Store {
     /// The database failed.
     pub async fn forget_replicas(&self, oldest: Timestamp) -> Result<u64> {
         let query = sqlx::query("DELETE FROM replicas WHERE heard_at < $1").bind(oldest.0);
-        Ok(query.execute(&self.writer).await?.rows_affected())
+        Ok(self.execute(query).await?.rows_affected())
     }
 }
 

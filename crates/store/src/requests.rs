@@ -81,6 +81,6 @@ impl Store {
     /// The database failed.
     pub async fn forget_requests(&self, oldest: Timestamp) -> Result<u64> {
         let query = sqlx::query("DELETE FROM requests WHERE at < $1").bind(oldest.0);
-        Ok(query.execute(&self.writer).await?.rows_affected())
+        Ok(self.execute(query).await?.rows_affected())
     }
 }

@@ -7,3 +7,4 @@ mod conformance;
 mod crash;
 mod database;
 mod file;
+mod group;

@@ -1,0 +1,104 @@
+//! Changes that share a transaction: each stays or goes by itself, and none is acknowledged before it stays.
+
+use std::sync::Arc;
+
+use rackwright_store::{Store, StoreError};
+use tokio::sync::Barrier;
+use tokio::task::JoinSet;
+
+use crate::conformance::support::event;
+use crate::database::Fresh;
+
+async fn kinds(store: &Store) -> Vec<String> {
+    let events = store.events(0, "", 10_000).await.unwrap();
+    events.into_iter().map(|event| event.kind).collect()
+}
+
+/// Makes the file's own transaction end in the middle of a change that adds such an event, as a full disk does.
+const BREAKS: &str = "CREATE TRIGGER breaks BEFORE INSERT ON events WHEN NEW.kind = 'breaks' \
+                      BEGIN SELECT RAISE(ROLLBACK, 'disk is full'); END";
+
+#[tokio::test]
+async fn of_changes_made_at_once_each_stays_or_goes_by_itself() {
+    let fresh = Fresh::new().await;
+    let store = Store::open(&fresh.path()).await.unwrap();
+    let start = Arc::new(Barrier::new(60));
+    let mut changes = JoinSet::new();
+    for n in 0..60 {
+        let (store, start) = (store.clone(), start.clone());
+        changes.spawn(async move {
+            start.wait().await;
+            let mut tx = store.write().await.unwrap();
+            let kind = if n % 3 == 0 { "dropped" } else { "kept" };
+            tx.add_event(&event(kind, "t", n)).await.unwrap();
+            if kind == "dropped" {
+                return;
+            }
+            tx.commit().await.unwrap();
+            // What was acknowledged is there for everybody.
+            let events = store.events(0, "", 10_000).await.unwrap();
+            assert!(events.iter().any(|event| event.at.0 == n), "{n} is not there");
+        });
+    }
+    while let Some(ended) = changes.join_next().await {
+        ended.unwrap();
+    }
+    assert_eq!(kinds(&store).await, vec!["kept"; 40]);
+}
+
+#[tokio::test]
+async fn who_stops_waiting_takes_nothing_back_and_leaves_nobody_waiting() {
+    let fresh = Fresh::new().await;
+    let store = Store::open(&fresh.path()).await.unwrap();
+    let mut first = store.write().await.unwrap();
+    first.add_event(&event("first", "t", 1)).await.unwrap();
+    // Both wait for the writer before the first is complete, so that they are of one batch.
+    let (second, third) = (store.clone(), store.clone());
+    let second = tokio::spawn(async move {
+        let mut tx = second.write().await.unwrap();
+        tx.add_event(&event("second", "t", 2)).await.unwrap();
+        tx.commit().await
+    });
+    let third = tokio::spawn(async move {
+        let _tx = third.write().await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    tokio::task::yield_now().await;
+    // Polled once, and gone: the change is complete by then or is none.
+    let gone = tokio::time::timeout(std::time::Duration::ZERO, first.commit()).await;
+    third.abort();
+    second.await.unwrap().unwrap();
+    let kinds = kinds(&store).await;
+    assert_eq!(kinds.last().map(String::as_str), Some("second"), "{kinds:?} {gone:?}");
+    // And the writer is free.
+    store.write().await.unwrap().commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn when_the_transaction_breaks_all_of_it_is_refused_and_the_next_works() {
+    let fresh = Fresh::new().await;
+    let store = Store::open(&fresh.path()).await.unwrap();
+    fresh.sql(BREAKS).await;
+    let mut first = store.write().await.unwrap();
+    first.add_event(&event("first", "t", 1)).await.unwrap();
+    let other = store.clone();
+    let other = tokio::spawn(async move {
+        let mut tx = other.write().await?;
+        tx.add_event(&event("breaks", "t", 2)).await?;
+        tx.commit().await
+    });
+    tokio::task::yield_now().await;
+    let (first, other) = (first.commit().await, other.await.unwrap());
+    assert!(other.is_err(), "{other:?}");
+    // Whether they shared a transaction is up to the scheduler; what was acknowledged is there, and nothing else.
+    let expected = match first {
+        Ok(()) => vec!["first"],
+        Err(StoreError::NotCommitted(_)) => vec![],
+        Err(error) => panic!("{error}"),
+    };
+    assert_eq!(kinds(&store).await, expected);
+    let mut tx = store.write().await.unwrap();
+    tx.add_event(&event("next", "t", 3)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(kinds(&store).await.last().map(String::as_str), Some("next"));
+}
