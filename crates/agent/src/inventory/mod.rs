@@ -43,7 +43,7 @@ pub fn read(root: &SysRoot, present: &dyn Drives) -> Inventory {
 }
 
 /// The drives with their erase methods, as far as each can be opened.
-fn drives(drives: &dyn Drives) -> Vec<Drive> {
+pub fn drives(drives: &dyn Drives) -> Vec<Drive> {
     let complete = |facts: crate::drives::DriveFacts| {
         let mut drive = facts.drive.clone();
         if !drive.removable && !drive.read_only {

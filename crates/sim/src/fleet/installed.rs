@@ -49,12 +49,12 @@ pub struct SystemUp {
     pub installed: Arc<Installed>,
 }
 
-/// What simulates the systems that run on machines. Both are called in the middle of things: they must return at once.
+/// What simulates the systems that run on machines. It is called in the order in which things happen to a machine, and in the
+/// middle of them: it must return at once.
 pub trait Systems: Send + Sync {
     /// A machine has booted from its drive.
     fn up(&self, _system: &SystemUp) {}
 
-    /// What ran on the machine runs no longer: it lost power or was reset. Also told of machines on which no installed
-    /// system ran.
+    /// The system that was up runs no longer: the machine lost power, was reset, or shuts down.
     fn down(&self, _node: usize) {}
 }
