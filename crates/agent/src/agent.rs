@@ -14,19 +14,16 @@ use tonic::Code;
 
 use crate::clock;
 use crate::cmdline::{Mac, Settings};
-use crate::console;
-use crate::disk::marker::{self, Marker};
+use crate::disk::marker::Marker;
+use crate::host::{Host, Presence};
 use crate::identity::{self, Authority, Identity, IdentityError, Request};
-use crate::inventory;
 use crate::jobs::desk::Desk;
-use crate::ledger::{Ledger, LedgerError};
+use crate::ledger::LedgerError;
 use crate::machine::Machine;
-use crate::net::interfaces;
 use crate::session::{self, Session, SessionError};
 
 /// The agent's version, as it tells the control plane.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
-const LEDGER_FILE: &str = "ledger";
 /// How long drivers and drives may take to tell what the machine holds.
 const MACHINE_TIME: Duration = Duration::from_secs(300);
 /// How long the control plane may be unreachable before the first registration; afterwards there is no limit.
@@ -84,14 +81,12 @@ pub async fn run(
     settled: impl Future<Output = ()> + Send,
 ) -> Result<Infallible, AgentError> {
     let machine = Arc::new(machine);
-    let state = machine.root.state.clone();
-    identity::make_state_folder(&state)?;
-    let ledger = Ledger::open(&state.join(LEDGER_FILE))?;
+    let ledger = machine.host.ledger()?;
     let read_machine = async {
         let machine = Arc::clone(&machine);
         let reading = async {
             settled.await;
-            spawn_blocking(move || (markers(&machine), inventory::read(&machine))).await
+            spawn_blocking(move || (markers(&machine), machine.host.inventory(&*machine.drives))).await
         };
         let found = timeout(MACHINE_TIME, reading)
             .await
@@ -104,6 +99,8 @@ pub async fn run(
     // The token is spent; nothing holds it any longer.
     drop(token);
     let desk = Desk::new(Arc::clone(&machine), ledger);
+    // An agent that is ended leaves no job behind that goes on without it.
+    let _abandoned = Abandon(Arc::clone(&desk));
     raise_generation(&desk, &identity.registration, &markers);
     let hello = Hello {
         csr_pem: identity.request()?,
@@ -119,6 +116,15 @@ pub async fn run(
         machine,
     };
     agent.stream_for_ever().await
+}
+
+/// Stops the job that runs, when the agent ends.
+struct Abandon(Arc<Desk>);
+
+impl Drop for Abandon {
+    fn drop(&mut self) {
+        self.0.abandon();
+    }
 }
 
 /// The generation in force is the highest of what the control plane says, the ledger holds and the drives carry.
@@ -138,38 +144,25 @@ fn raise_generation(desk: &Desk, registration: &RegisterResponse, markers: &[Mar
 }
 
 fn markers(machine: &Machine) -> Vec<Marker> {
-    let read = |facts: &crate::drives::DriveFacts| {
-        marker::read(
-            &facts.drive.name,
-            &facts.node,
-            u64::from(facts.drive.logical_block_bytes.max(512)),
-        )
-    };
-    machine.drives.list().iter().filter_map(read).collect()
+    let drives = &machine.drives;
+    drives.list().iter().filter_map(|facts| drives.marker(facts)).collect()
 }
 
 fn hello(machine: &Machine, server: &str, mac: Option<Mac>) -> Hello {
-    let (address, mac) = own_address(server, mac);
+    let Presence { address, mac } = machine.host.presence(server, mac);
     Hello {
-        boot_id: machine.root.boot_id(),
-        address,
-        mac,
+        boot_id: machine.host.boot_id(),
+        address: text(address),
+        mac: text(mac),
         agent_version: VERSION.to_owned(),
-        ready_uptime_s: machine.root.uptime_s(),
+        ready_uptime_s: machine.host.uptime_s(),
         ..Hello::default()
     }
 }
 
-/// The address this machine uses towards the control plane and the MAC of its NIC; empty where not known.
-fn own_address(server: &str, mac: Option<Mac>) -> (String, String) {
-    let peer = server.trim_start_matches("https://").trim_end_matches('/').parse().ok();
-    let address = peer.and_then(interfaces::address_towards);
-    let mac = mac.or_else(|| address.and_then(interfaces::mac_with));
-    let text = |value: Option<String>| value.unwrap_or_default();
-    (
-        text(address.map(|address| address.to_string())),
-        text(mac.map(|mac| mac.to_string())),
-    )
+/// Empty where not known.
+fn text(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
 }
 
 /// The CA and an identity: the one kept from an earlier agent of this boot, or a new one for the token.
@@ -207,21 +200,20 @@ async fn try_registration(settings: &Settings, machine: &Arc<Machine>) -> Result
         Err(error @ IdentityError::Fetch { .. }) => return Err(Attempt::Again(error.to_string())),
         Err(error) => return Err(Attempt::Final(error.into())),
     };
-    set_clock(&authority);
-    let state = &machine.root.state;
-    if let Some(identity) = Identity::load(state) {
+    set_clock(&*machine.host, &authority);
+    if let Some(identity) = machine.host.kept_identity() {
         return Ok((authority, identity));
     }
     let request = Request::new().map_err(|error| Attempt::Final(error.into()))?;
-    let mut client = session::connect(&settings.server, &authority.pem, None)
+    let mut client = session::connect(&*machine.host, &settings.server, &authority.pem, None)
         .await
         .map_err(|error| Attempt::Again(error.to_string()))?;
     let mut call = tonic::Request::new(RegisterRequest {
         token: settings.token.expose_secret().to_owned(),
         csr_pem: request.csr_pem,
-        mac: own_address(&settings.server, settings.mac).1,
-        system_uuid: inventory::system_uuid(&machine.root),
-        boot_id: machine.root.boot_id(),
+        mac: text(machine.host.presence(&settings.server, settings.mac).mac),
+        system_uuid: machine.host.system_uuid(),
+        boot_id: machine.host.boot_id(),
         agent_version: VERSION.to_owned(),
     });
     call.set_timeout(REGISTER_CALL_TIME);
@@ -240,7 +232,7 @@ async fn try_registration(settings: &Settings, machine: &Arc<Machine>) -> Result
     })?;
     let identity = Identity::new(request.key_pem, answer.into_inner());
     // Without the file, only an agent that starts again suffers.
-    if let Err(error) = identity.save(state) {
+    if let Err(error) = machine.host.keep_identity(&identity) {
         tracing::warn!("identity not kept: {error}");
     }
     tracing::info!(
@@ -252,16 +244,12 @@ async fn try_registration(settings: &Settings, machine: &Arc<Machine>) -> Result
 }
 
 /// Corrects a clock that is certainly wrong; see [`clock`].
-fn set_clock(authority: &Authority) {
+fn set_clock(host: &dyn Host, authority: &Authority) {
     let Some(valid) = authority.validity else { return };
     let Some(time) = clock::correction(clock::unix_s(), valid, authority.date.as_deref()) else {
         return;
     };
-    let set = nix::time::clock_settime(
-        nix::time::ClockId::CLOCK_REALTIME,
-        nix::sys::time::TimeSpec::new(time, 0),
-    );
-    match set {
+    match host.set_clock(time) {
         Ok(()) => {
             tracing::warn!("the clock was outside the CA certificate's validity and was set by the boot server's")
         }
@@ -302,7 +290,13 @@ impl Connected {
             (identity.credentials(&self.authority), identity.registration.heartbeat_s)
         };
         self.desk.set_credentials(credentials.clone());
-        let client = session::connect(&self.server, &self.authority.pem, Some(&credentials)).await?;
+        let client = session::connect(
+            &*self.machine.host,
+            &self.server,
+            &self.authority.pem,
+            Some(&credentials),
+        )
+        .await?;
         let heartbeat_s = if heartbeat_s == 0 {
             DEFAULT_HEARTBEAT_S
         } else {
@@ -310,7 +304,7 @@ impl Connected {
         };
         let session = Session {
             desk: &self.desk,
-            root: &self.machine.root,
+            host: &*self.machine.host,
             hello: &self.hello,
             inventory: &self.inventory,
             heartbeat: Duration::from_secs(heartbeat_s.into()),
@@ -318,7 +312,7 @@ impl Connected {
         session
             .run(
                 client,
-                || console::mark(&self.machine.root, "ready"),
+                || self.machine.host.mark("ready"),
                 |renewed| self.renew(renewed),
             )
             .await
@@ -333,7 +327,7 @@ impl Connected {
             return;
         }
         self.desk.set_credentials(identity.credentials(&self.authority));
-        if let Err(error) = identity.save(&self.machine.root.state) {
+        if let Err(error) = self.machine.host.keep_identity(&identity) {
             tracing::warn!("renewed identity not kept: {error}");
         }
     }

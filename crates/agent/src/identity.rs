@@ -236,7 +236,10 @@ impl Identity {
     /// # Errors
     /// [`IdentityError::Io`]
     pub fn save(&self, state: &Path) -> Result<(), IdentityError> {
-        make_state_folder(state)?;
+        make_state_folder(state).map_err(|source| IdentityError::Io {
+            path: state.display().to_string(),
+            source,
+        })?;
         write_private(&state.join(KEY_FILE), self.key_pem.expose_secret().as_bytes())?;
         write_private(&state.join(RESPONSE_FILE), &self.registration.encode_to_vec())
     }
@@ -252,13 +255,9 @@ impl Identity {
 /// Makes the folder for the agent's state, closed to others.
 ///
 /// # Errors
-/// [`IdentityError::Io`]
-pub fn make_state_folder(state: &Path) -> Result<(), IdentityError> {
-    let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(state);
-    made.map_err(|source| IdentityError::Io {
-        path: state.display().to_string(),
-        source,
-    })
+/// What the kernel said.
+pub fn make_state_folder(state: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(state)
 }
 
 /// Written beside and moved into place: a reader sees the old content or the new.

@@ -10,8 +10,8 @@
 //! - [`inventory`] reads sysfs and procfs.
 //!
 //! What it never does: resolve names (it is linked statically), wait without bound, take a job without a ledger, call an
-//! erase done that it did not read back. `unsafe` is in [`mod@ioctl`] alone. Hardware is reached through [`root::SysRoot`] and
-//! the traits of [`machine::Machine`], which the simulator and the tests replace.
+//! erase done that it did not read back. `unsafe` is in [`mod@ioctl`] alone. The machine is reached through the
+//! traits of [`machine::Machine`], which the simulator and the tests replace.
 //!
 //! `docs/agent.md` tells operators what to expect of it.
 
@@ -23,6 +23,7 @@ pub mod disk;
 pub mod drives;
 pub mod efi;
 pub mod erase;
+pub mod host;
 pub mod identity;
 pub mod init;
 pub mod inventory;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::drives::Drives;
 use crate::drives::block::BlockDrives;
-use crate::efi::vars::EfiVars;
+use crate::host::{Host, KernelHost};
 use crate::jobs::power::{KernelPower, Power};
 use crate::jobs::writer::{ImageWriter, StoreWriter};
 use crate::root::SysRoot;
@@ -12,8 +12,8 @@ use crate::root::SysRoot;
 /// Everything a job can touch.
 #[derive(Clone)]
 pub struct Machine {
-    /// The kernel's file systems.
-    pub root: SysRoot,
+    /// The kernel and what it knows of the machine.
+    pub host: Arc<dyn Host>,
     /// The drives.
     pub drives: Arc<dyn Drives>,
     /// Who writes images.
@@ -30,12 +30,7 @@ impl Machine {
             drives: Arc::new(BlockDrives::new(root.clone())),
             writer: Arc::new(StoreWriter),
             power: Arc::new(KernelPower::new(&root.proc)),
-            root,
+            host: Arc::new(KernelHost(root)),
         }
-    }
-
-    /// The boot variables; `None` on machines that did not boot by UEFI.
-    pub fn efivars(&self) -> Option<EfiVars> {
-        self.root.is_uefi().then(|| EfiVars::new(self.root.efivars()))
     }
 }

@@ -14,9 +14,9 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity as TlsIdentity};
 
+use crate::host::Host;
 use crate::jobs::desk::Desk;
 use crate::jobs::writer::Credentials;
-use crate::root::SysRoot;
 
 /// Messages that may wait for the network; beyond, the stream counts as stuck.
 const QUEUE: usize = 16;
@@ -56,11 +56,12 @@ impl From<tonic::Status> for SessionError {
     }
 }
 
-/// Connects by TLS, trusting the pinned CA only; with credentials when there are some.
+/// Connects from the host by TLS, trusting the pinned CA only; with credentials when there are some.
 ///
 /// # Errors
 /// [`SessionError::Connect`]
 pub async fn connect(
+    from: &dyn Host,
     server: &str,
     ca_pem: &str,
     credentials: Option<&Credentials>,
@@ -70,14 +71,14 @@ pub async fn connect(
         source,
     };
     // An IPv6 address stands in brackets in the URL, not in the certificate.
-    let host = server
+    let name = server
         .trim_start_matches("https://")
         .rsplit_once(':')
         .map_or(server, |(host, _)| host);
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let name = name.trim_start_matches('[').trim_end_matches(']');
     let mut tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(ca_pem))
-        .domain_name(host);
+        .domain_name(name);
     if let Some(credentials) = credentials {
         tls = tls.identity(TlsIdentity::from_pem(
             &credentials.certificate_pem,
@@ -86,6 +87,7 @@ pub async fn connect(
     }
     let endpoint = Endpoint::from_shared(server.to_owned())
         .map_err(failed)?
+        .local_address(from.source_address())
         .connect_timeout(CONNECT_TIME)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
@@ -104,7 +106,7 @@ pub struct Session<'a> {
     /// The jobs.
     pub desk: &'a Arc<Desk>,
     /// For the uptime in heartbeats.
-    pub root: &'a SysRoot,
+    pub host: &'a dyn Host,
     /// Without jobs and generation, which are filled in at each connection.
     pub hello: &'a Hello,
     /// Sent on each stream: the one that carried it before may have ended before it arrived.
@@ -155,7 +157,7 @@ impl Session<'_> {
                     }
                     self.desk.sent();
                 }
-                _ = heartbeats.tick() => self.send(&up, Up::Heartbeat(Heartbeat { uptime_s: self.root.uptime_s() })).await?,
+                _ = heartbeats.tick() => self.send(&up, Up::Heartbeat(Heartbeat { uptime_s: self.host.uptime_s() })).await?,
             }
         }
     }

@@ -248,7 +248,7 @@ async fn the_drives_generation_outlives_the_agents_memory() {
     agent.abort();
     drop((control, stream));
     // Another boot: nothing is left but the drive, and the control plane was set back to generation 5.
-    std::fs::remove_dir_all(&bench.machine.root.state).unwrap();
+    std::fs::remove_dir_all(&bench.root.state).unwrap();
     let mut control = Control::start(5).await;
     let _agent = start(&control, &bench.machine);
     let mut stream = control.stream().await;
@@ -271,7 +271,7 @@ async fn the_drives_generation_outlives_the_agents_memory() {
 async fn an_erase_with_boot_entries_left_over_has_failed() {
     const GLOBAL: &str = "8be4df61-93ca-11d2-aa0d-00e098032b8c";
     let (_control, bench, _agent, mut stream) = connected().await;
-    let efivars = bench.machine.root.efivars();
+    let efivars = bench.root.efivars();
     std::fs::create_dir_all(&efivars).unwrap();
     // Attributes of the variable and of the entry, the length of its paths, its label.
     let label = "Rackwright: debian\0".encode_utf16().flat_map(u16::to_le_bytes);

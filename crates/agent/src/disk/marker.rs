@@ -60,7 +60,8 @@ pub fn read(drive: &str, path: &Path, sector_bytes: u64) -> Option<Marker> {
         })
 }
 
-fn parse(drive: &str, text: &str) -> Option<Marker> {
+/// Reads the text of the marker of one drive; `None` when it names no generation.
+pub fn parse(drive: &str, text: &str) -> Option<Marker> {
     let value = |key: &str| {
         text.lines()
             .find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='))

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use rackwright_api::v1::{Drive, EraseMethod};
 use thiserror::Error;
 
+use crate::disk::marker::{self, Marker};
 use crate::jobs::control::{JobControl, Stop};
 
 /// A drive as listed.
@@ -88,6 +89,12 @@ pub trait Drives: Send + Sync {
     /// # Errors
     /// [`DriveError::Io`]
     fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError>;
+
+    /// The claim generation that the drive carries; `None` when it carries none that can be read.
+    fn marker(&self, facts: &DriveFacts) -> Option<Marker> {
+        let sector_bytes = facts.drive.logical_block_bytes.max(512);
+        marker::read(&facts.drive.name, &facts.node, u64::from(sector_bytes))
+    }
 }
 
 /// An open drive. Buffers must be [`aligned`] and offsets and lengths multiples of the block size.

@@ -12,17 +12,15 @@ use rackwright_api::v1::{Dmi, Drive, Inventory, Tpm};
 
 use crate::drives::Drives;
 use crate::efi::vars::EfiVars;
-use crate::machine::Machine;
 use crate::root::SysRoot;
 use crate::text;
 
 /// Reads everything.
-pub fn read(machine: &Machine) -> Inventory {
-    let root = &machine.root;
+pub fn read(root: &SysRoot, present: &dyn Drives) -> Inventory {
     let pci_devices = pci::devices(root);
     let nics = network::nics(root);
     let hcas = network::hcas(root);
-    let drives = drives(&*machine.drives);
+    let drives = drives(present);
     let firmware_versions = firmware_versions(root, &drives, &hcas);
     Inventory {
         dmi: Some(dmi(root)),
@@ -45,7 +43,7 @@ pub fn read(machine: &Machine) -> Inventory {
 }
 
 /// The drives with their erase methods, as far as each can be opened.
-fn drives(drives: &dyn Drives) -> Vec<Drive> {
+pub fn drives(drives: &dyn Drives) -> Vec<Drive> {
     let complete = |facts: crate::drives::DriveFacts| {
         let mut drive = facts.drive.clone();
         if !drive.removable && !drive.read_only {

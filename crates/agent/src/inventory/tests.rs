@@ -3,29 +3,16 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::sync::Arc;
 
 use super::*;
 use crate::drives::block::BlockDrives;
 use crate::drives::file::FileDrives;
-use crate::jobs::power::KernelPower;
-use crate::jobs::writer::StoreWriter;
 
 fn put(base: &Path, files: &[(&str, &str)]) {
     for (path, content) in files {
         let path = base.join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, content).unwrap();
-    }
-}
-
-fn machine(root: SysRoot, drives: Arc<dyn Drives>) -> Machine {
-    let power = Arc::new(KernelPower::new(&root.proc));
-    Machine {
-        root,
-        drives,
-        writer: Arc::new(StoreWriter),
-        power,
     }
 }
 
@@ -140,7 +127,7 @@ fn gpu_node() -> Inventory {
     .unwrap();
     symlink(sys.join("devices/virtual/net/lo"), sys.join("class/net/lo")).unwrap();
     symlink("../../drivers/nvidia", sys.join("bus/pci/devices/0000:1b:00.0/driver")).unwrap();
-    read(&machine(root, Arc::new(FileDrives::default())))
+    read(&root, &FileDrives::default())
 }
 
 #[test]
@@ -236,7 +223,7 @@ fn adapters_and_interfaces() {
 fn an_empty_tree_reads_as_an_empty_inventory() {
     let dir = tempfile::tempdir().unwrap();
     let root = SysRoot::below(dir.path());
-    let inventory = read(&machine(root.clone(), Arc::new(BlockDrives::new(root))));
+    let inventory = read(&root, &BlockDrives::new(root.clone()));
     assert!(inventory.cpus.is_empty() && inventory.drives.is_empty() && inventory.nics.is_empty());
     assert_eq!(inventory.boot_mode, "bios");
 }
@@ -246,7 +233,7 @@ fn this_machine() {
     let root = SysRoot::real();
     // Drives are listed and not opened: a test has no business with the drives of the machine it runs on.
     let listed = crate::drives::sysfs::list(&root);
-    let inventory = read(&machine(root, Arc::new(FileDrives::default())));
+    let inventory = read(&root, &FileDrives::default());
     assert!(inventory.memory_bytes > 0 && !inventory.cpus.is_empty() && !inventory.kernel_release.is_empty());
     assert!(
         inventory

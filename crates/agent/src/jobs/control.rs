@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rackwright_api::v1::{JobError, JobProgress};
+use tokio::sync::Notify;
 
 /// Progress is passed on at most this often.
 const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
@@ -12,6 +13,7 @@ const PROGRESS_PERIOD: Duration = Duration::from_millis(500);
 const RUNNING: u8 = 0;
 const CANCELLED: u8 = 1;
 const LATE: u8 = 2;
+const ABANDONED: u8 = 3;
 
 /// Why a job must end early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,14 +22,17 @@ pub enum Stop {
     Cancelled,
     /// Its `deadline_s` has passed.
     Deadline,
+    /// The agent ends.
+    Abandoned,
 }
 
 impl Stop {
-    /// The report's error: code `cancelled` or `deadline`.
+    /// The report's error: code `cancelled`, `deadline` or `interrupted`.
     pub fn error(self, doing: &str) -> JobError {
         let (code, why) = match self {
             Self::Cancelled => ("cancelled", "the control plane cancelled it"),
             Self::Deadline => ("deadline", "its deadline passed"),
+            Self::Abandoned => ("interrupted", "the agent ended"),
         };
         JobError {
             code: code.into(),
@@ -41,9 +46,14 @@ impl Stop {
 pub struct JobControl {
     stop: AtomicU8,
     flag: Arc<AtomicBool>,
+    told: Notify,
+    rests: Mutex<Vec<Rest>>,
     progress: Mutex<Progress>,
     changed: Box<dyn Fn() + Send + Sync>,
 }
+
+/// What is left for hardware to do by itself: how long it takes, and what is so then.
+type Rest = (Duration, Box<dyn FnOnce() + Send>);
 
 #[derive(Debug)]
 struct Progress {
@@ -75,6 +85,8 @@ impl JobControl {
         Self {
             stop: AtomicU8::new(RUNNING),
             flag,
+            told: Notify::new(),
+            rests: Mutex::default(),
             progress: Mutex::new(progress),
             changed: Box::new(changed),
         }
@@ -87,11 +99,16 @@ impl JobControl {
 
     /// Asks the job to end; the first reason counts.
     pub fn stop(&self, why: Stop) {
-        let why = if why == Stop::Cancelled { CANCELLED } else { LATE };
+        let why = match why {
+            Stop::Cancelled => CANCELLED,
+            Stop::Deadline => LATE,
+            Stop::Abandoned => ABANDONED,
+        };
         let _ = self
             .stop
             .compare_exchange(RUNNING, why, Ordering::SeqCst, Ordering::SeqCst);
         self.flag.store(true, Ordering::SeqCst);
+        self.told.notify_waiters();
     }
 
     /// Why the job must end, if it must.
@@ -99,6 +116,7 @@ impl JobControl {
         match self.stop.load(Ordering::SeqCst) {
             CANCELLED => Some(Stop::Cancelled),
             LATE => Some(Stop::Deadline),
+            ABANDONED => Some(Stop::Abandoned),
             _ => None,
         }
     }
@@ -109,6 +127,43 @@ impl JobControl {
     /// When the job must end.
     pub fn check(&self) -> Result<(), Stop> {
         self.stopped().map_or(Ok(()), Err)
+    }
+
+    /// Waits until the job must end.
+    pub async fn stopping(&self) -> Stop {
+        loop {
+            let told = self.told.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            if let Some(stop) = self.stopped() {
+                return stop;
+            }
+            told.await;
+        }
+    }
+
+    /// Hardware that is not through when its call returns: it takes `time` more, and then `end` is so, unless the job is
+    /// stopped before. Simulated hardware occupies no thread by this; the real one takes its time within the call.
+    pub fn outlasts(&self, time: Duration, end: impl FnOnce() + Send + 'static) {
+        let mut rests = self.rests.lock().unwrap_or_else(PoisonError::into_inner);
+        rests.push((time, Box::new(end)));
+    }
+
+    /// Waits for what outlasts its call, all of it side by side.
+    ///
+    /// # Errors
+    /// When the job must end before.
+    pub async fn rest(&self) -> Result<(), Stop> {
+        let rests = std::mem::take(&mut *self.rests.lock().unwrap_or_else(PoisonError::into_inner));
+        let Some(longest) = rests.iter().map(|(time, _)| *time).max() else {
+            return Ok(());
+        };
+        tokio::select! {
+            () = tokio::time::sleep(longest) => {}
+            stop = self.stopping() => return Err(stop),
+        }
+        rests.into_iter().for_each(|(_, end)| end());
+        Ok(())
     }
 
     /// Becomes true when the job must end; for libraries that take a flag.
@@ -207,6 +262,32 @@ mod tests {
         control.stop(Stop::Cancelled);
         assert_eq!(control.check(), Err(Stop::Deadline));
         assert!(control.flag().load(Ordering::SeqCst));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_outlasts_its_call_ends_in_time_or_not_at_all() {
+        for stopped in [false, true] {
+            let (control, ended) = (JobControl::unheard(), Arc::new(AtomicUsize::new(0)));
+            for seconds in [3, 20] {
+                let ended = Arc::clone(&ended);
+                let end = move || _ = ended.fetch_add(1, Ordering::SeqCst);
+                control.outlasts(Duration::from_secs(seconds), end);
+            }
+            let begun = tokio::time::Instant::now();
+            let (rest, ()) = tokio::join!(control.rest(), async {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                if stopped {
+                    control.stop(Stop::Abandoned);
+                }
+            });
+            let (expected, seconds, count) = if stopped {
+                (Err(Stop::Abandoned), 5, 0)
+            } else {
+                (Ok(()), 20, 2)
+            };
+            assert_eq!((rest, begun.elapsed().as_secs()), (expected, seconds));
+            assert_eq!(ended.load(Ordering::SeqCst), count);
+        }
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! The desk takes jobs, looks them up in the ledger, runs one at a time and keeps reports until they are sent.
 //!
-//! A job runs in a thread of its own; a second one waits for it, enforces the deadline and writes the outcome down. A job
+//! A job runs in a thread of its own; a task waits for it, enforces the deadline and writes the outcome down. A job
 //! that does not end in time (a drive that hangs in the kernel) is reported failed, `deadline`, and the desk stays busy
 //! until its thread is gone: nothing else may touch the drives meanwhile.
 
 use std::collections::BTreeSet;
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackwright_api::v1::job::Work;
 use rackwright_api::v1::job_report::Result as JobResult;
 use rackwright_api::v1::{CancelJob, EraseDrives, EraseDrivesResult, Job, JobError, JobReport};
 use tokio::sync::Notify;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use super::control::{JobControl, Stop};
 use super::job_error;
@@ -74,7 +75,7 @@ pub struct Desk {
     machine: Arc<Machine>,
     inner: Mutex<Inner>,
     changed: Notify,
-    sent: Condvar,
+    sent: Notify,
 }
 
 impl Desk {
@@ -90,7 +91,7 @@ impl Desk {
             machine,
             inner: Mutex::new(inner),
             changed: Notify::new(),
-            sent: Condvar::new(),
+            sent: Notify::new(),
         })
     }
 
@@ -138,7 +139,7 @@ impl Desk {
 
     /// Notes that what was taken is on its way.
     pub fn sent(&self) {
-        self.sent.notify_all();
+        self.sent.notify_waiters();
     }
 
     /// Takes a job: begins it, answers it or refuses it. The outcome is among the reports.
@@ -178,6 +179,13 @@ impl Desk {
         }
     }
 
+    /// Stops the job that runs: nobody is left to report it to.
+    pub fn abandon(&self) {
+        if let Some(running) = &self.lock().running {
+            running.control.stop(Stop::Abandoned);
+        }
+    }
+
     fn begin(self: &Arc<Self>, inner: &mut Inner, job: Job) {
         let operation = job.operation.clone();
         tracing::info!(operation, generation = job.claim_generation, "job begins");
@@ -192,65 +200,64 @@ impl Desk {
             control: Arc::clone(&control),
         });
         let credentials = inner.credentials.clone();
-        let desk = Arc::clone(self);
-        // A machine without memory for a thread cannot go on; the caller's panic ends the agent, and the next one
-        // reports the job interrupted.
-        thread::spawn(move || desk.attend(job, credentials, &control));
+        tokio::spawn(Arc::clone(self).attend(job, credentials, control));
     }
 
     /// Runs the job in a thread and sees it to its end.
-    fn attend(self: Arc<Self>, job: Job, credentials: Option<Credentials>, control: &Arc<JobControl>) {
+    async fn attend(self: Arc<Self>, job: Job, credentials: Option<Credentials>, control: Arc<JobControl>) {
         let operation = job.operation.clone();
         let deadline = if job.deadline_s == 0 {
             DEFAULT_DEADLINE
         } else {
             Duration::from_secs(job.deadline_s.into())
         };
-        let (outcome, ended) = mpsc::channel();
-        let (machine, steered) = (Arc::clone(&self.machine), Arc::clone(control));
-        thread::spawn(move || {
-            let _ = outcome.send(perform(&machine, &job, credentials, &steered));
-        });
-        let mut ending = ended.recv_timeout(deadline);
-        if ending.as_ref().is_err_and(|why| *why == RecvTimeoutError::Timeout) {
+        let mut work = Box::pin(work(Arc::clone(&self.machine), job, credentials, Arc::clone(&control)));
+        let mut ending = timeout(deadline, &mut work).await;
+        if ending.is_err() {
             control.stop(Stop::Deadline);
-            ending = ended.recv_timeout(GRACE);
+            ending = timeout(GRACE, &mut work).await;
         }
-        match ending {
-            Ok(outcome) => self.finish(&operation, control, outcome),
-            Err(RecvTimeoutError::Disconnected) => {
-                let error = job_error("internal", "the job's thread panicked; the console has the place", true);
-                self.finish(&operation, control, Err(error.into()));
-            }
-            Err(RecvTimeoutError::Timeout) => {
-                let mut error = Stop::Deadline.error(&control.progress().step);
-                error
-                    .message
-                    .push_str("; it does not end, a drive may hang: power the machine off");
-                self.conclude(&operation, control, Err(error.into()), After::Busy);
-                let _ = ended.recv();
-                self.lock().running = None;
-            }
+        if let Ok(outcome) = ending {
+            return self.finish(&operation, &control, outcome).await;
         }
+        let mut error = Stop::Deadline.error(&control.progress().step);
+        error
+            .message
+            .push_str("; it does not end, a drive may hang: power the machine off");
+        self.conclude(&operation, &control, Err(error.into()), After::Busy);
+        let _ = work.await;
+        self.lock().running = None;
     }
 
-    fn finish(&self, operation: &str, control: &JobControl, outcome: Result<Done, Box<Failed>>) {
+    async fn finish(self: Arc<Self>, operation: &str, control: &JobControl, outcome: Result<Done, Box<Failed>>) {
         let then = outcome.as_ref().ok().and_then(|done| done.then);
         let Some(action) = then else {
             return self.conclude(operation, control, outcome, After::Free);
         };
         // The machine is about to go; nothing else begins.
         self.conclude(operation, control, outcome, After::Busy);
-        let inner = self.lock();
-        let waiting = self
-            .sent
-            .wait_timeout_while(inner, REPORT_WAIT, |inner| inner.outbox.contains(operation));
-        drop(waiting);
-        thread::sleep(WIRE_TIME);
+        // Without an answer in time it goes all the same.
+        let _ = timeout(REPORT_WAIT, self.reported(operation)).await;
+        tokio::time::sleep(WIRE_TIME).await;
         tracing::info!(?action, "the machine goes down");
-        if let Err(error) = self.machine.power.perform(action) {
+        let machine = Arc::clone(&self.machine);
+        let acted = spawn_blocking(move || machine.power.perform(action)).await;
+        if let Err(error) = acted.unwrap_or_else(|panic| Err(io::Error::other(panic))) {
             tracing::error!("power action failed: {error}");
             self.lock().running = None;
+        }
+    }
+
+    /// Waits until an operation's report was sent.
+    async fn reported(&self, operation: &str) {
+        loop {
+            let sent = self.sent.notified();
+            tokio::pin!(sent);
+            sent.as_mut().enable();
+            if !self.lock().outbox.contains(operation) {
+                return;
+            }
+            sent.await;
         }
     }
 
@@ -311,6 +318,24 @@ impl Inner {
     }
 }
 
+/// Does the work in a thread, and waits for hardware that goes on by itself after it.
+async fn work(
+    machine: Arc<Machine>,
+    job: Job,
+    credentials: Option<Credentials>,
+    control: Arc<JobControl>,
+) -> Result<Done, Box<Failed>> {
+    let steered = Arc::clone(&control);
+    let done = spawn_blocking(move || perform(&machine, &job, credentials, &steered)).await;
+    let done = done.unwrap_or_else(|_| {
+        let error = job_error("internal", "the job's thread panicked; the console has the place", true);
+        Err(error.into())
+    })?;
+    let rested = control.rest().await;
+    rested.map_err(|stop| stop.error(&control.progress().step))?;
+    Ok(done)
+}
+
 fn perform(
     machine: &Machine,
     job: &Job,
@@ -330,7 +355,7 @@ fn perform(
             let tools = Tools {
                 drives: &*machine.drives,
                 writer: &*machine.writer,
-                efivars: machine.efivars(),
+                efivars: machine.host.efivars(),
             };
             let written = write::write(&tools, work, job.claim_generation, credentials, control)?;
             done(JobResult::WriteImage(written))
@@ -359,7 +384,7 @@ fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<
     };
     let erased = crate::erase::erase(&*machine.drives, work, control).map_err(|f| failed(f.error, f.erased))?;
     control.step("erased", 0);
-    let Some(efivars) = machine.efivars().filter(|_| work.clear_boot_entries) else {
+    let Some(efivars) = machine.host.efivars().filter(|_| work.clear_boot_entries) else {
         return Ok(erased);
     };
     match efivars.remove_entries() {

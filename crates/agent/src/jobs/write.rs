@@ -110,13 +110,13 @@ pub fn write(
         .write(&order, &facts.node, control)
         .map_err(|error| stopped_or(control, error))?;
     control.step("partition table and seed", 0);
-    let finished = control
-        .check()
-        .map_err(|stop| stop.error("writing"))
-        .and_then(|()| finish(facts, &files).map_err(|error| error.job_error(&facts.drive.name)));
+    let finished = control.check().map_err(|stop| stop.error("writing")).and_then(|()| {
+        let finished = tools.writer.finish(facts, &files);
+        finished.map_err(|error| error.job_error(&facts.drive.name))
+    });
     if finished.is_err() {
         // The error at hand is the one to report; what cannot be zeroed now cannot be helped.
-        let _ = zero_ends(&facts.node);
+        let _ = tools.writer.spoil(facts);
     }
     finished?;
     control.step("boot entry", 0);
@@ -213,7 +213,7 @@ pub fn finish(facts: &DriveFacts, files: &BTreeMap<String, Vec<u8>>) -> Result<(
     Ok(())
 }
 
-fn zero_ends(node: &Path) -> io::Result<()> {
+pub(super) fn zero_ends(node: &Path) -> io::Result<()> {
     let mut disk = OpenOptions::new().write(true).open(node)?;
     let size = disk.seek(SeekFrom::End(0))?;
     let zeros = vec![0; usize::try_from(ENDS_BYTES.min(size)).unwrap_or(0)];

@@ -1,5 +1,7 @@
 //! Writing an image to a drive, as the job sees it.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -13,6 +15,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::control::JobControl;
 use super::job_error;
+use super::write::{self, FinishError};
+use crate::drives::DriveFacts;
 
 /// Whom the agent trusts and how it proves who it is.
 #[derive(Clone, Debug)]
@@ -72,6 +76,22 @@ pub trait ImageWriter: Send + Sync {
     /// # Errors
     /// The report's error; `cancelled` when the control stopped it.
     fn write(&self, order: &Order, drive: &Path, control: &JobControl) -> Result<Written, JobError>;
+
+    /// Fits what was written to the drive: its partition table, and the seed's files. On return both are on the medium.
+    ///
+    /// # Errors
+    /// [`FinishError`]
+    fn finish(&self, facts: &DriveFacts, files: &BTreeMap<String, Vec<u8>>) -> Result<(), FinishError> {
+        write::finish(facts, files)
+    }
+
+    /// Makes what was written unusable, so that no half system boots.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn spoil(&self, facts: &DriveFacts) -> io::Result<()> {
+        write::zero_ends(&facts.node)
+    }
 }
 
 /// The writer of the image crate over HTTP.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rackwright_agent::cmdline::{self, Settings};
 use rackwright_agent::drives::file::{FileDrive, FileDrives};
+use rackwright_agent::host::KernelHost;
 use rackwright_agent::jobs::control::JobControl;
 use rackwright_agent::jobs::job_error;
 use rackwright_agent::jobs::power::{Power, PowerAction};
@@ -334,6 +335,7 @@ pub struct Bench {
     pub drive: PathBuf,
     pub gate: Arc<Gate>,
     pub switch: Arc<Switch>,
+    pub root: SysRoot,
     pub machine: Machine,
 }
 
@@ -356,7 +358,7 @@ pub fn bench() -> Bench {
         }],
     };
     let machine = Machine {
-        root,
+        host: Arc::new(KernelHost(root.clone())),
         drives: Arc::new(drives),
         writer: Arc::new(GateWriter(Arc::clone(&gate))),
         power: Arc::clone(&switch) as Arc<dyn Power>,
@@ -366,6 +368,7 @@ pub fn bench() -> Bench {
         drive,
         gate,
         switch,
+        root,
         machine,
     }
 }

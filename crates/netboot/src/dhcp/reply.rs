@@ -41,7 +41,8 @@ pub enum EncodeError {
     Encoder(String),
 }
 
-/// Writes `answer` to `request`. `from` is where the request came from, used on the boot server's port only.
+/// Writes `answer` to `request`. `from` is where the request came from, used on the boot server's port and
+/// for relays that ask for it.
 pub fn reply(
     request: &Request,
     answer: &Answer,
@@ -201,7 +202,12 @@ fn destination(request: &Request, answer: &Answer, from: SocketAddrV4, settings:
         return from;
     }
     if let Some(relay) = request.client.relay {
-        return SocketAddrV4::new(relay, settings.dhcp_port);
+        let port = if request.relay_source_port {
+            from.port()
+        } else {
+            settings.dhcp_port
+        };
+        return SocketAddrV4::new(relay, port);
     }
     let reachable = answer.kind != AnswerKind::Nak && !request.ciaddr.is_unspecified();
     let address = if reachable { request.ciaddr } else { Ipv4Addr::BROADCAST };

@@ -141,6 +141,8 @@ pub struct Request {
     pub(crate) relay_info: Option<Vec<u8>>,
     /// Option 82 sub-option 5 (RFC 3527): the subnet to choose in place of giaddr's.
     pub(crate) link_selection: Option<Ipv4Addr>,
+    /// Option 82 sub-option 19 (RFC 8357): the relay wants its answers on the port that it sent from.
+    pub(crate) relay_source_port: bool,
 }
 
 impl Request {
@@ -160,6 +162,7 @@ impl Request {
         let ciaddr = message.ciaddr();
         let asked = options.requested.or((!ciaddr.is_unspecified()).then_some(ciaddr));
         let link_selection = options.relay_option_address(5);
+        let relay_source_port = options.relay_option(19).is_some();
         let subnet = match &settings.dhcp {
             DhcpMode::Server { .. } => settings.subnet_of(link_selection.or(relay).unwrap_or(settings.server_ip)),
             DhcpMode::Proxy | DhcpMode::Off => None,
@@ -191,6 +194,7 @@ impl Request {
             machine_id: options.machine_id,
             relay_info: options.relay_info,
             link_selection,
+            relay_source_port,
         })
     }
 }

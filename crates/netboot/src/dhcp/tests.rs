@@ -379,6 +379,15 @@ fn the_place_of_a_client_must_fit_its_address() {
 }
 
 #[test]
+fn a_relay_without_the_servers_port_is_answered_where_it_sent_from() {
+    let packet = Packet::new(DISCOVER)
+        .giaddr([192, 0, 2, 1])
+        .option(82, &[5, 4, 10, 77, 0, 0, 19, 0]);
+    let (_, to) = answered(&packet, &network());
+    assert_eq!(to, SocketAddrV4::new([192, 0, 2, 1].into(), FROM.port()));
+}
+
+#[test]
 fn a_refusal_through_a_relay_is_to_be_broadcast_there() {
     let behind = Lookup::Known {
         address: Some([10, 78, 0, 10].into()),

@@ -50,6 +50,12 @@ struct Cli {
     /// BMCs speak plain HTTP; needs `--format json`, because `rackwright apply` takes HTTPS only
     #[arg(long)]
     plain_http: bool,
+    /// The control plane's DHCP server: machines boot from it by network and run the agent. Without it they boot into nothing
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = boot_server)]
+    boot_server: Option<SocketAddrV4>,
+    /// Where the DHCP server gives the machines their addresses; the first host address is the relay's
+    #[arg(long, default_value = "127.128.0.0/10", value_name = "NETWORK")]
+    hosts: Ipv4Net,
     /// How the machines are described
     #[arg(long, value_enum, default_value = "yaml")]
     format: Format,
@@ -113,12 +119,23 @@ fn main() -> ExitCode {
     }
 }
 
+/// An address with the port of DHCP servers, unless another one is named.
+fn boot_server(text: &str) -> Result<SocketAddrV4, String> {
+    let server = text.parse().map(|address| SocketAddrV4::new(address, 67));
+    let server = server.or_else(|_| text.parse::<SocketAddrV4>());
+    server.map_err(|_| "must be an IPv4 address, with or without a port".to_owned())
+}
+
+/// Jobs of agents that do their work at the same time; others wait. What a machine waits for takes no thread.
+const BLOCKING_THREADS: usize = 16;
+
 fn run(cli: Cli) -> Result<(), SimError> {
     if cli.plain_http && cli.format == Format::Yaml {
         return Err(SimError::PlainYaml);
     }
     allow_connections();
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(BLOCKING_THREADS)
         .enable_all()
         .build()
         .map_err(system("start the async runtime"))?;
@@ -149,6 +166,8 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         tls: !cli.plain_http,
         speed: cli.speed,
         faults: script(&cli)?,
+        boot_server: cli.boot_server,
+        hosts: cli.hosts,
     };
     let fleet = Fleet::start(config).await?;
     match &cli.output {

@@ -29,6 +29,12 @@ pub struct FleetConfig {
     pub speed: f64,
     /// What is broken.
     pub faults: Script,
+    /// The DHCP server that machines boot from, and where they have their addresses. Without it, what boots from the network
+    /// runs nothing.
+    pub boot_server: Option<SocketAddrV4>,
+    /// The machines' own addresses, which the DHCP server gives them: the control plane has a subnet of this network. Its
+    /// first host address is the relay's, through which machines reach the server.
+    pub hosts: Ipv4Net,
 }
 
 impl Default for FleetConfig {
@@ -42,6 +48,8 @@ impl Default for FleetConfig {
             tls: true,
             speed: 1.0,
             faults: Script::default(),
+            boot_server: None,
+            hosts: Ipv4Net::new_assert(Ipv4Addr::new(127, 128, 0, 0), 10),
         }
     }
 }
@@ -68,6 +76,11 @@ impl FleetConfig {
                 "one address serves one machine; use 0.0.0.0 for more".to_owned(),
             );
         }
+        let overlap = self.hosts.contains(&self.network) || self.network.contains(&self.hosts);
+        if self.boot_server.is_some() && overlap {
+            let detail = format!("{} overlaps the BMCs' network, {}", self.hosts, self.network);
+            return fault("hosts", detail);
+        }
         if !self.speed.is_finite() || !(0.001..=1_000_000.0).contains(&self.speed) {
             return fault("speed", "must be 0.001 to 1000000".to_owned());
         }
@@ -77,6 +90,11 @@ impl FleetConfig {
     /// Whether all BMCs are on the loopback interface.
     pub(super) fn is_loopback(&self) -> bool {
         self.network.addr().is_loopback() && self.network.prefix_len() >= 8
+    }
+
+    /// The address of the relay between the machines and the DHCP server.
+    pub(super) fn relay(&self) -> Ipv4Addr {
+        Ipv4Addr::from(u32::from(self.hosts.network()).saturating_add(1))
     }
 
     fn addresses(&self) -> impl Iterator<Item = Ipv4Addr> {
@@ -174,6 +192,14 @@ mod tests {
                 "speed",
             ),
             (FleetConfig { speed: 0.0, ..base() }, "speed"),
+            (
+                FleetConfig {
+                    boot_server: Some("127.0.0.1:67".parse().unwrap()),
+                    hosts: "127.64.1.0/24".parse().unwrap(),
+                    ..base()
+                },
+                "hosts",
+            ),
         ] {
             match config.check() {
                 Err(FleetError::Config { field: found, .. }) => assert_eq!(found, field),

@@ -12,6 +12,10 @@ pub(super) enum Purpose {
     Fault(u32),
     /// The fleet's part in the machines' UUIDs.
     Uuid,
+    /// A boot's id.
+    BootId,
+    /// The length of a drive's erase command.
+    Erase,
 }
 
 impl Purpose {
@@ -20,6 +24,8 @@ impl Purpose {
             Self::Duration => 1,
             Self::Answer => 2,
             Self::Uuid => 3,
+            Self::BootId => 4,
+            Self::Erase => 5,
             Self::Fault(number) => 1 << 32 | u64::from(number),
         }
     }

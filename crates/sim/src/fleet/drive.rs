@@ -9,13 +9,17 @@
 //! drive of the computer that this runs on.
 
 use super::dice::mix;
+use super::installed::Installed;
+use super::node::Node;
+use rackwright_agent::disk::marker::{self, Marker};
 use rackwright_agent::drives::{DriveError, DriveFacts, Drives, MethodError, RawDrive};
 use rackwright_agent::jobs::control::JobControl;
 use rackwright_api::v1::{Drive, EraseMethod};
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -82,6 +86,17 @@ struct Medium {
     elsewhere: Content,
     /// By the first block: the number of blocks and what they read as. No two overlap.
     runs: BTreeMap<u64, (u64, Content)>,
+    system: System,
+}
+
+/// The system on a drive. Whatever else is written to the drive ends it.
+#[derive(Debug, Default)]
+enum System {
+    #[default]
+    None,
+    /// Not yet whole: it does not boot.
+    Begun(Box<Installed>),
+    Whole(Arc<Installed>),
 }
 
 impl Medium {
@@ -95,9 +110,11 @@ impl Medium {
     fn fill(&mut self, content: Content) {
         self.elsewhere = content;
         self.runs.clear();
+        self.system = System::None;
     }
 
     fn set(&mut self, first: u64, count: u64, content: Content) {
+        self.system = System::None;
         let end = first.saturating_add(count);
         let overlapping: Vec<(u64, u64, Content)> = self
             .runs
@@ -164,6 +181,7 @@ impl SimDrive {
             medium: Mutex::new(Medium {
                 elsewhere: Content::Zeros,
                 runs: BTreeMap::new(),
+                system: System::None,
             }),
             erased: AtomicU64::new(0),
         }
@@ -191,6 +209,70 @@ impl SimDrive {
     pub fn is_blank(&self) -> bool {
         let medium = self.medium();
         medium.elsewhere == Content::Zeros && medium.runs.is_empty()
+    }
+
+    /// The path that stands for it.
+    pub(super) fn node(&self) -> &Path {
+        &self.node
+    }
+
+    /// Fills its beginning with an image of this digest. What is there then boots only after [`SimDrive::settle`].
+    pub(super) fn write_image(&self, digest: &str, bytes: u64) -> io::Result<()> {
+        self.range(0, bytes)?;
+        let mut medium = self.medium();
+        medium.set(0, bytes.div_ceil(BLOCK as u64), Content::Noise(digest_of(digest)));
+        medium.system = System::Begun(Box::new(Installed {
+            image_digest: digest.to_owned(),
+            image_bytes: bytes,
+            drive_serial: self.serial.clone(),
+            ..Installed::default()
+        }));
+        Ok(())
+    }
+
+    /// Puts the seed beside an image that was begun.
+    pub(super) fn put_seed(&self, put: impl FnOnce(&mut Installed)) -> io::Result<()> {
+        self.range(0, 0)?;
+        match &mut self.medium().system {
+            System::Begun(installed) => {
+                put(installed);
+                Ok(())
+            }
+            System::None | System::Whole(_) => Err(io::Error::other("no image was begun on it")),
+        }
+    }
+
+    /// The image that was begun is whole now.
+    pub(super) fn settle(&self) {
+        let system = &mut self.medium().system;
+        *system = match std::mem::take(system) {
+            System::Begun(installed) => System::Whole(Arc::from(installed)),
+            other => other,
+        };
+    }
+
+    /// Zeroes its first block, so that nothing on it boots.
+    pub(super) fn spoil(&self) {
+        self.medium().set(0, 1, Content::Zeros);
+    }
+
+    /// The system on it that boots.
+    pub fn installed(&self) -> Option<Arc<Installed>> {
+        match &self.medium().system {
+            System::Whole(installed) => Some(Arc::clone(installed)),
+            System::None | System::Begun(_) => None,
+        }
+    }
+
+    /// Changes the system on it, as what runs on the machine may; `false` if there is none.
+    pub fn change_installed(&self, change: impl FnOnce(&mut Installed)) -> bool {
+        match &mut self.medium().system {
+            System::Whole(installed) => {
+                change(Arc::make_mut(installed));
+                true
+            }
+            System::None | System::Begun(_) => false,
+        }
     }
 
     fn range(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -227,12 +309,37 @@ fn pieces(offset: u64, length: usize, mut piece: impl FnMut(u64, usize, std::ops
     }
 }
 
+/// The boot of a machine in which a drive is used. When it is over, nothing of it reaches the drive any more.
+#[derive(Clone)]
+struct InBoot {
+    node: Arc<Node>,
+    number: u32,
+}
+
+impl fmt::Debug for InBoot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("InBoot").field(&self.number).finish()
+    }
+}
+
 /// An open drive.
-struct Open(Arc<SimDrive>);
+struct Open {
+    drive: Arc<SimDrive>,
+    boot: Option<InBoot>,
+}
+
+impl Open {
+    fn range(&self, offset: u64, length: u64) -> io::Result<()> {
+        if self.boot.as_ref().is_some_and(|boot| !boot.node.runs(boot.number)) {
+            return Err(io::Error::other("this boot of the machine is over"));
+        }
+        self.drive.range(offset, length)
+    }
+}
 
 impl RawDrive for Open {
     fn size_bytes(&self) -> u64 {
-        self.0.size_bytes
+        self.drive.size_bytes
     }
 
     fn block_bytes(&self) -> u32 {
@@ -240,8 +347,8 @@ impl RawDrive for Open {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.0.range(offset, buffer.len() as u64)?;
-        let medium = self.0.medium();
+        self.range(offset, buffer.len() as u64)?;
+        let medium = self.drive.medium();
         let mut whole = [0; BLOCK];
         pieces(offset, buffer.len(), |block, from, range| {
             medium.at(block).fill(block, &mut whole);
@@ -252,8 +359,8 @@ impl RawDrive for Open {
     }
 
     fn write_at(&self, buffer: &[u8], offset: u64) -> io::Result<()> {
-        self.0.range(offset, buffer.len() as u64)?;
-        let mut medium = self.0.medium();
+        self.range(offset, buffer.len() as u64)?;
+        let mut medium = self.drive.medium();
         let mut whole = [0; BLOCK];
         pieces(offset, buffer.len(), |block, from, range| {
             if range.len() < BLOCK {
@@ -267,7 +374,7 @@ impl RawDrive for Open {
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.0.range(0, 0)
+        self.range(0, 0)
     }
 
     fn discard(&self, offset: u64, length: u64) -> io::Result<()> {
@@ -275,11 +382,11 @@ impl RawDrive for Open {
     }
 
     fn zero_out(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.0.range(offset, length)?;
+        self.range(offset, length)?;
         let block = BLOCK as u64;
         let (first, end) = (offset.div_ceil(block), (offset + length) / block);
         if first < end {
-            self.0.medium().set(first, end - first, Content::Zeros);
+            self.drive.medium().set(first, end - first, Content::Zeros);
         }
         // What is left of the first and the last block.
         let zeros = [0; BLOCK];
@@ -299,18 +406,22 @@ impl RawDrive for Open {
 
     fn execute(&self, method: EraseMethod, control: &JobControl) -> Result<(), MethodError> {
         control.check()?;
-        self.0.range(0, 0)?;
-        let left = match (self.0.ailment, method) {
+        self.range(0, 0)?;
+        let left = match (self.drive.ailment, method) {
             (Ailment::RefusesToErase, _) => return Err(MethodError::Failed("invalid command opcode".to_owned())),
             (Ailment::PretendsToErase, _) => return Ok(()),
             (_, EraseMethod::NvmeSanitizeCrypto) => {
-                let count = self.0.erased.fetch_add(1, Ordering::Relaxed);
-                Content::Noise(mix(digest_of(&self.0.serial) ^ mix(count.wrapping_add(1))))
+                let count = self.drive.erased.fetch_add(1, Ordering::Relaxed);
+                Content::Noise(mix(digest_of(&self.drive.serial) ^ mix(count.wrapping_add(1))))
             }
             (_, EraseMethod::NvmeSanitizeBlock | EraseMethod::NvmeFormatUserData) => Content::Zeros,
             _ => return Err(MethodError::Unsupported("not a command of NVMe".to_owned())),
         };
-        self.0.medium().fill(left);
+        self.drive.medium().fill(left);
+        if let Some(InBoot { node, .. }) = &self.boot {
+            // The drive sanitizes for a while; nobody needs a thread to wait for it.
+            control.outlasts(node.erasing(), || ());
+        }
         Ok(())
     }
 
@@ -321,12 +432,35 @@ impl RawDrive for Open {
 
 /// The drives of a machine.
 #[derive(Debug, Clone)]
-pub struct SimDrives(pub(super) Arc<[Arc<SimDrive>]>);
+pub struct SimDrives {
+    drives: Arc<[Arc<SimDrive>]>,
+    boot: Option<InBoot>,
+}
 
 impl SimDrives {
+    pub(super) fn new(drives: impl IntoIterator<Item = Arc<SimDrive>>) -> Self {
+        Self {
+            drives: drives.into_iter().collect(),
+            boot: None,
+        }
+    }
+
+    /// The same drives, in the hands of what runs in one boot of their machine.
+    pub(super) fn of_boot(self, node: Arc<Node>, number: u32) -> Self {
+        Self {
+            boot: Some(InBoot { node, number }),
+            ..self
+        }
+    }
+
     /// The drives, in order.
     pub fn all(&self) -> &[Arc<SimDrive>] {
-        &self.0
+        &self.drives
+    }
+
+    /// The system that the machine boots: that of the first drive that has one.
+    pub fn installed(&self) -> Option<Arc<Installed>> {
+        self.drives.iter().find_map(|drive| drive.installed())
     }
 }
 
@@ -346,18 +480,26 @@ impl Drives for SimDrives {
             node: drive.node.clone(),
             controller: drive.name.clone(),
         };
-        self.0.iter().map(facts).collect()
+        self.drives.iter().map(facts).collect()
     }
 
     fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError> {
-        let found = self.0.iter().find(|drive| drive.node == facts.node);
+        let found = self.drives.iter().find(|drive| drive.node == facts.node);
         match found {
-            Some(drive) => Ok(Box::new(Open(Arc::clone(drive)))),
+            Some(drive) => Ok(Box::new(Open {
+                drive: Arc::clone(drive),
+                boot: self.boot.clone(),
+            })),
             None => Err(DriveError::Io {
                 drive: facts.drive.name.clone(),
                 source: io::ErrorKind::NotFound.into(),
             }),
         }
+    }
+
+    fn marker(&self, facts: &DriveFacts) -> Option<Marker> {
+        let drive = self.drives.iter().find(|drive| drive.node == facts.node)?;
+        marker::parse(&facts.drive.name, &drive.installed()?.marker)
     }
 }
 
@@ -368,14 +510,15 @@ mod tests {
 
     const BYTES: u64 = 16 * BLOCK as u64;
 
+    fn open(bytes: u64) -> Open {
+        Open {
+            drive: Arc::new(SimDrive::new("sim-00000", 0, "test", "S0".to_owned(), bytes)),
+            boot: None,
+        }
+    }
+
     fn drive() -> Open {
-        Open(Arc::new(SimDrive::new(
-            "sim-00000",
-            0,
-            "test",
-            "S0".to_owned(),
-            BYTES + 17,
-        )))
+        open(BYTES + 17)
     }
 
     fn read(drive: &Open) -> Vec<u8> {
@@ -388,25 +531,25 @@ mod tests {
     fn a_drive_has_whole_blocks_and_an_end() {
         let drive = drive();
         assert_eq!(drive.size_bytes(), BYTES);
-        assert!(drive.0.is_blank());
+        assert!(drive.drive.is_blank());
         assert!(drive.write_at(&[1; 512], BYTES - 512).is_ok());
         for offset in [BYTES - 511, BYTES, u64::MAX] {
             assert!(drive.write_at(&[1; 512], offset).is_err(), "{offset}");
             assert!(drive.read_at(&mut [1; 512], offset).is_err(), "{offset}");
         }
-        assert!(!drive.0.is_blank());
+        assert!(!drive.drive.is_blank());
         drive.zero_out(0, BYTES).unwrap();
-        assert!(drive.0.is_blank());
+        assert!(drive.drive.is_blank());
     }
 
     #[test]
     fn one_that_was_written_in_too_many_places_never_looks_erased() {
         let bytes = 3 * RUNS as u64 * BLOCK as u64;
-        let drive = Open(Arc::new(SimDrive::new("sim-00000", 0, "test", "S0".to_owned(), bytes)));
+        let drive = open(bytes);
         for block in 0..=RUNS as u64 {
             drive.write_at(&[7; 64], 2 * block * BLOCK as u64).unwrap();
         }
-        assert!(drive.0.medium().runs.is_empty());
+        assert!(drive.drive.medium().runs.is_empty());
         let mut last = [0; BLOCK];
         drive.read_at(&mut last, bytes - BLOCK as u64).unwrap();
         assert!(Content::of(&last) != Content::Zeros);
@@ -414,7 +557,7 @@ mod tests {
 
     #[test]
     fn no_drive_has_a_node_that_exists() {
-        let drives = SimDrives(Arc::new([Arc::clone(&drive().0)]));
+        let drives = SimDrives::new([drive().drive]);
         let facts = drives.list().remove(0);
         assert!(!facts.node.exists() && !facts.node.starts_with("/dev"), "{facts:?}");
         assert!(drives.open(&facts).is_ok());
@@ -426,6 +569,40 @@ mod tests {
                 })
                 .is_err()
         );
+    }
+
+    #[test]
+    fn a_system_boots_when_it_is_whole_and_any_write_ends_it() {
+        let install = |drive: &Open| {
+            drive.drive.write_image("b3-00", BYTES / 2).unwrap();
+            assert!(drive.drive.installed().is_none(), "not whole yet");
+            let seed = |installed: &mut Installed| installed.hostname = "web-1".to_owned();
+            drive.drive.put_seed(seed).unwrap();
+            drive.drive.settle();
+            assert_eq!(drive.drive.installed().unwrap().hostname, "web-1");
+        };
+        let ends: [fn(&Open); 4] = [
+            |drive| drive.write_at(&[1; 512], BYTES - 512).unwrap(),
+            |drive| drive.zero_out(0, BLOCK as u64).unwrap(),
+            |drive| drive.drive.spoil(),
+            |drive| {
+                let erased = drive.execute(EraseMethod::NvmeSanitizeCrypto, &JobControl::unheard());
+                assert!(erased.is_ok());
+            },
+        ];
+        let drive = drive();
+        for end in ends {
+            install(&drive);
+            assert!(drive.drive.change_installed(|installed| installed.hostname.clear()));
+            end(&drive);
+            assert!(drive.drive.installed().is_none());
+            assert!(
+                drive.drive.put_seed(|_| ()).is_err(),
+                "there is nothing to put a seed beside"
+            );
+            drive.drive.settle();
+            assert!(drive.drive.installed().is_none());
+        }
     }
 
     #[derive(Debug, Clone)]

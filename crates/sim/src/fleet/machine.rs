@@ -205,6 +205,27 @@ impl Machine {
         runs
     }
 
+    /// What runs switches the machine off; `false` if nothing runs.
+    pub(super) fn switch_off(&mut self, around: &Around<'_>) -> bool {
+        let runs = matches!(self.phase, Phase::Up(_));
+        if runs {
+            self.cycling = false;
+            self.enter(Phase::PoweringOff, Timed::PowerOff, around);
+        }
+        runs
+    }
+
+    /// Nobody on the network has anything to boot: the firmware goes on to the drive, if that boots.
+    pub(super) fn falls_through(&mut self, around: &Around<'_>) {
+        let tried = matches!(
+            self.phase,
+            Phase::Booting(BootSource::Network | BootSource::Http) | Phase::Up(BootSource::Network | BootSource::Http)
+        );
+        if tried && self.disk_boots {
+            self.enter(Phase::Booting(BootSource::Disk), Timed::Boot, around);
+        }
+    }
+
     fn post(&mut self, around: &Around<'_>) {
         self.boots = self.boots.wrapping_add(1);
         self.target = self.boot.effective();
@@ -411,7 +432,28 @@ mod tests {
         bench.rest();
         assert!(bench.with(|machine, around| machine.restart(around)));
         assert_eq!((bench.machine.phase, bench.machine.boots), (Phase::Post, 2));
+        assert!(bench.with(|machine, around| machine.restart(around)));
         bench.machine.cut();
         assert_eq!(bench.rest(), [Phase::Off]);
+        assert!(!bench.with(|machine, around| machine.switch_off(around)));
+        bench.reset(ResetType::On).unwrap();
+        bench.rest();
+        assert!(bench.with(|machine, around| machine.switch_off(around)));
+        assert_eq!(bench.rest(), [Phase::PoweringOff, Phase::Off]);
+    }
+
+    #[test]
+    fn a_network_that_has_nothing_leads_to_the_drive() {
+        for (disk_boots, end) in [(true, BootSource::Disk), (false, BootSource::Network)] {
+            let mut bench = Bench::new();
+            bench.machine.disk_boots = disk_boots;
+            bench.machine.set_boot(PXE_ONCE);
+            bench.reset(ResetType::On).unwrap();
+            assert_eq!(bench.rest().last(), Some(&Phase::Up(BootSource::Network)));
+            bench.with(|machine, around| machine.falls_through(around));
+            assert_eq!(bench.rest().last(), Some(&Phase::Up(end)));
+            bench.with(|machine, around| machine.falls_through(around));
+            assert_eq!(bench.rest().last(), Some(&Phase::Up(end)), "once is enough");
+        }
     }
 }

@@ -21,9 +21,11 @@ mod dice;
 mod drive;
 mod error;
 mod faults;
+mod installed;
 mod machine;
 mod node;
 mod profile;
+mod ramdisk;
 mod serve;
 mod shared;
 mod tasks;
@@ -34,6 +36,7 @@ pub use describe::{DescribeError, Format};
 pub use drive::{Ailment, SimDrive, SimDrives};
 pub use error::FleetError;
 pub use faults::{Script, ScriptError, ScriptFault};
+pub use installed::{Installed, SystemUp, Systems};
 pub use machine::{BootSource, Phase};
 pub use node::Boot;
 pub use profile::Profile;
@@ -43,13 +46,16 @@ use crate::bmc::{self, Bmc, BootOverride, Limits, PowerState};
 use clock::{Clock, Timers};
 use dice::Dice;
 use node::{Node, USER};
+use rackwright_api::v1::Inventory;
+use ramdisk::Ramdisk;
 use rustls::pki_types::CertificateDer;
 use serve::Member;
 use shared::{Counters, Shared};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tls::Tls;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 /// A running fleet. Dropping it ends the BMCs.
@@ -58,6 +64,8 @@ pub struct Fleet {
     shared: Arc<Shared>,
     port: u16,
     tasks: JoinSet<()>,
+    /// What runs on the machines ends with it.
+    _ending: watch::Sender<()>,
 }
 
 /// What a fleet has done since it started.
@@ -72,12 +80,12 @@ pub struct Totals {
 }
 
 impl Fleet {
-    /// Starts the BMCs of `config.nodes` machines, all of them switched off, which boot into nothing.
+    /// Starts the BMCs of `config.nodes` machines, all of them switched off. Without a boot server they boot into nothing.
     ///
     /// # Errors
     /// [`FleetError`].
     pub async fn start(config: FleetConfig) -> Result<Self, FleetError> {
-        Self::launch(config, None)
+        Self::launch(config, None, None).await
     }
 
     /// Starts the BMCs of machines that boot into `payload`.
@@ -85,11 +93,28 @@ impl Fleet {
     /// # Errors
     /// [`FleetError`].
     pub async fn with_payload(config: FleetConfig, payload: Arc<dyn Payload>) -> Result<Self, FleetError> {
-        Self::launch(config, Some(payload))
+        Self::launch(config, Some(payload), None).await
     }
 
-    fn launch(config: FleetConfig, payload: Option<Arc<dyn Payload>>) -> Result<Self, FleetError> {
+    /// Starts the BMCs of machines whose installed systems `systems` simulates.
+    ///
+    /// # Errors
+    /// [`FleetError`].
+    pub async fn with_systems(config: FleetConfig, systems: Arc<dyn Systems>) -> Result<Self, FleetError> {
+        Self::launch(config, None, Some(systems)).await
+    }
+
+    async fn launch(
+        config: FleetConfig,
+        payload: Option<Arc<dyn Payload>>,
+        systems: Option<Arc<dyn Systems>>,
+    ) -> Result<Self, FleetError> {
         config.check()?;
+        let ramdisk = match config.boot_server {
+            Some(server) => Some(Ramdisk::new(&config, server).await?),
+            None => None,
+        };
+        let (ending, ended) = watch::channel(());
         let timing = config.profile.timing();
         let shared = Arc::new(Shared {
             dice: Dice(config.seed),
@@ -99,6 +124,9 @@ impl Fleet {
             timers: Timers::default(),
             tls: config.tls.then(Tls::new).transpose()?,
             payload,
+            systems,
+            ramdisk,
+            ended,
             counters: Counters::default(),
             config,
         });
@@ -108,7 +136,7 @@ impl Fleet {
         };
         let member = |index: usize| {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
-            let node = Arc::new(Node::new(index, Arc::clone(&shared)));
+            let node = Node::new(index, Arc::clone(&shared));
             let host: Arc<dyn bmc::Host> = Arc::clone(&node) as _;
             let bmc = Arc::new(Bmc::new(host, limits));
             Member { node, bmc }
@@ -123,11 +151,15 @@ impl Fleet {
         let mut tasks = JoinSet::new();
         tasks.spawn(serve::run(listener, Arc::clone(&members), Arc::clone(&shared)));
         tasks.spawn(wake(Arc::clone(&members), Arc::clone(&shared)));
+        if let Some(ramdisk) = &shared.ramdisk {
+            tasks.spawn(ramdisk.relay());
+        }
         Ok(Self {
             members,
             shared,
             port,
             tasks,
+            _ending: ending,
         })
     }
 
@@ -299,7 +331,29 @@ impl SimNode {
         self.node.restart()
     }
 
-    /// Says whether its first drive holds something that boots.
+    /// What the agent installed on it, if that boots.
+    pub fn installed(&self) -> Option<Arc<Installed>> {
+        self.node.installed()
+    }
+
+    /// Changes the installed system that it boots, as what runs on it may; `false` if there is none.
+    pub fn change_installed(&self, change: impl FnOnce(&mut Installed)) -> bool {
+        let drives = self.node.sim_drives();
+        let holder = drives.all().iter().find(|drive| drive.installed().is_some());
+        holder.is_some_and(|drive| drive.change_installed(change))
+    }
+
+    /// Its address on the host network, once it was given one.
+    pub fn address(&self) -> Option<IpAddr> {
+        self.node.address().map(Into::into)
+    }
+
+    /// What its agent finds in it.
+    pub fn inventory(&self) -> Inventory {
+        ramdisk::inventory(&self.node, &self.drives())
+    }
+
+    /// Says whether something boots from its first drive that no agent has written.
     pub fn set_installed(&self, boots: bool) {
         self.node.install(boots);
     }

@@ -5,8 +5,9 @@ use super::FleetError;
 use super::dice::Purpose;
 use super::drive::{SimDrive, SimDrives};
 use super::faults::{Chances, Moment, Part};
+use super::installed::{Installed, SystemUp};
 use super::machine::{Around, BootSource, Machine, Phase};
-use super::profile::{Parts, Sku};
+use super::profile::{Parts, Phase as Timed, Sku};
 use super::shared::Shared;
 use super::tasks::Tasks;
 use crate::bmc::{
@@ -15,8 +16,11 @@ use crate::bmc::{
 };
 use async_trait::async_trait;
 use rustls::pki_types::CertificateDer;
+use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 use tokio::sync::Notify;
 
 /// The name of each BMC's one account.
@@ -34,13 +38,33 @@ pub(super) struct Node {
     drives: OnceLock<SimDrives>,
     requests: AtomicU32,
     chances: Chances,
+    me: Weak<Self>,
+    /// The boot that runs, by its number; 0 while nothing does.
+    runs: AtomicU32,
     inner: Mutex<Inner>,
+    /// Held by whoever tells what has happened, so that it is told in order.
+    telling: Mutex<()>,
 }
 
 /// What changes about it.
 struct Inner {
     machine: Machine,
     tasks: Tasks,
+    /// Whether something boots from the first drive that no agent has written.
+    installed_by_hand: bool,
+    /// Its address on the host network, since it was first given one.
+    address: Option<Ipv4Addr>,
+    /// Whether an installed system was told to be up.
+    system_is_up: bool,
+    /// What has happened and was not told yet.
+    news: VecDeque<News>,
+}
+
+/// What is told of a machine.
+enum News {
+    Boots(Boot),
+    SystemUp(Box<SystemUp>),
+    SystemDown,
 }
 
 /// A boot whose firmware has handed over.
@@ -55,9 +79,12 @@ pub struct Boot {
 }
 
 impl Node {
-    pub(super) fn new(index: u32, shared: Arc<Shared>) -> Self {
-        Self {
+    pub(super) fn new(index: u32, shared: Arc<Shared>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
             index,
+            me: Weak::clone(me),
+            runs: AtomicU32::new(0),
+            telling: Mutex::default(),
             chances: Chances::new(&shared.config.faults),
             shared,
             certificate: OnceLock::new(),
@@ -68,8 +95,12 @@ impl Node {
             inner: Mutex::new(Inner {
                 machine: Machine::new(),
                 tasks: Tasks::default(),
+                installed_by_hand: false,
+                address: None,
+                system_is_up: false,
+                news: VecDeque::new(),
             }),
-        }
+        })
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -85,8 +116,8 @@ impl Node {
         self.inner().machine.clone()
     }
 
-    /// Lets something happen to the machine, and then whatever is due by it. Boots that begin are told to the payload
-    /// once nothing is locked any more.
+    /// Lets something happen to the machine, and then whatever is due by it. What comes of it is told once the machine is
+    /// not locked any more.
     fn with<T>(&self, act: impl FnOnce(&mut Inner, &Around<'_>) -> T) -> T {
         let shared = &self.shared;
         let chance = |count| shared.dice.fraction(self.index(), Purpose::Duration, count);
@@ -98,16 +129,12 @@ impl Node {
         };
         let mut inner = self.inner();
         let before = inner.machine.due_ms;
+        let mut was = (inner.machine.phase, inner.machine.boots);
         let result = act(&mut inner, &around);
-        let mut boots = Vec::new();
+        self.note(&mut inner, &mut was);
+        inner.machine.disk_boots = inner.installed_by_hand || self.installed().is_some();
         while inner.machine.tick(&around) {
-            if let Phase::Booting(source) = inner.machine.phase {
-                boots.push(Boot {
-                    node: self.index(),
-                    number: inner.machine.boots,
-                    source,
-                });
-            }
+            self.note(&mut inner, &mut was);
         }
         if !inner.machine.is_moving() {
             inner.tasks.settle();
@@ -116,14 +143,152 @@ impl Node {
             shared.timers.set(due_ms, self.index);
         }
         drop(inner);
-        for boot in &boots {
-            shared.counters.boots.fetch_add(1, Ordering::Relaxed);
-            if let Some(payload) = &shared.payload {
-                payload.boots(boot);
+        self.changed.notify_waiters();
+        self.tell();
+        result
+    }
+
+    /// Notes what is to be told of a machine that was at another phase, or in another boot, before.
+    fn note(&self, inner: &mut Inner, was: &mut (Phase, u32)) {
+        let now = (inner.machine.phase, inner.machine.boots);
+        if std::mem::replace(was, now) == now {
+            return;
+        }
+        let (phase, number) = now;
+        let runs = matches!(phase, Phase::Booting(_) | Phase::Up(_));
+        self.runs.store(if runs { number } else { 0 }, Ordering::SeqCst);
+        if std::mem::take(&mut inner.system_is_up) {
+            inner.news.push_back(News::SystemDown);
+        }
+        match phase {
+            Phase::Booting(source) => inner.news.push_back(News::Boots(Boot {
+                node: self.index(),
+                number,
+                source,
+            })),
+            Phase::Up(BootSource::Disk) => {
+                if let Some(installed) = self.installed() {
+                    inner.system_is_up = true;
+                    inner.news.push_back(News::SystemUp(Box::new(SystemUp {
+                        node: self.index(),
+                        boot: number,
+                        boot_id: self.shared.boot_id(self.index(), number),
+                        address: inner.address.map(Into::into),
+                        installed,
+                    })));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells what has happened. Who finds another one telling leaves it to that one.
+    fn tell(&self) {
+        while !self.inner().news.is_empty() {
+            let Ok(_telling) = self.telling.try_lock() else { return };
+            loop {
+                let news = self.inner().news.pop_front();
+                let Some(news) = news else { break };
+                self.tell_one(&news);
             }
         }
-        self.changed.notify_waiters();
-        result
+    }
+
+    fn tell_one(&self, news: &News) {
+        let shared = &self.shared;
+        match news {
+            News::Boots(boot) => {
+                shared.counters.boots.fetch_add(1, Ordering::Relaxed);
+                if let Some(payload) = &shared.payload {
+                    payload.boots(boot);
+                }
+                let network = matches!(boot.source, BootSource::Network | BootSource::Http);
+                if let (Some(ramdisk), Some(me), true) = (&shared.ramdisk, self.me.upgrade(), network) {
+                    ramdisk.boot(me, *boot);
+                }
+            }
+            News::SystemUp(system) => {
+                if let Some(systems) = &shared.systems {
+                    systems.up(system);
+                }
+            }
+            News::SystemDown => {
+                if let Some(systems) = &shared.systems {
+                    systems.down(self.index());
+                }
+            }
+        }
+    }
+
+    /// Whether a boot still runs.
+    pub(super) fn runs(&self, number: u32) -> bool {
+        self.runs.load(Ordering::SeqCst) == number
+    }
+
+    /// Waits until a boot is over, or the fleet.
+    pub(super) async fn left(&self, number: u32) {
+        let mut ended = self.shared.ended.clone();
+        tokio::select! {
+            () = self.reached(|_| !self.runs(number)) => {}
+            // Nothing is ever sent: it ends with the fleet that holds the sender.
+            _ = ended.changed() => {}
+        }
+    }
+
+    /// Waits until the machine is as wanted. States that last no time may be missed.
+    pub(super) async fn reached(&self, mut wanted: impl FnMut(&Machine) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if wanted(&self.inner().machine) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Nothing is there for a boot from the network: on to the drive.
+    pub(super) fn falls_through(&self, number: u32) {
+        self.with(|inner, around| {
+            if inner.machine.boots == number {
+                inner.machine.disk_boots = inner.installed_by_hand || self.installed().is_some();
+                inner.machine.falls_through(around);
+            }
+        });
+    }
+
+    /// What runs in this boot, and no other, resets the machine.
+    pub(super) fn restart_of(&self, number: u32) -> bool {
+        self.with(|inner, around| self.runs(number) && inner.machine.restart(around))
+    }
+
+    /// What runs in this boot, and no other, switches the machine off.
+    pub(super) fn switch_off_of(&self, number: u32) -> bool {
+        self.with(|inner, around| self.runs(number) && inner.machine.switch_off(around))
+    }
+
+    /// Takes note of the address that it was given.
+    pub(super) fn set_address(&self, address: Ipv4Addr) {
+        self.inner().address = Some(address);
+    }
+
+    /// Its address on the host network.
+    pub(super) fn address(&self) -> Option<Ipv4Addr> {
+        self.inner().address
+    }
+
+    /// The system on its drives that boots.
+    pub(super) fn installed(&self) -> Option<Arc<Installed>> {
+        self.drives.get().and_then(SimDrives::installed)
+    }
+
+    /// How long a drive's erase command takes, in the world's time.
+    pub(super) fn erasing(&self) -> Duration {
+        let count = u64::from(self.runs.load(Ordering::Relaxed));
+        let chance = self.shared.dice.fraction(self.index(), Purpose::Erase, count);
+        let length_ms = self.shared.timing.length_ms(Timed::Erase, chance);
+        self.shared.clock.lasts(Duration::from_millis(length_ms))
     }
 
     /// The machine now, for the fault script.
@@ -156,7 +321,7 @@ impl Node {
 
     /// Whether the first drive holds something that boots.
     pub(super) fn install(&self, boots: bool) {
-        self.with(|inner, _| inner.machine.disk_boots = boots);
+        self.with(|inner, _| inner.installed_by_hand = boots);
     }
 
     /// The drives that the BMC lists, for the agent.
@@ -169,7 +334,7 @@ impl Node {
                 let made = SimDrive::new(&name, n, drive.model, drive.serial, drive.bytes);
                 Arc::new(made.ailing(ailment))
             };
-            SimDrives(listed.map(drive).collect())
+            SimDrives::new(listed.map(drive))
         };
         self.drives.get_or_init(make).clone()
     }

@@ -23,6 +23,8 @@ pub(super) enum Phase {
     Shutdown,
     Post,
     Boot,
+    /// A drive's own erase command.
+    Erase,
 }
 
 /// A length in milliseconds, evenly spread.
@@ -54,7 +56,10 @@ pub(super) struct Timing {
     shutdown: Span,
     post: Span,
     boot: Span,
+    erase: Span,
     answer: Span,
+    /// Bytes of an image that reach the drive in a second; 0: no time passes.
+    image_bytes_per_s: u64,
     /// A reset is answered with 202 and a task instead of 204.
     pub(super) resets_are_tasks: bool,
     pub(super) sessions: usize,
@@ -70,8 +75,17 @@ impl Timing {
             Phase::Shutdown => self.shutdown,
             Phase::Post => self.post,
             Phase::Boot => self.boot,
+            Phase::Erase => self.erase,
         };
         span.at(chance)
+    }
+
+    /// How long an image of this size takes from the store to the drive.
+    pub(super) fn writing(&self, bytes: u64) -> Duration {
+        match self.image_bytes_per_s {
+            0 => Duration::ZERO,
+            rate => Duration::from_secs_f64(bytes as f64 / rate as f64),
+        }
     }
 
     /// How long the BMC takes for an answer.
@@ -86,7 +100,9 @@ const INSTANT: Timing = Timing {
     shutdown: AT_ONCE,
     post: AT_ONCE,
     boot: AT_ONCE,
+    erase: AT_ONCE,
     answer: AT_ONCE,
+    image_bytes_per_s: 0,
     resets_are_tasks: false,
     sessions: 8,
     session_timeout: Duration::from_secs(300),
@@ -100,6 +116,8 @@ const VM: Timing = Timing {
     shutdown: span(2000, 4000),
     post: span(8600, 12_000),
     boot: span(3000, 4000),
+    erase: span(1000, 2000),
+    image_bytes_per_s: 200_000_000,
     answer: span(1, 15),
     resets_are_tasks: false,
     sessions: 8,
@@ -115,6 +133,8 @@ const DGX_H100: Timing = Timing {
     shutdown: span(30_000, 90_000),
     post: span(90_000, 200_000),
     boot: span(40_000, 70_000),
+    erase: span(5000, 30_000),
+    image_bytes_per_s: 2_000_000_000,
     answer: span(50, 2000),
     resets_are_tasks: true,
     sessions: 8,

@@ -3,12 +3,15 @@
 use super::clock::{Clock, Timers};
 use super::config::FleetConfig;
 use super::dice::{Dice, Purpose};
+use super::installed::Systems;
 use super::node::Boot;
 use super::profile::{Sku, Timing};
+use super::ramdisk::Ramdisk;
 use super::tls::Tls;
 use ring::digest::{SHA256, digest};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use tokio::sync::watch;
 
 /// What machines boot into.
 pub trait Payload: Send + Sync {
@@ -34,6 +37,10 @@ pub(super) struct Shared {
     pub(super) timers: Timers,
     pub(super) tls: Option<Tls>,
     pub(super) payload: Option<Arc<dyn Payload>>,
+    pub(super) systems: Option<Arc<dyn Systems>>,
+    pub(super) ramdisk: Option<Ramdisk>,
+    /// Closed when the fleet ends.
+    pub(super) ended: watch::Receiver<()>,
     pub(super) counters: Counters,
 }
 
@@ -49,19 +56,39 @@ impl Shared {
 
     /// Its first group is the fleet's, so that two fleets of different seeds have no machine in common.
     pub(super) fn uuid(&self, index: usize) -> String {
-        let fleet = self.dice.throw(0, Purpose::Uuid, 0) >> 32;
-        format!("{fleet:08x}-0000-4000-8000-{index:012x}")
+        hyphened(self.uuid_bytes(index))
+    }
+
+    /// The UUID's bytes, in the order in which they are written.
+    pub(super) fn uuid_bytes(&self, index: usize) -> [u8; 16] {
+        let fleet = u128::from(self.dice.throw(0, Purpose::Uuid, 0) >> 32);
+        (fleet << 96 | 0x4000_8000 << 48 | index as u128).to_be_bytes()
+    }
+
+    /// The id of a machine's boot, in the form of Linux's.
+    pub(super) fn boot_id(&self, index: usize, boot: u32) -> String {
+        let half = |count| u128::from(self.dice.throw(index, Purpose::BootId, count));
+        let chance = half(u64::from(boot) * 2) << 64 | half(u64::from(boot) * 2 + 1);
+        let version = chance & !(0xf000_c000 << 48) | 0x4000_8000 << 48;
+        hyphened(version.to_be_bytes())
     }
 
     /// A locally administered MAC address for interface `nic` of a machine.
     pub(super) fn mac(&self, index: usize, nic: usize) -> String {
-        format!(
-            "02:{:02x}:57:{:02x}:{:02x}:{:02x}",
-            nic & 0xff,
-            index >> 16 & 0xff,
-            index >> 8 & 0xff,
-            index & 0xff
-        )
+        self.mac_bytes(index, nic).map(|byte| format!("{byte:02x}")).join(":")
+    }
+
+    /// Its bytes.
+    pub(super) fn mac_bytes(&self, index: usize, nic: usize) -> [u8; 6] {
+        let byte = |number: usize, shift: usize| (number >> shift & 0xff) as u8;
+        [
+            0x02,
+            byte(nic, 0),
+            0x57,
+            byte(index, 16),
+            byte(index, 8),
+            byte(index, 0),
+        ]
     }
 
     /// 20 characters, a length that every vendor's BMC accepts. Made of the seed, so that it need not be kept: as secret as
@@ -70,4 +97,12 @@ impl Shared {
         let text = format!("rackwright-sim BMC password {} {index}", self.dice.0);
         hex::encode(&digest(&SHA256, text.as_bytes()).as_ref()[..10])
     }
+}
+
+fn hyphened(bytes: [u8; 16]) -> String {
+    let mut text = hex::encode(bytes);
+    for at in [20, 16, 12, 8] {
+        text.insert(at, '-');
+    }
+    text
 }

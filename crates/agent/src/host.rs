@@ -1,0 +1,142 @@
+//! The host an agent runs on: what it is, and the few things about it that the agent changes and keeps. The kernel's
+//! file systems on a real machine; values in the simulator, where thousands of agents share one computer and none may
+//! touch it.
+
+use std::io;
+use std::net::IpAddr;
+
+use rackwright_api::v1::Inventory;
+
+use crate::cmdline::Mac;
+use crate::console;
+use crate::drives::Drives;
+use crate::efi::vars::EfiVars;
+use crate::identity::{self, Identity, IdentityError};
+use crate::inventory;
+use crate::ledger::{Ledger, LedgerError};
+use crate::net::interfaces;
+use crate::root::SysRoot;
+
+const LEDGER_FILE: &str = "ledger";
+
+/// How a machine appears on its network, towards the control plane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// The address that it uses.
+    pub address: Option<IpAddr>,
+    /// The MAC address of the NIC that has it.
+    pub mac: Option<Mac>,
+}
+
+/// A host.
+pub trait Host: Send + Sync {
+    /// What differs from boot to boot; empty where not known.
+    fn boot_id(&self) -> String;
+
+    /// Seconds since the kernel started.
+    fn uptime_s(&self) -> f64;
+
+    /// SMBIOS UUID in lower case; empty where not known.
+    fn system_uuid(&self) -> String;
+
+    /// Everything that the host and its drives consist of.
+    fn inventory(&self, drives: &dyn Drives) -> Inventory;
+
+    /// The host as `server`, an `https://` URL, sees it; `mac` where the boot plan named it.
+    fn presence(&self, server: &str, mac: Option<Mac>) -> Presence;
+
+    /// The address that connections are to come from; `None` leaves it to the kernel.
+    fn source_address(&self) -> Option<IpAddr>;
+
+    /// Sets the clock to a Unix time.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn set_clock(&self, unix_s: i64) -> io::Result<()>;
+
+    /// Shows that a stage of the boot was reached.
+    fn mark(&self, stage: &str);
+
+    /// The ledger of this boot.
+    ///
+    /// # Errors
+    /// [`LedgerError`]
+    fn ledger(&self) -> Result<Ledger, LedgerError>;
+
+    /// The identity that an earlier agent of this boot kept.
+    fn kept_identity(&self) -> Option<Identity>;
+
+    /// Keeps the identity for the next agent of this boot.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`]
+    fn keep_identity(&self, identity: &Identity) -> Result<(), IdentityError>;
+
+    /// The boot variables; `None` on machines that did not boot by UEFI.
+    fn efivars(&self) -> Option<EfiVars>;
+}
+
+/// The host that this process runs on, by the file systems of its kernel.
+#[derive(Clone, Debug)]
+pub struct KernelHost(pub SysRoot);
+
+impl Host for KernelHost {
+    fn boot_id(&self) -> String {
+        self.0.boot_id()
+    }
+
+    fn uptime_s(&self) -> f64 {
+        self.0.uptime_s()
+    }
+
+    fn system_uuid(&self) -> String {
+        inventory::system_uuid(&self.0)
+    }
+
+    fn inventory(&self, drives: &dyn Drives) -> Inventory {
+        inventory::read(&self.0, drives)
+    }
+
+    fn presence(&self, server: &str, mac: Option<Mac>) -> Presence {
+        let peer = server.trim_start_matches("https://").trim_end_matches('/').parse().ok();
+        let address = peer.and_then(interfaces::address_towards);
+        Presence {
+            address,
+            mac: mac.or_else(|| address.and_then(interfaces::mac_with)),
+        }
+    }
+
+    fn source_address(&self) -> Option<IpAddr> {
+        None
+    }
+
+    fn set_clock(&self, unix_s: i64) -> io::Result<()> {
+        let clock = nix::time::ClockId::CLOCK_REALTIME;
+        let time = nix::sys::time::TimeSpec::new(unix_s, 0);
+        Ok(nix::time::clock_settime(clock, time)?)
+    }
+
+    fn mark(&self, stage: &str) {
+        console::mark(&self.0, stage);
+    }
+
+    fn ledger(&self) -> Result<Ledger, LedgerError> {
+        let path = self.0.state.join(LEDGER_FILE);
+        match identity::make_state_folder(&self.0.state) {
+            Ok(()) => Ledger::open(&path),
+            Err(source) => Err(LedgerError::Io { path, source }),
+        }
+    }
+
+    fn kept_identity(&self) -> Option<Identity> {
+        Identity::load(&self.0.state)
+    }
+
+    fn keep_identity(&self, identity: &Identity) -> Result<(), IdentityError> {
+        identity.save(&self.0.state)
+    }
+
+    fn efivars(&self) -> Option<EfiVars> {
+        self.0.is_uefi().then(|| EfiVars::new(self.0.efivars()))
+    }
+}

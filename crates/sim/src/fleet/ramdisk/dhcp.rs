@@ -1,0 +1,310 @@
+//! DHCP as iPXE speaks it, through a relay agent: all machines of a fleet share one socket, and answers find their
+//! machine by the transaction's number.
+//!
+//! The relay asks for answers on the port that it sends from (RFC 8357), so that it runs beside the server on one computer.
+
+use super::BootError;
+use crate::fleet::FleetError;
+use nix::sys::socket::{setsockopt, sockopt};
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::net::UdpSocket;
+use tokio::sync::oneshot;
+
+/// How long iPXE waits for an answer before it asks again, try by try.
+const WAITS_S: [u64; 5] = [1, 2, 4, 8, 16];
+/// A fleet that powers on together gets its answers within the same second.
+const RECEIVE_BYTES: usize = 4 << 20;
+/// Fixed part of a DHCP message, with the magic cookie (RFC 2131, section 2).
+const HEADER: usize = 240;
+const MAGIC: [u8; 4] = [99, 130, 83, 99];
+const BOOT_REQUEST: u8 = 1;
+const BOOT_REPLY: u8 = 2;
+
+/// Message types (RFC 2132, section 9.6).
+const DISCOVER: u8 = 1;
+const OFFER: u8 = 2;
+const REQUEST: u8 = 3;
+const ACK: u8 = 5;
+
+/// Option codes (RFC 2132; 77: RFC 3004; 82: RFC 3046; 93, 97: RFC 4578).
+mod option {
+    pub(super) const REQUESTED_ADDRESS: u8 = 50;
+    pub(super) const MESSAGE_TYPE: u8 = 53;
+    pub(super) const SERVER: u8 = 54;
+    pub(super) const CLASS: u8 = 60;
+    pub(super) const BOOT_FILE: u8 = 67;
+    pub(super) const USER_CLASS: u8 = 77;
+    pub(super) const RELAY: u8 = 82;
+    pub(super) const ARCHITECTURE: u8 = 93;
+    pub(super) const MACHINE_ID: u8 = 97;
+    pub(super) const END: u8 = 255;
+}
+
+/// What a machine was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lease {
+    pub(super) address: Ipv4Addr,
+    /// URL of the boot script; `None` for a machine that is to boot from its drive.
+    pub(super) script: Option<String>,
+}
+
+/// The machine that asks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Client {
+    pub(super) mac: [u8; 6],
+    /// SMBIOS UUID, in the order in which it is written.
+    pub(super) uuid: [u8; 16],
+}
+
+/// The fleet's relay agent.
+#[derive(Debug)]
+pub(super) struct Relay {
+    socket: UdpSocket,
+    server: SocketAddrV4,
+    address: Ipv4Addr,
+    last: AtomicU32,
+    waiting: Mutex<HashMap<u32, oneshot::Sender<Vec<u8>>>>,
+}
+
+impl Relay {
+    /// A relay with this address towards a server.
+    ///
+    /// # Errors
+    /// [`FleetError::Listen`].
+    pub(super) async fn bind(address: Ipv4Addr, server: SocketAddrV4) -> Result<Self, FleetError> {
+        let place = SocketAddrV4::new(address, 0);
+        let failed = |source| FleetError::Listen {
+            address: SocketAddr::V4(place),
+            source,
+        };
+        let socket = UdpSocket::bind(place).await.map_err(failed)?;
+        setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BYTES).map_err(|errno| failed(errno.into()))?;
+        Ok(Self {
+            socket,
+            server,
+            address,
+            last: AtomicU32::new(0),
+            waiting: Mutex::default(),
+        })
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u32, oneshot::Sender<Vec<u8>>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands answers to those who wait for them. Runs until the task is aborted.
+    pub(super) async fn run(&self) {
+        let mut packet = vec![0; 4096];
+        loop {
+            match self.socket.recv_from(&mut packet).await {
+                Ok((length, from)) if from == SocketAddr::V4(self.server) => {
+                    let answer = &packet[..length];
+                    let waiting = transaction(answer).and_then(|number| self.waiting().remove(&number));
+                    if let Some(waiting) = waiting {
+                        // Who has given up waiting needs no answer.
+                        let _ = waiting.send(answer.to_vec());
+                    }
+                }
+                Ok((_, from)) => tracing::debug!(%from, "a DHCP answer of another server"),
+                // A server that is not there is told by ICMP; those who wait ask again.
+                Err(error) => tracing::debug!(%error, "no DHCP answer"),
+            }
+        }
+    }
+
+    /// Discovers the server and asks it for an address and a boot script.
+    ///
+    /// # Errors
+    /// [`BootError::NoAnswer`]
+    pub(super) async fn lease(&self, client: Client) -> Result<Lease, BootError> {
+        let offer = self.exchange(client, DISCOVER, None).await?;
+        let acknowledged = self.exchange(client, REQUEST, Some(&offer)).await?;
+        Ok(Lease {
+            address: acknowledged.address,
+            script: acknowledged.boot_file,
+        })
+    }
+
+    async fn exchange(&self, client: Client, kind: u8, offer: Option<&Answer>) -> Result<Answer, BootError> {
+        let wanted = if kind == DISCOVER { OFFER } else { ACK };
+        for wait_s in WAITS_S {
+            let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            let (sender, receiver) = oneshot::channel();
+            self.waiting().insert(number, sender);
+            let message = message(client, kind, number, self.address, offer);
+            if let Err(error) = self.socket.send_to(&message, self.server).await {
+                tracing::debug!(%error, "a DHCP message was not sent");
+            }
+            let answer = tokio::time::timeout(Duration::from_secs(wait_s), receiver).await;
+            self.waiting().remove(&number);
+            let answer = answer.ok().and_then(Result::ok);
+            if let Some(answer) = answer.and_then(|bytes| Answer::read(&bytes, client.mac))
+                && answer.kind == wanted
+            {
+                return Ok(answer);
+            }
+        }
+        Err(BootError::NoAnswer { server: self.server })
+    }
+}
+
+/// A client's message, with what the relay adds.
+fn message(client: Client, kind: u8, number: u32, relay: Ipv4Addr, offer: Option<&Answer>) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER];
+    // Ethernet, one relay.
+    bytes[..4].copy_from_slice(&[BOOT_REQUEST, 1, 6, 1]);
+    bytes[4..8].copy_from_slice(&number.to_be_bytes());
+    bytes[24..28].copy_from_slice(&relay.octets());
+    bytes[28..34].copy_from_slice(&client.mac);
+    bytes[236..HEADER].copy_from_slice(&MAGIC);
+    let mut add = |code: u8, data: &[u8]| {
+        bytes.extend([code, u8::try_from(data.len()).unwrap_or(0)]);
+        bytes.extend_from_slice(data);
+    };
+    add(option::MESSAGE_TYPE, &[kind]);
+    if let Some(offer) = offer {
+        add(option::REQUESTED_ADDRESS, &offer.address.octets());
+        add(option::SERVER, &offer.server.octets());
+    }
+    add(option::CLASS, b"PXEClient:Arch:00007:UNDI:003010");
+    add(option::USER_CLASS, b"iPXE");
+    add(option::ARCHITECTURE, &7_u16.to_be_bytes());
+    add(option::MACHINE_ID, &machine_id(client.uuid));
+    // Sub-option 19, empty: answer to the port that this comes from.
+    add(option::RELAY, &[19, 0]);
+    bytes.push(option::END);
+    bytes
+}
+
+/// Type 0 and the UUID in SMBIOS order: its first three fields are little-endian.
+fn machine_id(uuid: [u8; 16]) -> [u8; 17] {
+    let mut id = [0; 17];
+    id[1..].copy_from_slice(&uuid);
+    id[1..5].reverse();
+    id[5..7].reverse();
+    id[7..9].reverse();
+    id
+}
+
+fn transaction(answer: &[u8]) -> Option<u32> {
+    let is_answer = answer.len() >= HEADER && answer[0] == BOOT_REPLY && answer[236..HEADER] == MAGIC;
+    let number = answer.get(4..8)?.try_into().ok()?;
+    is_answer.then(|| u32::from_be_bytes(number))
+}
+
+/// A server's message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Answer {
+    kind: u8,
+    address: Ipv4Addr,
+    server: Ipv4Addr,
+    boot_file: Option<String>,
+}
+
+impl Answer {
+    /// Reads an answer to a machine; `None` if it is for another one, or cut short.
+    fn read(bytes: &[u8], mac: [u8; 6]) -> Option<Self> {
+        transaction(bytes)?;
+        if bytes[28..34] != mac {
+            return None;
+        }
+        let address: [u8; 4] = bytes[16..20].try_into().ok()?;
+        let mut answer = Self {
+            kind: 0,
+            address: address.into(),
+            server: Ipv4Addr::UNSPECIFIED,
+            boot_file: None,
+        };
+        let mut rest = &bytes[HEADER..];
+        while let [code, tail @ ..] = rest {
+            match *code {
+                0 => rest = tail,
+                option::END => break,
+                code => {
+                    let (length, tail) = tail.split_first()?;
+                    let (data, next) = tail.split_at_checked(usize::from(*length))?;
+                    answer.take(code, data)?;
+                    rest = next;
+                }
+            }
+        }
+        Some(answer)
+    }
+
+    fn take(&mut self, code: u8, data: &[u8]) -> Option<()> {
+        match code {
+            option::MESSAGE_TYPE => self.kind = *data.first()?,
+            option::SERVER => self.server = <[u8; 4]>::try_from(data).ok()?.into(),
+            option::BOOT_FILE => self.boot_file = Some(String::from_utf8(data.to_vec()).ok()?),
+            _ => {}
+        }
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: Client = Client {
+        mac: [2, 0, 0x57, 0, 0, 7],
+        uuid: [0xaa, 0xbb, 0xcc, 0xdd, 0, 1, 2, 3, 0x80, 0, 0, 0, 0, 0, 0, 7],
+    };
+
+    fn answer(kind: u8, options: &[u8]) -> Vec<u8> {
+        let mut bytes = message(CLIENT, kind, 7, Ipv4Addr::LOCALHOST, None);
+        bytes.truncate(HEADER);
+        bytes[0] = BOOT_REPLY;
+        bytes[16..20].copy_from_slice(&[127, 128, 0, 9]);
+        bytes.extend([option::MESSAGE_TYPE, 1, kind, option::SERVER, 4, 127, 0, 0, 1]);
+        bytes.extend_from_slice(options);
+        bytes
+    }
+
+    #[test]
+    fn answers_are_read_and_strangers_and_pieces_are_not() {
+        let whole = answer(ACK, &[0, option::BOOT_FILE, 2, b'h', b'i', option::END]);
+        let read = Answer::read(&whole, CLIENT.mac).unwrap();
+        let expected = Answer {
+            kind: ACK,
+            address: [127, 128, 0, 9].into(),
+            server: [127, 0, 0, 1].into(),
+            boot_file: Some("hi".to_owned()),
+        };
+        assert_eq!((read, transaction(&whole)), (expected, Some(7)));
+        assert_eq!(Answer::read(&whole, [2, 0, 0x57, 0, 0, 8]), None);
+        for length in (0..whole.len() - 1).filter(|length| *length != whole.len() - 5) {
+            let read = Answer::read(&whole[..length], CLIENT.mac);
+            assert!(read.is_none_or(|read| read.boot_file.is_none()), "{length}");
+        }
+        assert_eq!(
+            transaction(&message(CLIENT, ACK, 7, Ipv4Addr::LOCALHOST, None)),
+            None,
+            "a request"
+        );
+    }
+
+    #[test]
+    fn the_uuid_is_in_the_order_of_smbios() {
+        let id = machine_id(CLIENT.uuid);
+        assert_eq!(id[..9], [0, 0xdd, 0xcc, 0xbb, 0xaa, 1, 0, 3, 2]);
+        assert_eq!(id[9..], CLIENT.uuid[8..]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_gets_no_answer_asks_again_and_gives_up() {
+        let silent = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let SocketAddr::V4(server) = silent.local_addr().unwrap() else {
+            panic!("an IPv4 socket")
+        };
+        let relay = Relay::bind(Ipv4Addr::LOCALHOST, server).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        assert!(matches!(relay.lease(CLIENT).await, Err(BootError::NoAnswer { .. })));
+        assert_eq!(begun.elapsed().as_secs(), WAITS_S.iter().sum::<u64>());
+        assert!(relay.waiting().is_empty());
+    }
+}

@@ -1,0 +1,149 @@
+//! What machines boot from the network: the script that the control plane has for them, and the agent's own code.
+//!
+//! Of the ramdisk only the agent is real: it runs in this process, on the machine's simulated host and drives. A boot is one
+//! task. It ends when the machine loses power, is reset or leaves the fleet, whatever the agent is at then.
+
+mod dhcp;
+mod host;
+mod inventory;
+mod script;
+mod writer;
+
+pub(super) use inventory::inventory;
+
+use super::clock::Clock;
+use super::machine::Phase;
+use super::node::{Boot, Node};
+use super::{FleetConfig, FleetError};
+use dhcp::{Client, Relay};
+use host::{SimHost, SimPower};
+use rackwright_agent::agent;
+use rackwright_agent::cmdline::{CmdlineError, Mac, OnFatal, Settings};
+use rackwright_agent::jobs::power::{Power as _, PowerAction};
+use rackwright_agent::machine::Machine;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use tracing::Instrument as _;
+use writer::SimWriter;
+
+/// How long an agent's last words stay on the console before the machine goes down, in the machine's time.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+
+/// Why a machine does not boot from the network.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BootError {
+    #[error("the DHCP server {server} does not answer")]
+    NoAnswer { server: SocketAddrV4 },
+    #[error("the DHCP server names no boot script: the machine is to boot from its drive")]
+    NoScript,
+    #[error("boot script {url}: {why}")]
+    Script { url: String, why: String },
+    #[error("the boot script starts no kernel")]
+    NoKernel,
+    #[error("the kernel's command line: {0}")]
+    Cmdline(#[from] CmdlineError),
+}
+
+/// How machines boot from the network.
+pub(super) struct Ramdisk {
+    relay: Arc<Relay>,
+    runtime: Handle,
+}
+
+impl Ramdisk {
+    /// Binds the relay agent.
+    ///
+    /// # Errors
+    /// [`FleetError::Listen`]
+    pub(super) async fn new(config: &FleetConfig, server: SocketAddrV4) -> Result<Self, FleetError> {
+        let relay = Relay::bind(config.relay(), server).await?;
+        Ok(Self {
+            relay: Arc::new(relay),
+            runtime: Handle::current(),
+        })
+    }
+
+    /// What hands DHCP answers to machines. Runs until it is dropped.
+    pub(super) fn relay(&self) -> impl Future<Output = ()> + Send + 'static {
+        let relay = Arc::clone(&self.relay);
+        async move { relay.run().await }
+    }
+
+    /// Boots a machine whose firmware goes to the network.
+    pub(super) fn boot(&self, node: Arc<Node>, boot: Boot) {
+        let relay = Arc::clone(&self.relay);
+        let name = node.shared.name(boot.node);
+        let span = tracing::warn_span!("machine", name, boot = boot.number);
+        let lives = Arc::clone(&node);
+        let task = async move {
+            tokio::select! {
+                () = Box::pin(run(node, boot, relay)) => {}
+                () = lives.left(boot.number) => {}
+            }
+        };
+        self.runtime.spawn(task.instrument(span));
+    }
+}
+
+async fn run(node: Arc<Node>, boot: Boot, relay: Arc<Relay>) {
+    let (settings, address) = match load(&node, &relay).await {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            tracing::info!("nothing is booted from the network: {error}");
+            return node.falls_through(boot.number);
+        }
+    };
+    drop(relay);
+    node.reached(|machine| machine.phase == Phase::Up(boot.source)).await;
+    let on_fatal = settings.on_fatal;
+    let (host, machine) = equip(&node, boot.number, address);
+    let ended = Box::pin(agent::run(settings, machine, async {})).await;
+    let Err(error) = ended;
+    tracing::warn!("the agent cannot go on: {error}");
+    tokio::time::sleep(node.shared.clock.lasts(LAST_WORDS)).await;
+    let action = match on_fatal {
+        OnFatal::PowerOff => PowerAction::PowerOff,
+        OnFatal::Reset => PowerAction::Reset,
+    };
+    if let Err(error) = SimPower(host).perform(action) {
+        tracing::debug!("{error}");
+    }
+}
+
+/// The agent's settings, as the boot script has them, and the machine's address.
+async fn load(node: &Node, relay: &Relay) -> Result<(Settings, Ipv4Addr), BootError> {
+    let index = node.index();
+    let client = Client {
+        mac: mac(node).0,
+        uuid: node.shared.uuid_bytes(index),
+    };
+    let lease = relay.lease(client).await?;
+    node.set_address(lease.address);
+    let url = lease.script.ok_or(BootError::NoScript)?;
+    let script = script::fetch(&url, lease.address).await?;
+    Ok((script::settings(&script, lease.address)?, lease.address))
+}
+
+/// The address of the NIC that machines boot from.
+fn mac(node: &Node) -> Mac {
+    Mac(node.shared.mac_bytes(node.index(), 0))
+}
+
+/// The machine as the agent of one boot has it. Nothing of it reaches beyond the simulation, or into another boot.
+fn equip(node: &Arc<Node>, number: u32, address: Ipv4Addr) -> (Arc<SimHost>, Machine) {
+    let host = Arc::new(SimHost::new(Arc::clone(node), number, address));
+    let machine = Machine {
+        drives: Arc::new(node.sim_drives().of_boot(Arc::clone(node), number)),
+        writer: Arc::new(SimWriter::new(Arc::clone(node), number)),
+        power: Arc::new(SimPower(Arc::clone(&host))),
+        host: Arc::clone(&host) as _,
+    };
+    (host, machine)
+}
+
+/// Seconds of the machines that have passed since `since_ms`.
+fn seconds_since(clock: Clock, since_ms: u64) -> f64 {
+    clock.now_ms().saturating_sub(since_ms) as f64 / 1000.0
+}

@@ -1,0 +1,136 @@
+//! Writing images on simulated machines: the index comes from the real store over HTTPS, the chunks are left there.
+//!
+//! What was fetched is that an image of this digest may be had and how large it is. The drive is filled with noise that
+//! follows from the digest, and holds a system that boots once the time has passed that the profile's rate gives.
+
+use crate::fleet::drive::SimDrive;
+use crate::fleet::installed::Installed;
+use crate::fleet::node::Node;
+use rackwright_agent::drives::DriveFacts;
+use rackwright_agent::jobs::control::JobControl;
+use rackwright_agent::jobs::job_error;
+use rackwright_agent::jobs::write::FinishError;
+use rackwright_agent::jobs::writer::{ImageWriter, Order, StoreWriter, Written};
+use rackwright_api::v1::JobError;
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The writer during one boot.
+pub(super) struct SimWriter {
+    node: Arc<Node>,
+    number: u32,
+    /// The image whose index was fetched last: its digest and size in bytes.
+    image: Mutex<Option<(String, u64)>>,
+}
+
+impl SimWriter {
+    pub(super) fn new(node: Arc<Node>, number: u32) -> Self {
+        Self {
+            node,
+            number,
+            image: Mutex::default(),
+        }
+    }
+
+    fn drive(&self, path: &Path) -> io::Result<Arc<SimDrive>> {
+        if !self.node.runs(self.number) {
+            return Err(io::Error::other("this boot of the machine is over"));
+        }
+        let drives = self.node.sim_drives();
+        let found = drives.all().iter().find(|drive| drive.node() == path);
+        found.cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+impl ImageWriter for SimWriter {
+    fn logical_bytes(&self, order: &Order, control: &JobControl) -> Result<u64, JobError> {
+        let bytes = StoreWriter.logical_bytes(order, control)?;
+        let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
+        *image = Some((order.image_digest.clone(), bytes));
+        Ok(bytes)
+    }
+
+    fn write(&self, order: &Order, drive: &Path, control: &JobControl) -> Result<Written, JobError> {
+        let known = self.image.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let bytes = match known {
+            Some((digest, bytes)) if digest == order.image_digest => bytes,
+            _ => self.logical_bytes(order, control)?,
+        };
+        let failed = |error: io::Error| job_error("write-failed", format!("{}: {error}", drive.display()), true);
+        let drive = self.drive(drive).map_err(failed)?;
+        drive.write_image(&order.image_digest, bytes).map_err(failed)?;
+        let time = self.node.shared.clock.lasts(self.node.shared.timing.writing(bytes));
+        let (node, number) = (Arc::clone(&self.node), self.number);
+        control.outlasts(time, move || {
+            if node.runs(number) {
+                drive.settle();
+            }
+        });
+        control.measured("image: write".to_owned(), (bytes, bytes), bytes, 0);
+        Ok(Written {
+            logical_bytes: bytes,
+            written_bytes: bytes,
+            verified_whole_disk: order.verify_whole_disk,
+            ..Written::default()
+        })
+    }
+
+    fn finish(&self, facts: &DriveFacts, files: &BTreeMap<String, Vec<u8>>) -> Result<(), FinishError> {
+        let failed = |source| FinishError::Io {
+            drive: facts.drive.name.clone(),
+            source,
+        };
+        let drive = self.drive(&facts.node).map_err(failed)?;
+        drive.put_seed(|installed| read_seed(installed, files)).map_err(failed)
+    }
+
+    fn spoil(&self, facts: &DriveFacts) -> io::Result<()> {
+        self.drive(&facts.node)?.spoil();
+        Ok(())
+    }
+}
+
+/// Takes what an installed system is made of from a seed's files.
+fn read_seed(installed: &mut Installed, files: &BTreeMap<String, Vec<u8>>) {
+    let file = |path: &str| {
+        let bytes = files.get(path).map(Vec::as_slice).unwrap_or_default();
+        String::from_utf8_lossy(bytes).into_owned()
+    };
+    let line = |path: &str| file(path).trim().to_owned();
+    let marker = file("rackwright/image");
+    let generation = marker.lines().find_map(|line| line.strip_prefix("generation="));
+    installed.generation = generation.and_then(|number| number.parse().ok()).unwrap_or_default();
+    installed.marker = marker;
+    installed.hostname = line("rackwright/hostname");
+    installed.instance_id = line("rackwright/instance-id");
+    installed.ssh_host_private_key = file("rackwright/ssh_host_ed25519_key").into();
+    installed.ssh_host_public_key = line("rackwright/ssh_host_ed25519_key.pub");
+    installed.authorized_keys = file("rackwright/authorized_keys").lines().map(str::to_owned).collect();
+    installed.user_data = file("user-data");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_is_read_and_one_without_our_files_is_empty() {
+        let files = [
+            ("rackwright/image", "digest=b3-00\ngeneration=7\n"),
+            ("rackwright/hostname", "web-1\n"),
+            ("rackwright/authorized_keys", "ssh-ed25519 A\nssh-ed25519 B\n"),
+            ("user-data", "#cloud-config\n"),
+        ];
+        let files = files.map(|(path, text)| (path.to_owned(), text.as_bytes().to_vec()));
+        let mut read = Installed::default();
+        read_seed(&mut read, &files.into());
+        assert_eq!((read.generation, read.hostname.as_str()), (7, "web-1"));
+        assert_eq!(read.authorized_keys, ["ssh-ed25519 A", "ssh-ed25519 B"]);
+        assert_eq!(read.user_data, "#cloud-config\n");
+        read_seed(&mut read, &BTreeMap::new());
+        assert_eq!((read.generation, read.hostname.as_str()), (0, ""));
+        assert!(read.authorized_keys.is_empty());
+    }
+}
