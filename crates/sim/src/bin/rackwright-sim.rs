@@ -47,6 +47,13 @@ struct Cli {
     /// 0.0.0.0 is not the world. Port 0 takes a free one
     #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS:PORT")]
     listen: SocketAddrV4,
+    /// The addresses of the systems that are installed on the machines
+    #[arg(long, default_value = "127.128.0.0/10", value_name = "NETWORK")]
+    host_network: Ipv4Net,
+    /// Where the one socket listens that serves the SSH servers of all installed systems; the control plane is told the
+    /// port by `ssh_port`. Port 0 takes a free one
+    #[arg(long, default_value = "0.0.0.0:8022", value_name = "ADDRESS:PORT")]
+    ssh_listen: SocketAddrV4,
     /// BMCs speak plain HTTP; needs `--format json`, because `rackwright apply` takes HTTPS only
     #[arg(long)]
     plain_http: bool,
@@ -146,6 +153,8 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         seed: cli.seed,
         network: cli.network,
         listen: cli.listen,
+        host_network: cli.host_network,
+        ssh_listen: Some(cli.ssh_listen),
         tls: !cli.plain_http,
         speed: cli.speed,
         faults: script(&cli)?,
@@ -157,9 +166,10 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
     }
     close_stdout()?;
     eprintln!(
-        "rackwright-sim: the BMCs of {} machines answer on port {}",
+        "rackwright-sim: the BMCs of {} machines answer on port {}, their installed systems on port {}",
         fleet.nodes(),
-        fleet.port()
+        fleet.port(),
+        fleet.ssh_port().unwrap_or_default()
     );
     tokio::select! {
         _ = terminate.recv() => {}

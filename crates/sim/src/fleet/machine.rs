@@ -109,6 +109,11 @@ impl Machine {
         self.phase.power()
     }
 
+    /// The boot whose system runs, if one does.
+    pub(super) fn running(&self) -> Option<u32> {
+        matches!(self.phase, Phase::Up(_)).then_some(self.boots)
+    }
+
     /// Whether its power is about to change by itself.
     pub(super) fn is_moving(&self) -> bool {
         matches!(self.phase, Phase::PoweringOn | Phase::ShuttingDown | Phase::PoweringOff)

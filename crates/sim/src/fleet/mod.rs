@@ -21,6 +21,9 @@ mod dice;
 mod drive;
 mod error;
 mod faults;
+mod host;
+mod installed;
+mod inventory;
 mod machine;
 mod node;
 mod profile;
@@ -34,6 +37,7 @@ pub use describe::{DescribeError, Format};
 pub use drive::{Ailment, SimDrive, SimDrives};
 pub use error::FleetError;
 pub use faults::{Script, ScriptError, ScriptFault};
+pub use installed::{Installed, SystemUp, Systems};
 pub use machine::{BootSource, Phase};
 pub use node::Boot;
 pub use profile::Profile;
@@ -42,13 +46,15 @@ pub use shared::Payload;
 use crate::bmc::{self, Bmc, BootOverride, Limits, PowerState};
 use clock::{Clock, Timers};
 use dice::Dice;
+use host::Hosts;
 use node::{Node, USER};
+use rackwright_api::v1::Inventory;
 use rustls::pki_types::CertificateDer;
 use serve::Member;
 use shared::{Counters, Shared};
-use std::net::SocketAddr;
-use std::sync::Arc;
+use std::net::Ipv4Addr;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use tls::Tls;
 use tokio::task::JoinSet;
 
@@ -57,6 +63,7 @@ pub struct Fleet {
     members: Arc<[Member]>,
     shared: Arc<Shared>,
     port: u16,
+    ssh_port: Option<u16>,
     tasks: JoinSet<()>,
 }
 
@@ -99,6 +106,7 @@ impl Fleet {
             timers: Timers::default(),
             tls: config.tls.then(Tls::new).transpose()?,
             payload,
+            systems: OnceLock::new(),
             counters: Counters::default(),
             config,
         });
@@ -115,20 +123,35 @@ impl Fleet {
         };
         let members: Arc<[Member]> = (0..shared.config.nodes).map(member).collect();
         let listener = serve::listen(&shared)?;
-        let failed = |source| FleetError::Listen {
-            address: SocketAddr::V4(shared.config.listen),
-            source,
-        };
-        let port = listener.local_addr().map_err(failed)?.port();
+        let port = serve::port(&listener)?;
         let mut tasks = JoinSet::new();
+        let ssh_port = Self::serve_hosts(&shared, &members, &mut tasks)?;
         tasks.spawn(serve::run(listener, Arc::clone(&members), Arc::clone(&shared)));
         tasks.spawn(wake(Arc::clone(&members), Arc::clone(&shared)));
         Ok(Self {
             members,
             shared,
             port,
+            ssh_port,
             tasks,
         })
+    }
+
+    /// Starts the SSH servers of the installed systems, if there are to be any; returns their port.
+    fn serve_hosts(
+        shared: &Arc<Shared>,
+        members: &Arc<[Member]>,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<Option<u16>, FleetError> {
+        let Some(address) = shared.config.ssh_listen else {
+            return Ok(None);
+        };
+        let hosts = Arc::new(Hosts::new(shared));
+        let listener = host::listen(shared, address)?;
+        let port = serve::port(&listener)?;
+        let _ = shared.systems.set(Arc::clone(&hosts) as _);
+        tasks.spawn(host::run(listener, Arc::clone(members), hosts));
+        Ok(Some(port))
     }
 
     /// How many machines there are.
@@ -150,6 +173,11 @@ impl Fleet {
     /// The port that all BMCs listen on.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port that the SSH servers of all installed systems listen on; `None` where there are none.
+    pub fn ssh_port(&self) -> Option<u16> {
+        self.ssh_port
     }
 
     /// What has happened so far.
@@ -259,6 +287,21 @@ impl SimNode {
         self.node.shared.serial(self.node.index())
     }
 
+    /// The address of the system that is installed on it.
+    pub fn host_address(&self) -> Ipv4Addr {
+        self.node.shared.config.host_address(self.node.index())
+    }
+
+    /// What it consists of now, as a system that runs on it sees it.
+    pub fn inventory(&self) -> Inventory {
+        inventory::inventory(&bmc::Host::description(&*self.node))
+    }
+
+    /// The kernel's boot id in its boot number `boot`.
+    pub fn boot_id(&self, boot: u32) -> String {
+        self.node.shared.boot_id(self.node.index(), boot)
+    }
+
     /// Its state now.
     pub fn view(&self) -> NodeView {
         let machine = self.node.machine();
@@ -297,6 +340,11 @@ impl SimNode {
     /// What runs on it resets it; `false` if nothing runs.
     pub fn restart(&self) -> bool {
         self.node.restart()
+    }
+
+    /// Puts a system on its drive, which boots from then on; `None` takes it off.
+    pub fn install(&self, installed: Option<Installed>) {
+        self.node.install_system(installed);
     }
 
     /// Says whether its first drive holds something that boots.

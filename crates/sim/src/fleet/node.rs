@@ -5,6 +5,7 @@ use super::FleetError;
 use super::dice::Purpose;
 use super::drive::{SimDrive, SimDrives};
 use super::faults::{Chances, Moment, Part};
+use super::installed::{Installed, SystemUp};
 use super::machine::{Around, BootSource, Machine, Phase};
 use super::profile::{Parts, Sku};
 use super::shared::Shared;
@@ -41,6 +42,7 @@ pub(super) struct Node {
 struct Inner {
     machine: Machine,
     tasks: Tasks,
+    installed: Option<Arc<Installed>>,
 }
 
 /// A boot whose firmware has handed over.
@@ -68,6 +70,7 @@ impl Node {
             inner: Mutex::new(Inner {
                 machine: Machine::new(),
                 tasks: Tasks::default(),
+                installed: None,
             }),
         }
     }
@@ -98,8 +101,9 @@ impl Node {
         };
         let mut inner = self.inner();
         let before = inner.machine.due_ms;
+        let ran = inner.machine.running();
         let result = act(&mut inner, &around);
-        let mut boots = Vec::new();
+        let (mut boots, mut ups) = (Vec::new(), Vec::new());
         while inner.machine.tick(&around) {
             if let Phase::Booting(source) = inner.machine.phase {
                 boots.push(Boot {
@@ -108,6 +112,7 @@ impl Node {
                     source,
                 });
             }
+            ups.extend(self.system_up(&inner));
         }
         if !inner.machine.is_moving() {
             inner.tasks.settle();
@@ -115,6 +120,7 @@ impl Node {
         if let Some(due_ms) = inner.machine.due_ms.filter(|due| before != Some(*due)) {
             shared.timers.set(due_ms, self.index);
         }
+        let down = ran.is_some() && ran != inner.machine.running();
         drop(inner);
         for boot in &boots {
             shared.counters.boots.fetch_add(1, Ordering::Relaxed);
@@ -122,8 +128,41 @@ impl Node {
                 payload.boots(boot);
             }
         }
+        if let Some(systems) = shared.systems.get() {
+            if down {
+                systems.down(self.index());
+            }
+            ups.iter().for_each(|system| systems.up(system));
+        }
         self.changed.notify_waiters();
         result
+    }
+
+    /// The system that has just come up from the drive.
+    fn system_up(&self, inner: &Inner) -> Option<SystemUp> {
+        let installed = inner.installed.clone()?;
+        let boot = inner.machine.boots;
+        (inner.machine.phase == Phase::Up(BootSource::Disk)).then(|| SystemUp {
+            node: self.index(),
+            boot,
+            boot_id: self.shared.boot_id(self.index(), boot),
+            address: Some(self.shared.config.host_address(self.index()).into()),
+            installed,
+        })
+    }
+
+    /// Waits until the machine is as `wanted` finds it. States that last no time may be missed.
+    pub(super) async fn until<T>(&self, mut wanted: impl FnMut(&Machine) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let machine = self.machine();
+            if let Some(found) = wanted(&machine) {
+                return found;
+            }
+            changed.await;
+        }
     }
 
     /// The machine now, for the fault script.
@@ -157,6 +196,14 @@ impl Node {
     /// Whether the first drive holds something that boots.
     pub(super) fn install(&self, boots: bool) {
         self.with(|inner, _| inner.machine.disk_boots = boots);
+    }
+
+    /// Puts a system on a drive, or takes it off.
+    pub(super) fn install_system(&self, installed: Option<Installed>) {
+        self.with(|inner, _| {
+            inner.machine.disk_boots = installed.is_some();
+            inner.installed = installed.map(Arc::new);
+        });
     }
 
     /// The drives that the BMC lists, for the agent.

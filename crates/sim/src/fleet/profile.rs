@@ -55,6 +55,7 @@ pub(super) struct Timing {
     post: Span,
     boot: Span,
     answer: Span,
+    probe: Span,
     /// A reset is answered with 202 and a task instead of 204.
     pub(super) resets_are_tasks: bool,
     pub(super) sessions: usize,
@@ -74,6 +75,11 @@ impl Timing {
         span.at(chance)
     }
 
+    /// How long the installed system takes to read itself for validation.
+    pub(super) fn probe(&self, chance: f64) -> Duration {
+        Duration::from_millis(self.probe.at(chance))
+    }
+
     /// How long the BMC takes for an answer.
     pub(super) fn answer(&self, chance: f64) -> Duration {
         Duration::from_millis(self.answer.at(chance))
@@ -87,6 +93,7 @@ const INSTANT: Timing = Timing {
     post: AT_ONCE,
     boot: AT_ONCE,
     answer: AT_ONCE,
+    probe: AT_ONCE,
     resets_are_tasks: false,
     sessions: 8,
     session_timeout: Duration::from_secs(300),
@@ -101,6 +108,7 @@ const VM: Timing = Timing {
     post: span(8600, 12_000),
     boot: span(3000, 4000),
     answer: span(1, 15),
+    probe: span(1500, 2500),
     resets_are_tasks: false,
     sessions: 8,
     session_timeout: Duration::from_secs(300),
@@ -116,6 +124,7 @@ const DGX_H100: Timing = Timing {
     post: span(90_000, 200_000),
     boot: span(40_000, 70_000),
     answer: span(50, 2000),
+    probe: span(600, 1500),
     resets_are_tasks: true,
     sessions: 8,
     session_timeout: Duration::from_secs(30),
@@ -135,6 +144,8 @@ pub(super) struct Sku {
     pub(super) module_mib: u64,
     pub(super) nics: usize,
     pub(super) drives: &'static [(Parts, u64)],
+    /// Sequential direct reads of the root drive at queue depth 1, in decimal megabytes a second.
+    pub(super) read_mb_per_s: f64,
 }
 
 /// Equal parts.
@@ -165,6 +176,7 @@ const SMALL: Sku = Sku {
     module_mib: 4096,
     nics: 1,
     drives: &[(parts(1, "Rackwright", "Simulated NVMe"), 100_000_000_000)],
+    read_mb_per_s: 300.0,
 };
 
 /// NVIDIA DGX H100 user guide, hardware overview: 2 × Xeon Platinum 8480C, 8 × H100 80 GB, 2 TB of memory, 2 × 1.92 TB NVMe
@@ -189,6 +201,7 @@ const DGX: Sku = Sku {
         (parts(2, "Samsung", "SAMSUNG MZ1L21T9HCLS-00A07"), 1_920_383_410_176),
         (parts(8, "Samsung", "SAMSUNG MZWLO3T8HCLS-00A07"), 3_840_755_982_336),
     ],
+    read_mb_per_s: 2500.0,
 };
 
 impl Profile {

@@ -3,12 +3,13 @@
 use super::clock::{Clock, Timers};
 use super::config::FleetConfig;
 use super::dice::{Dice, Purpose};
+use super::installed::Systems;
 use super::node::Boot;
 use super::profile::{Sku, Timing};
 use super::tls::Tls;
 use ring::digest::{SHA256, digest};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 /// What machines boot into.
 pub trait Payload: Send + Sync {
@@ -34,6 +35,8 @@ pub(super) struct Shared {
     pub(super) timers: Timers,
     pub(super) tls: Option<Tls>,
     pub(super) payload: Option<Arc<dyn Payload>>,
+    /// Set once, before anything boots.
+    pub(super) systems: OnceLock<Arc<dyn Systems>>,
     pub(super) counters: Counters,
 }
 
@@ -51,6 +54,15 @@ impl Shared {
     pub(super) fn uuid(&self, index: usize) -> String {
         let fleet = self.dice.throw(0, Purpose::Uuid, 0) >> 32;
         format!("{fleet:08x}-0000-4000-8000-{index:012x}")
+    }
+
+    /// The kernel's boot id in the machine's boot number `boot`.
+    pub(super) fn boot_id(&self, index: usize, boot: u32) -> String {
+        let half = |n| self.dice.throw(index, Purpose::BootId(n), u64::from(boot));
+        let (high, low) = (half(0), half(1));
+        let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0xfff);
+        let (d, e) = (low >> 48 & 0x3fff | 0x8000, low & 0xffff_ffff_ffff);
+        format!("{a:08x}-{b:04x}-4{c:03x}-{d:04x}-{e:012x}")
     }
 
     /// A locally administered MAC address for interface `nic` of a machine.

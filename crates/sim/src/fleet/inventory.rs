@@ -1,0 +1,102 @@
+//! What a machine consists of, as a system that runs on it sees it: in the words of the agent's report.
+
+use crate::bmc::{Description, Processor};
+use rackwright_api::v1::{Cpu, Dmi, Drive, Inventory, MemoryModule, Nic, PciDevice};
+
+/// The part of its memory that a kernel keeps for itself; an estimate, for large machines.
+const KERNEL_KEEPS: f64 = 0.016;
+
+/// Vendor and device of the PCI ID database (pci-ids.ucw.cz).
+struct PciKind(u32, u32);
+
+const ROOT: PciKind = PciKind(0x8086, 0x1bf7);
+const H100: PciKind = PciKind(0x10de, 0x2330);
+const CONNECT_X7: PciKind = PciKind(0x15b3, 0x1021);
+const VIRTIO_NET: PciKind = PciKind(0x1af4, 0x1041);
+const SAMSUNG_NVME: PciKind = PciKind(0x144d, 0xa80a);
+const QEMU_NVME: PciKind = PciKind(0x1b36, 0x0010);
+
+/// The inventory of a machine that its BMC describes so.
+pub(super) fn inventory(described: &Description) -> Inventory {
+    let modules = described.memory.iter().map(|module| MemoryModule {
+        slot: module.id.clone(),
+        size_bytes: module.mib << 20,
+        manufacturer: module.manufacturer.to_owned(),
+        ..MemoryModule::default()
+    });
+    let modules: Vec<MemoryModule> = modules.collect();
+    let whole: u64 = modules.iter().map(|module| module.size_bytes).sum();
+    Inventory {
+        dmi: Some(Dmi {
+            system_vendor: described.manufacturer.to_owned(),
+            product_name: described.model.to_owned(),
+            serial_number: described.serial.clone(),
+            uuid: described.uuid.clone(),
+            ..Dmi::default()
+        }),
+        cpus: cpus(&described.processors),
+        memory_bytes: (whole as f64 * (1.0 - KERNEL_KEEPS)) as u64 & !0xfff,
+        memory_modules: modules,
+        pci_devices: pci_devices(described),
+        nics: nics(described),
+        drives: drives(described),
+        boot_mode: if described.uefi { "uefi" } else { "bios" }.to_owned(),
+        architecture: "x86_64".to_owned(),
+        ..Inventory::default()
+    }
+}
+
+fn cpus(processors: &[Processor]) -> Vec<Cpu> {
+    let cpus = processors.iter().filter(|part| part.kind == "CPU");
+    let cpu = |(socket, part): (u32, &Processor)| Cpu {
+        socket,
+        model: part.model.to_owned(),
+        cores: part.cores,
+        threads: part.threads,
+        ..Cpu::default()
+    };
+    (0..).zip(cpus).map(cpu).collect()
+}
+
+fn pci_devices(described: &Description) -> Vec<PciDevice> {
+    let large = described.processors.iter().any(|part| part.kind == "GPU");
+    let gpus = described.processors.iter().filter(|part| part.kind == "GPU");
+    let (nic, drive) = if large {
+        (CONNECT_X7, SAMSUNG_NVME)
+    } else {
+        (VIRTIO_NET, QEMU_NVME)
+    };
+    let kinds = std::iter::once(&ROOT)
+        .chain(gpus.map(|_| &H100))
+        .chain(described.nics.iter().map(|_| &nic))
+        .chain(described.drives.iter().map(|_| &drive));
+    let device = |(bus, kind): (u32, &PciKind)| PciDevice {
+        address: format!("0000:{bus:02x}:00.0"),
+        vendor_id: kind.0,
+        device_id: kind.1,
+        ..PciDevice::default()
+    };
+    (0..).zip(kinds).map(device).collect()
+}
+
+fn nics(described: &Description) -> Vec<Nic> {
+    let nic = |(n, nic): (usize, &crate::bmc::Nic)| Nic {
+        name: format!("net{n}"),
+        mac: nic.mac.clone(),
+        ..Nic::default()
+    };
+    described.nics.iter().enumerate().map(nic).collect()
+}
+
+/// Whole blocks, as the drives themselves have.
+fn drives(described: &Description) -> Vec<Drive> {
+    let drive = |(n, drive): (usize, &crate::bmc::Drive)| Drive {
+        name: format!("nvme{n}n1"),
+        model: drive.model.to_owned(),
+        serial_number: drive.serial.clone(),
+        size_bytes: drive.bytes - drive.bytes % 4096,
+        transport: "nvme".to_owned(),
+        ..Drive::default()
+    };
+    described.drives.iter().enumerate().map(drive).collect()
+}
