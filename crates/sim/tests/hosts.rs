@@ -14,6 +14,7 @@ use rackwright_validate::{
 };
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -68,9 +69,12 @@ fn deploy(fleet: &Fleet, node: &SimNode) -> Deployed {
         generation: GENERATION,
         user_data: None,
     };
-    node.install(Some(read(&seed(&spec).unwrap(), node)));
+    node.install(read(&seed(&spec).unwrap(), node));
+    let index: u32 = node.name().trim_start_matches("sim-").parse().unwrap();
+    let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 128, 0, 2)) + index);
+    node.set_address(address);
     let target = SshTarget {
-        address: node.host_address().into(),
+        address: address.into(),
         port: fleet.ssh_port().unwrap(),
         user: "root".to_owned(),
         host_key: host.public_line().to_owned(),
@@ -211,7 +215,7 @@ async fn nobody_else_is_let_in_and_nothing_else_is_run() {
     let (deployed, others) = (deploy(&fleet, &node), deploy(&fleet, &other));
     switch_on(&node).await;
     switch_on(&other).await;
-    for stranger in [key("stranger"), others.provisioning, deployed.host] {
+    for stranger in [&key("stranger"), &others.provisioning, &deployed.host] {
         refused(&SshTarget {
             private_key: stranger.private_key().clone(),
             ..deployed.target.clone()
@@ -224,7 +228,7 @@ async fn nobody_else_is_let_in_and_nothing_else_is_run() {
     })
     .await;
     let mistaken = SshTarget {
-        address: other.host_address().into(),
+        address: others.target.address,
         ..deployed.target.clone()
     };
     let mismatch = Session::connect(&mistaken).await;
@@ -254,7 +258,8 @@ async fn nobody_else_is_let_in_and_nothing_else_is_run() {
 async fn a_machine_that_is_off_boots_or_runs_something_else_is_silent_and_then_hangs_up() {
     let fleet = fleet(3, Profile::DgxH100, "{fault: post-hang, nodes: [1]}").await;
     let deployed: Vec<Deployed> = (0..3).map(|index| deploy(&fleet, &fleet.node(index))).collect();
-    fleet.node(2).set_installed(false);
+    // It boots from the network, and has a system on its drive.
+    Client::of_fleet(&fleet.node(2)).boot("Pxe", "Once").await;
     for index in [1, 2] {
         switch_on(&fleet.node(index)).await;
     }
@@ -269,7 +274,7 @@ async fn a_machine_that_is_off_boots_or_runs_something_else_is_silent_and_then_h
         );
     }
     let nobody = SshTarget {
-        address: "127.128.0.4".parse().unwrap(),
+        address: "127.128.0.9".parse().unwrap(),
         ..deployed[0].target.clone()
     };
     assert!(Session::connect(&nobody).await.unwrap_err().is_retryable());

@@ -128,14 +128,7 @@ async fn what_cannot_be_is_refused_in_a_sentence() {
         (&["--speed", "-1"], "--speed"),
         (&["--plain-http"], "--format json"),
         (&["--output", "/nowhere/nodes.yaml"], "cannot write /nowhere/nodes.yaml"),
-        (
-            &["--host-network", "127.128.0.0/30", "--nodes", "3"],
-            "--host-network: 127.128.0.0/30 has room for 2",
-        ),
-        (
-            &["--host-network", "127.65.0.0/16"],
-            "--host-network: 127.65.0.0/16 has addresses",
-        ),
+        (&["--hosts", "127.65.0.0/16"], "--hosts: 127.65.0.0/16 overlaps"),
         (&["--ssh-listen=127.128.0.1"], "--ssh-listen"),
         // RFC 5737: nobody's address.
         (

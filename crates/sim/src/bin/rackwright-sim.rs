@@ -47,9 +47,9 @@ struct Cli {
     /// 0.0.0.0 is not the world. Port 0 takes a free one
     #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS:PORT")]
     listen: SocketAddrV4,
-    /// The addresses of the systems that are installed on the machines
+    /// The machines' own addresses
     #[arg(long, default_value = "127.128.0.0/10", value_name = "NETWORK")]
-    host_network: Ipv4Net,
+    hosts: Ipv4Net,
     /// Where the one socket listens that serves the SSH servers of all installed systems; the control plane is told the
     /// port by `ssh_port`. Port 0 takes a free one
     #[arg(long, default_value = "0.0.0.0:8022", value_name = "ADDRESS:PORT")]
@@ -153,7 +153,7 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         seed: cli.seed,
         network: cli.network,
         listen: cli.listen,
-        host_network: cli.host_network,
+        hosts: cli.hosts,
         ssh_listen: Some(cli.ssh_listen),
         tls: !cli.plain_http,
         speed: cli.speed,

@@ -23,8 +23,8 @@ pub struct FleetConfig {
     pub network: Ipv4Net,
     /// Where the one socket listens that serves all of them. Port 0 takes a free one.
     pub listen: SocketAddrV4,
-    /// The addresses of the installed systems, as `network` has those of the BMCs.
-    pub host_network: Ipv4Net,
+    /// The machines' own addresses.
+    pub hosts: Ipv4Net,
     /// Where the one socket listens that serves the SSH servers of all installed systems; `None`: nobody can log in.
     pub ssh_listen: Option<SocketAddrV4>,
     /// HTTPS, or plain HTTP.
@@ -43,7 +43,7 @@ impl Default for FleetConfig {
             seed: 1,
             network: Ipv4Net::new_assert(Ipv4Addr::new(127, 64, 0, 0), 10),
             listen: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
-            host_network: Ipv4Net::new_assert(Ipv4Addr::new(127, 128, 0, 0), 10),
+            hosts: Ipv4Net::new_assert(Ipv4Addr::new(127, 128, 0, 0), 10),
             ssh_listen: None,
             tls: true,
             speed: 1.0,
@@ -58,19 +58,14 @@ impl FleetConfig {
         if !(1..=MOST_NODES).contains(&self.nodes) {
             return fault("nodes", format!("must be 1 to {MOST_NODES}"));
         }
-        for (field, network) in [("network", self.network), ("host-network", self.host_network)] {
-            let hosts = (1_u64 << (32 - u32::from(network.prefix_len()))).saturating_sub(2);
-            if (self.nodes as u64) > hosts {
-                let detail = format!("{network} has room for {hosts} machines, not for {}", self.nodes);
-                return fault(field, detail);
-            }
+        let hosts = (1_u64 << (32 - u32::from(self.network.prefix_len()))).saturating_sub(2);
+        if (self.nodes as u64) > hosts {
+            let detail = format!("{} has room for {hosts} machines, not for {}", self.network, self.nodes);
+            return fault("network", detail);
         }
-        if self.network.contains(&self.host_network) || self.host_network.contains(&self.network) {
-            let detail = format!(
-                "{} has addresses of the BMCs' network {}",
-                self.host_network, self.network
-            );
-            return fault("host-network", detail);
+        if self.network.contains(&self.hosts) || self.hosts.contains(&self.network) {
+            let detail = format!("{} overlaps the BMCs' network, {}", self.hosts, self.network);
+            return fault("hosts", detail);
         }
         let listens = *self.listen.ip();
         if !listens.is_unspecified() && !self.addresses().any(|address| address == listens) {
@@ -100,34 +95,16 @@ impl FleetConfig {
 
     /// The address of a machine's BMC.
     pub(super) fn address(&self, index: usize) -> Ipv4Addr {
-        nth(self.network, index)
-    }
-
-    /// The address of a machine's installed system.
-    pub(super) fn host_address(&self, index: usize) -> Ipv4Addr {
-        nth(self.host_network, index)
+        let offset = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
+        Ipv4Addr::from(u32::from(self.network.network()).saturating_add(offset))
     }
 
     /// The machine whose BMC has this address.
     pub(super) fn index(&self, address: Ipv4Addr) -> Option<usize> {
-        position(self.network, address).filter(|index| *index < self.nodes)
+        let offset = u32::from(address).checked_sub(u32::from(self.network.network()))?;
+        let index = usize::try_from(offset.checked_sub(1)?).ok()?;
+        (index < self.nodes).then_some(index)
     }
-
-    /// The machine whose installed system has this address.
-    pub(super) fn host_index(&self, address: Ipv4Addr) -> Option<usize> {
-        position(self.host_network, address).filter(|index| *index < self.nodes)
-    }
-}
-
-/// The host address number `index` of a network, from 0.
-fn nth(network: Ipv4Net, index: usize) -> Ipv4Addr {
-    let offset = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
-    Ipv4Addr::from(u32::from(network.network()).saturating_add(offset))
-}
-
-fn position(network: Ipv4Net, address: Ipv4Addr) -> Option<usize> {
-    let offset = u32::from(address).checked_sub(u32::from(network.network()))?;
-    usize::try_from(offset.checked_sub(1)?).ok()
 }
 
 #[cfg(test)]
@@ -145,8 +122,6 @@ mod tests {
         assert_eq!(config.address(9_999), Ipv4Addr::new(127, 64, 39, 16));
         for index in [0, 1, 255, 256, 9_999] {
             assert_eq!(config.index(config.address(index)), Some(index));
-            assert_eq!(config.host_index(config.host_address(index)), Some(index));
-            assert_eq!(config.host_index(config.address(index)), None);
         }
         for stranger in [
             [127, 64, 0, 0],
@@ -188,10 +163,10 @@ mod tests {
             ),
             (
                 FleetConfig {
-                    host_network: "127.0.0.0/8".parse().unwrap(),
+                    hosts: "127.64.1.0/24".parse().unwrap(),
                     ..base()
                 },
-                "host-network",
+                "hosts",
             ),
             (
                 FleetConfig {

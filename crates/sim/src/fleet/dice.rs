@@ -12,10 +12,10 @@ pub(super) enum Purpose {
     Fault(u32),
     /// The fleet's part in the machines' UUIDs.
     Uuid,
+    /// A boot's id.
+    BootId,
     /// The time that an installed system takes for the probe.
     Probe,
-    /// Half number n of the boot ids.
-    BootId(u32),
 }
 
 impl Purpose {
@@ -24,8 +24,8 @@ impl Purpose {
             Self::Duration => 1,
             Self::Answer => 2,
             Self::Uuid => 3,
-            Self::Probe => 4,
-            Self::BootId(half) => 2 << 32 | u64::from(half),
+            Self::BootId => 4,
+            Self::Probe => 6,
             Self::Fault(number) => 1 << 32 | u64::from(number),
         }
     }

@@ -1,7 +1,9 @@
 //! What a machine consists of, as a system that runs on it sees it: in the words of the agent's report.
 
-use crate::bmc::{Description, Processor};
-use rackwright_api::v1::{Cpu, Dmi, Drive, Inventory, MemoryModule, Nic, PciDevice};
+use super::node::Node;
+use crate::bmc::{Description, Host as _, Processor};
+use rackwright_agent::drives::Drives;
+use rackwright_api::v1::{Cpu, Dmi, Inventory, MemoryModule, Nic, PciDevice};
 
 /// The part of its memory that a kernel keeps for itself; an estimate, for large machines.
 const KERNEL_KEEPS: f64 = 0.016;
@@ -16,8 +18,9 @@ const VIRTIO_NET: PciKind = PciKind(0x1af4, 0x1041);
 const SAMSUNG_NVME: PciKind = PciKind(0x144d, 0xa80a);
 const QEMU_NVME: PciKind = PciKind(0x1b36, 0x0010);
 
-/// The inventory of a machine that its BMC describes so.
-pub(super) fn inventory(described: &Description) -> Inventory {
+/// The machine as a system on it sees it.
+pub(super) fn inventory(node: &Node, drives: &dyn Drives) -> Inventory {
+    let described = &node.description();
     let modules = described.memory.iter().map(|module| MemoryModule {
         slot: module.id.clone(),
         size_bytes: module.mib << 20,
@@ -39,7 +42,7 @@ pub(super) fn inventory(described: &Description) -> Inventory {
         memory_modules: modules,
         pci_devices: pci_devices(described),
         nics: nics(described),
-        drives: drives(described),
+        drives: drives.list().into_iter().map(|facts| facts.drive).collect(),
         boot_mode: if described.uefi { "uefi" } else { "bios" }.to_owned(),
         architecture: "x86_64".to_owned(),
         ..Inventory::default()
@@ -86,17 +89,4 @@ fn nics(described: &Description) -> Vec<Nic> {
         ..Nic::default()
     };
     described.nics.iter().enumerate().map(nic).collect()
-}
-
-/// Whole blocks, as the drives themselves have.
-fn drives(described: &Description) -> Vec<Drive> {
-    let drive = |(n, drive): (usize, &crate::bmc::Drive)| Drive {
-        name: format!("nvme{n}n1"),
-        model: drive.model.to_owned(),
-        serial_number: drive.serial.clone(),
-        size_bytes: drive.bytes - drive.bytes % 4096,
-        transport: "nvme".to_owned(),
-        ..Drive::default()
-    };
-    described.drives.iter().enumerate().map(drive).collect()
 }

@@ -53,8 +53,8 @@ use rustls::pki_types::CertificateDer;
 use serve::Member;
 use shared::{Counters, Shared};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 use tls::Tls;
 use tokio::task::JoinSet;
 
@@ -98,15 +98,17 @@ impl Fleet {
     fn launch(config: FleetConfig, payload: Option<Arc<dyn Payload>>) -> Result<Self, FleetError> {
         config.check()?;
         let timing = config.profile.timing();
+        let (dice, clock) = (Dice(config.seed), Clock::new(config.speed));
+        let hosts = config.ssh_listen.map(|_| Arc::new(Hosts::new(&config, dice, clock)));
         let shared = Arc::new(Shared {
-            dice: Dice(config.seed),
+            dice,
             timing,
             sku: config.profile.sku(),
-            clock: Clock::new(config.speed),
+            clock,
             timers: Timers::default(),
             tls: config.tls.then(Tls::new).transpose()?,
             payload,
-            systems: OnceLock::new(),
+            systems: hosts.clone().map(|hosts| hosts as _),
             counters: Counters::default(),
             config,
         });
@@ -125,7 +127,12 @@ impl Fleet {
         let listener = serve::listen(&shared)?;
         let port = serve::port(&listener)?;
         let mut tasks = JoinSet::new();
-        let ssh_port = Self::serve_hosts(&shared, &members, &mut tasks)?;
+        let mut ssh_port = None;
+        if let (Some(hosts), Some(address)) = (hosts, shared.config.ssh_listen) {
+            let listener = host::listen(&shared.config, address)?;
+            ssh_port = Some(serve::port(&listener)?);
+            tasks.spawn(host::run(listener, Arc::clone(&members), hosts));
+        }
         tasks.spawn(serve::run(listener, Arc::clone(&members), Arc::clone(&shared)));
         tasks.spawn(wake(Arc::clone(&members), Arc::clone(&shared)));
         Ok(Self {
@@ -135,23 +142,6 @@ impl Fleet {
             ssh_port,
             tasks,
         })
-    }
-
-    /// Starts the SSH servers of the installed systems, if there are to be any; returns their port.
-    fn serve_hosts(
-        shared: &Arc<Shared>,
-        members: &Arc<[Member]>,
-        tasks: &mut JoinSet<()>,
-    ) -> Result<Option<u16>, FleetError> {
-        let Some(address) = shared.config.ssh_listen else {
-            return Ok(None);
-        };
-        let hosts = Arc::new(Hosts::new(shared));
-        let listener = host::listen(shared, address)?;
-        let port = serve::port(&listener)?;
-        let _ = shared.systems.set(Arc::clone(&hosts) as _);
-        tasks.spawn(host::run(listener, Arc::clone(members), hosts));
-        Ok(Some(port))
     }
 
     /// How many machines there are.
@@ -287,14 +277,14 @@ impl SimNode {
         self.node.shared.serial(self.node.index())
     }
 
-    /// The address of the system that is installed on it.
-    pub fn host_address(&self) -> Ipv4Addr {
-        self.node.shared.config.host_address(self.node.index())
+    /// Gives it an address on the host network, as a DHCP server does. It holds from its next boot on.
+    pub fn set_address(&self, address: Ipv4Addr) {
+        self.node.set_address(address);
     }
 
-    /// What it consists of now, as a system that runs on it sees it.
+    /// What its agent finds in it.
     pub fn inventory(&self) -> Inventory {
-        inventory::inventory(&bmc::Host::description(&*self.node))
+        inventory::inventory(&self.node, &self.drives())
     }
 
     /// The kernel's boot id in its boot number `boot`.
@@ -342,8 +332,8 @@ impl SimNode {
         self.node.restart()
     }
 
-    /// Puts a system on its drive, which boots from then on; `None` takes it off.
-    pub fn install(&self, installed: Option<Installed>) {
+    /// Puts a system on its drive, which boots from then on.
+    pub fn install(&self, installed: Installed) {
         self.node.install_system(installed);
     }
 

@@ -16,6 +16,7 @@ use crate::bmc::{
 };
 use async_trait::async_trait;
 use rustls::pki_types::CertificateDer;
+use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
@@ -43,6 +44,8 @@ struct Inner {
     machine: Machine,
     tasks: Tasks,
     installed: Option<Arc<Installed>>,
+    /// Its address on the host network, since it was first given one.
+    address: Option<Ipv4Addr>,
 }
 
 /// A boot whose firmware has handed over.
@@ -71,6 +74,7 @@ impl Node {
                 machine: Machine::new(),
                 tasks: Tasks::default(),
                 installed: None,
+                address: None,
             }),
         }
     }
@@ -128,7 +132,7 @@ impl Node {
                 payload.boots(boot);
             }
         }
-        if let Some(systems) = shared.systems.get() {
+        if let Some(systems) = &shared.systems {
             if down {
                 systems.down(self.index());
             }
@@ -146,23 +150,26 @@ impl Node {
             node: self.index(),
             boot,
             boot_id: self.shared.boot_id(self.index(), boot),
-            address: Some(self.shared.config.host_address(self.index()).into()),
+            address: inner.address.map(Into::into),
             installed,
         })
     }
 
-    /// Waits until the machine is as `wanted` finds it. States that last no time may be missed.
-    pub(super) async fn until<T>(&self, mut wanted: impl FnMut(&Machine) -> Option<T>) -> T {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let machine = self.machine();
-            if let Some(found) = wanted(&machine) {
-                return found;
-            }
-            changed.await;
-        }
+    /// Takes note of the address that it was given.
+    pub(super) fn set_address(&self, address: Ipv4Addr) {
+        self.inner().address = Some(address);
+    }
+
+    /// The system on its drives that boots.
+    pub(super) fn installed(&self) -> Option<Arc<Installed>> {
+        self.inner().installed.clone()
+    }
+
+    /// Changes the system on its drives; `false` if there is none.
+    pub(super) fn change_installed(&self, change: impl FnOnce(&mut Installed)) -> bool {
+        let mut inner = self.inner();
+        let installed = inner.installed.as_mut();
+        installed.map(|installed| change(Arc::make_mut(installed))).is_some()
     }
 
     /// The machine now, for the fault script.
@@ -198,11 +205,11 @@ impl Node {
         self.with(|inner, _| inner.machine.disk_boots = boots);
     }
 
-    /// Puts a system on a drive, or takes it off.
-    pub(super) fn install_system(&self, installed: Option<Installed>) {
+    /// Puts a system on a drive.
+    pub(super) fn install_system(&self, installed: Installed) {
         self.with(|inner, _| {
-            inner.machine.disk_boots = installed.is_some();
-            inner.installed = installed.map(Arc::new);
+            inner.machine.disk_boots = true;
+            inner.installed = Some(Arc::new(installed));
         });
     }
 

@@ -8,8 +8,8 @@ use super::node::Boot;
 use super::profile::{Sku, Timing};
 use super::tls::Tls;
 use ring::digest::{SHA256, digest};
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
 
 /// What machines boot into.
 pub trait Payload: Send + Sync {
@@ -35,8 +35,7 @@ pub(super) struct Shared {
     pub(super) timers: Timers,
     pub(super) tls: Option<Tls>,
     pub(super) payload: Option<Arc<dyn Payload>>,
-    /// Set once, before anything boots.
-    pub(super) systems: OnceLock<Arc<dyn Systems>>,
+    pub(super) systems: Option<Arc<dyn Systems>>,
     pub(super) counters: Counters,
 }
 
@@ -56,13 +55,12 @@ impl Shared {
         format!("{fleet:08x}-0000-4000-8000-{index:012x}")
     }
 
-    /// The kernel's boot id in the machine's boot number `boot`.
+    /// The id of a machine's boot, in the form of Linux's.
     pub(super) fn boot_id(&self, index: usize, boot: u32) -> String {
-        let half = |n| self.dice.throw(index, Purpose::BootId(n), u64::from(boot));
-        let (high, low) = (half(0), half(1));
-        let (a, b, c) = (high >> 32, high >> 16 & 0xffff, high & 0xfff);
-        let (d, e) = (low >> 48 & 0x3fff | 0x8000, low & 0xffff_ffff_ffff);
-        format!("{a:08x}-{b:04x}-4{c:03x}-{d:04x}-{e:012x}")
+        let half = |count| u128::from(self.dice.throw(index, Purpose::BootId, count));
+        let chance = half(u64::from(boot) * 2) << 64 | half(u64::from(boot) * 2 + 1);
+        let version = chance & !(0xf000_c000 << 48) | 0x4000_8000 << 48;
+        hyphened(version.to_be_bytes())
     }
 
     /// A locally administered MAC address for interface `nic` of a machine.
@@ -82,4 +80,12 @@ impl Shared {
         let text = format!("rackwright-sim BMC password {} {index}", self.dice.0);
         hex::encode(&digest(&SHA256, text.as_bytes()).as_ref()[..10])
     }
+}
+
+fn hyphened(bytes: [u8; 16]) -> String {
+    let mut text = hex::encode(bytes);
+    for at in [20, 16, 12, 8] {
+        text.insert(at, '-');
+    }
+    text
 }

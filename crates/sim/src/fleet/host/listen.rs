@@ -5,20 +5,16 @@
 
 use super::session::Login;
 use super::{Hosts, Running};
-use crate::fleet::FleetError;
-use crate::fleet::machine::{BootSource, Machine, Phase};
-use crate::fleet::node::Node;
 use crate::fleet::serve::{BREATHER, Member, bind};
-use crate::fleet::shared::Shared;
+use crate::fleet::{FleetConfig, FleetError};
 use russh::keys::{Algorithm, PrivateKey};
 use russh::server::{Config, run_stream};
 use russh::{MethodKind, MethodSet, Preferred, SshId, cipher, compression, kex, mac};
 use secrecy::ExposeSecret as _;
 use std::borrow::Cow;
-use std::net::{IpAddr, Shutdown, SocketAddrV4};
+use std::net::{Shutdown, SocketAddrV4};
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -26,8 +22,6 @@ use tokio::task::JoinSet;
 /// For how long a client hears nothing before it is hung up on, in the machines' time. A real one gives up a connection
 /// to a machine without power after about as long.
 const SILENCE: Duration = Duration::from_secs(2);
-/// Connections to one machine at once, as OpenSSH's MaxStartups.
-const CONNECTIONS: u32 = 10;
 /// For how long a connection may be idle. A probe may take its time.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -35,8 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(300);
 ///
 /// # Errors
 /// [`FleetError::Listen`].
-pub(in crate::fleet) fn listen(shared: &Shared, address: SocketAddrV4) -> Result<TcpListener, FleetError> {
-    bind(address, shared.config.host_network.addr().is_loopback())
+pub(in crate::fleet) fn listen(config: &FleetConfig, address: SocketAddrV4) -> Result<TcpListener, FleetError> {
+    bind(address, config.hosts.addr().is_loopback())
 }
 
 /// Accepts connections until the task is aborted, and ends them with it.
@@ -46,12 +40,7 @@ pub(in crate::fleet) async fn run(listener: TcpListener, members: Arc<[Member]>,
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    let (members, hosts) = (Arc::clone(&members), Arc::clone(&hosts));
-                    connections.spawn(async move {
-                        if let Some(node) = addressee(&stream, &members, &hosts) {
-                            meet(stream, node, hosts).await;
-                        }
-                    });
+                    connections.spawn(connection(stream, Arc::clone(&members), Arc::clone(&hosts)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "no connection to an installed system can be accepted");
@@ -63,49 +52,30 @@ pub(in crate::fleet) async fn run(listener: TcpListener, members: Arc<[Member]>,
     }
 }
 
-/// The machine that a client means.
-fn addressee(stream: &TcpStream, members: &[Member], hosts: &Hosts) -> Option<Arc<Node>> {
-    let local = stream.local_addr().map(|local| local.ip());
-    let Ok(IpAddr::V4(address)) = local else {
-        return None;
-    };
-    let member = hosts.config.host_index(address).and_then(|index| members.get(index));
-    if member.is_none() {
-        tracing::debug!(%address, "an SSH connection to nobody's address");
-    }
-    member.map(|member| Arc::clone(&member.node))
-}
-
-/// Serves a client as soon as a system answers, and hangs up when it no longer runs.
-async fn meet(stream: TcpStream, node: Arc<Node>, hosts: Arc<Hosts>) {
-    let Some(_place) = Place::take(&hosts, node.index()) else {
-        tracing::warn!(node = node.index, "too many SSH connections to a machine");
+/// Serves a client as soon as a system answers where it connected to, and hangs up when that runs no longer.
+async fn connection(stream: TcpStream, members: Arc<[Member]>, hosts: Arc<Hosts>) {
+    let Ok(local) = stream.local_addr() else { return };
+    let Some(guest) = hosts.admit(local.ip()) else {
+        tracing::warn!(address = %local.ip(), "too many SSH connections to an address");
         return;
     };
-    let silence = node.shared.clock.lasts(SILENCE);
-    let awaited = tokio::time::timeout(silence, node.until(|machine| answering(&hosts, &node, machine))).await;
-    let Ok(running) = awaited else {
+    let Ok(running) = tokio::time::timeout(hosts.clock.lasts(SILENCE), guest.awaits()).await else {
         // A reset, as from a machine where nobody listens.
         let _ = stream.set_zero_linger();
         return;
     };
-    let Some(config) = config(&running) else {
-        tracing::warn!(
-            node = node.index,
-            "the seed's SSH host key is no Ed25519 key: no SSH server starts"
-        );
+    let Some(member) = members.get(running.system.node) else {
         return;
     };
-    let gone = |machine: &Machine| answering(&hosts, &node, machine).is_none().then_some(());
+    let Some(config) = config(&running) else {
+        tracing::warn!(address = %local.ip(), "the seed has no Ed25519 host key: no SSH server starts");
+        return;
+    };
+    let login = Login::new(Arc::clone(&member.node), Arc::clone(&running));
     tokio::select! {
-        () = serve(stream, config, Login::new(Arc::clone(&hosts), Arc::clone(&node), running)) => {}
-        () = node.until(gone) => {}
+        () = serve(stream, config, login) => {}
+        () = guest.outlives(&running) => {}
     }
-}
-
-fn answering(hosts: &Hosts, node: &Node, machine: &Machine) -> Option<Arc<Running>> {
-    let up = machine.phase == Phase::Up(BootSource::Disk);
-    up.then(|| hosts.answering(node.index(), machine.boots)).flatten()
 }
 
 /// Ed25519 and Curve25519 and nothing else: cheap on both sides. `None` where the host key is of another kind.
@@ -153,30 +123,5 @@ struct Plug(std::net::TcpStream);
 impl Drop for Plug {
     fn drop(&mut self) {
         let _ = self.0.shutdown(Shutdown::Both);
-    }
-}
-
-/// A place among the connections of a machine.
-struct Place {
-    hosts: Arc<Hosts>,
-    node: usize,
-}
-
-impl Place {
-    fn take(hosts: &Arc<Hosts>, node: usize) -> Option<Self> {
-        let taken = hosts.slot(node)?.connections.fetch_add(1, Ordering::Relaxed);
-        let place = Self {
-            hosts: Arc::clone(hosts),
-            node,
-        };
-        (taken < CONNECTIONS).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if let Some(slot) = self.hosts.slot(self.node) {
-            slot.connections.fetch_sub(1, Ordering::Relaxed);
-        }
     }
 }

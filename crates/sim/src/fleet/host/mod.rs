@@ -1,7 +1,7 @@
 //! The systems that are installed on the machines, as SSH clients meet them.
 //!
 //! One socket serves them all ([`listen`]), a login lasts as long as its connection ([`session`]), and what a system says
-//! of itself is made when it is asked ([`answers`]). An installed system that nobody talks to is a hundred bytes.
+//! of itself is made when it is asked ([`answers`]). A system that nobody talks to is a few hundred bytes while it runs.
 
 mod answers;
 mod listen;
@@ -12,37 +12,39 @@ pub(super) use listen::{listen, run};
 use super::clock::Clock;
 use super::config::FleetConfig;
 use super::dice::Dice;
-use super::faults::{Chances, Moment};
-use super::installed::{Installed, SystemUp, Systems};
-use super::shared::Shared;
-use std::sync::atomic::AtomicU32;
+use super::faults::{Chances, Moment, Script};
+use super::installed::{SystemUp, Systems};
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Connections to one address at once, as many as OpenSSH lets in before anybody has logged in (`MaxStartups`).
+const CONNECTIONS: u32 = 10;
 
 /// The installed systems of a fleet.
 pub(super) struct Hosts {
-    config: FleetConfig,
+    faults: Script,
     dice: Dice,
     clock: Clock,
-    slots: Box<[Slot]>,
+    /// One for each machine.
+    chances: Box<[Chances]>,
+    doors: Mutex<Doors>,
 }
 
-/// The place of one machine.
-struct Slot {
-    chances: Chances,
-    connections: AtomicU32,
-    state: Mutex<State>,
+/// By address, as clients come. There is one where a system runs, and one where somebody waits for it.
+#[derive(Default)]
+struct Doors {
+    doors: HashMap<IpAddr, Door>,
+    of_nodes: HashMap<usize, IpAddr>,
 }
 
 #[derive(Default)]
-struct State {
+struct Door {
     running: Option<Arc<Running>>,
-    handed_over: Option<HandedOver>,
-}
-
-/// Keys that were taken off an installation. They stay off through its boots; another installation has its own.
-struct HandedOver {
-    instance_id: String,
-    keys: Vec<String>,
+    /// Told whenever a system comes or goes.
+    changed: Arc<Notify>,
+    guests: u32,
 }
 
 /// A system that runs.
@@ -55,99 +57,131 @@ struct Running {
 }
 
 impl Hosts {
-    pub(super) fn new(shared: &Shared) -> Self {
-        let slot = |_| Slot {
-            chances: Chances::new(&shared.config.faults),
-            connections: AtomicU32::new(0),
-            state: Mutex::default(),
-        };
+    pub(super) fn new(config: &FleetConfig, dice: Dice, clock: Clock) -> Self {
         Self {
-            dice: shared.dice,
-            clock: shared.clock,
-            slots: (0..shared.config.nodes).map(slot).collect(),
-            config: shared.config.clone(),
+            faults: config.faults.clone(),
+            dice,
+            clock,
+            chances: (0..config.nodes).map(|_| Chances::new(&config.faults)).collect(),
+            doors: Mutex::default(),
         }
     }
 
-    fn slot(&self, node: usize) -> Option<&Slot> {
-        self.slots.get(node)
+    fn doors(&self) -> MutexGuard<'_, Doors> {
+        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state(&self, node: usize) -> Option<MutexGuard<'_, State>> {
-        let slot = self.slot(node)?;
-        Some(slot.state.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn moment<'a>(&self, node: usize, slot: &'a Slot) -> Moment<'a> {
-        Moment {
-            node,
-            now_ms: self.clock.now_ms(),
-            dice: self.dice,
-            chances: &slot.chances,
+    /// Lets a client to an address, if there are not too many of them.
+    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Guest> {
+        let mut doors = self.doors();
+        let door = doors.doors.entry(address).or_default();
+        if door.guests >= CONNECTIONS {
+            return None;
         }
+        door.guests += 1;
+        Some(Guest {
+            hosts: Arc::clone(self),
+            address,
+            changed: Arc::clone(&door.changed),
+        })
     }
 
-    /// The system that answers on a machine in its boot number `boot`.
-    fn answering(&self, node: usize, boot: u32) -> Option<Arc<Running>> {
-        let running = self.state(node)?.running.clone()?;
-        (running.system.boot == boot && !running.silent).then_some(running)
-    }
-
-    /// Whether a key, as base64, opens an installation.
-    fn admits(&self, node: usize, installed: &Installed, key: &str) -> bool {
-        let gone = self.state(node).is_none_or(|state| {
-            let handed_over = state.handed_over.as_ref();
-            handed_over
-                .is_some_and(|done| done.instance_id == installed.instance_id && done.keys.iter().any(|k| k == key))
-        });
-        !gone && has_key(installed, key)
-    }
-
-    /// Takes a key off an installation; `false` if it is not there.
-    fn remove_key(&self, node: usize, installed: &Installed, key: &str) -> bool {
-        if !self.admits(node, installed, key) {
-            return false;
-        }
-        let Some(mut state) = self.state(node) else {
-            return false;
-        };
-        match &mut state.handed_over {
-            Some(done) if done.instance_id == installed.instance_id => done.keys.push(key.to_owned()),
-            other => {
-                *other = Some(HandedOver {
-                    instance_id: installed.instance_id.clone(),
-                    keys: vec![key.to_owned()],
-                });
-            }
-        }
-        true
+    /// The system that answers at an address.
+    fn answering(&self, address: IpAddr) -> Option<Arc<Running>> {
+        let running = self.doors().doors.get(&address)?.running.clone()?;
+        (!running.silent).then_some(running)
     }
 }
 
-/// Whether the seed let the key in: the base64 part of one of its lines.
-fn has_key(installed: &Installed, key: &str) -> bool {
-    let mut keys = installed.authorized_keys.iter();
-    keys.any(|line| line.split(' ').nth(1) == Some(key))
+impl Doors {
+    /// Forgets a door where nobody is on either side.
+    fn tidy(&mut self, address: IpAddr) {
+        let unused = |door: &Door| door.guests == 0 && door.running.is_none();
+        if self.doors.get(&address).is_some_and(unused) {
+            self.doors.remove(&address);
+        }
+    }
 }
 
 impl Systems for Hosts {
     fn up(&self, system: &SystemUp) {
-        let Some(slot) = self.slot(system.node) else { return };
-        let moment = self.moment(system.node, slot);
-        let running = Running {
+        let (Some(address), Some(chances)) = (system.address, self.chances.get(system.node)) else {
+            return;
+        };
+        let moment = Moment {
+            node: system.node,
+            now_ms: self.clock.now_ms(),
+            dice: self.dice,
+            chances,
+        };
+        let running = Arc::new(Running {
             system: system.clone(),
             since_ms: moment.now_ms,
-            silent: self.config.faults.host_stays_silent(moment),
-            degraded: self.config.faults.host_is_degraded(moment),
-        };
-        if let Some(mut state) = self.state(system.node) {
-            state.running = Some(Arc::new(running));
-        }
+            silent: self.faults.host_stays_silent(moment),
+            degraded: self.faults.host_is_degraded(moment),
+        });
+        let mut doors = self.doors();
+        doors.of_nodes.insert(system.node, address);
+        let door = doors.doors.entry(address).or_default();
+        door.running = Some(running);
+        door.changed.notify_waiters();
     }
 
     fn down(&self, node: usize) {
-        if let Some(mut state) = self.state(node) {
-            state.running = None;
+        let mut doors = self.doors();
+        let Some(address) = doors.of_nodes.remove(&node) else {
+            return;
+        };
+        if let Some(door) = doors.doors.get_mut(&address)
+            && door.running.take_if(|running| running.system.node == node).is_some()
+        {
+            door.changed.notify_waiters();
+        }
+        doors.tidy(address);
+    }
+}
+
+/// A client at an address.
+struct Guest {
+    hosts: Arc<Hosts>,
+    address: IpAddr,
+    changed: Arc<Notify>,
+}
+
+impl Guest {
+    /// Waits for a system that answers.
+    async fn awaits(&self) -> Arc<Running> {
+        self.until(|running| running).await
+    }
+
+    /// Waits until this system runs no longer.
+    async fn outlives(&self, running: &Arc<Running>) {
+        let ended = |now: Option<Arc<Running>>| now.is_none_or(|now| !Arc::ptr_eq(&now, running));
+        self.until(|now| ended(now).then_some(())).await;
+    }
+
+    async fn until<T>(&self, wanted: impl Fn(Option<Arc<Running>>) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(found) = wanted(self.hosts.answering(self.address)) {
+                return found;
+            }
+            changed.await;
         }
     }
 }
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut doors = self.hosts.doors();
+        if let Some(door) = doors.doors.get_mut(&self.address) {
+            door.guests -= 1;
+        }
+        doors.tidy(self.address);
+    }
+}
+
+#[cfg(test)]
+mod tests;

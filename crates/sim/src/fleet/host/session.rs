@@ -1,11 +1,13 @@
 //! One login: root, by key, for the scripts of validation and hand-over.
 
+use super::Running;
 use super::answers::{self, Facts, Script};
-use super::{Hosts, Running};
 use crate::bmc::Host as _;
 use crate::fleet::dice::Purpose;
+use crate::fleet::installed::Installed;
 use crate::fleet::inventory::inventory;
 use crate::fleet::node::Node;
+use rackwright_api::v1::{Drive, Inventory};
 use russh::keys::{PublicKey, PublicKeyBase64 as _};
 use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
 use russh::{Channel, ChannelId};
@@ -22,7 +24,6 @@ const UNKNOWN: u32 = 127;
 
 /// The system's side of a connection.
 pub(super) struct Login {
-    hosts: Arc<Hosts>,
     node: Arc<Node>,
     running: Arc<Running>,
     /// What was sent to the shells that were started.
@@ -37,9 +38,8 @@ struct Output {
 }
 
 impl Login {
-    pub(super) fn new(hosts: Arc<Hosts>, node: Arc<Node>, running: Arc<Running>) -> Self {
+    pub(super) fn new(node: Arc<Node>, running: Arc<Running>) -> Self {
         Self {
-            hosts,
             node,
             running,
             shells: HashMap::new(),
@@ -47,16 +47,26 @@ impl Login {
     }
 
     fn judge(&self, user: &str, key: &PublicKey) -> Auth {
-        let installed = &self.running.system.installed;
-        if user == "root"
-            && self
-                .hosts
-                .admits(self.node.index(), installed, &key.public_key_base64())
-        {
+        let key = key.public_key_base64();
+        let admitted = self.on_drive().is_some_and(|installed| has_key(&installed, &key));
+        if user == "root" && admitted {
             Auth::Accept
         } else {
             Auth::reject()
         }
+    }
+
+    /// The installation as it is now. What has been written since it booted is another one.
+    fn on_drive(&self) -> Option<Arc<Installed>> {
+        let booted = &self.running.system.installed.instance_id;
+        self.node.installed().filter(|now| now.instance_id == *booted)
+    }
+
+    /// Takes a key off the installation; `false` if it is not there.
+    fn remove_key(&self, key: &str) -> bool {
+        let there = self.on_drive().is_some_and(|installed| has_key(&installed, key));
+        let remove = |installed: &mut Installed| installed.authorized_keys.retain(|line| blob(line) != Some(key));
+        there && self.node.change_installed(remove)
     }
 
     async fn answer(&self, input: &[u8]) -> Output {
@@ -64,10 +74,7 @@ impl Login {
         let stdout = match script {
             Some(Script::Probe { sample_mib }) => self.probe(sample_mib).await,
             Some(Script::Clock) => answers::clock(SystemTime::now()),
-            Some(Script::HandOver { key }) => {
-                let installed = &self.running.system.installed;
-                answers::hand_over(self.hosts.remove_key(self.node.index(), installed, key))
-            }
+            Some(Script::HandOver { key }) => answers::hand_over(self.remove_key(key)),
             None => {
                 let stderr = "a simulated system runs the scripts of validation and hand-over, and no others\n";
                 return Output {
@@ -94,7 +101,7 @@ impl Login {
         }
         let slow = shared.config.faults.read_mb_per_s(self.node.moment());
         let facts = Facts {
-            inventory: &inventory(&self.node.description()),
+            inventory: &present(&self.node),
             installed: &system.installed,
             boot_id: &system.boot_id,
             uptime_s: shared.clock.now_ms().saturating_sub(self.running.since_ms) as f64 / 1000.0,
@@ -103,6 +110,24 @@ impl Login {
         };
         answers::probe(&facts, sample_mib)
     }
+}
+
+fn has_key(installed: &Installed, key: &str) -> bool {
+    installed.authorized_keys.iter().any(|line| blob(line) == Some(key))
+}
+
+/// The base64 part of a public key line.
+fn blob(line: &str) -> Option<&str> {
+    line.split(' ').nth(1)
+}
+
+/// What the machine consists of now: a drive may have been lost since the agent saw it.
+fn present(node: &Node) -> Inventory {
+    let mut found = inventory(node, &node.sim_drives());
+    let listed = node.description().drives;
+    let here = |drive: &Drive| listed.iter().any(|part| part.serial == drive.serial_number);
+    found.drives.retain(here);
+    found
 }
 
 impl Handler for Login {
