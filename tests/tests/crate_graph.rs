@@ -49,7 +49,11 @@ const KEPT: &[(&str, &[&str], &str)] = &[
         &["redfish"],
         "the HTTP client for BMCs is bounded and pinned in one place",
     ),
-    ("russh", &["validate"], "SSH into installed systems is in one place"),
+    (
+        "russh",
+        &["validate", "sim"],
+        "SSH into installed systems is in one place, and simulated systems answer it by russh's server half",
+    ),
     ("dhcproto", &["netboot"], "packet codecs stay beside the sockets"),
     (
         "clap",
@@ -191,6 +195,31 @@ fn the_crates_keep_to_the_graph() {
     assert_eq!(
         members, listed,
         "workspace members (left) and the rows of GRAPH (right)"
+    );
+}
+
+/// russh holds both halves of SSH, and the graph cannot tell them apart.
+#[test]
+fn the_simulator_answers_ssh_and_never_asks() {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/sim/src");
+    let (mut folders, mut answers) = (vec![sources], 0);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder of sources") {
+            let path = entry.expect("an entry of a folder").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("a source file");
+            let named: Vec<&str> = text.split("russh::").skip(1).collect();
+            answers += named.iter().filter(|name| name.starts_with("server::")).count();
+            let asks = |name: &&str| name.split(';').next().is_some_and(|used| used.contains("client"));
+            assert!(!named.iter().any(asks), "{} uses russh's client", path.display());
+        }
+    }
+    assert!(
+        answers > 0,
+        "the simulator has no SSH server any more: take russh from its row of KEPT"
     );
 }
 

@@ -13,7 +13,7 @@ use tokio::process::{Child, Command};
 
 fn start(arguments: &[&str]) -> Child {
     Command::new(env!("CARGO_BIN_EXE_rackwright-sim"))
-        .args(["--listen", "0.0.0.0:0"])
+        .args(["--listen", "0.0.0.0:0", "--ssh-listen", "0.0.0.0:0"])
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -128,6 +128,8 @@ async fn what_cannot_be_is_refused_in_a_sentence() {
         (&["--speed", "-1"], "--speed"),
         (&["--plain-http"], "--format json"),
         (&["--output", "/nowhere/nodes.yaml"], "cannot write /nowhere/nodes.yaml"),
+        (&["--hosts", "127.65.0.0/16"], "--hosts: 127.65.0.0/16 overlaps"),
+        (&["--ssh-listen=127.128.0.1"], "--ssh-listen"),
         // RFC 5737: nobody's address.
         (
             &["--network", "192.0.2.0/24", "--listen=192.0.2.1:0"],
@@ -138,6 +140,9 @@ async fn what_cannot_be_is_refused_in_a_sentence() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rackwright-sim"));
         if !arguments.iter().any(|argument| argument.starts_with("--listen")) {
             command.args(["--listen", "0.0.0.0:0"]);
+        }
+        if !arguments.iter().any(|argument| argument.starts_with("--ssh-listen")) {
+            command.args(["--ssh-listen", "0.0.0.0:0"]);
         }
         let output = command.args(&arguments).stdin(Stdio::null()).output();
         let output = tokio::time::timeout(LONG, output).await.unwrap().unwrap();
@@ -171,13 +176,15 @@ async fn a_fault_script_is_read_and_told_where_it_is_wrong() {
 async fn a_port_that_is_taken_is_named() {
     let taken = std::net::TcpListener::bind("127.64.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = Command::new(env!("CARGO_BIN_EXE_rackwright-sim"))
-        .args(["--listen", &address])
-        .stdin(Stdio::null())
-        .output();
-    let output = tokio::time::timeout(LONG, output).await.unwrap().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(!output.status.success() && said.contains(&address), "{said}");
+    for (listen, ssh_listen) in [(address.as_str(), "0.0.0.0:0"), ("0.0.0.0:0", &address)] {
+        let output = Command::new(env!("CARGO_BIN_EXE_rackwright-sim"))
+            .args(["--listen", listen, "--ssh-listen", ssh_listen])
+            .stdin(Stdio::null())
+            .output();
+        let output = tokio::time::timeout(LONG, output).await.unwrap().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(&address), "{said}");
+    }
 }
 
 /// Memory in use, in bytes, as the kernel counts it.

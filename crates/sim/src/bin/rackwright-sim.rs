@@ -47,6 +47,10 @@ struct Cli {
     /// 0.0.0.0 is not the world. Port 0 takes a free one
     #[arg(long, default_value = "0.0.0.0:8443", value_name = "ADDRESS:PORT")]
     listen: SocketAddrV4,
+    /// Where the one socket listens that serves the SSH servers of all installed systems; the control plane is told the
+    /// port by `ssh_port`. Port 0 takes a free one
+    #[arg(long, default_value = "0.0.0.0:8022", value_name = "ADDRESS:PORT")]
+    ssh_listen: SocketAddrV4,
     /// BMCs speak plain HTTP; needs `--format json`, because `rackwright apply` takes HTTPS only
     #[arg(long)]
     plain_http: bool,
@@ -163,11 +167,12 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         seed: cli.seed,
         network: cli.network,
         listen: cli.listen,
+        hosts: cli.hosts,
+        ssh_listen: Some(cli.ssh_listen),
         tls: !cli.plain_http,
         speed: cli.speed,
         faults: script(&cli)?,
         boot_server: cli.boot_server,
-        hosts: cli.hosts,
     };
     let fleet = Fleet::start(config).await?;
     match &cli.output {
@@ -176,9 +181,10 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
     }
     close_stdout()?;
     eprintln!(
-        "rackwright-sim: the BMCs of {} machines answer on port {}",
+        "rackwright-sim: the BMCs of {} machines answer on port {}, their installed systems on port {}",
         fleet.nodes(),
-        fleet.port()
+        fleet.port(),
+        fleet.ssh_port().unwrap_or_default()
     );
     tokio::select! {
         _ = terminate.recv() => {}

@@ -23,6 +23,8 @@ pub struct FleetConfig {
     pub network: Ipv4Net,
     /// Where the one socket listens that serves all of them. Port 0 takes a free one.
     pub listen: SocketAddrV4,
+    /// Where the one socket listens that serves the SSH servers of all installed systems; `None`: nobody can log in.
+    pub ssh_listen: Option<SocketAddrV4>,
     /// HTTPS, or plain HTTP.
     pub tls: bool,
     /// How many seconds of the machines pass in one second.
@@ -45,6 +47,7 @@ impl Default for FleetConfig {
             seed: 1,
             network: Ipv4Net::new_assert(Ipv4Addr::new(127, 64, 0, 0), 10),
             listen: SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
+            ssh_listen: None,
             tls: true,
             speed: 1.0,
             faults: Script::default(),
@@ -65,6 +68,10 @@ impl FleetConfig {
             let detail = format!("{} has room for {hosts} machines, not for {}", self.network, self.nodes);
             return fault("network", detail);
         }
+        if self.network.contains(&self.hosts) || self.hosts.contains(&self.network) {
+            let detail = format!("{} overlaps the BMCs' network, {}", self.hosts, self.network);
+            return fault("hosts", detail);
+        }
         let listens = *self.listen.ip();
         if !listens.is_unspecified() && !self.addresses().any(|address| address == listens) {
             let detail = format!("{listens} is neither 0.0.0.0 nor the address of a machine's BMC");
@@ -75,11 +82,6 @@ impl FleetConfig {
                 "listen",
                 "one address serves one machine; use 0.0.0.0 for more".to_owned(),
             );
-        }
-        let overlap = self.hosts.contains(&self.network) || self.network.contains(&self.hosts);
-        if self.boot_server.is_some() && overlap {
-            let detail = format!("{} overlaps the BMCs' network, {}", self.hosts, self.network);
-            return fault("hosts", detail);
         }
         if !self.speed.is_finite() || !(0.001..=1_000_000.0).contains(&self.speed) {
             return fault("speed", "must be 0.001 to 1000000".to_owned());
@@ -168,6 +170,13 @@ mod tests {
                     ..base()
                 },
                 "network",
+            ),
+            (
+                FleetConfig {
+                    hosts: "127.64.1.0/24".parse().unwrap(),
+                    ..base()
+                },
+                "hosts",
             ),
             (
                 FleetConfig {

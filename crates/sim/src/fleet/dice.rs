@@ -16,6 +16,8 @@ pub(super) enum Purpose {
     BootId,
     /// The length of a drive's erase command.
     Erase,
+    /// The time that an installed system takes for the probe.
+    Probe,
 }
 
 impl Purpose {
@@ -26,6 +28,7 @@ impl Purpose {
             Self::Uuid => 3,
             Self::BootId => 4,
             Self::Erase => 5,
+            Self::Probe => 6,
             Self::Fault(number) => 1 << 32 | u64::from(number),
         }
     }

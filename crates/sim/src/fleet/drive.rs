@@ -251,6 +251,13 @@ impl SimDrive {
         };
     }
 
+    /// Puts a system on it that boots.
+    pub(super) fn install(&self, installed: Installed) {
+        let mut medium = self.medium();
+        medium.fill(Content::Noise(digest_of(&installed.image_digest)));
+        medium.system = System::Whole(Arc::new(installed));
+    }
+
     /// Zeroes its first block, so that nothing on it boots.
     pub(super) fn spoil(&self) {
         self.medium().set(0, 1, Content::Zeros);

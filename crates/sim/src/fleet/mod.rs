@@ -21,7 +21,9 @@ mod dice;
 mod drive;
 mod error;
 mod faults;
+mod host;
 mod installed;
+mod inventory;
 mod machine;
 mod node;
 mod profile;
@@ -45,13 +47,14 @@ pub use shared::Payload;
 use crate::bmc::{self, Bmc, BootOverride, Limits, PowerState};
 use clock::{Clock, Timers};
 use dice::Dice;
+use host::Hosts;
 use node::{Node, USER};
 use rackwright_api::v1::Inventory;
 use ramdisk::Ramdisk;
 use rustls::pki_types::CertificateDer;
 use serve::Member;
 use shared::{Counters, Shared};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tls::Tls;
@@ -63,6 +66,7 @@ pub struct Fleet {
     members: Arc<[Member]>,
     shared: Arc<Shared>,
     port: u16,
+    ssh_port: Option<u16>,
     tasks: JoinSet<()>,
     /// What runs on the machines ends with it.
     _ending: watch::Sender<()>,
@@ -116,15 +120,17 @@ impl Fleet {
         };
         let (ending, ended) = watch::channel(());
         let timing = config.profile.timing();
+        let (dice, clock) = (Dice(config.seed), Clock::new(config.speed));
+        let hosts = config.ssh_listen.map(|_| Arc::new(Hosts::new(&config, dice, clock)));
         let shared = Arc::new(Shared {
-            dice: Dice(config.seed),
+            dice,
             timing,
             sku: config.profile.sku(),
-            clock: Clock::new(config.speed),
+            clock,
             timers: Timers::default(),
             tls: config.tls.then(Tls::new).transpose()?,
             payload,
-            systems,
+            systems: systems.or_else(|| hosts.clone().map(|hosts| hosts as _)),
             ramdisk,
             ended,
             counters: Counters::default(),
@@ -143,12 +149,14 @@ impl Fleet {
         };
         let members: Arc<[Member]> = (0..shared.config.nodes).map(member).collect();
         let listener = serve::listen(&shared)?;
-        let failed = |source| FleetError::Listen {
-            address: SocketAddr::V4(shared.config.listen),
-            source,
-        };
-        let port = listener.local_addr().map_err(failed)?.port();
+        let port = serve::port(&listener)?;
         let mut tasks = JoinSet::new();
+        let mut ssh_port = None;
+        if let (Some(hosts), Some(address)) = (hosts, shared.config.ssh_listen) {
+            let listener = host::listen(&shared.config, address)?;
+            ssh_port = Some(serve::port(&listener)?);
+            tasks.spawn(host::run(listener, Arc::clone(&members), hosts));
+        }
         tasks.spawn(serve::run(listener, Arc::clone(&members), Arc::clone(&shared)));
         tasks.spawn(wake(Arc::clone(&members), Arc::clone(&shared)));
         if let Some(ramdisk) = &shared.ramdisk {
@@ -158,6 +166,7 @@ impl Fleet {
             members,
             shared,
             port,
+            ssh_port,
             tasks,
             _ending: ending,
         })
@@ -182,6 +191,11 @@ impl Fleet {
     /// The port that all BMCs listen on.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port that the SSH servers of all installed systems listen on; `None` where there are none.
+    pub fn ssh_port(&self) -> Option<u16> {
+        self.ssh_port
     }
 
     /// What has happened so far.
@@ -291,6 +305,16 @@ impl SimNode {
         self.node.shared.serial(self.node.index())
     }
 
+    /// Gives it an address on the host network, as a DHCP server does. It holds from its next boot on.
+    pub fn set_address(&self, address: Ipv4Addr) {
+        self.node.set_address(address);
+    }
+
+    /// The kernel's boot id in its boot number `boot`.
+    pub fn boot_id(&self, boot: u32) -> String {
+        self.node.shared.boot_id(self.node.index(), boot)
+    }
+
     /// Its state now.
     pub fn view(&self) -> NodeView {
         let machine = self.node.machine();
@@ -338,9 +362,7 @@ impl SimNode {
 
     /// Changes the installed system that it boots, as what runs on it may; `false` if there is none.
     pub fn change_installed(&self, change: impl FnOnce(&mut Installed)) -> bool {
-        let drives = self.node.sim_drives();
-        let holder = drives.all().iter().find(|drive| drive.installed().is_some());
-        holder.is_some_and(|drive| drive.change_installed(change))
+        self.node.change_installed(change)
     }
 
     /// Its address on the host network, once it was given one.
@@ -350,7 +372,12 @@ impl SimNode {
 
     /// What its agent finds in it.
     pub fn inventory(&self) -> Inventory {
-        ramdisk::inventory(&self.node, &self.drives())
+        inventory::inventory(&self.node, &self.drives())
+    }
+
+    /// Puts a system on its first drive, which boots from then on.
+    pub fn install(&self, installed: Installed) {
+        self.node.install_system(installed);
     }
 
     /// Says whether something boots from its first drive that no agent has written.

@@ -283,6 +283,21 @@ impl Node {
         self.drives.get().and_then(SimDrives::installed)
     }
 
+    /// Changes the system that boots, as what runs on it may; `false` if there is none.
+    pub(super) fn change_installed(&self, change: impl FnOnce(&mut Installed)) -> bool {
+        let drives = self.sim_drives();
+        let holder = drives.all().iter().find(|drive| drive.installed().is_some());
+        holder.is_some_and(|drive| drive.change_installed(change))
+    }
+
+    /// Puts a system on its first drive.
+    pub(super) fn install_system(&self, installed: Installed) {
+        if let Some(first) = self.sim_drives().all().first() {
+            first.install(installed);
+        }
+        self.wake();
+    }
+
     /// How long a drive's erase command takes, in the world's time.
     pub(super) fn erasing(&self) -> Duration {
         let count = u64::from(self.runs.load(Ordering::Relaxed));

@@ -60,6 +60,7 @@ pub(super) struct Timing {
     answer: Span,
     /// Bytes of an image that reach the drive in a second; 0: no time passes.
     image_bytes_per_s: u64,
+    probe: Span,
     /// A reset is answered with 202 and a task instead of 204.
     pub(super) resets_are_tasks: bool,
     pub(super) sessions: usize,
@@ -88,6 +89,11 @@ impl Timing {
         }
     }
 
+    /// How long the installed system takes to read itself for validation.
+    pub(super) fn probe(&self, chance: f64) -> Duration {
+        Duration::from_millis(self.probe.at(chance))
+    }
+
     /// How long the BMC takes for an answer.
     pub(super) fn answer(&self, chance: f64) -> Duration {
         Duration::from_millis(self.answer.at(chance))
@@ -103,6 +109,7 @@ const INSTANT: Timing = Timing {
     erase: AT_ONCE,
     answer: AT_ONCE,
     image_bytes_per_s: 0,
+    probe: AT_ONCE,
     resets_are_tasks: false,
     sessions: 8,
     session_timeout: Duration::from_secs(300),
@@ -119,6 +126,7 @@ const VM: Timing = Timing {
     erase: span(1000, 2000),
     image_bytes_per_s: 200_000_000,
     answer: span(1, 15),
+    probe: span(1500, 2500),
     resets_are_tasks: false,
     sessions: 8,
     session_timeout: Duration::from_secs(300),
@@ -136,6 +144,7 @@ const DGX_H100: Timing = Timing {
     erase: span(5000, 30_000),
     image_bytes_per_s: 2_000_000_000,
     answer: span(50, 2000),
+    probe: span(600, 1500),
     resets_are_tasks: true,
     sessions: 8,
     session_timeout: Duration::from_secs(30),
@@ -155,6 +164,8 @@ pub(super) struct Sku {
     pub(super) module_mib: u64,
     pub(super) nics: usize,
     pub(super) drives: &'static [(Parts, u64)],
+    /// Sequential direct reads of the root drive at queue depth 1, in decimal megabytes a second.
+    pub(super) read_mb_per_s: f64,
 }
 
 /// Equal parts.
@@ -185,6 +196,7 @@ const SMALL: Sku = Sku {
     module_mib: 4096,
     nics: 1,
     drives: &[(parts(1, "Rackwright", "Simulated NVMe"), 100_000_000_000)],
+    read_mb_per_s: 300.0,
 };
 
 /// NVIDIA DGX H100 user guide, hardware overview: 2 × Xeon Platinum 8480C, 8 × H100 80 GB, 2 TB of memory, 2 × 1.92 TB NVMe
@@ -209,6 +221,7 @@ const DGX: Sku = Sku {
         (parts(2, "Samsung", "SAMSUNG MZ1L21T9HCLS-00A07"), 1_920_383_410_176),
         (parts(8, "Samsung", "SAMSUNG MZWLO3T8HCLS-00A07"), 3_840_755_982_336),
     ],
+    read_mb_per_s: 2500.0,
 };
 
 impl Profile {

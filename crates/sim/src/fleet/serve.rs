@@ -5,7 +5,7 @@ use super::node::Node;
 use super::shared::Shared;
 use crate::bmc::{self, Bmc, CONNECTIONS, PATIENCE, Service};
 use axum::Router;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 /// Connections that may wait to be accepted (the kernel may take fewer: `net.core.somaxconn`).
 const BACKLOG: u32 = 4096;
 /// How long to wait when the process has no file descriptor left for a connection.
-const BREATHER: Duration = Duration::from_millis(50);
+pub(super) const BREATHER: Duration = Duration::from_millis(50);
 
 /// A machine and its BMC.
 pub(super) struct Member {
@@ -28,16 +28,36 @@ pub(super) struct Member {
 /// # Errors
 /// [`FleetError::Listen`].
 pub(super) fn listen(shared: &Shared) -> Result<TcpListener, FleetError> {
-    let address = SocketAddr::V4(shared.config.listen);
+    bind(shared.config.listen, shared.config.is_loopback())
+}
+
+/// Listens on an address; `loopback` keeps the world out.
+///
+/// # Errors
+/// [`FleetError::Listen`].
+pub(super) fn bind(address: SocketAddrV4, loopback: bool) -> Result<TcpListener, FleetError> {
+    let address = SocketAddr::V4(address);
     let failed = |source| FleetError::Listen { address, source };
     let socket = TcpSocket::new_v4().map_err(failed)?;
     socket.set_reuseaddr(true).map_err(failed)?;
-    if shared.config.is_loopback() {
+    if loopback {
         // So that 0.0.0.0 does not mean the world.
         socket.bind_device(Some(b"lo")).map_err(failed)?;
     }
     socket.bind(address).map_err(failed)?;
     socket.listen(BACKLOG).map_err(failed)
+}
+
+/// The port that a socket listens on.
+///
+/// # Errors
+/// [`FleetError::Listen`].
+pub(super) fn port(listener: &TcpListener) -> Result<u16, FleetError> {
+    let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0).into();
+    let local = listener.local_addr();
+    local
+        .map(|local| local.port())
+        .map_err(|source| FleetError::Listen { address, source })
 }
 
 /// Accepts connections until the task is aborted, and ends them with it.

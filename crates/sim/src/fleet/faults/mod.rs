@@ -43,6 +43,12 @@ enum Kind {
     PowerStuck,
     PostHang,
     WrongInventory(Part),
+    /// The installed system never answers.
+    HostNeverUp,
+    /// A unit of the installed system has failed.
+    HostDegraded,
+    /// The drives are read so fast only, in decimal megabytes a second.
+    SlowDisk(f64),
     Drives(Ailment),
     /// Seconds that the BMC's clock is ahead.
     ClockSkew(i64),
@@ -61,12 +67,16 @@ pub(super) enum Part {
 impl Kind {
     /// Whether a request is a chance for it.
     fn is_about_requests(self) -> bool {
-        !matches!(self, Self::PowerStuck | Self::PostHang) && !self.is_of_the_machine()
+        let boots = matches!(self, Self::PostHang | Self::HostNeverUp | Self::HostDegraded);
+        !boots && self != Self::PowerStuck && !self.is_of_the_machine()
     }
 
     /// Whether the machine has it or has it not, once and for all.
     fn is_of_the_machine(self) -> bool {
-        matches!(self, Self::WrongInventory(_) | Self::Drives(_) | Self::ClockSkew(_))
+        matches!(
+            self,
+            Self::WrongInventory(_) | Self::SlowDisk(_) | Self::Drives(_) | Self::ClockSkew(_)
+        )
     }
 }
 
@@ -129,9 +139,8 @@ impl Script {
                 Kind::Wrong(spoilt) => Ordeal::Spoilt(spoilt),
                 Kind::SessionsExhausted => Ordeal::SessionsFull,
                 Kind::Unavailable(retry_after_s) => Ordeal::Unavailable { retry_after_s },
-                Kind::PowerStuck | Kind::PostHang | Kind::WrongInventory(_) | Kind::Drives(_) | Kind::ClockSkew(_) => {
-                    continue;
-                }
+                // Not about requests.
+                _ => continue,
             };
             // The first that strikes prevails.
             if ordeal == Ordeal::None {
@@ -156,6 +165,29 @@ impl Script {
     /// Whether POST does not end.
     pub(super) fn hangs(&self, moment: Moment<'_>) -> bool {
         self.any(Kind::PostHang, moment)
+    }
+
+    /// Whether the installed system that has booted never answers.
+    pub(super) fn host_stays_silent(&self, moment: Moment<'_>) -> bool {
+        self.any(Kind::HostNeverUp, moment)
+    }
+
+    /// Whether the installed system that has booted lacks a unit.
+    pub(super) fn host_is_degraded(&self, moment: Moment<'_>) -> bool {
+        self.any(Kind::HostDegraded, moment)
+    }
+
+    /// How fast the drives are read, in decimal megabytes a second, where they are slow; the slowest prevails.
+    pub(super) fn read_mb_per_s(&self, moment: Moment<'_>) -> Option<f64> {
+        let rules = self.rules.iter().enumerate();
+        let rates = rules.filter_map(|(index, rule)| match rule.kind {
+            Kind::SlowDisk(rate) => {
+                let has = thrown(index, rule, moment, 0) && rule.applies(moment.node, moment.now_ms);
+                has.then_some(rate)
+            }
+            _ => None,
+        });
+        rates.reduce(f64::min)
     }
 
     /// The parts of which the machine lacks one. The same at each call: a part is there or it is not.

@@ -78,10 +78,11 @@ struct WireFault {
     answer: Option<Spanned<String>>,
     missing: Option<Spanned<String>>,
     skew_s: Option<Spanned<f64>>,
+    mb_per_s: Option<Spanned<f64>>,
 }
 
 const KINDS: &str = "bmc-down, bmc-slow, bmc-wrong, bmc-sessions-exhausted, bmc-unavailable, power-stuck, post-hang, \
-                     wrong-inventory, disk-errors, erase-unsupported, erase-ignored, clock-skew";
+                     wrong-inventory, host-never-up, host-degraded, slow-disk, disk-errors, erase-unsupported, erase-ignored, clock-skew";
 
 impl Script {
     /// Reads a script for a fleet of `nodes` machines; `file` is only for messages.
@@ -184,6 +185,14 @@ impl Judge {
             "power-stuck" => Kind::PowerStuck,
             "post-hang" => Kind::PostHang,
             "wrong-inventory" => Kind::WrongInventory(self.missing(wire)),
+            "host-never-up" => Kind::HostNeverUp,
+            "host-degraded" => Kind::HostDegraded,
+            "slow-disk" => {
+                if wire.mb_per_s.is_none() {
+                    self.note(line, "mb_per_s is missing: how many megabytes a second are read?");
+                }
+                Kind::SlowDisk(self.number(wire.mb_per_s.as_ref(), "mb_per_s", 1.0, 0.01..=1_000_000.0))
+            }
             "disk-errors" => Kind::Drives(Ailment::Errors),
             "erase-unsupported" => Kind::Drives(Ailment::RefusesToErase),
             "erase-ignored" => Kind::Drives(Ailment::PretendsToErase),
@@ -262,6 +271,7 @@ impl Judge {
         for (field, at, fits) in [
             ("delay_s", number(&wire.delay_s), matches!(kind, Kind::Slow(_))),
             ("skew_s", number(&wire.skew_s), matches!(kind, Kind::ClockSkew(_))),
+            ("mb_per_s", number(&wire.mb_per_s), matches!(kind, Kind::SlowDisk(_))),
             (
                 "retry_after_s",
                 count(&wire.retry_after_s),

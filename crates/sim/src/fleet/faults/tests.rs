@@ -43,9 +43,12 @@ faults:
   - {fault: erase-unsupported, nodes: [4]}
   - {fault: erase-ignored, nodes: [4, 5]}
   - {fault: clock-skew, skew_s: -3600.5}
+  - {fault: host-never-up, at: 1}
+  - {fault: host-degraded, probability: 0.5}
+  - {fault: slow-disk, mb_per_s: 4.5, from_s: 60}
 "#,
     );
-    assert_eq!(script.rules.len(), 12);
+    assert_eq!(script.rules.len(), 15);
     assert_eq!(
         script.rules[0].nodes,
         Nodes::new(vec![(0, 0), (5, 9), (42, 42), (17, 17)])
@@ -54,6 +57,7 @@ faults:
     assert_eq!((script.rules[1].from_ms, script.rules[1].until_ms), (60_000, 120_000));
     assert_eq!(script.rules[4].steps, Some((3, 2)));
     assert_eq!(script.rules[4].kind, Kind::Unavailable(30));
+    assert_eq!(script.rules[14].kind, Kind::SlowDisk(4.5));
     assert_eq!(self::script("faults: []").rules.len(), 0);
 }
 
@@ -86,6 +90,13 @@ fn faults_of_a_script_are_told_with_line_and_field() {
     nodes: []
   - fault: disk-errors
     from_s: 1
+  - fault: slow-disk
+    at: 1
+  - fault: slow-disk
+    mb_per_s: 0
+  - fault: host-degraded
+    mb_per_s: 1
+    path: /redfish/v1
 "#;
     let error = Script::parse("faults.yaml", wrong, 1000).unwrap_err().to_string();
     let told: Vec<&str> = error.lines().collect();
@@ -110,6 +121,11 @@ fn faults_of_a_script_are_told_with_line_and_field() {
         "faults.yaml:23: at means nothing for wrong-inventory",
         "faults.yaml:24: nodes names no machine",
         "faults.yaml:27: from_s means nothing for disk-errors",
+        "faults.yaml:28: mb_per_s is missing",
+        "faults.yaml:29: at means nothing for slow-disk",
+        "faults.yaml:31: mb_per_s must lie between 0.01",
+        "faults.yaml:33: mb_per_s means nothing for host-degraded",
+        "faults.yaml:34: path means nothing for host-degraded",
     ];
     assert_eq!(told.len(), wanted.len(), "{error}");
     for (told, wanted) in told.iter().zip(wanted) {

@@ -1,6 +1,7 @@
 //! The host of an agent on a simulated machine: values instead of a kernel.
 
 use super::{mac, seconds_since};
+use crate::fleet::inventory::inventory;
 use crate::fleet::node::Node;
 use rackwright_agent::cmdline::Mac;
 use rackwright_agent::drives::Drives;
@@ -47,7 +48,7 @@ impl Host for SimHost {
     }
 
     fn inventory(&self, drives: &dyn Drives) -> Inventory {
-        super::inventory(&self.node, drives)
+        inventory(&self.node, drives)
     }
 
     fn presence(&self, _server: &str, named: Option<Mac>) -> Presence {

@@ -5,11 +5,8 @@
 
 mod dhcp;
 mod host;
-mod inventory;
 mod script;
 mod writer;
-
-pub(super) use inventory::inventory;
 
 use super::clock::Clock;
 use super::machine::Phase;

@@ -1,0 +1,201 @@
+//! What an installed system answers. Values in, text out.
+//!
+//! It runs no shell. It knows the three scripts that validation and hand-over send, by the names and versions that they
+//! begin their output with (`crates/validate`), and prints what they would print.
+
+use super::super::installed::Installed;
+use rackwright_api::v1::Inventory;
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What every image holds, whatever was written: a simulated drive does not keep it.
+const OS_RELEASE: [&str; 3] = [
+    "PRETTY_NAME=\"Debian GNU/Linux 12 (simulated)\"",
+    "ID=debian",
+    "VERSION_ID=\"12\"",
+];
+const KERNEL: &str = "6.1.0-simulated-amd64";
+/// The unit that has failed where a system is degraded.
+const FAILED_UNIT: &str = "simulated.service";
+/// The probe reads more until it takes a fifth of a second, or this much.
+const READ_ENOUGH: Duration = Duration::from_millis(200);
+const READ_MOST_MIB: u64 = 1024;
+
+/// A script that the system knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Script<'a> {
+    /// Read the machine, and so many MiB of its drive at first.
+    Probe { sample_mib: u64 },
+    /// Tell the time.
+    Clock,
+    /// Take a key off: the base64 part of its public half.
+    HandOver { key: &'a str },
+}
+
+impl<'a> Script<'a> {
+    /// The script in what was sent to the shell; `None` for any other.
+    pub(super) fn of(text: &'a str) -> Option<Self> {
+        let says = |line: &str| text.lines().any(|other| other.trim() == line);
+        let set = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        if says("say begin rackwright-probe-1") {
+            let sample_mib = set("sample_mib")?.parse().ok()?;
+            return Some(Self::Probe { sample_mib });
+        }
+        if says("say begin rackwright-hand-over-1") {
+            let key = set("blob")?.strip_prefix('\'')?.strip_suffix('\'')?;
+            return (!key.is_empty()).then_some(Self::HandOver { key });
+        }
+        (text.trim_end() == "date +clock=%s.%N </dev/null").then_some(Self::Clock)
+    }
+}
+
+/// What is true of a machine and its system while it is asked.
+pub(super) struct Facts<'a> {
+    pub(super) inventory: &'a Inventory,
+    pub(super) installed: &'a Installed,
+    pub(super) boot_id: &'a str,
+    pub(super) uptime_s: f64,
+    pub(super) degraded: bool,
+    /// How fast the root drive is read, in decimal megabytes a second.
+    pub(super) read_mb_per_s: f64,
+}
+
+/// What the probe prints.
+pub(super) fn probe(facts: &Facts<'_>, sample_mib: u64) -> String {
+    let mut out = Lines::default();
+    out.say("begin", "rackwright-probe-1");
+    out.say("systemd", if facts.degraded { "degraded" } else { "running" });
+    if facts.degraded {
+        out.say("failed_unit", FAILED_UNIT);
+    }
+    system(&mut out, facts);
+    for module in &facts.inventory.memory_modules {
+        out.say("memory_module", module.size_bytes / 1024);
+    }
+    for drive in &facts.inventory.drives {
+        let (name, serial) = (&drive.name, &drive.serial_number);
+        out.say("drive", format!("{name}\t{}\t0\t{serial}", drive.size_bytes / 512));
+    }
+    for nic in &facts.inventory.nics {
+        out.say("nic", format!("{}\t1\t{}", nic.name, nic.mac));
+    }
+    for device in &facts.inventory.pci_devices {
+        let (vendor, kind) = (device.vendor_id, device.device_id);
+        out.say("pci", format!("{}\t{vendor:#06x}\t{kind:#06x}\t0", device.address));
+    }
+    root_drive(&mut out, facts, sample_mib);
+    out.say("end", "rackwright-probe-1");
+    out.0
+}
+
+fn system(out: &mut Lines, facts: &Facts<'_>) {
+    out.say("boot_id", facts.boot_id);
+    out.say("uptime_s", format!("{:.2}", facts.uptime_s));
+    out.say("kernel", KERNEL);
+    out.say("architecture", "x86_64");
+    out.say("hostname", &facts.installed.hostname);
+    out.say("cmdline", "root=LABEL=root ro quiet");
+    for line in OS_RELEASE {
+        out.say("os_release", line);
+    }
+    out.say("cpus", facts.inventory.cpus.iter().map(|cpu| cpu.threads).sum::<u32>());
+    out.say("memory_kib", facts.inventory.memory_bytes / 1024);
+    for line in facts.installed.marker.lines() {
+        out.say("image", line);
+    }
+}
+
+fn root_drive(out: &mut Lines, facts: &Facts<'_>, sample_mib: u64) {
+    let serial = &facts.installed.drive_serial;
+    let mut drives = facts.inventory.drives.iter();
+    let Some(drive) = drives.find(|drive| drive.serial_number == *serial) else {
+        out.say("root_drive", "");
+        return;
+    };
+    out.say("root_drive", &drive.name);
+    if sample_mib > 0 {
+        let (mib, took) = read(sample_mib, drive.size_bytes >> 20, facts.read_mb_per_s);
+        out.say(
+            "disk_read",
+            format!("{}\t{mib}\t{}\tdirect", drive.name, took.as_millis() / 10),
+        );
+    }
+}
+
+/// The last of the probe's readings: so many MiB in so much time.
+fn read(sample_mib: u64, most_mib: u64, mb_per_s: f64) -> (u64, Duration) {
+    let mut mib = sample_mib;
+    loop {
+        mib = mib.min(most_mib);
+        let took = Duration::from_secs_f64((mib << 20) as f64 / 1e6 / mb_per_s);
+        if took >= READ_ENOUGH || mib >= READ_MOST_MIB || mib >= most_mib {
+            return (mib, took);
+        }
+        mib *= 4;
+    }
+}
+
+/// What the clock's script prints.
+pub(super) fn clock(now: SystemTime) -> String {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("clock={}.{:09}\n", since.as_secs(), since.subsec_nanos())
+}
+
+/// What hand-over prints where the key was `removed`, or was not there.
+pub(super) fn hand_over(removed: bool) -> String {
+    let mut out = Lines::default();
+    out.say("begin", "rackwright-hand-over-1");
+    if removed {
+        out.say("removed", "seed:meta-data");
+        out.say("removed", "seed:rackwright/authorized_keys");
+    }
+    out.say("seed", "clean");
+    if removed {
+        out.say("removed", "/root/.ssh/authorized_keys");
+    }
+    out.say("end", "rackwright-hand-over-1");
+    out.0
+}
+
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn say(&mut self, key: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.0, "{key}={value}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_scripts_of_a_known_version_are_known() {
+        let probe = "wait_s=180\nsample_mib=16\nmain() {\n  say begin rackwright-probe-1\n}\n";
+        assert_eq!(Script::of(probe), Some(Script::Probe { sample_mib: 16 }));
+        let hand_over = "blob='AAAA'\nextra=''\n  say begin rackwright-hand-over-1\n";
+        assert_eq!(Script::of(hand_over), Some(Script::HandOver { key: "AAAA" }));
+        assert_eq!(Script::of("date +clock=%s.%N </dev/null\n"), Some(Script::Clock));
+        for other in [
+            String::new(),
+            "reboot".to_owned(),
+            "date +clock=%s.%N </dev/null\nreboot\n".to_owned(),
+            probe.replace("probe-1", "probe-2"),
+            probe.replace("sample_mib=16", "sample_mib=many"),
+            hand_over.replace("AAAA", ""),
+            hand_over.replace("blob='AAAA'\n", ""),
+        ] {
+            assert_eq!(Script::of(&other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn more_is_read_until_it_takes_its_time() {
+        assert_eq!(read(16, 1 << 20, 4.0).0, 16, "a slow drive is not read for long");
+        let (mib, took) = read(16, 1 << 20, 300.0);
+        assert_eq!((mib, took.as_millis()), (64, 223));
+        assert_eq!(read(16, 1 << 20, 1e6).0, 1024, "and no more than a GiB");
+        assert_eq!(read(16, 20, 1e6).0, 20, "or than there is");
+    }
+}

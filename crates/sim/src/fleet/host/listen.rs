@@ -1,0 +1,127 @@
+//! One socket for all installed systems: the address that a client connected to says which machine is meant.
+//!
+//! A machine without a system that answers is silent, as one without power is: a client waits [`SILENCE`] for nothing,
+//! or for the system that comes up meanwhile. Refusing it at once would only make it come back sooner.
+
+use super::session::Login;
+use super::{Hosts, Running};
+use crate::fleet::serve::{BREATHER, Member, bind};
+use crate::fleet::{FleetConfig, FleetError};
+use russh::keys::{Algorithm, PrivateKey};
+use russh::server::{Config, run_stream};
+use russh::{MethodKind, MethodSet, Preferred, SshId, cipher, compression, kex, mac};
+use secrecy::ExposeSecret as _;
+use std::borrow::Cow;
+use std::net::{Shutdown, SocketAddrV4};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+
+/// For how long a client hears nothing before it is hung up on, in the machines' time. A real one gives up a connection
+/// to a machine without power after about as long.
+const SILENCE: Duration = Duration::from_secs(2);
+/// For how long a connection may be idle. A probe may take its time.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Listens for the systems of a fleet.
+///
+/// # Errors
+/// [`FleetError::Listen`].
+pub(in crate::fleet) fn listen(config: &FleetConfig, address: SocketAddrV4) -> Result<TcpListener, FleetError> {
+    bind(address, config.hosts.addr().is_loopback())
+}
+
+/// Accepts connections until the task is aborted, and ends them with it.
+pub(in crate::fleet) async fn run(listener: TcpListener, members: Arc<[Member]>, hosts: Arc<Hosts>) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(connection(stream, Arc::clone(&members), Arc::clone(&hosts)));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "no connection to an installed system can be accepted");
+                    tokio::time::sleep(BREATHER).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// Serves a client as soon as a system answers where it connected to, and hangs up when that runs no longer.
+async fn connection(stream: TcpStream, members: Arc<[Member]>, hosts: Arc<Hosts>) {
+    let Ok(local) = stream.local_addr() else { return };
+    let Some(guest) = hosts.admit(local.ip()) else {
+        tracing::warn!(address = %local.ip(), "too many SSH connections to an address");
+        return;
+    };
+    let Ok(running) = tokio::time::timeout(hosts.clock.lasts(SILENCE), guest.awaits()).await else {
+        // A reset, as from a machine where nobody listens.
+        let _ = stream.set_zero_linger();
+        return;
+    };
+    let Some(member) = members.get(running.system.node) else {
+        return;
+    };
+    let Some(config) = config(&running) else {
+        tracing::warn!(address = %local.ip(), "the seed has no Ed25519 host key: no SSH server starts");
+        return;
+    };
+    let login = Login::new(Arc::clone(&member.node), Arc::clone(&running));
+    tokio::select! {
+        () = serve(stream, config, login) => {}
+        () = guest.outlives(&running) => {}
+    }
+}
+
+/// Ed25519 and Curve25519 and nothing else: cheap on both sides. `None` where the host key is of another kind.
+fn config(running: &Running) -> Option<Config> {
+    let key = PrivateKey::from_openssh(running.system.installed.ssh_host_private_key.expose_secret()).ok()?;
+    (key.algorithm() == Algorithm::Ed25519).then(|| Config {
+        server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-rackwright_sim")),
+        methods: MethodSet::from(&[MethodKind::PublicKey][..]),
+        // Russh lets refused clients wait a second, against those who guess.
+        auth_rejection_time: Duration::ZERO,
+        keys: vec![key],
+        preferred: Preferred {
+            kex: Cow::Borrowed(&[
+                kex::CURVE25519,
+                kex::CURVE25519_PRE_RFC_8731,
+                kex::EXTENSION_OPENSSH_STRICT_KEX_AS_SERVER,
+            ]),
+            key: Cow::Borrowed(&[Algorithm::Ed25519]),
+            host_key_certificates: Cow::Borrowed(&[]),
+            cipher: Cow::Borrowed(&[cipher::CHACHA20_POLY1305, cipher::AES_256_GCM]),
+            mac: Cow::Borrowed(&[mac::HMAC_SHA256_ETM]),
+            compression: Cow::Borrowed(&[compression::NONE]),
+        },
+        max_auth_attempts: 6,
+        inactivity_timeout: Some(PATIENCE),
+        ..Config::default()
+    })
+}
+
+async fn serve(stream: TcpStream, config: Config, login: Login) {
+    let _ = stream.set_nodelay(true);
+    let Ok(plug) = stream.as_fd().try_clone_to_owned() else {
+        return;
+    };
+    let _plug = Plug(plug.into());
+    // A client that breaks off is no fault of ours.
+    if let Ok(session) = run_stream(Arc::new(config), stream, login).await {
+        let _ = session.await;
+    }
+}
+
+/// Ends a connection when dropped: russh runs it in a task of its own.
+struct Plug(std::net::TcpStream);
+
+impl Drop for Plug {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,187 @@
+//! The systems that are installed on the machines, as SSH clients meet them.
+//!
+//! One socket serves them all ([`listen`]), a login lasts as long as its connection ([`session`]), and what a system says
+//! of itself is made when it is asked ([`answers`]). A system that nobody talks to is a few hundred bytes while it runs.
+
+mod answers;
+mod listen;
+mod session;
+
+pub(super) use listen::{listen, run};
+
+use super::clock::Clock;
+use super::config::FleetConfig;
+use super::dice::Dice;
+use super::faults::{Chances, Moment, Script};
+use super::installed::{SystemUp, Systems};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// Connections to one address at once, as many as OpenSSH lets in before anybody has logged in (`MaxStartups`).
+const CONNECTIONS: u32 = 10;
+
+/// The installed systems of a fleet.
+pub(super) struct Hosts {
+    faults: Script,
+    dice: Dice,
+    clock: Clock,
+    /// One for each machine.
+    chances: Box<[Chances]>,
+    doors: Mutex<Doors>,
+}
+
+/// By address, as clients come. There is one where a system runs, and one where somebody waits for it.
+#[derive(Default)]
+struct Doors {
+    doors: HashMap<IpAddr, Door>,
+    of_nodes: HashMap<usize, IpAddr>,
+}
+
+#[derive(Default)]
+struct Door {
+    running: Option<Arc<Running>>,
+    /// Told whenever a system comes or goes.
+    changed: Arc<Notify>,
+    guests: u32,
+}
+
+/// A system that runs.
+struct Running {
+    system: SystemUp,
+    since_ms: u64,
+    /// It never gets so far as to answer.
+    silent: bool,
+    degraded: bool,
+}
+
+impl Hosts {
+    pub(super) fn new(config: &FleetConfig, dice: Dice, clock: Clock) -> Self {
+        Self {
+            faults: config.faults.clone(),
+            dice,
+            clock,
+            chances: (0..config.nodes).map(|_| Chances::new(&config.faults)).collect(),
+            doors: Mutex::default(),
+        }
+    }
+
+    fn doors(&self) -> MutexGuard<'_, Doors> {
+        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a client to an address, if there are not too many of them.
+    fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Guest> {
+        let mut doors = self.doors();
+        let door = doors.doors.entry(address).or_default();
+        if door.guests >= CONNECTIONS {
+            return None;
+        }
+        door.guests += 1;
+        Some(Guest {
+            hosts: Arc::clone(self),
+            address,
+            changed: Arc::clone(&door.changed),
+        })
+    }
+
+    /// The system that answers at an address.
+    fn answering(&self, address: IpAddr) -> Option<Arc<Running>> {
+        let running = self.doors().doors.get(&address)?.running.clone()?;
+        (!running.silent).then_some(running)
+    }
+}
+
+impl Doors {
+    /// Forgets a door where nobody is on either side.
+    fn tidy(&mut self, address: IpAddr) {
+        let unused = |door: &Door| door.guests == 0 && door.running.is_none();
+        if self.doors.get(&address).is_some_and(unused) {
+            self.doors.remove(&address);
+        }
+    }
+}
+
+impl Systems for Hosts {
+    fn up(&self, system: &SystemUp) {
+        let (Some(address), Some(chances)) = (system.address, self.chances.get(system.node)) else {
+            return;
+        };
+        let moment = Moment {
+            node: system.node,
+            now_ms: self.clock.now_ms(),
+            dice: self.dice,
+            chances,
+        };
+        let running = Arc::new(Running {
+            system: system.clone(),
+            since_ms: moment.now_ms,
+            silent: self.faults.host_stays_silent(moment),
+            degraded: self.faults.host_is_degraded(moment),
+        });
+        let mut doors = self.doors();
+        doors.of_nodes.insert(system.node, address);
+        let door = doors.doors.entry(address).or_default();
+        door.running = Some(running);
+        door.changed.notify_waiters();
+    }
+
+    fn down(&self, node: usize) {
+        let mut doors = self.doors();
+        let Some(address) = doors.of_nodes.remove(&node) else {
+            return;
+        };
+        if let Some(door) = doors.doors.get_mut(&address)
+            && door.running.take_if(|running| running.system.node == node).is_some()
+        {
+            door.changed.notify_waiters();
+        }
+        doors.tidy(address);
+    }
+}
+
+/// A client at an address.
+struct Guest {
+    hosts: Arc<Hosts>,
+    address: IpAddr,
+    changed: Arc<Notify>,
+}
+
+impl Guest {
+    /// Waits for a system that answers.
+    async fn awaits(&self) -> Arc<Running> {
+        self.until(|running| running).await
+    }
+
+    /// Waits until this system runs no longer.
+    async fn outlives(&self, running: &Arc<Running>) {
+        let ended = |now: Option<Arc<Running>>| now.is_none_or(|now| !Arc::ptr_eq(&now, running));
+        self.until(|now| ended(now).then_some(())).await;
+    }
+
+    async fn until<T>(&self, wanted: impl Fn(Option<Arc<Running>>) -> Option<T>) -> T {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(found) = wanted(self.hosts.answering(self.address)) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut doors = self.hosts.doors();
+        if let Some(door) = doors.doors.get_mut(&self.address) {
+            door.guests -= 1;
+        }
+        doors.tidy(self.address);
+    }
+}
+
+#[cfg(test)]
+mod tests;

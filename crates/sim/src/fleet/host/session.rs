@@ -1,0 +1,202 @@
+//! One login: root, by key, for the scripts of validation and hand-over.
+
+use super::Running;
+use super::answers::{self, Facts, Script};
+use crate::bmc::Host as _;
+use crate::fleet::dice::Purpose;
+use crate::fleet::installed::Installed;
+use crate::fleet::inventory::inventory;
+use crate::fleet::node::Node;
+use rackwright_api::v1::{Drive, Inventory};
+use russh::keys::{PublicKey, PublicKeyBase64 as _};
+use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
+use russh::{Channel, ChannelId};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// Most bytes of a script; the largest has 10 kB.
+const SCRIPT_BYTES: usize = 256 * 1024;
+/// Most channels that a connection has open at once.
+const CHANNELS: usize = 4;
+/// As a shell says it of a command that it does not know.
+const UNKNOWN: u32 = 127;
+
+/// The system's side of a connection.
+pub(super) struct Login {
+    node: Arc<Node>,
+    running: Arc<Running>,
+    /// What was sent to the shells that were started.
+    shells: HashMap<ChannelId, Vec<u8>>,
+}
+
+/// What a script printed.
+struct Output {
+    status: u32,
+    stdout: String,
+    stderr: &'static str,
+}
+
+impl Login {
+    pub(super) fn new(node: Arc<Node>, running: Arc<Running>) -> Self {
+        Self {
+            node,
+            running,
+            shells: HashMap::new(),
+        }
+    }
+
+    fn judge(&self, user: &str, key: &PublicKey) -> Auth {
+        let key = key.public_key_base64();
+        let admitted = self.on_drive().is_some_and(|installed| has_key(&installed, &key));
+        if user == "root" && admitted {
+            Auth::Accept
+        } else {
+            Auth::reject()
+        }
+    }
+
+    /// The installation as it is now. What has been written since it booted is another one.
+    fn on_drive(&self) -> Option<Arc<Installed>> {
+        let booted = &self.running.system.installed.instance_id;
+        self.node.installed().filter(|now| now.instance_id == *booted)
+    }
+
+    /// Takes a key off the installation; `false` if it is not there.
+    fn remove_key(&self, key: &str) -> bool {
+        let there = self.on_drive().is_some_and(|installed| has_key(&installed, key));
+        let remove = |installed: &mut Installed| installed.authorized_keys.retain(|line| blob(line) != Some(key));
+        there && self.node.change_installed(remove)
+    }
+
+    async fn answer(&self, input: &[u8]) -> Output {
+        let script = std::str::from_utf8(input).ok().and_then(Script::of);
+        let stdout = match script {
+            Some(Script::Probe { sample_mib }) => self.probe(sample_mib).await,
+            Some(Script::Clock) => answers::clock(SystemTime::now()),
+            Some(Script::HandOver { key }) => answers::hand_over(self.remove_key(key)),
+            None => {
+                let stderr = "a simulated system runs the scripts of validation and hand-over, and no others\n";
+                return Output {
+                    status: UNKNOWN,
+                    stdout: String::new(),
+                    stderr,
+                };
+            }
+        };
+        Output {
+            status: 0,
+            stdout,
+            stderr: "",
+        }
+    }
+
+    async fn probe(&self, sample_mib: u64) -> String {
+        let (shared, index) = (&self.node.shared, self.node.index());
+        let system = &self.running.system;
+        let chance = shared.dice.fraction(index, Purpose::Probe, u64::from(system.boot));
+        let lasts = shared.clock.lasts(shared.timing.probe(chance));
+        if !lasts.is_zero() {
+            tokio::time::sleep(lasts).await;
+        }
+        let slow = shared.config.faults.read_mb_per_s(self.node.moment());
+        let facts = Facts {
+            inventory: &present(&self.node),
+            installed: &system.installed,
+            boot_id: &system.boot_id,
+            uptime_s: shared.clock.now_ms().saturating_sub(self.running.since_ms) as f64 / 1000.0,
+            degraded: self.running.degraded,
+            read_mb_per_s: slow.unwrap_or(shared.sku.read_mb_per_s),
+        };
+        answers::probe(&facts, sample_mib)
+    }
+}
+
+fn has_key(installed: &Installed, key: &str) -> bool {
+    installed.authorized_keys.iter().any(|line| blob(line) == Some(key))
+}
+
+/// The base64 part of a public key line.
+fn blob(line: &str) -> Option<&str> {
+    line.split(' ').nth(1)
+}
+
+/// What the machine consists of now: a drive may have been lost since the agent saw it.
+fn present(node: &Node) -> Inventory {
+    let mut found = inventory(node, &node.sim_drives());
+    let listed = node.description().drives;
+    let here = |drive: &Drive| listed.iter().any(|part| part.serial == drive.serial_number);
+    found.drives.retain(here);
+    found
+}
+
+impl Handler for Login {
+    type Error = russh::Error;
+
+    /// So that no signature is checked of a key that opens nothing.
+    async fn auth_publickey_offered(&mut self, user: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, russh::Error> {
+        Ok(self.judge(user, offer.public_key))
+    }
+
+    async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, russh::Error> {
+        Ok(self.judge(user, key.public_key))
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        _: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), russh::Error> {
+        // Dropped, it says no.
+        if self.shells.len() < CHANNELS {
+            reply.accept().await;
+        }
+        Ok(())
+    }
+
+    async fn exec_request(
+        &mut self,
+        channel: ChannelId,
+        command: &[u8],
+        session: &mut Session,
+    ) -> Result<(), russh::Error> {
+        if command != b"sh -s" || self.shells.len() >= CHANNELS {
+            session.channel_failure(channel)?;
+            return session.close(channel);
+        }
+        self.shells.insert(channel, Vec::new());
+        session.channel_success(channel)
+    }
+
+    async fn data(&mut self, channel: ChannelId, data: &[u8], session: &mut Session) -> Result<(), russh::Error> {
+        let Some(input) = self.shells.get_mut(&channel) else {
+            return Ok(());
+        };
+        if input.len() + data.len() > SCRIPT_BYTES {
+            self.shells.remove(&channel);
+            return session.close(channel);
+        }
+        input.extend_from_slice(data);
+        Ok(())
+    }
+
+    async fn channel_eof(&mut self, channel: ChannelId, session: &mut Session) -> Result<(), russh::Error> {
+        let Some(input) = self.shells.remove(&channel) else {
+            return Ok(());
+        };
+        let output = self.answer(&input).await;
+        session.data(channel, output.stdout)?;
+        if !output.stderr.is_empty() {
+            session.extended_data(channel, 1, output.stderr)?;
+        }
+        session.exit_status_request(channel, output.status)?;
+        session.eof(channel)?;
+        session.close(channel)
+    }
+
+    async fn channel_close(&mut self, channel: ChannelId, _: &mut Session) -> Result<(), russh::Error> {
+        self.shells.remove(&channel);
+        Ok(())
+    }
+}

@@ -1,0 +1,76 @@
+//! Who finds whom at which address.
+
+use super::*;
+use std::time::Duration;
+
+const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 128, 0, 2));
+const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 128, 0, 3));
+
+fn hosts() -> Arc<Hosts> {
+    let config = FleetConfig {
+        nodes: 2,
+        ..FleetConfig::default()
+    };
+    Arc::new(Hosts::new(&config, Dice(1), Clock::new(1.0)))
+}
+
+fn up(hosts: &Hosts, node: usize, boot: u32, address: IpAddr) {
+    hosts.up(&SystemUp {
+        node,
+        boot,
+        boot_id: String::new(),
+        address: Some(address),
+        installed: Arc::default(),
+    });
+}
+
+fn found(hosts: &Hosts, address: IpAddr) -> Option<(usize, u32)> {
+    let running = hosts.answering(address)?;
+    Some((running.system.node, running.system.boot))
+}
+
+#[test]
+fn addresses_may_change_hands_and_what_is_over_is_forgotten() {
+    let hosts = hosts();
+    up(&hosts, 0, 1, A);
+    up(&hosts, 1, 1, B);
+    assert_eq!((found(&hosts, A), found(&hosts, B)), (Some((0, 1)), Some((1, 1))));
+    // The second machine was given the first one's address while nobody told that the first is gone.
+    hosts.down(1);
+    up(&hosts, 1, 2, A);
+    hosts.down(0);
+    assert_eq!((found(&hosts, A), found(&hosts, B)), (Some((1, 2)), None));
+    hosts.down(1);
+    hosts.down(1);
+    assert!(hosts.doors().doors.is_empty() && hosts.doors().of_nodes.is_empty());
+}
+
+#[tokio::test]
+async fn a_guest_sees_a_system_come_and_go() {
+    let hosts = hosts();
+    let guest = hosts.admit(A).unwrap();
+    let waiting = tokio::spawn(async move {
+        let running = guest.awaits().await;
+        guest.outlives(&running).await;
+        running.system.boot
+    });
+    tokio::task::yield_now().await;
+    up(&hosts, 0, 1, A);
+    tokio::task::yield_now().await;
+    // A reset: the next boot is another system.
+    hosts.down(0);
+    up(&hosts, 0, 2, A);
+    let boot = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+    assert_eq!(boot.unwrap().unwrap(), 1);
+    hosts.down(0);
+    assert!(hosts.doors().doors.is_empty());
+}
+
+#[test]
+fn an_address_takes_so_many_clients_and_no_more() {
+    let hosts = hosts();
+    let guests: Vec<Guest> = (0..CONNECTIONS).map(|_| hosts.admit(A).unwrap()).collect();
+    assert!(hosts.admit(A).is_none() && hosts.admit(B).is_some());
+    drop(guests);
+    assert!(hosts.admit(A).is_some() && hosts.doors().doors.is_empty());
+}

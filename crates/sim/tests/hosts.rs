@@ -1,0 +1,370 @@
+//! The installed systems of a fleet, as the control plane's own SSH code meets them: seeded by its seed, read by its probe,
+//! judged by its judge and handed over by its hand-over.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Client, LONG, RESET};
+use rackwright_api::v1::{Check, Inventory, Verdict};
+use rackwright_identity::{SshKeyPair, SystemRng};
+use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Installed, Phase, Profile, Script, SimNode};
+use rackwright_validate::{
+    Expected, HandOver, ImageSays, Profile as Demands, RunLimits, SeedScrub, SeedSpec, Session, SshError, SshTarget,
+    hand_over, judge, passed, probe, seed, wait_reachable,
+};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+const DIGEST: &str = "b3-0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const GENERATION: u64 = 7;
+/// So fast that minutes pass at once.
+const FLYING: f64 = 100_000.0;
+const LIMITS: RunLimits = RunLimits {
+    timeout: LONG,
+    output_max_bytes: 1 << 20,
+};
+
+async fn fleet(nodes: usize, profile: Profile, faults: &str) -> Fleet {
+    let config = FleetConfig {
+        nodes,
+        profile,
+        speed: if profile == Profile::Instant { 1.0 } else { FLYING },
+        ssh_listen: Some("0.0.0.0:0".parse().unwrap()),
+        faults: Script::parse("faults.yaml", &format!("faults: [{faults}]"), nodes).unwrap(),
+        ..FleetConfig::default()
+    };
+    Fleet::start(config).await.unwrap()
+}
+
+fn key(comment: &str) -> SshKeyPair {
+    SshKeyPair::generate(&SystemRng, comment).unwrap()
+}
+
+/// A deployment: what the control plane knows of it.
+struct Deployed {
+    host: SshKeyPair,
+    provisioning: SshKeyPair,
+    customer: SshKeyPair,
+    target: SshTarget,
+}
+
+/// Writes a system to a machine's drive, with a seed as the control plane makes it.
+fn deploy(fleet: &Fleet, node: &SimNode) -> Deployed {
+    let (host, provisioning, customer) = (key("host"), key("provisioning"), key("customer"));
+    let own = provisioning.fingerprint().chars().filter(char::is_ascii_alphanumeric);
+    let spec = SeedSpec {
+        instance_id: own.collect(),
+        hostname: node.name(),
+        provisioning_public_key: provisioning.public_line().to_owned(),
+        customer_keys: vec![customer.public_line().to_owned()],
+        host_private_key: host.private_key().clone(),
+        host_public_key: host.public_line().to_owned(),
+        macs: vec![node.mac()],
+        image_digest: DIGEST.to_owned(),
+        generation: GENERATION,
+        user_data: None,
+    };
+    node.install(read(&seed(&spec).unwrap(), node));
+    let index: u32 = node.name().trim_start_matches("sim-").parse().unwrap();
+    let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 128, 0, 2)) + index);
+    node.set_address(address);
+    let target = SshTarget {
+        address: address.into(),
+        port: fleet.ssh_port().unwrap(),
+        user: "root".to_owned(),
+        host_key: host.public_line().to_owned(),
+        private_key: provisioning.private_key().clone(),
+    };
+    Deployed {
+        host,
+        provisioning,
+        customer,
+        target,
+    }
+}
+
+/// What an image without cloud-init takes from its seed.
+fn read(files: &BTreeMap<String, Vec<u8>>, node: &SimNode) -> Installed {
+    let text = |path: &str| String::from_utf8(files[path].clone()).unwrap();
+    let line = |path: &str| text(path).trim().to_owned();
+    Installed {
+        image_digest: DIGEST.to_owned(),
+        generation: GENERATION,
+        drive_serial: node.drives().all()[0].serial().to_owned(),
+        hostname: line("rackwright/hostname"),
+        instance_id: line("rackwright/instance-id"),
+        ssh_host_private_key: text("rackwright/ssh_host_ed25519_key").into(),
+        ssh_host_public_key: line("rackwright/ssh_host_ed25519_key.pub"),
+        authorized_keys: text("rackwright/authorized_keys").lines().map(str::to_owned).collect(),
+        user_data: text("user-data"),
+        marker: text("rackwright/image"),
+        ..Installed::default()
+    }
+}
+
+async fn switch_on(node: &SimNode) {
+    let accepted = Client::of_fleet(node).post(RESET, json!({"ResetType": "On"})).await;
+    assert!(accepted.status().is_success(), "{accepted:?}");
+}
+
+async fn up(node: &SimNode) {
+    let up = node.wait_for(|view| view.phase == Phase::Up(BootSource::Disk));
+    tokio::time::timeout(LONG, up).await.expect("the machine comes up");
+}
+
+async fn log_in(target: &SshTarget) -> Session {
+    let reached = wait_reachable(target, Instant::now() + LONG, &CancellationToken::new()).await;
+    reached.unwrap_or_else(|error| panic!("{error}: {error:?}"))
+}
+
+/// The whole report on a machine, which was booted into the agent before this.
+async fn checks(node: &SimNode, target: &SshTarget, inventory: Inventory) -> Vec<Check> {
+    let demands = Demands::embedded_default().unwrap();
+    let session = log_in(target).await;
+    let found = probe(&session, (&demands).into()).await.unwrap();
+    session.close().await;
+    assert_eq!(found.readings.boot_id, node.boot_id(node.view().boots));
+    let says = |pattern: &str| Some(pattern.to_owned());
+    let expected = Expected {
+        inventory,
+        former_boot_id: Some(node.boot_id(node.view().boots - 1)),
+        image_digest: DIGEST.to_owned(),
+        claim_generation: GENERATION,
+        hostname: node.name(),
+        image_says: ImageSays {
+            os_id: says("debian"),
+            os_version_id: says("12"),
+            kernel: says("6.1.*"),
+        },
+    };
+    judge(&demands, &expected, &found.readings, &found.clock)
+}
+
+fn failing(checks: &[Check]) -> Vec<&str> {
+    let failing = checks.iter().filter(|check| check.verdict() != Verdict::Pass);
+    failing.map(|check| check.id.as_str()).collect()
+}
+
+async fn refused(target: &SshTarget) {
+    match Session::connect(target).await {
+        Err(SshError::AuthRefused { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_machine_passes_validation_and_is_handed_over() {
+    for profile in [Profile::Instant, Profile::Vm, Profile::DgxH100] {
+        let fleet = fleet(2, profile, "").await;
+        let node = fleet.node(1);
+        let deployed = deploy(&fleet, &node);
+        switch_on(&node).await;
+        let checks = checks(&node, &deployed.target, node.inventory()).await;
+        assert!(
+            passed(&checks) && failing(&checks).is_empty(),
+            "{profile:?}: {checks:#?}"
+        );
+        let done = hand_over(&deployed.target, &[]).await.unwrap();
+        assert_eq!(done.seed, SeedScrub::Clean);
+        assert!(done.removed_from.contains(&"seed:meta-data".to_owned()), "{done:?}");
+        refused(&deployed.target).await;
+        let again = hand_over(&deployed.target, &[]).await.unwrap();
+        let nothing = HandOver {
+            removed_from: Vec::new(),
+            seed: SeedScrub::NotLookedAt,
+        };
+        assert_eq!(again, nothing);
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_was_taken_off_stays_off_until_the_next_installation() {
+    let fleet = fleet(1, Profile::Instant, "").await;
+    let node = fleet.node(0);
+    let first = deploy(&fleet, &node);
+    let customers = SshTarget {
+        private_key: first.customer.private_key().clone(),
+        ..first.target.clone()
+    };
+    switch_on(&node).await;
+    hand_over(&first.target, &[]).await.unwrap();
+    log_in(&customers).await.close().await;
+    Client::of_fleet(&node).reset("ForceRestart").await;
+    refused(&first.target).await;
+    log_in(&customers).await.close().await;
+
+    let second = deploy(&fleet, &node);
+    refused(&first.target).await;
+    Client::of_fleet(&node).reset("ForceRestart").await;
+    log_in(&second.target).await.close().await;
+    match Session::connect(&first.target).await {
+        Err(SshError::HostKeyMismatch { presented, .. }) => assert_eq!(presented, second.host.fingerprint()),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn nobody_else_is_let_in_and_nothing_else_is_run() {
+    let fleet = fleet(2, Profile::Instant, "").await;
+    let (node, other) = (fleet.node(0), fleet.node(1));
+    let (deployed, others) = (deploy(&fleet, &node), deploy(&fleet, &other));
+    switch_on(&node).await;
+    switch_on(&other).await;
+    for stranger in [&key("stranger"), &others.provisioning, &deployed.host] {
+        refused(&SshTarget {
+            private_key: stranger.private_key().clone(),
+            ..deployed.target.clone()
+        })
+        .await;
+    }
+    refused(&SshTarget {
+        user: "admin".to_owned(),
+        ..deployed.target.clone()
+    })
+    .await;
+    let mistaken = SshTarget {
+        address: others.target.address,
+        ..deployed.target.clone()
+    };
+    let mismatch = Session::connect(&mistaken).await;
+    assert!(
+        matches!(mismatch, Err(SshError::HostKeyMismatch { .. })),
+        "{mismatch:?}"
+    );
+
+    let session = log_in(&deployed.target).await;
+    let unknown = session.run("rm -rf /\n", LIMITS).await.unwrap();
+    assert_eq!(unknown.status, 127);
+    assert!(unknown.stdout.is_empty() && unknown.stderr_tail().contains("no others"));
+    let endless = session.run(&"#\n".repeat(200_000), LIMITS).await;
+    assert!(matches!(endless, Err(SshError::NoStatus { .. })), "{endless:?}");
+    // What was refused spoils nothing.
+    assert_eq!(
+        session
+            .run("date +clock=%s.%N </dev/null\n", LIMITS)
+            .await
+            .unwrap()
+            .status,
+        0
+    );
+}
+
+#[tokio::test]
+async fn a_machine_that_is_off_boots_or_runs_something_else_is_silent_and_then_hangs_up() {
+    let fleet = fleet(3, Profile::DgxH100, "{fault: post-hang, nodes: [1]}").await;
+    let deployed: Vec<Deployed> = (0..3).map(|index| deploy(&fleet, &fleet.node(index))).collect();
+    // It boots from the network, and has a system on its drive.
+    Client::of_fleet(&fleet.node(2)).boot("Pxe", "Once").await;
+    for index in [1, 2] {
+        switch_on(&fleet.node(index)).await;
+    }
+    let elsewhere = fleet.node(2);
+    let network = elsewhere.wait_for(|view| view.phase == Phase::Up(BootSource::Network));
+    tokio::time::timeout(LONG, network).await.unwrap();
+    for deployed in &deployed {
+        let error = Session::connect(&deployed.target).await.unwrap_err();
+        assert!(
+            matches!(error, SshError::Connect { .. } | SshError::Protocol { .. }) && error.is_retryable(),
+            "{error:?}"
+        );
+    }
+    let nobody = SshTarget {
+        address: "127.128.0.9".parse().unwrap(),
+        ..deployed[0].target.clone()
+    };
+    assert!(Session::connect(&nobody).await.unwrap_err().is_retryable());
+}
+
+#[tokio::test]
+async fn who_waits_is_served_when_the_system_comes_up_and_cut_off_when_it_goes() {
+    let fleet = fleet(1, Profile::Instant, "").await;
+    let node = fleet.node(0);
+    let target = deploy(&fleet, &node).target;
+    let waiting = tokio::spawn(async move { log_in(&target).await });
+    switch_on(&node).await;
+    let session = waiting.await.unwrap();
+    assert_eq!(
+        session
+            .run("date +clock=%s.%N </dev/null\n", LIMITS)
+            .await
+            .unwrap()
+            .status,
+        0
+    );
+    node.power_cut();
+    let error = session.run("date +clock=%s.%N </dev/null\n", LIMITS).await.unwrap_err();
+    assert!(!matches!(error, SshError::Timeout { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_machine_fails_its_own_check() {
+    let whole = fleet(1, Profile::DgxH100, "").await.node(0).inventory();
+    for (fault, ids, words) in [
+        ("host-degraded", &["systemd-state"][..], "simulated.service"),
+        ("slow-disk, mb_per_s: 4", &["disk-read-rate"], "too slowly"),
+        ("wrong-inventory, missing: cpu", &["cpu-count"], "threads are missing"),
+        ("wrong-inventory, missing: dimm", &["memory"], "not the memory modules"),
+        (
+            "wrong-inventory, missing: gpu",
+            &["pci-devices"],
+            "missing: 1× 10de:2330",
+        ),
+        (
+            "wrong-inventory, missing: nic",
+            &["nics", "pci-devices"],
+            "missing: 02:02:57:00:00:00",
+        ),
+        (
+            "wrong-inventory, missing: drive",
+            &["drives", "pci-devices"],
+            "missing: nvme9n1 (SIM000000D09",
+        ),
+    ] {
+        let fleet = fleet(1, Profile::DgxH100, &format!("{{fault: {fault}}}")).await;
+        let node = fleet.node(0);
+        let deployed = deploy(&fleet, &node);
+        switch_on(&node).await;
+        let checks = checks(&node, &deployed.target, whole.clone()).await;
+        assert_eq!(failing(&checks), ids, "{fault}: {checks:#?}");
+        let first = checks.iter().find(|check| check.id == ids[0]).unwrap();
+        assert!(first.detail.contains(words), "{fault}: {first:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_system_that_never_comes_up_may_come_up_at_the_next_boot() {
+    let fleet = fleet(1, Profile::Vm, "{fault: host-never-up, at: 1}").await;
+    let node = fleet.node(0);
+    let deployed = deploy(&fleet, &node);
+    switch_on(&node).await;
+    up(&node).await;
+    let (soon, never) = (Instant::now() + Duration::from_millis(600), CancellationToken::new());
+    let waited = wait_reachable(&deployed.target, soon, &never).await;
+    assert!(matches!(waited, Err(SshError::NotReachable { .. })), "{waited:?}");
+    assert!(node.restart());
+    let checks = checks(&node, &deployed.target, node.inventory()).await;
+    assert!(passed(&checks), "{checks:#?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_are_validated_and_handed_over_at_once() {
+    const NODES: usize = 200;
+    let fleet = fleet(NODES, Profile::Instant, "").await;
+    let mut tasks = JoinSet::new();
+    for index in 0..NODES {
+        let node = fleet.node(index);
+        let deployed = deploy(&fleet, &node);
+        tasks.spawn(async move {
+            switch_on(&node).await;
+            let checks = checks(&node, &deployed.target, node.inventory()).await;
+            assert!(passed(&checks), "{}: {checks:#?}", node.name());
+            hand_over(&deployed.target, &[]).await.unwrap();
+        });
+    }
+    assert_eq!(tasks.join_all().await.len(), NODES);
+}
