@@ -71,13 +71,14 @@ pub(crate) async fn open(config: Config, stop: CancellationToken) -> Result<Arc<
     let chunks = ChunkStore::open(&path).map_err(|e| data(format!("image store {}", path.display()))(e.into()))?;
     let path = dir.join("uploads");
     let uploads = Uploads::open(path.clone()).map_err(|e| data(format!("uploads {}", path.display()))(e.into()))?;
+    let replica = replicas::name(&dir);
     Ok(Arc::new(Core {
+        agents: Agents::new(&replica, now),
         store,
-        replica: replicas::name(&dir),
+        replica,
         config,
         keys,
         rng,
-        agents: Agents::new(now),
         performer: Arc::new(Hardware),
         bmcs: Bmcs::default(),
         chunks,

@@ -8,6 +8,7 @@
 //! at a time. PostgreSQL has many, each of which sees what was committed before each of its statements: whoever decides
 //! by what it read locks that first (`WriteTx::node` does), a node before anything that hangs on it.
 
+mod agents;
 mod boot;
 mod database;
 mod effects;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use sqlx::{Any, AnyPool, Transaction};
 use tokio::sync::Mutex;
 
+pub use agents::Hold;
 pub use boot::{BootStageRow, UnknownMachineRow};
 pub use database::Database;
 pub use effects::EffectRow;
