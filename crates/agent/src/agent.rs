@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use crate::clock;
-use crate::cmdline::{Mac, Settings};
+use crate::cmdline::{Endpoint, Mac, Settings};
 use crate::console;
 use crate::disk::marker::{self, Marker};
 use crate::identity::{self, Authority, Identity, IdentityError, Request};
@@ -100,17 +100,20 @@ pub async fn run(
     };
     let (registered, found) = tokio::join!(registration(&settings, &machine), read_machine);
     let ((authority, identity), (markers, inventory)) = (registered?, found?);
-    let Settings { server, mac, token, .. } = settings;
+    let Settings {
+        endpoints, mac, token, ..
+    } = settings;
+    let servers: Vec<_> = endpoints.into_iter().map(|endpoint| endpoint.server).collect();
     // The token is spent; nothing holds it any longer.
     drop(token);
     let desk = Desk::new(Arc::clone(&machine), ledger);
     raise_generation(&desk, &identity.registration, &markers);
     let hello = Hello {
         csr_pem: identity.request()?,
-        ..hello(&machine, &server, mac)
+        ..hello(&machine, servers.first().map_or("", String::as_str), mac)
     };
     let agent = Connected {
-        server,
+        servers,
         authority,
         identity: Mutex::new(identity),
         desk,
@@ -176,8 +179,15 @@ fn own_address(server: &str, mac: Option<Mac>) -> (String, String) {
 async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<(Authority, Identity), AgentError> {
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
+    let mut endpoints = settings.endpoints.iter().cycle();
     loop {
-        let last = match try_registration(settings, machine).await {
+        let Some(endpoint) = endpoints.next() else {
+            return Err(AgentError::Unreachable {
+                waited: begun.elapsed(),
+                last: "no server is known".to_owned(),
+            });
+        };
+        let last = match try_registration(settings, endpoint, machine).await {
             Ok(registered) => return Ok(registered),
             Err(Attempt::Final(error)) => return Err(error),
             Err(Attempt::Again(why)) => why,
@@ -199,8 +209,12 @@ enum Attempt {
     Final(AgentError),
 }
 
-async fn try_registration(settings: &Settings, machine: &Arc<Machine>) -> Result<(Authority, Identity), Attempt> {
-    let (url, sha256) = (settings.ca_url.clone(), settings.ca_sha256);
+async fn try_registration(
+    settings: &Settings,
+    endpoint: &Endpoint,
+    machine: &Arc<Machine>,
+) -> Result<(Authority, Identity), Attempt> {
+    let (url, sha256) = (endpoint.ca_url.clone(), settings.ca_sha256);
     let fetched = spawn_blocking(move || identity::fetch_authority(&url, &sha256)).await;
     let authority = match fetched.map_err(|error| Attempt::Final(error.into()))? {
         Ok(authority) => authority,
@@ -213,13 +227,13 @@ async fn try_registration(settings: &Settings, machine: &Arc<Machine>) -> Result
         return Ok((authority, identity));
     }
     let request = Request::new().map_err(|error| Attempt::Final(error.into()))?;
-    let mut client = session::connect(&settings.server, &authority.pem, None)
+    let mut client = session::connect(&endpoint.server, &authority.pem, None)
         .await
         .map_err(|error| Attempt::Again(error.to_string()))?;
     let mut call = tonic::Request::new(RegisterRequest {
         token: settings.token.expose_secret().to_owned(),
         csr_pem: request.csr_pem,
-        mac: own_address(&settings.server, settings.mac).1,
+        mac: own_address(&endpoint.server, settings.mac).1,
         system_uuid: inventory::system_uuid(&machine.root),
         boot_id: machine.root.boot_id(),
         agent_version: VERSION.to_owned(),
@@ -270,7 +284,8 @@ fn set_clock(authority: &Authority) {
 }
 
 struct Connected {
-    server: String,
+    /// Tried in turn.
+    servers: Vec<String>,
     authority: Authority,
     identity: Mutex<Identity>,
     desk: Arc<Desk>,
@@ -282,10 +297,13 @@ struct Connected {
 impl Connected {
     async fn stream_for_ever(&self) -> Result<Infallible, AgentError> {
         let mut pause = FIRST_PAUSE;
+        let mut place = 0;
         loop {
             let begun = Instant::now();
-            let Err(error) = self.stream().await;
-            tracing::warn!("disconnected: {error}");
+            let server = &self.servers[place];
+            let Err(error) = self.stream(server).await;
+            tracing::warn!("disconnected from {server}: {error}");
+            place = (place + 1) % self.servers.len();
             pause = if begun.elapsed() > GOOD_STREAM {
                 FIRST_PAUSE
             } else {
@@ -296,13 +314,13 @@ impl Connected {
         }
     }
 
-    async fn stream(&self) -> Result<Infallible, SessionError> {
+    async fn stream(&self, server: &str) -> Result<Infallible, SessionError> {
         let (credentials, heartbeat_s) = {
             let identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
             (identity.credentials(&self.authority), identity.registration.heartbeat_s)
         };
         self.desk.set_credentials(credentials.clone());
-        let client = session::connect(&self.server, &self.authority.pem, Some(&credentials)).await?;
+        let client = session::connect(server, &self.authority.pem, Some(&credentials)).await?;
         let heartbeat_s = if heartbeat_s == 0 {
             DEFAULT_HEARTBEAT_S
         } else {
