@@ -76,7 +76,12 @@ fn binaries() -> PathBuf {
     }
 }
 
-fn program(name: &str) -> PathBuf {
+/// A program of this workspace.
+///
+/// # Panics
+/// When it was not built.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
     let path = binaries().join(name);
     assert!(path.is_file(), "{} is missing: `make build` builds it", path.display());
     path

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use crate::clock;
-use crate::cmdline::{Mac, Settings};
+use crate::cmdline::{Endpoint, Mac, Settings};
 use crate::disk::marker::Marker;
 use crate::host::{Host, Presence};
 use crate::identity::{self, Authority, Identity, IdentityError, Request};
@@ -95,7 +95,10 @@ pub async fn run(
     };
     let (registered, found) = tokio::join!(registration(&settings, &machine), read_machine);
     let ((authority, identity), (markers, inventory)) = (registered?, found?);
-    let Settings { server, mac, token, .. } = settings;
+    let Settings {
+        endpoints, mac, token, ..
+    } = settings;
+    let servers: Vec<_> = endpoints.into_iter().map(|endpoint| endpoint.server).collect();
     // The token is spent; nothing holds it any longer.
     drop(token);
     let desk = Desk::new(Arc::clone(&machine), ledger);
@@ -104,10 +107,10 @@ pub async fn run(
     raise_generation(&desk, &identity.registration, &markers);
     let hello = Hello {
         csr_pem: identity.request()?,
-        ..hello(&machine, &server, mac)
+        ..hello(&machine, servers.first().map_or("", String::as_str), mac)
     };
     let agent = Connected {
-        server,
+        servers,
         authority,
         identity: Mutex::new(identity),
         desk,
@@ -169,8 +172,15 @@ fn text(value: Option<impl ToString>) -> String {
 async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<(Authority, Identity), AgentError> {
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
+    let mut endpoints = settings.endpoints.iter().cycle();
     loop {
-        let last = match try_registration(settings, machine).await {
+        let Some(endpoint) = endpoints.next() else {
+            return Err(AgentError::Unreachable {
+                waited: begun.elapsed(),
+                last: "no server is known".to_owned(),
+            });
+        };
+        let last = match try_registration(settings, endpoint, machine).await {
             Ok(registered) => return Ok(registered),
             Err(Attempt::Final(error)) => return Err(error),
             Err(Attempt::Again(why)) => why,
@@ -192,8 +202,12 @@ enum Attempt {
     Final(AgentError),
 }
 
-async fn try_registration(settings: &Settings, machine: &Arc<Machine>) -> Result<(Authority, Identity), Attempt> {
-    let (url, sha256) = (settings.ca_url.clone(), settings.ca_sha256);
+async fn try_registration(
+    settings: &Settings,
+    endpoint: &Endpoint,
+    machine: &Arc<Machine>,
+) -> Result<(Authority, Identity), Attempt> {
+    let (url, sha256) = (endpoint.ca_url.clone(), settings.ca_sha256);
     let fetched = spawn_blocking(move || identity::fetch_authority(&url, &sha256)).await;
     let authority = match fetched.map_err(|error| Attempt::Final(error.into()))? {
         Ok(authority) => authority,
@@ -205,13 +219,13 @@ async fn try_registration(settings: &Settings, machine: &Arc<Machine>) -> Result
         return Ok((authority, identity));
     }
     let request = Request::new().map_err(|error| Attempt::Final(error.into()))?;
-    let mut client = session::connect(&*machine.host, &settings.server, &authority.pem, None)
+    let mut client = session::connect(&*machine.host, &endpoint.server, &authority.pem, None)
         .await
         .map_err(|error| Attempt::Again(error.to_string()))?;
     let mut call = tonic::Request::new(RegisterRequest {
         token: settings.token.expose_secret().to_owned(),
         csr_pem: request.csr_pem,
-        mac: text(machine.host.presence(&settings.server, settings.mac).mac),
+        mac: text(machine.host.presence(&endpoint.server, settings.mac).mac),
         system_uuid: machine.host.system_uuid(),
         boot_id: machine.host.boot_id(),
         agent_version: VERSION.to_owned(),
@@ -258,7 +272,8 @@ fn set_clock(host: &dyn Host, authority: &Authority) {
 }
 
 struct Connected {
-    server: String,
+    /// Tried in turn.
+    servers: Vec<String>,
     authority: Authority,
     identity: Mutex<Identity>,
     desk: Arc<Desk>,
@@ -270,10 +285,13 @@ struct Connected {
 impl Connected {
     async fn stream_for_ever(&self) -> Result<Infallible, AgentError> {
         let mut pause = FIRST_PAUSE;
+        let mut place = 0;
         loop {
             let begun = Instant::now();
-            let Err(error) = self.stream().await;
-            tracing::warn!("disconnected: {error}");
+            let server = &self.servers[place];
+            let Err(error) = self.stream(server).await;
+            tracing::warn!("disconnected from {server}: {error}");
+            place = (place + 1) % self.servers.len();
             pause = if begun.elapsed() > GOOD_STREAM {
                 FIRST_PAUSE
             } else {
@@ -284,19 +302,13 @@ impl Connected {
         }
     }
 
-    async fn stream(&self) -> Result<Infallible, SessionError> {
+    async fn stream(&self, server: &str) -> Result<Infallible, SessionError> {
         let (credentials, heartbeat_s) = {
             let identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner);
             (identity.credentials(&self.authority), identity.registration.heartbeat_s)
         };
         self.desk.set_credentials(credentials.clone());
-        let client = session::connect(
-            &*self.machine.host,
-            &self.server,
-            &self.authority.pem,
-            Some(&credentials),
-        )
-        .await?;
+        let client = session::connect(&*self.machine.host, server, &self.authority.pem, Some(&credentials)).await?;
         let heartbeat_s = if heartbeat_s == 0 {
             DEFAULT_HEARTBEAT_S
         } else {

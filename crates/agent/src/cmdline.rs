@@ -65,17 +65,24 @@ pub struct Addressing {
     pub gateway: Option<IpAddr>,
 }
 
+/// One replica of the control plane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// `https://HOST:PORT` of its gRPC listener.
+    pub server: String,
+    /// Where the CA certificate is fetched from it, in PEM.
+    pub ca_url: String,
+}
+
 /// The checked command line.
 #[derive(Debug)]
 pub struct Settings {
-    /// `https://HOST:PORT` of the control plane's gRPC listener.
-    pub server: String,
+    /// Tried in order, at least one.
+    pub endpoints: Vec<Endpoint>,
     /// The one-time token; never shown.
     pub token: SecretString,
     /// SHA-256 of the DER of the control plane's CA certificate.
     pub ca_sha256: [u8; 32],
-    /// Where the CA certificate is fetched from, in PEM.
-    pub ca_url: String,
     /// The NIC the machine booted from.
     pub mac: Option<Mac>,
     /// Static addressing; `None` asks for DHCP.
@@ -120,13 +127,7 @@ fn value<'a>(words: &[&'a str], key: &str) -> Option<&'a str> {
 pub fn parse(cmdline: &str) -> Result<Settings, CmdlineError> {
     let words: Vec<&str> = cmdline.split_ascii_whitespace().collect();
     let invalid = |key, expected| CmdlineError::Invalid { key, expected };
-    let server = value(&words, "rackwright.server").ok_or(CmdlineError::Missing {
-        key: "rackwright.server",
-    })?;
-    let host = host_of(server).ok_or(invalid(
-        "rackwright.server",
-        "https://ADDRESS:PORT with a numeric address",
-    ))?;
+    let endpoints = endpoints(&words)?;
     let token = value(&words, "rackwright.token").ok_or(CmdlineError::Missing {
         key: "rackwright.token",
     })?;
@@ -135,11 +136,6 @@ pub fn parse(cmdline: &str) -> Result<Settings, CmdlineError> {
     ca.strip_prefix("sha256:")
         .and_then(|digits| hex::decode_to_slice(digits, &mut ca_sha256).ok())
         .ok_or(invalid("rackwright.ca", "sha256: and 64 hexadecimal digits"))?;
-    let ca_url = match value(&words, "rackwright.caurl") {
-        Some(url) if url.starts_with("http://") || url.starts_with("https://") => url.to_owned(),
-        Some(_) => return Err(invalid("rackwright.caurl", "an http:// URL")),
-        None => format!("http://{host}:{BOOT_HTTP_PORT}/boot/v1/ca.pem"),
-    };
     let mac = match value(&words, "rackwright.mac") {
         Some(text) => Some(
             text.parse()
@@ -155,14 +151,44 @@ pub fn parse(cmdline: &str) -> Result<Settings, CmdlineError> {
     let addressing = addressing(&words)?;
     let token = SecretString::from(token);
     Ok(Settings {
-        server: server.to_owned(),
+        endpoints,
         token,
         ca_sha256,
-        ca_url,
         mac,
         addressing,
         on_fatal,
     })
+}
+
+/// The replicas, and for each the CA's URL of the same place in the list or the usual one of its address.
+fn endpoints(words: &[&str]) -> Result<Vec<Endpoint>, CmdlineError> {
+    let key = "rackwright.server";
+    let servers = value(words, key).ok_or(CmdlineError::Missing { key })?;
+    let mut ca_urls = value(words, "rackwright.caurl")
+        .into_iter()
+        .flat_map(|list| list.split(','));
+    let mut endpoints = Vec::new();
+    for server in servers.split(',') {
+        let host = host_of(server).ok_or(CmdlineError::Invalid {
+            key,
+            expected: "https://ADDRESS:PORT with a numeric address, or several of them with commas between",
+        })?;
+        let ca_url = match ca_urls.next() {
+            Some(url) if url.starts_with("http://") || url.starts_with("https://") => url.to_owned(),
+            Some(_) => {
+                return Err(CmdlineError::Invalid {
+                    key: "rackwright.caurl",
+                    expected: "an http:// URL, or one for each server with commas between",
+                });
+            }
+            None => format!("http://{host}:{BOOT_HTTP_PORT}/boot/v1/ca.pem"),
+        };
+        endpoints.push(Endpoint {
+            server: server.to_owned(),
+            ca_url,
+        });
+    }
+    Ok(endpoints)
 }
 
 /// The numeric host of an `https://` URL as it stands there, brackets included. Names are refused: the agent is
@@ -240,7 +266,7 @@ mod tests {
     #[test]
     fn least_and_full() {
         let least = parse(LEAST).unwrap();
-        assert_eq!(least.ca_url, "http://10.77.0.1:8080/boot/v1/ca.pem");
+        assert_eq!(least.endpoints[0].ca_url, "http://10.77.0.1:8080/boot/v1/ca.pem");
         assert_eq!(least.token.expose_secret(), "s3cret");
         assert_eq!(
             (least.mac, least.addressing, least.on_fatal),
@@ -259,9 +285,24 @@ mod tests {
             (22, "10.77.0.1")
         );
         assert_eq!(
-            (full.ca_url.as_str(), full.on_fatal),
+            (full.endpoints[0].ca_url.as_str(), full.on_fatal),
             ("http://10.77.0.1:8081/ca", OnFatal::Reset)
         );
+    }
+
+    #[test]
+    fn several_servers_are_tried_in_their_order() {
+        let two = "rackwright.server=https://10.0.0.1:7070,https://[fd77::2]:7070 rackwright.caurl=http://10.0.0.9/ca";
+        let endpoints = parse(&format!("{LEAST} {two}")).unwrap().endpoints;
+        let told: Vec<_> = endpoints
+            .iter()
+            .map(|e| (e.server.as_str(), e.ca_url.as_str()))
+            .collect();
+        let wanted = [
+            ("https://10.0.0.1:7070", "http://10.0.0.9/ca"),
+            ("https://[fd77::2]:7070", "http://[fd77::2]:8080/boot/v1/ca.pem"),
+        ];
+        assert_eq!(told, wanted);
     }
 
     #[test]
@@ -297,6 +338,8 @@ mod tests {
             ("rackwright.server=http://10.0.0.1:1", "rackwright.server"),
             ("rackwright.server=https://control.example:1", "rackwright.server"),
             ("rackwright.server=https://10.0.0.1", "rackwright.server"),
+            ("rackwright.server=https://10.0.0.1:1,", "rackwright.server"),
+            ("rackwright.server=https://10.0.0.1:1,https://b:1", "rackwright.server"),
             ("rackwright.ca=sha256:abcd", "rackwright.ca"),
             ("rackwright.ca=s3cret", "rackwright.ca"),
             ("rackwright.caurl=ftp://x", "rackwright.caurl"),

@@ -1,10 +1,14 @@
 //! Agents that are connected to this process, and how far their jobs are. Kept in memory: a heartbeat costs no write.
+//!
+//! A node's row says which replica has its agent, and the number of that connection. One of ours that the row does not
+//! name counts for nothing: the agent is elsewhere, or others took this process for dead.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rackwright_api::v1::{ControlMessage, JobProgress};
 use rackwright_lifecycle::{Agent, Reading, Timestamp};
+use rackwright_store::NodeRecord;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -16,8 +20,8 @@ pub const QUEUE: usize = 32;
 /// One connected agent.
 #[derive(Debug, Clone)]
 pub struct Session {
-    /// Differs for every connection.
-    pub number: u64,
+    /// Differs for every connection of the node: `Hold::session` of its row.
+    pub number: i64,
     /// The kernel's boot id.
     pub boot_id: String,
     /// When this boot first connected.
@@ -35,21 +39,23 @@ struct Inner {
     sessions: HashMap<String, Session>,
     /// By node: the job that its agent spoke of last, and how far that is.
     progress: HashMap<String, (String, JobProgress)>,
-    next: u64,
+    next: i64,
 }
 
 /// The registry.
 #[derive(Debug)]
 pub struct Agents {
+    replica: String,
     started: Timestamp,
     inner: Mutex<Inner>,
 }
 
 impl Agents {
-    /// Empty; `started` is when this process began: before that it cannot know who was connected.
+    /// Empty, of that replica; `started` is when this process began: before that it cannot know who was connected.
     #[must_use]
-    pub fn new(started: Timestamp) -> Self {
+    pub fn new(replica: &str, started: Timestamp) -> Self {
         Self {
+            replica: replica.to_owned(),
             started,
             inner: Mutex::default(),
         }
@@ -59,20 +65,22 @@ impl Agents {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a connection; an earlier one of the same node is ended. Answers its number.
-    pub fn connected(&self, node: &str, mut session: Session) -> u64 {
+    /// A number for a connection that no row knows of.
+    pub fn next_number(&self) -> i64 {
         let mut inner = self.lock();
         inner.next += 1;
-        session.number = inner.next;
-        let number = session.number;
-        if let Some(former) = inner.sessions.insert(node.to_owned(), session) {
+        inner.next
+    }
+
+    /// Adds a connection; an earlier one of the same node is ended.
+    pub fn connected(&self, node: &str, session: Session) {
+        if let Some(former) = self.lock().sessions.insert(node.to_owned(), session) {
             former.end.cancel();
         }
-        number
     }
 
     /// Removes a connection. Answers false when a newer one has taken its place.
-    pub fn disconnected(&self, node: &str, number: u64) -> bool {
+    pub fn disconnected(&self, node: &str, number: i64) -> bool {
         let mut inner = self.lock();
         let is_this = inner.sessions.get(node).is_some_and(|s| s.number == number);
         if is_this {
@@ -92,22 +100,44 @@ impl Agents {
     }
 
     /// Notes that an agent was heard.
-    pub fn heard(&self, node: &str, number: u64, now: Timestamp) {
+    pub fn heard(&self, node: &str, number: i64, now: Timestamp) {
         if let Some(session) = self.lock().sessions.get_mut(node).filter(|s| s.number == number) {
             session.heard_at = now;
         }
     }
 
-    /// The connection of a node.
+    /// The connection of a node, whatever its row says.
     #[must_use]
     pub fn session(&self, node: &str) -> Option<Session> {
         self.lock().sessions.get(node).cloned()
     }
 
-    /// What is known of a node's agent, given what was last stored of it.
+    /// Every connection: of whom, and its number.
     #[must_use]
-    pub fn presence(&self, node: &str, stored: &Reading<Agent>, now: Timestamp) -> Reading<Agent> {
-        if let Some(session) = self.session(node) {
+    pub fn sessions(&self) -> HashMap<String, i64> {
+        let inner = self.lock();
+        inner.sessions.iter().map(|(of, s)| (of.clone(), s.number)).collect()
+    }
+
+    /// Ends every connection.
+    pub fn end_all(&self) {
+        for session in self.lock().sessions.values() {
+            session.end.cancel();
+        }
+    }
+
+    /// The connection that a node's row names, if it is one of ours.
+    #[must_use]
+    pub fn held(&self, record: &NodeRecord) -> Option<Session> {
+        let is_ours = record.hold.replica == self.replica;
+        self.session(&record.id)
+            .filter(|session| is_ours && session.number == record.hold.session)
+    }
+
+    /// What is known of a node's agent: by its connection if that is ours, else as stored.
+    #[must_use]
+    pub fn presence(&self, record: &NodeRecord, now: Timestamp) -> Reading<Agent> {
+        if let Some(session) = self.held(record) {
             let value = Agent::Present {
                 boot_id: session.boot_id,
                 booted_at: session.booted_at,
@@ -117,13 +147,20 @@ impl Agents {
                 at: session.heard_at.max(now),
             };
         }
-        match stored {
-            // It was connected to a process that is gone, or its end was not stored yet.
+        let hold = &record.hold;
+        let is_elsewhere = !hold.replica.is_empty() && hold.replica != self.replica;
+        match &record.readings.agent {
+            // Whoever has it says when it is gone.
+            present @ Reading::Known {
+                value: Agent::Present { .. },
+                ..
+            } if is_elsewhere => present.clone(),
+            // Its connection ended, or was one to a process that is gone.
             Reading::Known {
                 value: Agent::Present { .. },
                 at,
             } => Reading::Unknown {
-                since: (*at).max(self.started),
+                since: (*at).max(hold.gone_at).max(self.started),
             },
             Reading::Unknown { since } => Reading::Unknown { since: *since },
             Reading::Known {
@@ -189,7 +226,7 @@ mod tests {
 
     #[test]
     fn of_each_node_one_job_is_kept_and_shown_for_that_node_alone() {
-        let agents = Agents::new(Timestamp(1));
+        let agents = Agents::new("r1", Timestamp(1));
         for node in ["n1", "n2"] {
             connected(&agents, node);
         }

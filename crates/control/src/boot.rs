@@ -12,7 +12,7 @@ use rackwright_identity::{Token, TokenHash};
 use rackwright_lifecycle::{Effect, State, seconds};
 use rackwright_netboot::{
     Binding, BootDirectory, BootFile, BootIntent, BootPlan, Client, DhcpMode, DirectoryError, Lookup, Mac, Netboot,
-    OneTimeToken, Refusal, StageDropped, StageSeen,
+    NetbootConfig, OneTimeToken, Refusal, StageDropped, StageSeen,
 };
 use rackwright_store::{BootStageRow, NodeRecord, Store, StoreError, TokenRow, UnknownMachineRow, WriteTx};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -198,16 +198,12 @@ impl Directory {
         tx.revoke_tokens("agent", mac).await.map_err(directory)?;
         let (shown, row) = mint(&self.core, "agent", mac, &node, AGENT_TOKEN_S).map_err(directory)?;
         tx.put_token(&row).await.map_err(directory)?;
-        let config = &self.core.config;
-        let name = config.names.first().map_or("localhost", String::as_str);
-        let network = &self.boot.network;
+        let endpoints = &self.core.config.endpoints;
         let cmdline = format!(
-            "rackwright.server=https://{name}:{} rackwright.token={shown} rackwright.ca={} \
-             rackwright.caurl=http://{}:{}/boot/v1/ca.pem {}",
-            config.api_listen.port(),
+            "rackwright.server={} rackwright.token={shown} rackwright.ca={} rackwright.caurl={} {}",
+            endpoints.join(","),
             self.core.keys.authority.ca_sha256(),
-            network.server_ip,
-            network.http_port,
+            ca_urls(&self.boot.network, endpoints),
             self.boot.ramdisk.arguments,
         );
         let file = |name: &str, path: &std::path::Path| BootFile {
@@ -220,6 +216,19 @@ impl Directory {
             cmdline: SecretString::from(cmdline.trim_end().to_owned()),
         })
     }
+}
+
+/// Where each replica's boot HTTP hands out the CA: this one's at its address on the boot network, the others' where agents
+/// find them and at the same port.
+fn ca_urls(network: &NetbootConfig, endpoints: &[String]) -> String {
+    let own = network.server_ip.to_string();
+    let others = endpoints.iter().skip(1).filter_map(|endpoint| {
+        let (host, _port) = endpoint.strip_prefix("https://")?.rsplit_once(':')?;
+        Some(host.to_owned())
+    });
+    let urls = std::iter::once(own).chain(others);
+    let urls = urls.map(|host| format!("http://{host}:{}/boot/v1/ca.pem", network.http_port));
+    urls.collect::<Vec<_>>().join(",")
 }
 
 /// Whether a machine that asks now may have our agent. While a node is inspected or erased, only after we switched it on

@@ -9,6 +9,9 @@ use rackwright_netboot::{ConfigFaults, NetbootConfig};
 use rackwright_store::Database;
 use serde::Deserialize;
 
+/// Replicas that agents are told of: the list stands on their kernel's command line.
+const ENDPOINTS_MAX: usize = 8;
+
 /// The database's file in the data folder.
 const DATABASE: &str = "rackwright.db";
 
@@ -17,6 +20,8 @@ const DATABASE: &str = "rackwright.db";
 #[serde(deny_unknown_fields)]
 struct Wire {
     data_dir: PathBuf,
+    #[serde(default)]
+    shared_dir: Option<PathBuf>,
     #[serde(default)]
     database: Option<String>,
     #[serde(default)]
@@ -42,6 +47,7 @@ struct Wire {
 struct WireApi {
     listen: SocketAddr,
     names: Vec<String>,
+    endpoints: Vec<String>,
 }
 
 impl Default for WireApi {
@@ -49,6 +55,7 @@ impl Default for WireApi {
         Self {
             listen: SocketAddr::from(([0, 0, 0, 0], 7070)),
             names: vec!["localhost".into(), "127.0.0.1".into()],
+            endpoints: Vec::new(),
         }
     }
 }
@@ -129,8 +136,10 @@ pub struct Boot {
 /// Checked settings.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Where keys, images and, if nothing else is said, the database are kept.
+    /// Where keys and, if nothing else is said, images and the database are kept.
     pub data_dir: PathBuf,
+    /// Where images and uploads are kept, which replicas share.
+    pub shared_dir: PathBuf,
     /// The database.
     pub database: Database,
     /// The site's name.
@@ -139,6 +148,8 @@ pub struct Config {
     pub api_listen: SocketAddr,
     /// Names and addresses the server is known by; the first is told to agents.
     pub names: Vec<String>,
+    /// URLs of every replica's API, as agents are told them; this one's first.
+    pub endpoints: Vec<String>,
     /// Where the image store listens.
     pub store_listen: SocketAddr,
     /// URLs agents fetch images from, in order.
@@ -226,6 +237,9 @@ impl Wire {
         if !self.data_dir.is_absolute() {
             faults.push("data_dir: must be an absolute path".into());
         }
+        if self.shared_dir.as_ref().is_some_and(|dir| !dir.is_absolute()) {
+            faults.push("shared_dir: must be an absolute path".into());
+        }
         let database = match &self.database {
             Some(text) => Database::parse(text, self.database_password_file),
             None if self.database_password_file.is_some() => Err("is needed: there is a database_password_file".into()),
@@ -239,6 +253,7 @@ impl Wire {
             faults.push("api.names: at least one name or address by which clients reach this server".into());
         }
         let first = self.api.names.first().cloned().unwrap_or_default();
+        let endpoints = self.api.endpoints(faults);
         let mut urls = self.store.urls;
         if urls.is_empty() {
             urls.push(format!("https://{first}:{}/store/v1", self.store.listen.port()));
@@ -257,11 +272,13 @@ impl Wire {
             }
         }
         Config {
+            shared_dir: self.shared_dir.unwrap_or_else(|| self.data_dir.clone()),
             data_dir: self.data_dir,
             database,
             site: self.site,
             api_listen: self.api.listen,
             names: self.api.names,
+            endpoints,
             store_listen: self.store.listen,
             store_urls: urls,
             store_caches: self.store.caches.into_iter().collect(),
@@ -270,6 +287,35 @@ impl Wire {
             policy: self.policy,
             profiles: self.profiles,
         }
+    }
+}
+
+impl WireApi {
+    /// This replica's own URL, then the others as they are listed.
+    fn endpoints(&self, faults: &mut Vec<String>) -> Vec<String> {
+        let first = self.names.first().map_or("", String::as_str);
+        let own = format!("https://{first}:{}", self.listen.port());
+        if self.endpoints.is_empty() {
+            return vec![own];
+        }
+        if self.endpoints.len() > ENDPOINTS_MAX {
+            faults.push(format!("api.endpoints: at most {ENDPOINTS_MAX}"));
+        }
+        for endpoint in &self.endpoints {
+            let address = endpoint.strip_prefix("https://").map(str::parse::<SocketAddr>);
+            if !matches!(address, Some(Ok(_))) {
+                faults.push(format!(
+                    "api.endpoints: {endpoint:?} is not https://ADDRESS:PORT; agents resolve no names"
+                ));
+            }
+        }
+        if !self.endpoints.contains(&own) {
+            faults.push(format!(
+                "api.endpoints: this replica is missing: {own}, of api.listen and the first of api.names"
+            ));
+        }
+        let others = self.endpoints.iter().filter(|endpoint| **endpoint != own).cloned();
+        std::iter::once(own.clone()).chain(others).collect()
     }
 }
 
@@ -452,8 +498,38 @@ mod tests {
     }
 
     #[test]
+    fn agents_are_told_of_every_replica_and_of_this_one_first() {
+        let api = |endpoints: &str| {
+            format!("data_dir: /x\napi: {{names: [10.0.0.2], listen: \"0.0.0.0:7070\", endpoints: [{endpoints}]}}\n")
+        };
+        let good = |text: &str| Config::parse(text, Path::new("t")).unwrap().endpoints;
+        let (a, b) = ("https://10.0.0.1:7070", "https://10.0.0.2:7070");
+        assert_eq!(good(&api(&format!("{a:?}, {b:?}"))), [b, a]);
+        assert_eq!(good(&api("")), [b], "the only one");
+        for (list, word) in [
+            (format!("{a:?}"), "this replica is missing: https://10.0.0.2:7070"),
+            (format!("{b:?}, \"https://replica:7070\""), "resolve no names"),
+            (format!("{b:?}, \"http://10.0.0.1:7070\""), "https://ADDRESS:PORT"),
+            (vec![format!("{b:?}"); 9].join(", "), "at most 8"),
+        ] {
+            let found = faults(&api(&list));
+            assert!(
+                found[0].starts_with("api.endpoints: ") && found[0].contains(word),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
     fn little_is_needed() {
         let config = Config::parse("data_dir: /x\n", Path::new("t")).unwrap();
         assert_eq!(config.store_urls, ["https://localhost:7443/store/v1"]);
+        assert_eq!(config.shared_dir, Path::new("/x"));
+        let config = Config::parse("data_dir: /x\nshared_dir: /y\n", Path::new("t")).unwrap();
+        assert_eq!(config.shared_dir, Path::new("/y"));
+        assert_eq!(
+            faults("data_dir: /x\nshared_dir: y\n"),
+            ["shared_dir: must be an absolute path"]
+        );
     }
 }

@@ -189,7 +189,9 @@ impl Runs {
     pub fn begin(&self, node: &str) -> Option<Arc<Notify>> {
         let mut running = self.lock();
         if let Some(run) = running.get_mut(node) {
+            // It was made due, by another replica perhaps, which cannot tell the step itself.
             run.again = true;
+            run.nudge.notify_one();
             return None;
         }
         let nudge = Arc::new(Notify::new());

@@ -1,6 +1,6 @@
 //! Puts the parts together and runs them until told to stop.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -48,6 +48,20 @@ pub enum DaemonError {
     /// An address or port.
     #[error("{0}")]
     Listen(String),
+    /// The database was made with other keys.
+    #[error(
+        "the database is that of a site whose authority is {site}, and the keys in {} are of {ours}: copy the folder from \
+         another rackwrightd of that site, or name another database",
+        keys.display()
+    )]
+    OtherSite {
+        /// The authority of the database's site.
+        site: String,
+        /// Ours.
+        ours: String,
+        /// Where our keys are.
+        keys: PathBuf,
+    },
 }
 
 fn data(what: impl Into<String>) -> impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> DaemonError {
@@ -67,17 +81,25 @@ pub(crate) async fn open(config: Config, stop: CancellationToken) -> Result<Arc<
     let keys = KeyFiles::load_or_create(&dir, &subject, clock::system_time(now), rng.clone());
     let keys = keys.map_err(|e| data(format!("keys in {}", dir.display()))(e.into()))?;
     let store = Store::open(config.database.clone()).await?;
-    let path = dir.join("images");
+    let ours = keys.authority.ca_sha256();
+    let site = store.site_authority(&ours).await?;
+    if site != ours {
+        let keys = dir.join("keys");
+        return Err(DaemonError::OtherSite { site, ours, keys });
+    }
+    let shared = &config.shared_dir;
+    let path = shared.join("images");
     let chunks = ChunkStore::open(&path).map_err(|e| data(format!("image store {}", path.display()))(e.into()))?;
-    let path = dir.join("uploads");
+    let path = shared.join("uploads");
     let uploads = Uploads::open(path.clone()).map_err(|e| data(format!("uploads {}", path.display()))(e.into()))?;
+    let replica = replicas::name(&dir);
     Ok(Arc::new(Core {
+        agents: Agents::new(&replica, now),
         store,
-        replica: replicas::name(&dir),
+        replica,
         config,
         keys,
         rng,
-        agents: Agents::new(now),
         performer: Arc::new(Hardware),
         bmcs: Bmcs::default(),
         chunks,
@@ -152,14 +174,9 @@ pub async fn run(config: Config, ready: Option<&Path>, stop: CancellationToken) 
     replicas::recover(&core)
         .await
         .map_err(|e| data("nodes left by a former run")(e.into()))?;
-    let unfinished = core
-        .store
-        .unfinished_imports()
+    uploads::take_up_imports(&core)
         .await
         .map_err(|e| data("imports left by a former run")(e.into()))?;
-    for upload in unfinished {
-        uploads::start_import(&core, upload);
-    }
     if let Some(token) = invite_first_operator(&core).await? {
         print_invitation(&core, &token);
     }
@@ -201,4 +218,26 @@ fn announce(core: &Core, ready: Option<&Path>) -> Result<(), DaemonError> {
         std::fs::write(path, "ready\n").map_err(|e| data(format!("{}", path.display()))(e.into()))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    async fn other_keys_than_those_of_the_databases_site_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let further = format!("database: {}\n", dir.path().join("site.db").display());
+        let start = async |name: &str| {
+            let own = dir.path().join(name);
+            std::fs::create_dir_all(&own).unwrap();
+            open(testing::config(&own, &further), CancellationToken::new()).await
+        };
+        start("one").await.unwrap();
+        let refused = start("two").await.map(drop).unwrap_err();
+        assert!(matches!(refused, DaemonError::OtherSite { .. }), "{refused}");
+        assert!(refused.to_string().contains("two/data/keys"), "{refused}");
+        start("one").await.unwrap();
+    }
 }

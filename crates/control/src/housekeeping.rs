@@ -10,6 +10,7 @@ use tonic::Code;
 
 use crate::clock;
 use crate::core::Core;
+use crate::uploads;
 
 /// Between rounds.
 const ROUND: Duration = Duration::from_secs(60);
@@ -57,8 +58,9 @@ pub async fn run(core: Arc<Core>, certificate: Arc<ServerCertificate>, mut valid
     }
 }
 
-async fn round(core: &Core) -> Result<(), StoreError> {
+async fn round(core: &Arc<Core>) -> Result<(), StoreError> {
     let now = clock::now();
+    uploads::take_up_imports(core).await?;
     core.store.forget_tokens(now.plus(-seconds(DAY_S))).await?;
     core.store.forget_requests(now.plus(-seconds(REQUESTS_S))).await?;
     core.store.forget_events(now.plus(-seconds(EVENTS_S))).await?;

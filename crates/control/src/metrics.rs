@@ -379,7 +379,7 @@ pub async fn scrape(core: &Core) -> Result<String, StoreError> {
             .set(found.map_or(0, |(_, n)| *n));
     }
     let now = clock::now();
-    let due = core.store.next_due().await?;
+    let due = core.store.next_due(&core.replica).await?;
     metrics.overdue.set(due.map_or(0.0, |due| seconds(now.since(due))));
     metrics.events.set(core.store.event_range().await?.1);
     let whole = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);

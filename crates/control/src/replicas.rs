@@ -4,20 +4,24 @@
 //! or whose clock is off, costs work and nothing else: an effect that was interrupted ends once, a decision looks at the
 //! machine before it acts, and what must not be done twice is done by the agent, which knows the effect's id.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rackwright_lifecycle::{EffectClass, Outcome, Timestamp, seconds};
 use rackwright_store::{Change, EffectRow, StoreError};
 
 use crate::clock;
 use crate::core::Core;
+use crate::grpc::agents::{farewell, unknown};
 
 /// Between two signs of life.
 const ROUND: Duration = Duration::from_secs(10);
 /// Without a sign of life for so long, a replica is dead. Clocks of replicas have to agree to much less than that.
 const DEAD_S: i64 = 60;
+/// Without the database for so long, a replica lets its agents go: before others take it for dead.
+const ALONE: Duration = Duration::from_secs(30);
 /// Dead replicas are listed for so long.
 const LISTED_S: i64 = 24 * 3600;
 
@@ -42,12 +46,11 @@ fn alive_since(now: Timestamp) -> Timestamp {
 pub async fn recover(core: &Core) -> Result<(), StoreError> {
     let now = clock::now();
     core.store.replica_lives(&core.replica, now).await?;
+    core.store.free_agents_of(&core.replica, now).await?;
     for open in core.store.open_effects_of(&core.replica).await? {
         take_over(core, &open).await?;
     }
-    for orphan in core.store.orphaned_effects(alive_since(now)).await? {
-        take_over(core, &orphan).await?;
-    }
+    take_over_from_the_dead(core, now).await?;
     // Where others are at work, nodes without an open effect become due when their lease or their wait ends.
     if core.store.replicas(alive_since(now)).await?.len() == 1 {
         let woken = core.store.wake_unfinished(now).await?;
@@ -62,6 +65,11 @@ async fn take_over(core: &Core, open: &EffectRow) -> Result<(), StoreError> {
         Err(StoreError::NotFound { .. }) => return Ok(()),
         other => other?,
     };
+    let found = tx.open_effect(&open.node_id).await?;
+    if found.is_none_or(|found| (found.id, found.owner) != (open.id.clone(), open.owner.clone())) {
+        // Ended meanwhile, or adopted by whom the agent came to.
+        return Ok(());
+    }
     if open.attempt.effect.class() == EffectClass::Once {
         tx.adopt_effect(&open.id, &core.replica).await?;
     } else {
@@ -72,24 +80,75 @@ async fn take_over(core: &Core, open: &EffectRow) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Says that this replica lives, and takes over from those that do not.
-async fn round(core: &Core) -> Result<(), StoreError> {
-    let now = clock::now();
-    // First: one whose own sign of life does not get through takes nothing over, least of all from itself.
-    core.store.replica_lives(&core.replica, now).await?;
+/// What replicas left open that were not heard of for long: their effects, and the connections of their agents.
+async fn take_over_from_the_dead(core: &Core, now: Timestamp) -> Result<(), StoreError> {
     for orphan in core.store.orphaned_effects(alive_since(now)).await? {
         tracing::info!(owner = orphan.owner, node = orphan.node_id, effect = %orphan.id, "taken over from a dead replica");
         take_over(core, &orphan).await?;
     }
+    let freed = core.store.free_agents_of_dead(alive_since(now), now).await?;
+    if freed > 0 {
+        tracing::info!(freed, "agents of a dead replica count as gone");
+    }
+    Ok(())
+}
+
+/// Makes what the rows say of agents here and who is connected here the same again, where it is not: the end of a
+/// connection could not be stored, or others took this replica for dead.
+async fn compare_agents(core: &Core) -> Result<(), StoreError> {
+    let held: HashMap<_, _> = core.store.held_agents(&core.replica).await?.into_iter().collect();
+    // After that: who connects is remembered first and stored then.
+    let mut connected = core.agents.sessions();
+    connected.retain(|of, _| !of.starts_with(unknown::PREFIX));
+    for (node, number) in &held {
+        if connected.get(node) != Some(number) {
+            farewell(core, node, *number).await;
+        }
+    }
+    for (node, number) in &connected {
+        if held.get(node) == Some(number) {
+            continue;
+        }
+        // Waits for one that is just being stored.
+        let mut tx = core.store.write().await?;
+        let hold = tx.node(node).await?.hold;
+        if let Some(session) = core.agents.session(node)
+            && (hold.replica != core.replica || hold.session != session.number)
+        {
+            tracing::warn!(
+                node,
+                "this connection of its agent is not the one that counts; it is ended"
+            );
+            session.end.cancel();
+        }
+    }
+    Ok(())
+}
+
+/// Says that this replica lives, and takes over from those that do not.
+pub(crate) async fn round(core: &Core) -> Result<(), StoreError> {
+    let now = clock::now();
+    // First: one whose own sign of life does not get through takes nothing over, least of all from itself.
+    core.store.replica_lives(&core.replica, now).await?;
+    take_over_from_the_dead(core, now).await?;
+    compare_agents(core).await?;
     core.store.forget_replicas(now.plus(-seconds(LISTED_S))).await?;
     Ok(())
 }
 
 /// Runs until the core stops.
 pub async fn run(core: Arc<Core>) {
+    let mut lived_at = Instant::now();
     loop {
-        if let Err(error) = round(&core).await {
-            tracing::warn!(%error, "others may take this replica for dead");
+        match round(&core).await {
+            Ok(()) => lived_at = Instant::now(),
+            Err(error) => {
+                tracing::warn!(%error, "others may take this replica for dead");
+                if lived_at.elapsed() > ALONE {
+                    // Another replica may have the database.
+                    core.agents.end_all();
+                }
+            }
         }
         tokio::select! {
             () = core.stop.cancelled() => return,
@@ -114,9 +173,16 @@ pub async fn hear(core: Arc<Core>) {
 
 #[cfg(test)]
 mod tests {
-    use rackwright_lifecycle::{Attempt, Effect, State};
+    use rackwright_api::v1;
+    use rackwright_api::v1::control_message::Message as Control;
+    use rackwright_lifecycle::{Agent, Attempt, Effect, Reading, State};
+    use rackwright_store::Readings;
+    use tokio::sync::mpsc;
+    use tokio_util::sync::CancellationToken;
 
     use super::*;
+    use crate::grpc::agents::{arrive, welcome};
+    use crate::runner::step_until_rest;
     use crate::testing;
 
     /// Two nodes with an open effect of `owner` each: one that we make, one that the agent makes.
@@ -147,7 +213,7 @@ mod tests {
             tx.begin_effect(&row).await.unwrap();
             tx.commit().await.unwrap();
             core.store
-                .rest(&id, 1, "", clock::now().plus(seconds(3600)))
+                .rest(&id, 1, 0, "", clock::now().plus(seconds(3600)))
                 .await
                 .unwrap();
         }
@@ -157,7 +223,7 @@ mod tests {
     async fn left(core: &Core, owner: &str) -> (Outcome, Outcome, String, Vec<String>) {
         let effect = async |what: &str| core.store.effect(&format!("{owner}-{what}")).await.unwrap().unwrap();
         let now = clock::now();
-        let mut due = core.store.lease_due(now, now, 99).await.unwrap();
+        let mut due = core.store.lease_due(&core.replica, now, now, 99).await.unwrap();
         due.retain(|node| node.starts_with(owner));
         due.sort();
         let written = effect("write").await;
@@ -216,10 +282,141 @@ mod tests {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
         core.store
-            .rest("n1", 1, "", clock::now().plus(seconds(3600)))
+            .rest("n1", 1, 0, "", clock::now().plus(seconds(3600)))
             .await
             .unwrap();
         recover(&core).await.unwrap();
-        assert!(core.store.next_due().await.unwrap().unwrap() <= clock::now());
+        assert!(core.store.next_due(&core.replica).await.unwrap().unwrap() <= clock::now());
+    }
+
+    async fn hold(core: &Core, id: &str, replica: &str) -> i64 {
+        let mut tx = core.store.write().await.unwrap();
+        let session = tx.hold_agent(id, replica).await.unwrap();
+        let value = Agent::Present {
+            boot_id: "b1".into(),
+            booted_at: Timestamp(1),
+        };
+        let at = Timestamp(1);
+        let agent = Reading::Known { value, at };
+        let readings = Readings {
+            agent,
+            ..Readings::default()
+        };
+        tx.save_readings(id, &readings).await.unwrap();
+        tx.commit().await.unwrap();
+        session
+    }
+
+    async fn presence(core: &Core, id: &str) -> Reading<Agent> {
+        let record = core.store.node(id).await.unwrap();
+        core.agents.presence(&record, clock::now())
+    }
+
+    #[tokio::test]
+    async fn an_agent_of_a_living_replica_is_there_and_one_of_a_dead_replica_is_waited_for() {
+        let core = testing::core().await;
+        let now = clock::now();
+        core.store.replica_lives("living", now).await.unwrap();
+        for id in ["living", "dead"] {
+            testing::add(&core, &testing::node(id, State::Imaging, None)).await;
+            hold(&core, id, id).await;
+            assert!(matches!(presence(&core, id).await, Reading::Known { .. }), "{id}");
+        }
+        round(&core).await.unwrap();
+        assert!(matches!(presence(&core, "living").await, Reading::Known { .. }));
+        let Reading::Unknown { since } = presence(&core, "dead").await else {
+            panic!("it is not known where that agent is")
+        };
+        assert!(since >= now);
+        let due = core.store.lease_due(&core.replica, clock::now(), clock::now(), 9).await;
+        assert_eq!(due.unwrap(), ["dead"]);
+    }
+
+    #[tokio::test]
+    async fn rows_and_connections_are_made_the_same_again() {
+        let core = testing::core().await;
+        for id in ["lost", "taken", "good"] {
+            testing::add(&core, &testing::node(id, State::Imaging, None)).await;
+        }
+        hold(&core, "lost", &core.replica).await;
+        let hello = v1::Hello::default();
+        let mut ends = Vec::new();
+        for id in ["taken", "good"] {
+            let end = CancellationToken::new();
+            let arrived = arrive(&core, id, &hello, mpsc::channel(1).0, end.clone()).await;
+            ends.push((id, arrived.unwrap().0, end));
+        }
+        let mut tx = core.store.write().await.unwrap();
+        assert!(tx.release_agent("taken", ends[0].1, clock::now()).await.unwrap());
+        tx.commit().await.unwrap();
+        round(&core).await.unwrap();
+        assert_eq!(core.store.node("lost").await.unwrap().hold.replica, "");
+        let ended: Vec<_> = ends
+            .iter()
+            .filter(|(.., end)| end.is_cancelled())
+            .map(|(id, ..)| *id)
+            .collect();
+        assert_eq!(ended, ["taken"]);
+        assert_eq!(core.store.node("good").await.unwrap().hold.session, ends[1].1);
+    }
+
+    #[tokio::test]
+    async fn a_step_leaves_a_node_to_whose_turn_it_is() {
+        let core = testing::core().await;
+        testing::add(&core, &testing::node("n1", State::Available, None)).await;
+        hold(&core, "n1", "other").await;
+        let hour = clock::now().plus(seconds(3600));
+        core.store.rest("n1", 1, 1, "the other", hour).await.unwrap();
+        let nudge = core.runs.begin("n1").unwrap();
+        step_until_rest(core.clone(), "n1".into(), nudge).await;
+        let record = core.store.node("n1").await.unwrap();
+        assert_eq!(record.wait_why, "the other", "nothing was decided");
+        assert!(core.store.next_due("other").await.unwrap().unwrap() <= clock::now());
+        assert_eq!(core.store.next_due(&core.replica).await.unwrap(), None);
+    }
+
+    /// What an agent that comes with `boot` is told, when an erasure is open that another replica told `b1` of.
+    async fn told(boot: &str) -> Option<v1::ControlMessage> {
+        let core = testing::core().await;
+        testing::add(&core, &testing::node("n1", State::Reclaiming, None)).await;
+        let row = EffectRow {
+            id: "erase".into(),
+            node_id: "n1".into(),
+            state_since: Timestamp(1),
+            number: 1,
+            generation: 0,
+            owner: "other".into(),
+            attempt: Attempt {
+                effect: Effect::EraseDrives,
+                started_at: Timestamp(1),
+                ended_at: None,
+                deadline: clock::now().plus(seconds(3600)),
+                outcome: Outcome::Open,
+                boot_id: Some("b1".into()),
+            },
+        };
+        let mut tx = core.store.write().await.unwrap();
+        tx.begin_effect(&row).await.unwrap();
+        tx.commit().await.unwrap();
+        hold(&core, "n1", "other").await;
+        let hello = v1::Hello {
+            boot_id: boot.into(),
+            ..v1::Hello::default()
+        };
+        let (sender, mut receiver) = mpsc::channel(9);
+        let arrived = arrive(&core, "n1", &hello, sender, CancellationToken::new()).await;
+        welcome(&core, "n1", &hello, arrived.unwrap().1).await.unwrap();
+        let owner = core.store.effect("erase").await.unwrap().unwrap().owner;
+        assert_eq!(owner, core.replica, "{boot}: it is ours to judge");
+        receiver.try_recv().ok()
+    }
+
+    #[tokio::test]
+    async fn a_job_moves_with_the_agent_under_its_own_id_and_never_to_another_boot() {
+        let Some(Control::Job(job)) = told("b1").await.and_then(|m| m.message) else {
+            panic!("it is told again")
+        };
+        assert_eq!(job.operation, "erase");
+        assert_eq!(told("b2").await, None);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rackwright_lifecycle::{Claim, Evidence, Node, State, Timestamp, Wanted};
-use rackwright_store::{Identity, NodeRecord, Readings, Spec};
+use rackwright_store::{Hold, Identity, NodeRecord, Readings, Spec};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -83,6 +83,7 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
         identity: Identity::default(),
         reason: String::new(),
         readings: Readings::default(),
+        hold: Hold::default(),
         address: String::new(),
         wait_why: String::new(),
         wait_until: at,

@@ -1,9 +1,11 @@
 //! Uploads under way and imports: files in the data folder, an append at a time.
 
 use std::collections::HashMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_image::{Format, ImportError, ImportProgress, ImportRequest, Imported, Sha256, SignaturePolicy};
@@ -13,6 +15,9 @@ use tonic::Code;
 use crate::clock;
 use crate::core::Core;
 use crate::grpc::collect_chunks;
+
+/// Between two looks whether somebody asked another replica to end an import.
+const CANCEL_LOOK: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
 struct Running {
@@ -139,22 +144,77 @@ impl Uploads {
     }
 }
 
-/// Begins the import of an upload whose operation was written down. Also after a restart: the file is still there.
+/// Begins imports that nobody makes: what former processes left, of replicas that are gone too. Of uploads whose files are
+/// not here the replica that has them takes care.
+///
+/// # Errors
+/// The database failed.
+pub async fn take_up_imports(core: &Arc<Core>) -> Result<(), StoreError> {
+    for upload in core.store.unfinished_imports().await? {
+        let is_ours = upload
+            .operation
+            .as_ref()
+            .is_some_and(|id| core.uploads.progress(id).is_some());
+        if !is_ours && core.uploads.path(&upload.id).is_file() {
+            start_import(core, upload);
+        }
+    }
+    Ok(())
+}
+
+/// The right to import an upload; None while another process has it. Ends with the process.
+fn lock_file(path: &Path) -> Option<File> {
+    let file = File::open(path).ok()?;
+    file.try_lock().ok().map(|()| file)
+}
+
+/// Waits until somebody wants an import to end, at whichever replica.
+async fn cancelled(core: &Core, operation: &str) {
+    while !core
+        .store
+        .operation(operation)
+        .await
+        .is_ok_and(|row| row.cancel_requested)
+    {
+        tokio::time::sleep(CANCEL_LOOK).await;
+    }
+}
+
+/// Begins the import of an upload whose operation was written down, unless another replica is at it. Also after a restart:
+/// the file is still there.
 pub fn start_import(core: &Arc<Core>, upload: UploadRow) {
     let Some(operation) = upload.operation.clone() else {
         return;
     };
+    let path = core.uploads.path(&upload.id);
+    let right = lock_file(&path);
+    if right.is_none() && path.is_file() {
+        return;
+    }
     let core = core.clone();
     let cancel = core.uploads.begin_import(&operation);
     tokio::spawn(async move {
-        // Asked for before there was anything to cancel: just now, or of the process before this one.
-        let row = core.store.operation(&operation).await;
-        if row.is_ok_and(|row| row.cancel_requested) {
-            cancel.store(true, Ordering::Relaxed);
+        let _right = right;
+        match core.store.operation(&operation).await {
+            // By whoever had the right to it just now.
+            Ok(row) if row.ended_at.is_some() => {
+                lock(&core.uploads.imports).remove(&operation);
+                return;
+            }
+            // Asked for before there was anything to cancel: just now, or of the process before this one.
+            Ok(row) if row.cancel_requested => cancel.store(true, Ordering::Relaxed),
+            _ => {}
         }
         let worker = core.clone();
-        let (row, op) = (upload.clone(), operation.clone());
-        let result = tokio::task::spawn_blocking(move || import_file(&worker, &row, &op, &cancel)).await;
+        let (row, op, asked) = (upload.clone(), operation.clone(), cancel.clone());
+        let mut importing = tokio::task::spawn_blocking(move || import_file(&worker, &row, &op, &cancel));
+        let result = tokio::select! {
+            result = &mut importing => result,
+            () = cancelled(&core, &operation) => {
+                asked.store(true, Ordering::Relaxed);
+                importing.await
+            }
+        };
         let result = result.unwrap_or_else(|e| Err((Code::Internal, format!("the import ended in the middle: {e}"))));
         let is_refused = result.is_err();
         if let Err(error) = finish(&core, &upload, &operation, result).await {
@@ -290,8 +350,6 @@ async fn agreed(core: &Core, upload: &UploadRow, imported: Imported) -> Result<E
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use rackwright_store::{OperationRow, UploadBody};
 
     use super::*;
@@ -318,13 +376,18 @@ mod tests {
             operation: Some(operation.id.clone()),
             created_at: clock::now(),
         };
-        std::fs::write(core.uploads.path(&upload.id), [1; 4096]).unwrap();
+        let path = core.uploads.path(&upload.id);
+        std::fs::write(&path, [1; 4096]).unwrap();
         let mut tx = core.store.write().await.unwrap();
         tx.insert_operation(&operation).await.unwrap();
         tx.insert_upload(&upload).await.unwrap();
         tx.request_cancel(&operation.id).await.unwrap();
         tx.commit().await.unwrap();
+        let of_another = lock_file(&path).unwrap();
         start_import(&core, upload);
+        assert!(core.uploads.progress("o1").is_none(), "another replica is at it");
+        drop(of_another);
+        take_up_imports(&core).await.unwrap();
         let ended = async {
             loop {
                 let row = core.store.operation("o1").await.unwrap();

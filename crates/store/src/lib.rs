@@ -8,6 +8,7 @@
 //! at a time. PostgreSQL has many, each of which sees what was committed before each of its statements: whoever decides
 //! by what it read locks that first (`WriteTx::node` does), a node before anything that hangs on it.
 
+mod agents;
 mod boot;
 mod database;
 mod effects;
@@ -32,6 +33,7 @@ use sqlx::query::Query;
 use sqlx::{Any, AnyPool};
 use tokio::sync::Mutex;
 
+pub use agents::Hold;
 pub use boot::{BootStageRow, UnknownMachineRow};
 pub use database::Database;
 pub use effects::EffectRow;

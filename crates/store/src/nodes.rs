@@ -10,7 +10,7 @@ use sqlx::Row;
 use sqlx::any::AnyRow;
 
 use crate::error::corrupt;
-use crate::{Change, Result, Store, StoreError, WriteTx};
+use crate::{Change, Hold, Result, Store, StoreError, WriteTx};
 
 /// How to reach the node's BMC, and what class of machine it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -83,6 +83,8 @@ pub struct NodeRecord {
     pub reason: String,
     /// Readings.
     pub readings: Readings,
+    /// Who has the connection of its agent.
+    pub hold: Hold,
     /// Address the machine was last seen at; empty when none.
     pub address: String,
     /// What it waits for.
@@ -139,7 +141,12 @@ pub struct Term {
 }
 
 const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readings, address, wait_why, wait_until, \
-                       created_at, updated_at FROM nodes n";
+                       created_at, updated_at, agent_holder, agent_session, agent_gone_at FROM nodes n";
+
+/// Whose turn a node is: of the replica that makes its open try; else of the one that its agent is connected to; else
+/// of any. Empty: of any.
+const TURN: &str = "COALESCE((SELECT e.owner FROM effects e WHERE e.node_id = nodes.id AND e.ended_at IS NULL), \
+                    agent_holder)";
 
 impl NodeRecord {
     /// Digests of the image the node is given and of the one it holds; empty where there is none.
@@ -185,6 +192,11 @@ impl NodeRecord {
             identity: body.identity,
             reason: body.reason,
             readings,
+            hold: Hold {
+                replica: row.try_get("agent_holder")?,
+                session: row.try_get("agent_session")?,
+                gone_at: Timestamp(row.try_get("agent_gone_at")?),
+            },
             address: row.try_get("address")?,
             wait_why: row.try_get("wait_why")?,
             wait_until: Timestamp(row.try_get("wait_until")?),
@@ -331,31 +343,40 @@ impl Store {
             .collect()
     }
 
-    /// Takes up to `limit` due nodes until `lease_end`. One statement: two runners never get the same node.
+    /// Takes up to `limit` due nodes whose turn is `replica`'s, or anybody's, until `lease_end`. One statement: two runners
+    /// never get the same node.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn lease_due(&self, now: Timestamp, lease_end: Timestamp, limit: i64) -> Result<Vec<String>> {
+    pub async fn lease_due(
+        &self,
+        replica: &str,
+        now: Timestamp,
+        lease_end: Timestamp,
+        limit: i64,
+    ) -> Result<Vec<String>> {
         // Read once, as a table: as a subquery PostgreSQL may run it again for each row, and then takes more than `limit`.
         let sql = sqlx::AssertSqlSafe(format!(
-            "WITH due AS MATERIALIZED (SELECT id FROM nodes WHERE due_at <= $2 ORDER BY due_at LIMIT $3{}) \
+            "WITH due AS MATERIALIZED (SELECT id FROM nodes WHERE due_at <= $2 AND {TURN} IN ('', $4) \
+             ORDER BY due_at LIMIT $3{}) \
              UPDATE nodes SET due_at = $1 FROM due WHERE nodes.id = due.id RETURNING nodes.id",
             self.kind.for_update_skip_locked()
         ));
-        let query = sqlx::query(sql).bind(lease_end.0).bind(now.0).bind(limit);
+        let query = sqlx::query(sql).bind(lease_end.0).bind(now.0).bind(limit).bind(replica);
         let rows = self.fetch_changed(query).await?;
         rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
     }
 
-    /// When the next node is due; none when there is no node.
+    /// When the next node is due that `replica` may take; none when there is no such node.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn next_due(&self) -> Result<Option<Timestamp>> {
-        let row = sqlx::query("SELECT MIN(due_at) FROM nodes")
-            .fetch_one(&self.readers)
-            .await?;
-        Ok(row.try_get::<Option<i64>, _>(0)?.map(Timestamp))
+    pub async fn next_due(&self, replica: &str) -> Result<Option<Timestamp>> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "SELECT due_at FROM nodes WHERE {TURN} IN ('', $1) ORDER BY due_at LIMIT 1"
+        ));
+        let row = sqlx::query(sql).bind(replica).fetch_optional(&self.readers).await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?.map(Timestamp))
     }
 
     /// Makes a node due, whatever it waits for.
@@ -369,14 +390,16 @@ impl Store {
         Ok(())
     }
 
-    /// Puts a node to rest until `until`, with what it waits for, as it was decided of that version of it.
+    /// Puts a node to rest until `until`, with what it waits for, as it was decided of that version of it and while its
+    /// agent was where it was.
     ///
     /// # Errors
-    /// `Conflict`: it was changed since and is due for that.
-    pub async fn rest(&self, id: &str, version: i64, why: &str, until: Timestamp) -> Result<()> {
-        let sql = "UPDATE nodes SET due_at = $1, wait_why = $2, wait_until = $1 WHERE id = $3 AND version = $4";
+    /// `Conflict`: it was changed since, or its agent came or went, and is due for that.
+    pub async fn rest(&self, id: &str, version: i64, session: i64, why: &str, until: Timestamp) -> Result<()> {
+        let sql = "UPDATE nodes SET due_at = $1, wait_why = $2, wait_until = $1 \
+                   WHERE id = $3 AND version = $4 AND agent_session = $5";
         let query = sqlx::query(sql).bind(until.0).bind(why).bind(id);
-        let done = self.execute(query.bind(version)).await?;
+        let done = self.execute(query.bind(version).bind(session)).await?;
         if done.rows_affected() == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
@@ -454,13 +477,15 @@ impl WriteTx {
         self.put_labels(record).await
     }
 
-    /// Writes a node back, due at once. `record.version` must be the one that was read; it becomes the new one.
+    /// Writes a node back, due at once. `record.version` must be the one that was read; it becomes the new one. Its agent
+    /// must not have come or gone since either.
     ///
     /// # Errors
     /// `Conflict`.
     pub async fn save_node(&mut self, record: &mut NodeRecord, now: Timestamp) -> Result<()> {
         let sql = "UPDATE nodes SET version = version + 1, state = $1, state_since = $2, sku = $3, body = $4, \
-                   claimed_image = $5, held_image = $6, due_at = $7, updated_at = $7 WHERE id = $8 AND version = $9";
+                   claimed_image = $5, held_image = $6, due_at = $7, updated_at = $7 \
+                   WHERE id = $8 AND version = $9 AND agent_session = $10";
         let (claimed, held) = record.images();
         let query = sqlx::query(sql)
             .bind(record.node.state.as_str())
@@ -470,6 +495,7 @@ impl WriteTx {
         let done = query
             .bind(&record.id)
             .bind(record.version)
+            .bind(record.hold.session)
             .execute(&mut *self.tx)
             .await?;
         if done.rows_affected() == 0 {

@@ -6,7 +6,10 @@ use crate::database::Kind;
 use crate::error::StoreError;
 
 /// Every migration, oldest first; its number is its place, from 1.
-const MIGRATIONS: &[&str] = &[include_str!("../migrations/0001_init.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("../migrations/0001_init.sql"),
+    include_str!("../migrations/0002_agent_holder.sql"),
+];
 
 /// Who migrates a PostgreSQL database holds this lock: "rackwrig" in ASCII.
 const LOCK: i64 = 0x7261_636b_7772_6967;

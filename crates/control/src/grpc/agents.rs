@@ -1,6 +1,6 @@
 //! `AgentService`: what the ramdisk's agent says and is told.
 
-mod unknown;
+pub(crate) mod unknown;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::agent_service_server::AgentService;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_identity::{ClientIdentity, TokenHash};
-use rackwright_lifecycle::{Agent, EffectClass, Reading, Timestamp};
-use rackwright_store::{BootStageRow, NodeRecord, StoreError};
+use rackwright_lifecycle::{Agent, EffectClass, Reading};
+use rackwright_store::{BootStageRow, EffectRow, StoreError};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
@@ -143,7 +143,7 @@ impl AgentService for Agents {
         }
         let (sender, receiver) = mpsc::channel(QUEUE);
         // All of the connection is this task: whatever ends it, also ends what is remembered of it.
-        tokio::spawn(attend(self.0.clone(), record, bounded(hello), sender, incoming));
+        tokio::spawn(attend(self.0.clone(), node, bounded(hello), sender, incoming));
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver).map(Ok))))
     }
 }
@@ -151,16 +151,21 @@ impl AgentService for Agents {
 /// From an agent's hello to its end.
 async fn attend(
     core: Arc<Core>,
-    record: NodeRecord,
+    node: String,
     hello: v1::Hello,
     sender: mpsc::Sender<v1::ControlMessage>,
     incoming: Incoming,
 ) {
-    let node = record.id.as_str();
-    let end = CancellationToken::new();
-    let (number, booted_at) = arrive(&core, &record, &hello, sender.clone(), end.clone());
+    let (node, end) = (node.as_str(), CancellationToken::new());
+    let (number, open) = match arrive(&core, node, &hello, sender.clone(), end.clone()).await {
+        Ok(arrived) => arrived,
+        Err(error) => {
+            tracing::error!(node, %error, "an agent could not be taken up");
+            return;
+        }
+    };
     let served = async {
-        if let Err(error) = welcome(&core, node, &hello, booted_at).await {
+        if let Err(error) = welcome(&core, node, &hello, open).await {
             tracing::error!(node, %error, "an agent could not be taken up");
             return;
         }
@@ -177,29 +182,58 @@ async fn attend(
     farewell(&core, node, number).await;
 }
 
-/// Makes an agent's connection known: its number, and when that boot of the machine was first heard of. What is begun
-/// from here on is sent to this connection, so this comes before anything is read of the node.
-pub(crate) fn arrive(
+/// Takes an agent's connection: stores that it is here, and makes what it was told to do ours, whoever told it. Answers
+/// the connection's number and what is open.
+///
+/// From the change on the connection is this replica's to decide by. It is remembered before that is seen by anybody, and
+/// while nobody else changes the node: what is begun from here on is sent to it.
+pub(crate) async fn arrive(
     core: &Core,
-    record: &NodeRecord,
+    node: &str,
     hello: &v1::Hello,
     sender: mpsc::Sender<v1::ControlMessage>,
     end: CancellationToken,
-) -> (u64, Timestamp) {
+) -> Result<(i64, Option<EffectRow>), StoreError> {
     let now = clock::now();
-    let booted_at = match &record.readings.boot {
+    let mut tx = core.store.write().await?;
+    let mut readings = tx.node(node).await?.readings;
+    let booted_at = match &readings.boot {
         Some((boot_id, first_seen)) if *boot_id == hello.boot_id => *first_seen,
         _ => now,
     };
+    let number = tx.hold_agent(node, &core.replica).await?;
+    let value = Agent::Present {
+        boot_id: hello.boot_id.clone(),
+        booted_at,
+    };
+    readings.agent = Reading::Known { value, at: now };
+    readings.boot = Some((hello.boot_id.clone(), booted_at));
+    tx.save_readings(node, &readings).await?;
+    tx.save_address(node, &hello.address).await?;
+    if let Ok(mac) = super::boot::mac(&hello.mac) {
+        tx.add_boot_stage(&stage(&mac, &connected(hello), hello.address.clone()))
+            .await?;
+    }
+    let open = tx.open_effect(node).await?;
+    let open = open.filter(|o| o.attempt.effect.class() == EffectClass::Once);
+    if let Some(open) = open.as_ref().filter(|o| o.owner != core.replica) {
+        tx.adopt_effect(&open.id, &core.replica).await?;
+    }
     let session = Session {
-        number: 0,
+        number,
         boot_id: hello.boot_id.clone(),
         booted_at,
         heard_at: now,
         sender,
         end,
     };
-    (core.agents.connected(&record.id, session), booted_at)
+    core.agents.connected(node, session);
+    if let Err(error) = core.commit(tx).await {
+        core.agents.disconnected(node, number);
+        return Err(error);
+    }
+    tracing::info!(node, boot_id = %hello.boot_id, ready_s = hello.ready_uptime_s, "agent connected");
+    Ok((number, open))
 }
 
 fn credential(core: &Core, csr_pem: &str, name: &str, generation: u64) -> Result<v1::RegisterResponse, ApiError> {
@@ -225,32 +259,13 @@ fn connected(hello: &v1::Hello) -> String {
     format!("connected {:.1} s after its kernel started", hello.ready_uptime_s)
 }
 
-/// Takes an agent up: stores that it is there and compares its ledger with what is open.
+/// Compares an agent's ledger with the job that is open.
 pub(crate) async fn welcome(
     core: &Core,
     node: &str,
     hello: &v1::Hello,
-    booted_at: Timestamp,
+    open: Option<EffectRow>,
 ) -> Result<(), StoreError> {
-    let now = clock::now();
-    let mut tx = core.store.write().await?;
-    let record = tx.node(node).await?;
-    let mut readings = record.readings.clone();
-    let value = Agent::Present {
-        boot_id: hello.boot_id.clone(),
-        booted_at,
-    };
-    readings.agent = Reading::Known { value, at: now };
-    readings.boot = Some((hello.boot_id.clone(), booted_at));
-    tx.save_readings(node, &readings).await?;
-    tx.save_address(node, &hello.address).await?;
-    if let Ok(mac) = super::boot::mac(&hello.mac) {
-        tx.add_boot_stage(&stage(&mac, &connected(hello), hello.address.clone()))
-            .await?;
-    }
-    let open = tx.open_effect(node).await?;
-    core.commit(tx).await?;
-    tracing::info!(node, boot_id = %hello.boot_id, ready_s = hello.ready_uptime_s, "agent connected");
     for job in &hello.jobs {
         perform::job_ended(core, node, job).await?;
         let is_open = open.as_ref().is_some_and(|o| o.id == job.operation);
@@ -259,12 +274,9 @@ pub(crate) async fn welcome(
             perform::cancel_job(core, node, &job.operation).await;
         }
     }
-    let unknown_to_agent = open
-        .filter(|o| o.attempt.effect.class() == EffectClass::Once)
-        .filter(|o| {
-            o.attempt.boot_id.as_deref() == Some(hello.boot_id.as_str())
-                && hello.jobs.iter().all(|j| j.operation != o.id)
-        });
+    let unknown_to_agent = open.filter(|o| {
+        o.attempt.boot_id.as_deref() == Some(hello.boot_id.as_str()) && hello.jobs.iter().all(|j| j.operation != o.id)
+    });
     if let Some(open) = unknown_to_agent {
         // Written down, but the agent may never have heard of it: the same operation id again.
         perform::send_job(core, node, &open).await;
@@ -315,10 +327,10 @@ async fn next(of: &str, incoming: &mut Incoming) -> Option<v1::AgentMessage> {
 }
 
 /// Hears an agent until it says nothing more.
-async fn listen(core: &Core, node: &str, number: u64, mut incoming: Incoming) {
+async fn listen(core: &Core, node: &str, number: i64, mut incoming: Incoming) {
     while let Some(message) = next(node, &mut incoming).await {
         core.agents.heard(node, number, clock::now());
-        if let Err(error) = heard(core, node, message).await {
+        if let Err(error) = heard(core, node, number, message).await {
             tracing::error!(node, %error, "an agent's message could not be stored");
             return;
         }
@@ -326,7 +338,7 @@ async fn listen(core: &Core, node: &str, number: u64, mut incoming: Incoming) {
 }
 
 /// Takes what an agent says.
-pub(crate) async fn heard(core: &Core, node: &str, message: v1::AgentMessage) -> Result<(), StoreError> {
+pub(crate) async fn heard(core: &Core, node: &str, number: i64, message: v1::AgentMessage) -> Result<(), StoreError> {
     core.metrics.agent_said();
     match message.message {
         Some(Message::Inventory(inventory)) => {
@@ -337,7 +349,12 @@ pub(crate) async fn heard(core: &Core, node: &str, message: v1::AgentMessage) ->
             }
             let now = clock::now();
             let mut tx = core.store.write().await?;
-            let mut readings = tx.node(node).await?.readings;
+            let record = tx.node(node).await?;
+            if record.hold.session != number {
+                // Said on a connection that another has followed, of another boot perhaps.
+                return Ok(());
+            }
+            let mut readings = record.readings;
             readings.inventory = Reading::Known { value: (), at: now };
             tx.save_readings(node, &readings).await?;
             tx.save_inventory(node, &bytes).await?;
@@ -351,30 +368,22 @@ pub(crate) async fn heard(core: &Core, node: &str, message: v1::AgentMessage) ->
 }
 
 /// Notes that a connection is gone, unless another has taken its place.
-pub(crate) async fn farewell(core: &Core, node: &str, number: u64) {
-    if !core.agents.disconnected(node, number) {
-        return;
-    }
-    tracing::info!(node, "agent gone");
+pub(crate) async fn farewell(core: &Core, node: &str, number: i64) {
+    core.agents.disconnected(node, number);
     let stored = async {
         let mut tx = core.store.write().await?;
-        let mut readings = tx.node(node).await?.readings;
-        if matches!(
-            readings.agent,
-            Reading::Known {
-                value: Agent::Present { .. },
-                ..
-            }
-        ) {
-            readings.agent = Reading::Unknown { since: clock::now() };
-            tx.save_readings(node, &readings).await?;
-        }
-        core.commit(tx).await
+        let is_gone = tx.release_agent(node, number, clock::now()).await?;
+        core.commit(tx).await?;
+        Ok::<_, StoreError>(is_gone)
     };
-    if let Err(error) = stored.await {
-        tracing::warn!(node, %error, "that the agent is gone could not be stored");
+    match stored.await {
+        Ok(true) => {
+            tracing::info!(node, "agent gone");
+            core.wake(node).await;
+        }
+        Ok(false) => {}
+        Err(error) => tracing::warn!(node, %error, "that the agent is gone is stored a little later"),
     }
-    core.wake(node).await;
 }
 
 #[cfg(test)]
@@ -421,7 +430,8 @@ mod tests {
             ready_uptime_s: f64::MAX,
             ..v1::Hello::default()
         });
-        welcome(&core, "n1", &hello, clock::now()).await.unwrap();
+        let (sender, end) = (mpsc::channel(1).0, CancellationToken::new());
+        arrive(&core, "n1", &hello, sender, end).await.unwrap();
         let record = core.store.node("n1").await.unwrap();
         let stages = core.store.boot_stages(&hello.mac).await.unwrap();
         let boot = record.readings.boot.unwrap().0;

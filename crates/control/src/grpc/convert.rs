@@ -87,7 +87,7 @@ pub fn node(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, 
 fn status(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, now: Timestamp) -> v1::NodeStatus {
     let deadline = core.config.policy.state_deadline(record.node.state, record.node.since);
     let waits = record.wait_until > now && !record.wait_why.is_empty();
-    let presence = core.agents.presence(&record.id, &record.readings.agent, now);
+    let presence = core.agents.presence(record, now);
     v1::NodeStatus {
         state: state(record.node.state).into(),
         state_since: time(record.node.since),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rackwright_api::v1;
 use rackwright_api::v1::node_service_server::NodeService;
 use rackwright_lifecycle::{Evidence, Node, State, Timestamp, Wanted};
-use rackwright_store::{DeploymentKeys, Identity, NodeRecord, Proof, Readings, Spec, StoreError};
+use rackwright_store::{DeploymentKeys, Hold, Identity, NodeRecord, Proof, Readings, Spec, StoreError};
 use secrecy::SecretString;
 use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status};
@@ -77,6 +77,7 @@ impl Nodes {
             identity: Identity::default(),
             reason: String::new(),
             readings: Readings::default(),
+            hold: Hold::default(),
             address: String::new(),
             wait_why: String::new(),
             wait_until: Timestamp::default(),

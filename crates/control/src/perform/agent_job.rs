@@ -23,10 +23,24 @@ use crate::text::{CODE_MAX, SENTENCE_MAX, cut};
 /// Label of the UEFI boot entry we set.
 const BOOT_ENTRY: &str = "Rackwright";
 
-/// Sends a job to the agent that is connected. If none is, or it cannot be told, its next hello or the deadline
-/// decides; if the job cannot be made, the effect fails with the reason.
+/// Sends a job to the agent, if its connection is ours. If it is not, or the agent cannot be told, its next hello or the
+/// deadline decides; if the job cannot be made, the effect fails with the reason.
 pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
-    let job = match job(core, node, effect).await {
+    // Read after the effect was written down: whoever got the connection since sends it there.
+    let record = match core.store.node(node).await {
+        Ok(record) => record,
+        Err(error) => {
+            tracing::warn!(node, %error, "a job waits for the agent's next connection");
+            if let Some(session) = core.agents.session(node) {
+                session.end.cancel();
+            }
+            return;
+        }
+    };
+    let Some(session) = core.agents.held(&record) else {
+        return;
+    };
+    let job = match job(core, &record, effect).await {
         Ok(job) => job,
         Err(message) => {
             let done = Done::failed("job", message, false);
@@ -35,9 +49,6 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
             }
             return;
         }
-    };
-    let Some(session) = core.agents.session(node) else {
-        return;
     };
     let message = v1::ControlMessage {
         message: Some(Control::Job(job)),
@@ -60,10 +71,9 @@ pub async fn cancel_job(core: &Core, node: &str, effect: &str) {
     }
 }
 
-async fn job(core: &Core, node: &str, effect: &EffectRow) -> Result<v1::Job, String> {
-    let record = core.store.node(node).await.map_err(|e| e.to_string())?;
+async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1::Job, String> {
     let work = match effect.attempt.effect {
-        Effect::WriteImage => Work::WriteImage(write_image(core, &record).await?),
+        Effect::WriteImage => Work::WriteImage(write_image(core, record).await?),
         Effect::EraseDrives => Work::EraseDrives(v1::EraseDrives {
             drives: Vec::new(),
             samples: 0,

@@ -16,7 +16,7 @@ pub async fn gather(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<
         bmc: readings.bmc.clone(),
         power: readings.power.clone(),
         boot_target: readings.boot_target.clone(),
-        agent: core.agents.presence(&record.id, &readings.agent, now),
+        agent: core.agents.presence(record, now),
         inventory: readings.inventory.clone(),
         attempts: rows.iter().map(|r| r.attempt.clone()).collect(),
     };

@@ -65,7 +65,10 @@ pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -
         return Ok(IDLE);
     }
     let now = clock::now();
-    let due = core.store.lease_due(now, core.lease_end(now), limit).await?;
+    let due = core
+        .store
+        .lease_due(&core.replica, now, core.lease_end(now), limit)
+        .await?;
     let is_full = i64::try_from(due.len()).unwrap_or(limit) == limit;
     core.metrics.leased(due.len());
     for node in due {
@@ -76,7 +79,7 @@ pub(crate) async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -
     if is_full {
         return Ok(Duration::ZERO);
     }
-    let next = core.store.next_due().await?;
+    let next = core.store.next_due(&core.replica).await?;
     let until = next.map_or(IDLE, |at| {
         Duration::from_micros(u64::try_from(at.since(clock::now())).unwrap_or(0))
     });

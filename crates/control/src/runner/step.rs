@@ -49,8 +49,12 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
             Ok(Next::Again) => {}
             // Somebody changed the node meanwhile: what is there now is decided anew.
             Err(StoreError::Conflict { .. } | StoreError::Contended(_)) => core.metrics.step_lost(),
-            Ok(Next::Rest) => {
+            Ok(next) => {
                 if core.runs.end(&node) {
+                    if matches!(next, Next::Elsewhere) {
+                        // Due at once: whose turn it is hears of it.
+                        core.wake(&node).await;
+                    }
                     // Ended in order: another one may run by now.
                     std::mem::forget(running);
                     return;
@@ -69,6 +73,15 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
 enum Next {
     Again,
     Rest,
+    /// It is another replica's turn.
+    Elsewhere,
+}
+
+/// A node is decided of by the replica that makes its open try; else by the one that its agent is connected to; else by
+/// any. The lease asks for the same (`Store::lease_due`); meanwhile the agent may have come or gone.
+fn is_our_turn(core: &Core, record: &NodeRecord, open: Option<&EffectRow>) -> bool {
+    let whose = open.map_or(&record.hold.replica, |open| &open.owner);
+    whose.is_empty() || *whose == core.replica
 }
 
 async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError> {
@@ -76,10 +89,14 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
     let now = clock::now();
     let record = core.store.node(id).await?;
     let (facts, rows) = gather(core, &record, now).await?;
-    if let Some(open) = rows.iter().find(|r| r.attempt.outcome == Outcome::Open)
+    let open = rows.iter().find(|r| r.attempt.outcome == Outcome::Open);
+    if !is_our_turn(core, &record, open) {
+        return Ok(Next::Elsewhere);
+    }
+    if let Some(open) = open
         && let Some(verdict) = verdict_on_open(&open.attempt, &facts, &core.config.policy, now)
     {
-        finish_effect(core, open, Done::failed_as(verdict)).await?;
+        give_up(core, &record, open, verdict).await?;
         // It may run on there; what comes next should find the agent free.
         perform::cancel_job(core, id, &open.id).await;
         return Ok(Next::Again);
@@ -102,7 +119,9 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
             } else {
                 why.to_string()
             };
-            core.store.rest(id, record.version, &told, until).await?;
+            core.store
+                .rest(id, record.version, record.hold.session, &told, until)
+                .await?;
             Ok(Next::Rest)
         }
     }
@@ -129,6 +148,7 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
             .rest(
                 &record.id,
                 record.version,
+                record.hold.session,
                 "an edge that the chart does not have (a bug)",
                 core.lease_end(now),
             )
@@ -141,6 +161,10 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     tx.save_node(&mut next, now).await?;
     let ended = tx.open_effect(&record.id).await?;
     if let Some(open) = &ended {
+        if open.owner != core.replica {
+            // Begun by another since this was decided.
+            return Err(conflict(record));
+        }
         tx.end_effect(&open.id, &Outcome::Interrupted, now).await?;
     }
     let row = HistoryRow {
@@ -270,9 +294,10 @@ async fn act(
     // The node's row is leased for as long as the effect may take. A wish that came meanwhile makes it due at once; the
     // step that runs here takes it up when the effect has ended.
     let waits_for = Wait::Effect(effect).to_string();
+    let (version, session) = (record.version, record.hold.session);
     let leased = core
         .store
-        .rest(&record.id, record.version, &waits_for, row.attempt.deadline);
+        .rest(&record.id, version, session, &waits_for, row.attempt.deadline);
     match leased.await {
         Ok(()) | Err(StoreError::Conflict { .. }) => {}
         Err(error) => return Err(error),
@@ -305,7 +330,7 @@ fn conflict(record: &NodeRecord) -> StoreError {
 /// Transaction A: the row, and what is not known any more from here on.
 async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Effect) -> Result<EffectRow, StoreError> {
     let now = clock::now();
-    let boot_id = match (effect.class(), core.agents.session(&record.id)) {
+    let boot_id = match (effect.class(), core.agents.held(record)) {
         (EffectClass::Once, Some(session)) => Some(session.boot_id),
         // It was there when this was decided: decide again.
         (EffectClass::Once, None) => return Err(conflict(record)),
@@ -331,7 +356,7 @@ async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Eff
     let writable = writable_drives(core, record, effect).await?;
     let mut tx = core.store.write().await?;
     let mut current = tx.node(&record.id).await?;
-    if current.version != record.version {
+    if (current.version, current.hold.session) != (record.version, record.hold.session) {
         return Err(conflict(record));
     }
     tx.begin_effect(&row).await?;
@@ -387,14 +412,34 @@ fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
 /// # Errors
 /// The database failed.
 pub async fn finish_effect(core: &Core, effect: &EffectRow, done: Done) -> Result<(), StoreError> {
+    let mut tx = core.store.write().await?;
+    match tx.node(&effect.node_id).await {
+        // Forgotten meanwhile, and its effects with it.
+        Err(StoreError::NotFound { .. }) => Ok(()),
+        Err(error) => Err(error),
+        Ok(record) => finish(core, tx, record, effect, done).await,
+    }
+}
+
+/// Closes what cannot be ended any more, unless the agent came or went since that was found.
+async fn give_up(core: &Core, seen: &NodeRecord, effect: &EffectRow, verdict: Outcome) -> Result<(), StoreError> {
+    let mut tx = core.store.write().await?;
+    let record = tx.node(&effect.node_id).await?;
+    if record.hold.session != seen.hold.session {
+        return Err(conflict(seen));
+    }
+    finish(core, tx, record, effect, Done::failed_as(verdict)).await
+}
+
+async fn finish(
+    core: &Core,
+    mut tx: WriteTx,
+    mut record: NodeRecord,
+    effect: &EffectRow,
+    done: Done,
+) -> Result<(), StoreError> {
     let now = clock::now();
     let (node, effect_id) = (effect.node_id.as_str(), effect.id.as_str());
-    let mut tx = core.store.write().await?;
-    let mut record = match tx.node(node).await {
-        // Forgotten meanwhile, and its effects with it.
-        Err(StoreError::NotFound { .. }) => return Ok(()),
-        other => other?,
-    };
     if !tx.end_effect(effect_id, &done.outcome, now).await? {
         return Ok(());
     }
@@ -404,6 +449,10 @@ pub async fn finish_effect(core: &Core, effect: &EffectRow, done: Done) -> Resul
         tx.save_readings(node, &readings).await?;
         if let Some(event) = power_event(node, &record.readings.power, &readings.power, now) {
             tx.add_event(&event).await?;
+        }
+        if readings.agent.last() == Some(&Agent::Absent) {
+            // Seen off: whoever has the connection has that of a machine that is gone.
+            tx.release_agent(node, record.hold.session, now).await?;
         }
         record.readings = readings;
     }

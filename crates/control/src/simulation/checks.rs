@@ -5,20 +5,19 @@ use std::collections::BTreeMap;
 use rackwright_api::v1;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_lifecycle::{Outcome, State, minutes};
-use rackwright_store::{NodeRecord, OperationRow};
+use rackwright_store::{NodeRecord, OperationRow, Store};
 use tonic::Code;
 
 use super::performer::Fake;
 use super::world::Content;
 use crate::clock;
-use crate::core::Core;
 use crate::grpc::said::Wish;
 
 /// Follows the events from its own position, through every kill, as a watcher does.
 #[derive(Debug, Default)]
 pub struct Follower {
     position: i64,
-    /// How many commits the process at hand had made at the last look.
+    /// How many commits the processes at hand had made at the last look.
     committed: Option<u64>,
     /// The edges of each node in the order they were told: name, from, to.
     seen: BTreeMap<String, Vec<(String, String, String)>>,
@@ -26,16 +25,12 @@ pub struct Follower {
 
 impl Follower {
     /// Reads on, and holds what is said against the machines.
-    pub async fn follow(&mut self, core: &Core, fake: &Fake) {
-        let committed = *core.events.borrow();
+    pub async fn follow(&mut self, store: &Store, committed: u64, fake: &Fake) {
         if self.committed.replace(committed) == Some(committed) {
             return;
         }
-        let events = core
-            .store
-            .events(self.position, "", 1000)
-            .await
-            .expect("events can be read");
+        let events = store.events(self.position, "", 1000).await;
+        let events = events.expect("events can be read");
         for event in events {
             let mut world = fake.world();
             if event.position <= self.position {
@@ -75,14 +70,11 @@ impl Follower {
     }
 
     /// What the events told against what the history holds.
-    pub async fn compare(&self, core: &Core) -> Vec<String> {
+    pub async fn compare(&self, store: &Store) -> Vec<String> {
         let mut wrong = Vec::new();
-        for record in records(core).await {
-            let mut history = core
-                .store
-                .history(&record.id, 100_000)
-                .await
-                .expect("history can be read");
+        for record in records(store).await {
+            let history = store.history(&record.id, 100_000).await;
+            let mut history = history.expect("history can be read");
             history.reverse();
             let history: Vec<_> = history
                 .iter()
@@ -104,19 +96,27 @@ impl Follower {
     }
 }
 
-/// What an agent is told to destroy was written down before, for this node and under the claim generation in force.
-pub async fn job(core: &Core, id: &str, message: &v1::ControlMessage) -> Option<String> {
+/// What an agent is told to destroy was written down before, for this node and under the claim generation in force, and is
+/// said by the replica that has its connection.
+pub async fn job(store: &Store, id: &str, said_by: &str, message: &v1::ControlMessage) -> Option<String> {
     let Some(Control::Job(job)) = &message.message else {
         return None;
     };
-    let effect = core.store.effect(&job.operation).await.expect("effects can be read");
+    let hold = store.node(id).await.expect("the node is there").hold;
+    if hold.replica != said_by {
+        return Some(format!(
+            "{id} is told {} by {said_by}, and its agent is with {hold:?}",
+            job.operation
+        ));
+    }
+    let effect = store.effect(&job.operation).await.expect("effects can be read");
     let Some(effect) = effect.filter(|e| e.node_id == id) else {
         return Some(format!(
             "{id} is told {} that was never written down for it",
             job.operation
         ));
     };
-    let in_force = core.store.node(id).await.expect("the node is there").node.generation;
+    let in_force = store.node(id).await.expect("the node is there").node.generation;
     let is_open = effect.attempt.outcome == Outcome::Open;
     (effect.generation != job.claim_generation || (is_open && in_force != job.claim_generation)).then(|| {
         let (told, written) = (job.claim_generation, effect.generation);
@@ -127,11 +127,8 @@ pub async fn job(core: &Core, id: &str, message: &v1::ControlMessage) -> Option<
     })
 }
 
-async fn records(core: &Core) -> Vec<NodeRecord> {
-    core.store
-        .nodes(&Vec::new(), "", 1000)
-        .await
-        .expect("nodes can be read")
+async fn records(store: &Store) -> Vec<NodeRecord> {
+    store.nodes(&Vec::new(), "", 1000).await.expect("nodes can be read")
 }
 
 fn is_rest(state: State) -> bool {
@@ -142,24 +139,28 @@ fn is_rest(state: State) -> bool {
 }
 
 /// Every node is in a state of rest and nothing is due soon.
-pub async fn all_rest(core: &Core) -> bool {
-    let due = core.store.next_due().await.expect("the database answers");
-    due.is_none_or(|due| due > clock::now().plus(minutes(20)))
-        && records(core).await.iter().all(|r| is_rest(r.node.state))
+pub async fn all_rest(store: &Store, replicas: &[String]) -> bool {
+    for replica in replicas {
+        let due = store.next_due(replica).await.expect("the database answers");
+        if due.is_some_and(|due| due <= clock::now().plus(minutes(20))) {
+            return false;
+        }
+    }
+    records(store).await.iter().all(|r| is_rest(r.node.state))
 }
 
 /// All nodes and their states, in words.
-pub async fn all_states(core: &Core) -> String {
+pub async fn all_states(store: &Store) -> String {
     let now = clock::now();
     let word = |r: &NodeRecord| {
         let (state, left_s) = (r.node.state, r.wait_until.since(now) / 1_000_000);
         format!("{} {state} ({}), waits {left_s} s for {:?}", r.id, r.reason, r.wait_why)
     };
-    records(core).await.iter().map(word).collect::<Vec<_>>().join("; ")
+    records(store).await.iter().map(word).collect::<Vec<_>>().join("; ")
 }
 
 /// What an operator would ask of each node that is not in the pool.
-pub async fn ways_out(core: &Core) -> Vec<(String, Wish)> {
+pub async fn ways_out(store: &Store) -> Vec<(String, Wish)> {
     let way = |r: &NodeRecord| match (r.node.state, &r.node.claim) {
         (State::Active, _) | (State::Failed, Some(_)) => Some(Wish::Release),
         (State::Maintenance, Some(_)) => Some(Wish::Resume),
@@ -168,14 +169,14 @@ pub async fn ways_out(core: &Core) -> Vec<(String, Wish)> {
         (State::Quarantined | State::Maintenance | State::Failed, _) => Some(Wish::Readmit),
         _ => None,
     };
-    let records = records(core).await;
+    let records = records(store).await;
     records.iter().filter_map(|r| Some((r.id.clone(), way(r)?))).collect()
 }
 
 /// What is not as it should be when everything was taken back.
-pub async fn left(core: &Core, fake: &Fake) -> Vec<String> {
+pub async fn left(store: &Store, fake: &Fake) -> Vec<String> {
     let mut wrong = Vec::new();
-    for record in records(core).await {
+    for record in records(store).await {
         let content = fake.world().machine(&record.id).content.clone();
         if record.node.state != State::Available || content != Content::Clean {
             let (state, reason) = (record.node.state, &record.reason);
@@ -185,15 +186,15 @@ pub async fn left(core: &Core, fake: &Fake) -> Vec<String> {
             ));
         }
     }
-    for effect in core.store.open_effects().await.expect("effects can be read") {
+    for effect in store.open_effects().await.expect("effects can be read") {
         wrong.push(format!("{} is open for ever: {:?}", effect.id, effect.attempt));
     }
     wrong
 }
 
 /// Whatever was asked for has ended, and no deploy that was cancelled was handed over. Answers how many were.
-pub async fn operations(core: &Core) -> (u64, Vec<String>) {
-    let rows = core.store.operations("", "", "", "", 100_000).await;
+pub async fn operations(store: &Store) -> (u64, Vec<String>) {
+    let rows = store.operations("", "", "", "", 100_000).await;
     let rows = rows.expect("operations can be read");
     let open = rows.iter().filter(|row| row.ended_at.is_none());
     let mut wrong: Vec<String> = open.map(|row| format!("never ended: {row:?}")).collect();

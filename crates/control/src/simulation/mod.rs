@@ -1,5 +1,6 @@
-//! The real runner, `decide` and store over machines that are not there, killed before and after every commit and every
-//! effect, in the order that a seed gives. The same seed gives the same run.
+//! The real runner, `decide` and store over machines that are not there: two replicas on one database, each killed before
+//! and after every commit and every effect and down for a while, agents moving between them, in the order that a seed
+//! gives. The same seed gives the same run.
 //!
 //! `RACKWRIGHT_SEED=17 cargo nextest run -p rackwright-control simulation` runs one seed and prints what happened.
 
@@ -18,13 +19,13 @@ use std::sync::{Arc, Mutex};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use rackwright_lifecycle::{Timestamp, minutes, seconds};
+use rackwright_store::Store;
 
 use crate::core::Point;
 use crate::grpc::said::Wish;
 use crate::{clock, runner};
 use chance::Chance;
 use checks::Follower;
-use gate::Gate;
 use performer::Fake;
 use process::Process;
 use world::{Coming, World};
@@ -38,6 +39,12 @@ const KILLS_OF_1000: usize = 12;
 /// Seeds of a run without `RACKWRIGHT_SEED`; `RACKWRIGHT_SEEDS` sets another number.
 const SEEDS: u64 = 2000;
 
+/// Replicas.
+const REPLICAS: usize = 2;
+/// The others are looked after this often when one is down or was just now, and this often otherwise: what a quiet round
+/// does is known, and costs.
+const ROUNDS_MS: (usize, usize) = (10_000, 240_000);
+
 /// What a run was.
 #[derive(Debug, Default, Clone, Copy)]
 struct Figures {
@@ -46,15 +53,22 @@ struct Figures {
     edges: u64,
     wishes: u64,
     cancelled: u64,
+    /// Connections of agents, and those to another replica than the last one.
+    connections: u64,
+    moves: u64,
 }
 
 /// One run.
 struct Run {
     fake: Fake,
-    process: Process,
+    processes: Vec<Process>,
+    /// For the checks: nobody's in particular.
+    store: Store,
     follower: Follower,
-    /// Wishes whose call has not ended: asked again after a kill.
-    asking: BTreeMap<String, (Wish, String)>,
+    /// Wishes whose call has not ended, by replica and machine: asked again after a kill.
+    asking: BTreeMap<(usize, String), (Wish, String)>,
+    /// The replica that each machine's agent connected to last.
+    connected: BTreeMap<String, usize>,
     kills_of_1000: usize,
     figures: Figures,
     trace: Vec<String>,
@@ -69,9 +83,31 @@ enum Turn {
 }
 
 enum Choice {
-    Go(usize),
-    Happen((Timestamp, u64)),
-    Lease,
+    Go(usize, usize),
+    Happen((Timestamp, u64), usize),
+    Lease(usize),
+    Round(usize),
+    Start(usize),
+}
+
+/// The same database, of the present seed alone; keys are kept from seed to seed and are those of one site.
+async fn replicas(dir: &Path, fake: &Fake) -> (Vec<Process>, Store) {
+    let database = dir.join("rackwright.db");
+    for ending in ["db", "db-wal", "db-shm"] {
+        let _ = std::fs::remove_file(database.with_extension(ending));
+    }
+    let mut processes = Vec::new();
+    for number in 0..REPLICAS {
+        let own = dir.join(number.to_string());
+        process::share_keys(&dir.join("0"), &own);
+        let fake = Fake {
+            gate: Arc::default(),
+            ..fake.clone()
+        };
+        processes.push(Process::start(number, &own, &database, fake).await);
+    }
+    let store = Store::open(&database).await.expect("it opens");
+    (processes, store)
 }
 
 impl Run {
@@ -80,15 +116,17 @@ impl Run {
         let chance = Arc::new(Chance::new(seed));
         let fake = Fake {
             world: Arc::new(Mutex::new(World::default())),
-            gate: Arc::new(Gate::default()),
+            gate: Arc::default(),
             chance: chance.clone(),
         };
-        let process = Process::start(dir, &fake).await;
+        let (processes, store) = replicas(dir, &fake).await;
         let mut run = Self {
             fake,
-            process,
+            processes,
+            store,
             follower: Follower::default(),
             asking: BTreeMap::new(),
+            connected: BTreeMap::new(),
             kills_of_1000: if chance.of_1000(200) { 0 } else { KILLS_OF_1000 },
             figures: Figures::default(),
             trace: Vec::new(),
@@ -101,9 +139,9 @@ impl Run {
     async fn script(&mut self) {
         let chance = self.fake.chance.clone();
         let ids: Vec<String> = (0..1 + chance.below(2)).map(|i| format!("n{i}")).collect();
-        self.process.add_image().await;
+        self.processes[0].add_image().await;
         for id in &ids {
-            self.process.enroll(id).await;
+            self.processes[0].enroll(id).await;
         }
         let mut world = self.fake.world();
         world.storm = [0, 10, 40, 120][chance.below(4)];
@@ -125,6 +163,9 @@ impl Run {
                     let at = at.plus(chance.millis(0, 300_000));
                     world.at(at, id, Coming::Ask { wish, key });
                 }
+                if chance.of_1000(300) {
+                    world.at(at.plus(chance.millis(0, 300_000)), id, Coming::Move);
+                }
                 if chance.of_1000(3 * world.storm) {
                     let blip = at.plus(chance.millis(0, 300_000));
                     world.at(blip, id, Coming::Blip);
@@ -135,74 +176,144 @@ impl Run {
 
     /// One thing happens, if there is one now.
     async fn turn(&mut self) -> Turn {
-        self.process.settle(&self.fake.gate).await;
+        for process in &mut self.processes {
+            process.settle().await;
+        }
         self.hear().await;
         self.figures.turns += 1;
         let now = clock::now().plus(self.fake.chance.millis(0, 3));
         clock::simulated::set(now);
-        let waiting = self.fake.gate.waiting();
+        let waiting: Vec<_> = self.processes.iter().map(|p| p.fake.gate.waiting()).collect();
         let dies = self.fake.chance.of_1000(self.kills_of_1000);
         // Nothing else runs while something holds the database.
-        if let Some(index) = waiting.iter().position(|w| w.0 == Some(Point::BeforeCommit)) {
-            if dies {
-                self.kill("before a commit").await;
-            } else {
-                self.fake.gate.release(index);
+        for (number, waiting) in waiting.iter().enumerate() {
+            if let Some(index) = waiting.iter().position(|w| w.0 == Some(Point::BeforeCommit)) {
+                if dies {
+                    self.kill(number, "before a commit").await;
+                } else {
+                    self.processes[number].fake.gate.release(index);
+                }
+                return Turn::Went;
+            }
+        }
+        let committed = self.processes.iter().map(|p| *p.core.events.borrow()).sum();
+        self.follower.follow(&self.store, committed, &self.fake).await;
+        if dies {
+            let number = self.fake.chance.below(REPLICAS);
+            if self.processes[number].down_until.is_none() {
+                self.kill(number, "anywhere").await;
             }
             return Turn::Went;
         }
-        self.follower.follow(&self.process.core, &self.fake).await;
-        if dies {
-            self.kill("anywhere").await;
-            return Turn::Went;
-        }
-        let mut choices: Vec<Choice> = (0..waiting.len())
-            .filter(|i| waiting[*i].1 <= now)
-            .map(Choice::Go)
-            .collect();
-        // The question costs more than most turns: it is asked when there is nothing else to do, and now and then.
-        let asks = choices.is_empty() || self.fake.chance.of_1000(150);
-        let next_due = if self.process.is_recovering || !asks {
-            None
-        } else {
-            self.process.core.store.next_due().await.expect("the database answers")
-        };
-        if next_due.is_some_and(|due| due <= now) {
-            choices.push(Choice::Lease);
-        }
-        let first = self.first_to_happen();
-        if let Some(key) = first.filter(|key| key.0 <= now) {
-            choices.push(Choice::Happen(key));
-        }
+        let (choices, next) = self.choices(&waiting, now).await;
         if choices.is_empty() {
-            let times = waiting
-                .iter()
-                .map(|w| w.1)
-                .chain(next_due)
-                .chain(first.map(|key| key.0));
-            return Turn::Idle(times.min().unwrap_or(Timestamp::END));
+            return Turn::Idle(next);
         }
+        self.choose(choices).await;
+        Turn::Went
+    }
+
+    /// What may happen now, and when something else will.
+    async fn choices(&self, waiting: &[Vec<(Option<Point>, Timestamp)>], now: Timestamp) -> (Vec<Choice>, Timestamp) {
+        let (mut choices, mut next) = (Vec::new(), Timestamp::END);
+        let mut at = |choices: &mut Vec<Choice>, time: Timestamp, choice| {
+            if time <= now {
+                choices.push(choice);
+            } else {
+                next = next.min(time);
+            }
+        };
+        for (number, process) in self.processes.iter().enumerate() {
+            for (index, (_, until)) in waiting[number].iter().enumerate() {
+                at(&mut choices, *until, Choice::Go(number, index));
+            }
+            match process.down_until {
+                Some(until) => at(&mut choices, until, Choice::Start(number)),
+                None if process.answers() && !process.busy.contains("") => {
+                    at(&mut choices, process.next_round, Choice::Round(number));
+                }
+                None => {}
+            }
+        }
+        if let Some((key, number)) = self.first_to_happen() {
+            at(&mut choices, key.0, Choice::Happen(key, number));
+        }
+        // The question costs more than most turns: it is asked when there is nothing else to do, and now and then.
+        if choices.is_empty() || self.fake.chance.of_1000(150) {
+            for (number, process) in self.processes.iter().enumerate().filter(|(_, p)| p.answers()) {
+                let core = &process.core;
+                let due = core.store.next_due(&core.replica).await.expect("the database answers");
+                if let Some(due) = due {
+                    at(&mut choices, due, Choice::Lease(number));
+                }
+            }
+        }
+        (choices, next)
+    }
+
+    async fn choose(&mut self, mut choices: Vec<Choice>) {
         match choices.swap_remove(self.fake.chance.below(choices.len())) {
-            Choice::Go(index) => self.fake.gate.release(index),
-            Choice::Happen(key) => self.happen(key),
-            Choice::Lease => {
-                let Process { core, steps, .. } = &mut self.process;
+            Choice::Go(number, index) => self.processes[number].fake.gate.release(index),
+            Choice::Happen(key, number) => self.happen(key, number),
+            Choice::Lease(number) => {
+                let Process { core, steps, .. } = &mut self.processes[number];
                 runner::lease_and_start(core, steps)
                     .await
                     .expect("the database answers");
             }
+            Choice::Round(number) => self.round(number).await,
+            Choice::Start(number) => {
+                self.note(format!("replica {number} starts again"));
+                self.signs_of_life().await;
+                self.processes[number].start_again().await;
+            }
         }
-        Turn::Went
     }
 
-    /// What is to come first, of machines with which nobody is just talking.
-    fn first_to_happen(&self) -> Option<(Timestamp, u64)> {
-        if self.process.is_recovering {
-            return None;
+    /// Replicas that run have said so all the while; now and then one was slow.
+    async fn signs_of_life(&self) {
+        for process in self.processes.iter().filter(|p| p.down_until.is_none()) {
+            if !self.fake.chance.of_1000(20) {
+                let said = self.store.replica_lives(&process.core.replica, clock::now()).await;
+                said.expect("the database answers");
+            }
         }
-        let world = self.fake.world();
-        let free = world.coming.iter().find(|(_, (id, _))| !self.process.busy.contains(id));
-        free.map(|(key, _)| *key)
+    }
+
+    async fn round(&mut self, number: usize) {
+        self.signs_of_life().await;
+        let (often, seldom) = ROUNDS_MS;
+        let is_calm = self.processes.iter().all(|p| p.down_until.is_none()) && !self.fake.chance.of_1000(100);
+        let pause = if is_calm { seldom } else { often };
+        let process = &mut self.processes[number];
+        process.next_round = clock::now().plus(self.fake.chance.millis(pause, pause + 1000));
+        process.round();
+    }
+
+    /// What is to come first and can be taken now, and the replica that takes it. Of one machine's messages and wishes each
+    /// replica takes one at a time.
+    fn first_to_happen(&self) -> Option<((Timestamp, u64), usize)> {
+        let mut world = self.fake.world();
+        let coming: Vec<_> = world.coming.iter().map(|(key, what)| (*key, what.clone())).collect();
+        let may = |number: usize, id: &str| {
+            let process = &self.processes[number];
+            process.answers() && !process.busy.contains(id)
+        };
+        coming.into_iter().find_map(|(key, (id, coming))| {
+            let takers: Vec<usize> = match &coming {
+                Coming::Connect { .. } | Coming::Ask { .. } => (0..REPLICAS).filter(|n| may(*n, &id)).collect(),
+                Coming::Gone { process, .. } => Some(*process).filter(|n| may(*n, &id)).into_iter().collect(),
+                Coming::Say { .. } => match &world.machine(&id).connection {
+                    Some(connection) if !may(connection.process, &id) => Vec::new(),
+                    Some(connection) => vec![connection.process],
+                    None => vec![0],
+                },
+                _ => vec![0],
+            };
+            // By the event, not by chance: who looks twice sees the same.
+            let spread = usize::try_from(key.1).unwrap_or(0) + usize::try_from(key.0.0 / 1000 % 7).unwrap_or(0);
+            (!takers.is_empty()).then(|| (key, takers[spread % takers.len()]))
+        })
     }
 
     fn note(&mut self, what: String) {
@@ -210,45 +321,56 @@ impl Run {
             .push(format!("{:>9.3} {what}", clock::now().since(BEGIN) as f64 / 1e6));
     }
 
-    async fn kill(&mut self, wher: &str) {
-        self.note(format!("killed {wher}"));
+    async fn kill(&mut self, number: usize, wher: &str) {
+        self.note(format!("replica {number} killed {wher}"));
         self.figures.kills += 1;
-        self.process.kill(&self.fake).await;
+        let (now, chance) = (clock::now(), self.fake.chance.clone());
+        let most = if chance.of_1000(750) { 20_000 } else { 200_000 };
+        self.processes[number].kill(now.plus(chance.millis(100, most))).await;
         self.follower.look_again();
-        let now = clock::now().plus(self.fake.chance.millis(100, 20_000));
-        clock::simulated::set(now);
+        let soon = now.plus(chance.millis(100, 10_000));
+        for process in &mut self.processes {
+            process.next_round = process.next_round.min(soon);
+        }
         let mut world = self.fake.world();
-        for (id, (wish, key)) in std::mem::take(&mut self.asking) {
-            world.at(now, &id, Coming::Ask { wish, key });
+        for ((of, id), (wish, key)) in std::mem::take(&mut self.asking) {
+            if of == number {
+                world.at(now, &id, Coming::Ask { wish, key });
+            } else {
+                self.asking.insert((of, id), (wish, key));
+            }
         }
     }
 
     /// Agents take what they were sent.
     async fn hear(&mut self) {
         let now = clock::now();
-        let told = self.fake.world().sent(now, &self.fake.chance);
-        for (id, message) in told {
-            let wrong = checks::job(&self.process.core, &id, &message).await;
-            let line = {
-                let mut world = self.fake.world();
-                world.wrong.extend(wrong);
-                process::told(&mut world, &id, message, now, &self.fake.chance)
-            };
-            self.note(line);
+        let sent = self.fake.world().sent(now, &self.fake.chance);
+        for sent in sent {
+            let said_by = &self.processes[sent.process].core.replica;
+            let wrong = checks::job(&self.store, &sent.id, said_by, &sent.message).await;
+            let mut world = self.fake.world();
+            world.wrong.extend(wrong);
+            if sent.is_heard {
+                let line = process::told(&mut world, &sent.id, sent.message, now, &self.fake.chance);
+                drop(world);
+                self.note(line);
+            }
         }
     }
 
-    fn happen(&mut self, key: (Timestamp, u64)) {
+    fn happen(&mut self, key: (Timestamp, u64), number: usize) {
         let now = clock::now();
         let Some((id, coming)) = self.fake.world().coming.remove(&key) else {
             return;
         };
-        let mut line = format!("{id}: {coming:?}");
+        let mut line = format!("{id}, replica {number}: {coming:?}");
         line.truncate(150);
         self.note(line);
         let fake = self.fake.clone();
         let mut world = fake.world();
         let machine = world.machine(&id);
+        let process = &mut self.processes[number];
         match coming {
             Coming::AgentUp { boot } if machine.boot == boot => world.agent_up(&id, now, &self.fake.chance),
             Coming::HostUp { boot } if machine.boot == boot => machine.running = world::Running::Host,
@@ -256,18 +378,36 @@ impl Run {
                 world.job_ends(&id, &operation, &work, now, &self.fake.chance);
             }
             Coming::Blip => world.blip(&id, now, &self.fake.chance),
-            Coming::Connect { boot } if machine.boot == boot => self.process.connect(&self.fake, &id, boot),
-            Coming::Say { boot, message } if machine.boot == boot && machine.connection.is_some() => {
-                self.process.say(&id, *message);
+            Coming::Move => world.moves(&id, now, &self.fake.chance),
+            Coming::Connect { boot } if machine.boot == boot => {
+                self.figures.connections += 1;
+                let former = self.connected.insert(id.clone(), number);
+                self.figures.moves += u64::from(former.is_some_and(|former| former != number));
+                process.connect(&id, boot);
             }
-            Coming::Gone { number } => self.process.gone(&id, number),
+            Coming::Say { boot, message } if machine.boot == boot => {
+                if let Some(connection) = &machine.connection {
+                    process.say(&id, connection.number, *message);
+                }
+            }
+            Coming::Gone { process: of, number } => {
+                world.noticed(&id, of, number);
+                process.gone(&id, number);
+            }
             Coming::Ask { wish, key } => {
-                self.asking.insert(id.clone(), (wish, key.clone()));
+                self.asking.insert((number, id.clone()), (wish, key.clone()));
                 self.figures.wishes += 1;
-                self.process.ask(&self.fake, &id, wish, key);
+                process.ask(&id, wish, key);
             }
             _ => {}
         }
+    }
+
+    /// Calls that have ended are not asked again.
+    fn forget_answered(&mut self) {
+        let processes = &self.processes;
+        self.asking
+            .retain(|(number, id), _| processes[*number].busy.contains(id));
     }
 
     /// Takes turns until every machine is at rest.
@@ -275,13 +415,15 @@ impl Run {
         let end = clock::now().plus(minutes(72 * 60));
         for _ in 0..TURNS {
             let turn = self.turn().await;
-            self.asking.retain(|id, _| self.process.busy.contains(id));
+            self.forget_answered();
             if !self.fake.world().wrong.is_empty() {
                 return;
             }
             if let Turn::Idle(next) = turn {
-                let nothing_comes = self.fake.world().coming.is_empty() && self.process.is_quiet();
-                if nothing_comes && checks::all_rest(&self.process.core).await {
+                let is_quiet = self.processes.iter().all(|p| p.is_quiet() && p.down_until.is_none());
+                let nothing_comes = self.fake.world().coming.is_empty() && is_quiet;
+                let names: Vec<_> = self.processes.iter().map(|p| p.core.replica.clone()).collect();
+                if nothing_comes && checks::all_rest(&self.store, &names).await {
                     return;
                 }
                 if next > end {
@@ -290,7 +432,7 @@ impl Run {
                 clock::simulated::set(next);
             }
         }
-        let stuck = checks::all_states(&self.process.core).await;
+        let stuck = checks::all_states(&self.store).await;
         let coming = format!("{:?}", self.fake.world().coming);
         let told = format!("not at rest in the end: {stuck}; to come: {coming}");
         self.fake.world().wrong.push(told);
@@ -309,7 +451,7 @@ impl Run {
             if let Turn::Idle(next) = self.turn().await {
                 clock::simulated::set(next);
             }
-            self.asking.retain(|id, _| self.process.busy.contains(id));
+            self.forget_answered();
             if !self.fake.world().wrong.is_empty() || self.figures.turns > TURNS as u64 {
                 break;
             }
@@ -319,19 +461,19 @@ impl Run {
         self.fake.world().storm = 0;
         self.until_rest().await;
         for round in 0..4 {
-            for (id, wish) in checks::ways_out(&self.process.core).await {
+            for (id, wish) in checks::ways_out(&self.store).await {
                 let key = format!("{id}-out-{round}");
                 let at = clock::now().plus(minute);
                 self.fake.world().at(at, &id, Coming::Ask { wish, key });
             }
             self.until_rest().await;
         }
-        let left = checks::left(&self.process.core, &self.fake).await;
+        let left = checks::left(&self.store, &self.fake).await;
         self.fake.world().wrong.extend(left);
-        let lost = self.follower.compare(&self.process.core).await;
+        let lost = self.follower.compare(&self.store).await;
         self.fake.world().wrong.extend(lost);
         self.figures.edges = self.follower.edges();
-        let (cancelled, wrong) = checks::operations(&self.process.core).await;
+        let (cancelled, wrong) = checks::operations(&self.store).await;
         self.fake.world().wrong.extend(wrong);
         self.figures.cancelled = cancelled;
     }
@@ -342,7 +484,10 @@ fn one(seed: u64, dir: &Path) -> (Figures, Vec<String>, Vec<String>) {
     runtime.expect("a runtime").block_on(async {
         let mut run = Run::new(seed, dir).await;
         run.whole().await;
-        run.process.end().await;
+        for process in &mut run.processes {
+            process.end().await;
+        }
+        run.store.close().await;
         let wrong = std::mem::take(&mut run.fake.world().wrong);
         (run.figures, wrong, run.trace)
     })
@@ -397,6 +542,8 @@ fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() 
                     total.edges += figures.edges;
                     total.wishes += figures.wishes;
                     total.cancelled += figures.cancelled;
+                    total.connections += figures.connections;
+                    total.moves += figures.moves;
                 }
             });
         }
@@ -408,4 +555,5 @@ fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() 
         total.cancelled >= count / 20,
         "hardly a deploy was cancelled: {total:?}"
     );
+    assert!(total.moves >= count, "hardly an agent moved: {total:?}");
 }

@@ -1,4 +1,4 @@
-//! One life of the control plane: its tasks, and how it is started and killed.
+//! One replica of the control plane: its tasks, and how it is killed and started again.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::chance::Chance;
-use super::gate::{Doors, Gate};
+use super::gate::Doors;
 use super::performer::Fake;
 use super::world::{Coming, Connection, Running, World, inventory};
 use crate::agents::QUEUE;
@@ -27,9 +27,14 @@ use crate::{clock, daemon, replicas, testing};
 
 const IMAGE: &str = "images/some";
 
-/// One life.
+/// One replica.
 pub struct Process {
+    /// Its place among the replicas.
+    number: usize,
+    /// Of its life at hand, or of the last one.
     pub core: Arc<Core>,
+    /// The world as it is reached from here.
+    pub fake: Fake,
     /// Steps of the runner.
     pub steps: JoinSet<()>,
     /// Calls and connections: the node that each is about.
@@ -37,7 +42,11 @@ pub struct Process {
     /// Nodes that a call is about.
     pub busy: BTreeSet<String>,
     /// What the former process left is not closed yet.
-    pub is_recovering: bool,
+    is_recovering: bool,
+    /// Until then nobody starts it again; none: it runs.
+    pub down_until: Option<Timestamp>,
+    /// When it says again that it lives and looks after the others.
+    pub next_round: Timestamp,
     config: Config,
 }
 
@@ -51,11 +60,15 @@ pub fn folder() -> TempDir {
     }
 }
 
-/// Keys are kept from seed to seed, the database is not.
-fn forget_database(dir: &Path) {
-    for name in ["rackwright.db", "rackwright.db-wal", "rackwright.db-shm"] {
-        let _ = std::fs::remove_file(dir.join("data").join(name));
+/// Gives a replica the keys of another, when it has none.
+pub fn share_keys(from: &Path, to: &Path) {
+    let (from, to) = (from.join("data/keys"), to.join("data/keys"));
+    std::fs::create_dir_all(to.parent().expect("a folder in a folder")).expect("a folder");
+    if to.is_dir() || !from.is_dir() {
+        return;
     }
+    let done = std::process::Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(done.is_ok_and(|status| status.success()), "keys are copied");
 }
 
 async fn open(config: Config, fake: &Fake) -> Arc<Core> {
@@ -68,22 +81,33 @@ async fn open(config: Config, fake: &Fake) -> Arc<Core> {
 }
 
 impl Process {
-    /// The first life, over an empty database.
-    pub async fn start(dir: &Path, fake: &Fake) -> Self {
-        forget_database(dir);
-        let policy = "policy: {agent_boot_s: 60, host_boot_s: 60, write_image_s: 90, erase_s: 90, validate_s: 60, \
-                      bmc_s: 20, agent_grace_s: 20, tries: 3, boots: 2}\n";
-        let config = testing::config(dir, policy);
+    /// The first life of a replica with its data in `dir`.
+    pub async fn start(number: usize, dir: &Path, database: &Path, fake: Fake) -> Self {
+        let further = format!(
+            "database: {}\npolicy: {{agent_boot_s: 60, host_boot_s: 60, write_image_s: 90, erase_s: 90, validate_s: 60, \
+             bmc_s: 20, agent_grace_s: 20, tries: 3, boots: 2}}\n",
+            database.display()
+        );
+        let config = testing::config(dir, &further);
         let mut process = Self {
-            core: open(config.clone(), fake).await,
+            number,
+            core: open(config.clone(), &fake).await,
+            fake,
             steps: JoinSet::new(),
             calls: JoinSet::new(),
             busy: BTreeSet::new(),
             is_recovering: false,
+            down_until: None,
+            next_round: clock::now(),
             config,
         };
         process.recover();
         process
+    }
+
+    /// It runs, and whoever calls is answered.
+    pub fn answers(&self) -> bool {
+        self.down_until.is_none() && !self.is_recovering
     }
 
     /// Adds the image that is deployed.
@@ -117,13 +141,30 @@ impl Process {
         });
     }
 
-    /// Ends it in the middle of whatever it does, and starts the next one.
-    pub async fn kill(&mut self, fake: &Fake) {
+    /// Ends it in the middle of whatever it does. Somebody starts it again at `until`.
+    pub async fn kill(&mut self, until: Timestamp) {
         self.end().await;
-        fake.gate.clear();
-        fake.world().disconnected(clock::now(), &fake.chance);
-        self.core = open(self.config.clone(), fake).await;
+        self.fake.gate.clear();
+        self.is_recovering = false;
+        self.down_until = Some(until);
+        self.fake
+            .world()
+            .disconnected(self.number, clock::now(), &self.fake.chance);
+    }
+
+    /// Its next life.
+    pub async fn start_again(&mut self) {
+        self.core = open(self.config.clone(), &self.fake).await;
+        self.down_until = None;
         self.recover();
+    }
+
+    /// It says that it lives, and looks after the others.
+    pub fn round(&mut self) {
+        let core = self.core.clone();
+        self.call("", async move {
+            replicas::round(&core).await.expect("the database answers");
+        });
     }
 
     /// Drops every task where it is.
@@ -135,7 +176,8 @@ impl Process {
     }
 
     /// Waits until every task waits at the gate or has ended.
-    pub async fn settle(&mut self, gate: &Gate) {
+    pub async fn settle(&mut self) {
+        let gate = self.fake.gate.clone();
         loop {
             while let Some(ended) = self.steps.try_join_next() {
                 ended.expect("no step panics");
@@ -173,8 +215,8 @@ impl Process {
     }
 
     /// A machine's agent connects.
-    pub fn connect(&mut self, fake: &Fake, id: &str, boot: u64) {
-        let (core, fake, node) = (self.core.clone(), fake.clone(), id.to_owned());
+    pub fn connect(&mut self, id: &str, boot: u64) {
+        let (process, core, fake, node) = (self.number, self.core.clone(), self.fake.clone(), id.to_owned());
         self.call(id, async move {
             let record = core.store.node(&node).await.expect("the node is there");
             let now = clock::now();
@@ -193,40 +235,40 @@ impl Process {
                 let (sender, receiver) = mpsc::channel(QUEUE);
                 let end = CancellationToken::new();
                 machine.connection = Some(Connection {
+                    process,
                     number: 0,
                     receiver,
                     end: end.clone(),
                 });
                 (world.hello(&node), sender, end)
             };
-            let (number, booted_at) = arrive(&core, &record, &hello, sender, end);
-            if let Some(connection) = &mut fake.world().machine(&node).connection {
-                connection.number = number;
-            }
-            welcome(&core, &node, &hello, booted_at).await.expect("it is welcome");
+            let arrived = arrive(&core, &node, &hello, sender, end).await;
+            let (number, open) = arrived.expect("it is taken up");
+            fake.world().arrived(&node, process, number, clock::now(), &fake.chance);
+            welcome(&core, &node, &hello, open).await.expect("it is welcome");
             let message = Box::new(Message::Inventory(inventory(&node)));
             fake.world().at(clock::now(), &node, Coming::Say { boot, message });
         });
     }
 
     /// An agent says something.
-    pub fn say(&mut self, id: &str, message: Message) {
+    pub fn say(&mut self, id: &str, number: i64, message: Message) {
         let (core, node) = (self.core.clone(), id.to_owned());
         let message = v1::AgentMessage { message: Some(message) };
         self.call(id, async move {
-            heard(&core, &node, message).await.expect("it is heard");
+            heard(&core, &node, number, message).await.expect("it is heard");
         });
     }
 
     /// A connection is found gone.
-    pub fn gone(&mut self, id: &str, number: u64) {
+    pub fn gone(&mut self, id: &str, number: i64) {
         let (core, node) = (self.core.clone(), id.to_owned());
         self.call(id, async move { farewell(&core, &node, number).await });
     }
 
     /// An operator asks for something.
-    pub fn ask(&mut self, fake: &Fake, id: &str, wish: Wish, key: String) {
-        let (core, fake, node) = (self.core.clone(), fake.clone(), id.to_owned());
+    pub fn ask(&mut self, id: &str, wish: Wish, key: String) {
+        let (core, fake, node) = (self.core.clone(), self.fake.clone(), id.to_owned());
         self.call(id, async move {
             let answer = said::wish(&core, &key, &node, wish, IMAGE).await;
             if let Err(crate::grpc::ApiError::Internal(why)) = answer {

@@ -38,7 +38,10 @@ pub enum Running {
 /// The agent's end of a connection.
 #[derive(Debug)]
 pub struct Connection {
-    pub number: u64,
+    /// The replica at its other end.
+    pub process: usize,
+    /// As the node's row has it; 0 until the hello was taken up.
+    pub number: i64,
     pub receiver: mpsc::Receiver<v1::ControlMessage>,
     pub end: CancellationToken,
 }
@@ -82,10 +85,13 @@ pub enum Coming {
         operation: String,
         work: Box<Work>,
     },
-    /// The control plane notices that a connection is gone.
+    /// A replica notices that a connection is gone.
     Gone {
-        number: u64,
+        process: usize,
+        number: i64,
     },
+    /// The network fails for a moment: the agent comes back, to whichever replica.
+    Move,
     /// The power fails for a moment: the machine boots what it would.
     Blip,
     Ask {
@@ -103,8 +109,19 @@ pub struct World {
     pub wrong: Vec<String>,
     /// How often something fails, in a thousand.
     pub storm: usize,
+    /// Connections that the agent gave up and the replica still takes for good.
+    stale: Vec<(String, Connection)>,
     executed: BTreeSet<String>,
     next: u64,
+}
+
+/// What a replica sent on a connection.
+pub struct Sent {
+    pub id: String,
+    pub process: usize,
+    /// The agent hears it; if not, it has given the connection up.
+    pub is_heard: bool,
+    pub message: v1::ControlMessage,
 }
 
 impl World {
@@ -169,11 +186,48 @@ impl World {
         self.lose(id, now.plus(chance.millis(0, 15_000)));
     }
 
-    /// The agent's connection breaks; the control plane notices at `noticed`.
+    /// The agent's connection breaks; the replica notices at `noticed`.
     pub fn lose(&mut self, id: &str, noticed: Timestamp) {
-        if let Some(connection) = self.machine(id).connection.take() {
-            let number = connection.number;
-            self.at(noticed, id, Coming::Gone { number });
+        let Some(connection) = self.machine(id).connection.take() else {
+            return;
+        };
+        let (process, number) = (connection.process, connection.number);
+        // Whose hello is just being taken up notices when that is done: see `arrived`.
+        if number != 0 {
+            self.at(noticed, id, Coming::Gone { process, number });
+        }
+        self.stale.push((id.to_owned(), connection));
+    }
+
+    /// A replica has taken an agent's hello up.
+    pub fn arrived(&mut self, id: &str, process: usize, number: i64, now: Timestamp, chance: &Chance) {
+        let mine = |c: &&mut Connection| c.process == process && c.number == 0;
+        if let Some(connection) = self.machine(id).connection.as_mut().filter(mine) {
+            connection.number = number;
+            return;
+        }
+        for (_, connection) in self.stale.iter_mut().filter(|(of, _)| of == id) {
+            if (connection.process, connection.number) == (process, 0) {
+                connection.number = number;
+            }
+        }
+        let noticed = now.plus(chance.millis(0, 15_000));
+        self.at(noticed, id, Coming::Gone { process, number });
+    }
+
+    /// A replica has noticed that a connection is gone.
+    pub fn noticed(&mut self, id: &str, process: usize, number: i64) {
+        let is_it = |of: &str, c: &Connection| of == id && (c.process, c.number) == (process, number);
+        self.stale.retain(|(of, connection)| !is_it(of, connection));
+    }
+
+    /// The network fails for a moment.
+    pub fn moves(&mut self, id: &str, now: Timestamp, chance: &Chance) {
+        let machine = self.machine(id);
+        if machine.connection.is_some() {
+            let boot = machine.boot;
+            self.lose(id, now.plus(chance.millis(0, 15_000)));
+            self.at(now.plus(chance.millis(50, 4_000)), id, Coming::Connect { boot });
         }
     }
 
@@ -192,15 +246,16 @@ impl World {
         }
     }
 
-    /// The control plane is gone: every agent loses its connection and will come back.
-    pub fn disconnected(&mut self, now: Timestamp, chance: &Chance) {
-        self.coming
-            .retain(|_, (_, coming)| !matches!(coming, Coming::Gone { .. }));
+    /// A replica is gone: its agents lose their connections and will come back.
+    pub fn disconnected(&mut self, process: usize, now: Timestamp, chance: &Chance) {
+        let of_it = |coming: &Coming| matches!(coming, Coming::Gone { process: of, .. } if *of == process);
+        self.coming.retain(|_, (_, coming)| !of_it(coming));
+        self.stale.retain(|(_, connection)| connection.process != process);
         let ids: Vec<String> = self.machines.keys().cloned().collect();
         for id in ids {
             let machine = self.machine(&id);
-            machine.connection = None;
-            if machine.running == Running::Agent {
+            let was_there = |c: &mut Connection| c.process == process;
+            if machine.connection.take_if(was_there).is_some() && machine.running == Running::Agent {
                 let boot = machine.boot;
                 let back = now.plus(chance.millis(200, 30_000));
                 self.at(back, &id, Coming::Connect { boot });
@@ -208,23 +263,35 @@ impl World {
         }
     }
 
-    /// What the control plane has sent to agents, each taken once. Connections that it ended are gone.
-    pub fn sent(&mut self, now: Timestamp, chance: &Chance) -> Vec<(String, v1::ControlMessage)> {
-        let ids: Vec<String> = self.machines.keys().cloned().collect();
+    /// What was sent to agents, each taken once. Connections that a replica ended are gone.
+    pub fn sent(&mut self, now: Timestamp, chance: &Chance) -> Vec<Sent> {
         let mut sent = Vec::new();
-        for id in ids {
-            let machine = self.machine(&id);
+        let mut take = |id: &str, connection: &mut Connection, is_heard| {
+            while let Ok(message) = connection.receiver.try_recv() {
+                sent.push(Sent {
+                    id: id.to_owned(),
+                    process: connection.process,
+                    is_heard,
+                    message,
+                });
+            }
+        };
+        for (id, connection) in &mut self.stale {
+            take(id, connection, false);
+        }
+        let mut ended = Vec::new();
+        for (id, machine) in &mut self.machines {
             let Some(connection) = &mut machine.connection else {
                 continue;
             };
-            while let Ok(message) = connection.receiver.try_recv() {
-                sent.push((id.clone(), message));
-            }
+            take(id, connection, true);
             if connection.end.is_cancelled() {
-                let boot = machine.boot;
-                self.lose(&id, now);
-                self.at(now.plus(chance.millis(200, 10_000)), &id, Coming::Connect { boot });
+                ended.push((id.clone(), machine.boot));
             }
+        }
+        for (id, boot) in ended {
+            self.lose(&id, now);
+            self.at(now.plus(chance.millis(200, 10_000)), &id, Coming::Connect { boot });
         }
         sent
     }

@@ -121,7 +121,7 @@ async fn fill(store: &Store) {
     };
     tx.add_boot_stage(&stage).await.unwrap();
     tx.commit().await.unwrap();
-    store.rest("n1", 1, "the agent", at(5000)).await.unwrap();
+    store.rest("n1", 1, 0, "the agent", at(5000)).await.unwrap();
 }
 
 fn request() -> RequestKey {
@@ -139,7 +139,7 @@ async fn check_filled(store: &Store) {
         (record.node.state, record.wait_why.as_str()),
         (State::Imaging, "the agent")
     );
-    assert_eq!(store.next_due().await.unwrap(), Some(at(5000)));
+    assert_eq!(store.next_due("replica-1").await.unwrap(), Some(at(5000)));
     assert_eq!(store.node_of_mac("m1").await.unwrap().as_deref(), Some("n1"));
     assert_eq!(
         store.open_effects().await.unwrap(),

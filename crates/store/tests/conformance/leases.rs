@@ -8,7 +8,7 @@ use rackwright_store::StoreError;
 use super::support::{Lab, at, node, node_in, try_of};
 
 async fn due(lab: &Lab, now: i64, end: i64, limit: i64) -> Vec<String> {
-    lab.store.lease_due(at(now), at(end), limit).await.unwrap()
+    lab.store.lease_due("replica-1", at(now), at(end), limit).await.unwrap()
 }
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn a_due_node_is_taken_once_and_again_when_the_lease_has_ended() {
     assert_eq!(due(&lab, 99, 160, 9).await, [""; 0], "not due yet");
     assert_eq!(due(&lab, 100, 160, 9).await, ["n1"]);
     assert_eq!(due(&lab, 159, 219, 9).await, [""; 0], "somebody has it");
-    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(160)));
+    assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(160)));
     assert_eq!(due(&lab, 160, 220, 9).await, ["n1"], "whoever had it is gone");
 }
 
@@ -31,7 +31,7 @@ async fn the_longest_due_are_taken_first_and_no_more_than_asked_for() {
         records.push(record);
     }
     let lab = Lab::new().await.with(&records).await;
-    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(100)));
+    assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(100)));
     assert_eq!(due(&lab, 450, 1000, 0).await, [""; 0]);
     let first: BTreeSet<_> = due(&lab, 450, 1000, 3).await.into_iter().collect();
     assert_eq!(first, ["b", "d", "e"].map(str::to_owned).into());
@@ -50,7 +50,7 @@ async fn runners_that_ask_at_once_never_get_the_same_node() {
         runners.spawn(async move {
             let mut mine = Vec::new();
             loop {
-                let got = store.lease_due(at(200), at(900), 3).await.unwrap();
+                let got = store.lease_due("replica-1", at(200), at(900), 3).await.unwrap();
                 if got.is_empty() {
                     return mine;
                 }
@@ -66,7 +66,10 @@ async fn runners_that_ask_at_once_never_get_the_same_node() {
 #[tokio::test]
 async fn rest_says_why_and_until_when_and_waking_ends_it() {
     let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
-    lab.store.rest("n1", 1, "the power to settle", at(5000)).await.unwrap();
+    lab.store
+        .rest("n1", 1, 0, "the power to settle", at(5000))
+        .await
+        .unwrap();
     let record = lab.store.node("n1").await.unwrap();
     assert_eq!(
         (record.wait_why.as_str(), record.wait_until),
@@ -83,31 +86,31 @@ async fn rest_says_why_and_until_when_and_waking_ends_it() {
 async fn waking_never_puts_a_node_off() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     lab.store.wake("n1", at(900)).await.unwrap();
-    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(100)));
+    assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(100)));
     lab.store.wake("nobody", at(900)).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_change_makes_a_node_due_unless_its_runner_keeps_it() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    lab.store.rest("n1", 1, "", at(5000)).await.unwrap();
+    lab.store.rest("n1", 1, 0, "", at(5000)).await.unwrap();
     let mut record = lab.store.node("n1").await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut record, at(300)).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(300)));
+    assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(300)));
 
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut record, at(310)).await.unwrap();
     tx.put_due("n1", at(370)).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(370)));
-    let stale = lab.store.rest("n1", 1, "", at(9000)).await;
+    assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(370)));
+    let stale = lab.store.rest("n1", 1, 0, "", at(9000)).await;
     assert!(
         matches!(stale, Err(StoreError::Conflict { .. })),
         "a decision of a former version: {stale:?}"
     );
-    assert_eq!(lab.store.next_due().await.unwrap(), Some(at(370)));
+    assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(370)));
 }
 
 #[tokio::test]
@@ -115,7 +118,7 @@ async fn what_a_former_process_left_in_the_middle_is_woken() {
     let records: Vec<_> = State::ALL.iter().map(|s| node_in(s.as_str(), *s)).collect();
     let lab = Lab::new().await.with(&records).await;
     for state in State::ALL {
-        lab.store.rest(state.as_str(), 1, "", at(5000)).await.unwrap();
+        lab.store.rest(state.as_str(), 1, 0, "", at(5000)).await.unwrap();
     }
     // At rest, but for an effect that never ended; and one that did.
     let mut tx = lab.store.write().await.unwrap();
@@ -145,7 +148,45 @@ async fn what_a_former_process_left_in_the_middle_is_woken() {
 #[tokio::test]
 async fn nothing_is_due_where_nothing_is() {
     let lab = Lab::new().await;
-    assert_eq!(lab.store.next_due().await.unwrap(), None);
+    assert_eq!(lab.store.next_due("replica-1").await.unwrap(), None);
     assert_eq!(due(&lab, i64::MAX, i64::MAX, 9).await, [""; 0]);
     assert_eq!(lab.store.wake_unfinished(at(1)).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
+    let lab = Lab::new()
+        .await
+        .with(&["free", "held", "tried", "both"].map(node))
+        .await;
+    let mut tx = lab.store.write().await.unwrap();
+    for id in ["held", "both"] {
+        tx.hold_agent(id, "r2").await.unwrap();
+    }
+    for id in ["tried", "both"] {
+        // Of "replica-1".
+        tx.begin_effect(&try_of(id, Effect::PowerOff, 1)).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    for (replica, wanted) in [
+        ("r3", &["free"][..]),
+        ("r2", &["free", "held"]),
+        ("replica-1", &["both", "free", "tried"]),
+    ] {
+        let mut got = lab.store.lease_due(replica, at(100), at(100), 9).await.unwrap();
+        got.sort();
+        assert_eq!(got, wanted, "{replica}");
+    }
+    lab.store.rest("free", 1, 0, "", at(900)).await.unwrap();
+    assert_eq!(lab.store.next_due("r3").await.unwrap(), Some(at(900)));
+    assert_eq!(lab.store.next_due("r2").await.unwrap(), Some(at(100)));
+    let mut tx = lab.store.write().await.unwrap();
+    tx.end_effect("both-power-off-1", &Outcome::Succeeded, at(110))
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(
+        lab.store.lease_due("replica-1", at(100), at(100), 9).await.unwrap(),
+        ["tried"]
+    );
 }

@@ -1,6 +1,7 @@
 //! Conformance: what everything above relies on when it keeps something. Only the public API, on a fresh database for
 //! every test. The same tests run on both databases; `crate::database::Fresh` is a database of the kind at hand.
 
+mod agents;
 mod boot;
 mod changes;
 mod effects;

@@ -1,7 +1,7 @@
 //! A database of one's own and rows to put into it.
 
 use rackwright_lifecycle::{Attempt, Claim, Effect, Evidence, Node, Outcome, State, Timestamp, Wanted};
-use rackwright_store::{EffectRow, EventRow, Identity, NodeRecord, Readings, Spec, Store, StoreError};
+use rackwright_store::{EffectRow, EventRow, Hold, Identity, NodeRecord, Readings, Spec, Store, StoreError};
 
 use crate::database::Fresh;
 
@@ -64,6 +64,7 @@ pub fn node_in(id: &str, state: State) -> NodeRecord {
         identity: Identity::default(),
         reason: String::new(),
         readings: Readings::default(),
+        hold: Hold::default(),
         address: String::new(),
         wait_why: String::new(),
         wait_until: at(0),

@@ -39,7 +39,7 @@ async fn another_replica_hears_of_events_and_of_what_is_due() {
         tx.commit().await.unwrap();
         hear(&mut changes, Change::Events).await;
         quiet(&mut changes).await;
-        lab.store.rest("n1", 1, "", at(5000 + round)).await.unwrap();
+        lab.store.rest("n1", 1, 0, "", at(5000 + round)).await.unwrap();
         lab.store.wake("n1", at(100)).await.unwrap();
         hear(&mut changes, Change::Due).await;
         quickest = quickest.min(start.elapsed());

@@ -25,7 +25,7 @@ async fn a_file_may_have_any_name() {
     let mut tx = store.write().await.unwrap();
     tx.insert_node(&node("n1")).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(store.next_due().await.unwrap(), Some(at(100)));
+    assert_eq!(store.next_due("replica-1").await.unwrap(), Some(at(100)));
     assert!(path.is_file(), "nothing else was made of it");
 }
 

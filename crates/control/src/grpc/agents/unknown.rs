@@ -21,7 +21,7 @@ use crate::grpc::errors::ApiError;
 use crate::text::{NAME_MAX, cut};
 
 /// Begins the names in such agents' certificates. No node's id has a dot in it.
-const PREFIX: &str = "unknown.";
+pub(crate) const PREFIX: &str = "unknown.";
 /// Connections at once: as many as there are machines of this kind kept.
 const CONNECTIONS_MAX: usize = 4096;
 /// An inventory larger than this is not kept.
@@ -73,15 +73,16 @@ async fn attend(
     incoming: Incoming,
 ) {
     let (name, now, end) = (name_of(&mac), clock::now(), CancellationToken::new());
+    let number = core.agents.next_number();
     let session = Session {
-        number: 0,
+        number,
         boot_id: hello.boot_id.clone(),
         booted_at: now,
         heard_at: now,
         sender,
         end: end.clone(),
     };
-    let number = core.agents.connected(&name, session);
+    core.agents.connected(&name, session);
     let served = async {
         if let Err(error) = listen(&core, &mac, &hello, incoming).await {
             tracing::error!(mac, %error, "what a machine of no node says could not be stored");

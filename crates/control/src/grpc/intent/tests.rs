@@ -4,7 +4,7 @@ use rackwright_api::v1::{Deployment, PowerAction};
 use rackwright_lifecycle::{
     Claim, Decision, Edge, Evidence, Facts, Node, Policy, PowerGoal, PowerRequest, State, Timestamp, Wanted, decide,
 };
-use rackwright_store::{Identity, NodeRecord, Readings, Spec};
+use rackwright_store::{Hold, Identity, NodeRecord, Readings, Spec};
 
 use super::*;
 
@@ -88,6 +88,7 @@ pub fn record(state: State, shape: Shape) -> NodeRecord {
         identity: Identity::default(),
         reason: String::new(),
         readings: Readings::default(),
+        hold: Hold::default(),
         address: String::new(),
         wait_why: String::new(),
         wait_until: Timestamp::default(),

@@ -105,7 +105,7 @@ mod tests {
             "kernel http://127.0.0.1/k {least} rackwright.ip=${{netX/ip}} rackwright.gw=${{netX/gateway}} initrd=initrd || goto again"
         );
         let read = settings(&script(&line), ADDRESS).unwrap();
-        assert_eq!(read.server, "https://127.0.0.1:7070");
+        assert_eq!(read.endpoints[0].server, "https://127.0.0.1:7070");
         assert_eq!(
             read.addressing.map(|addressing| addressing.address),
             Some(ADDRESS.into())

@@ -1,0 +1,107 @@
+//! Two replicas of `rackwrightd` on one PostgreSQL, as real processes: one of them is killed every few seconds, and the
+//! database in the middle, while people go on working with simulated machines. What was acknowledged is there, what was
+//! begun ends, followers of events miss nothing, and nothing is stuck.
+
+#[path = "replicas/client.rs"]
+mod client;
+#[path = "replicas/cluster.rs"]
+mod cluster;
+#[path = "replicas/fleet.rs"]
+mod fleet;
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use client::Client;
+use cluster::Cluster;
+use fleet::Fleet;
+use tokio::task::JoinSet;
+
+const MACHINES: usize = 40;
+/// For so long somebody kills.
+const CHAOS: Duration = Duration::from_secs(45);
+/// Between two kills.
+const PAUSE: Duration = Duration::from_secs(3);
+/// Agents never come: nobody waits long for them.
+const POLICY: &str =
+    "{agent_boot_s: 2, boots: 1, tries: 3, bmc_s: 20, agent_grace_s: 2, backoff_s: 1, backoff_max_s: 2}";
+
+/// Kills one replica after the other, and PostgreSQL once. Answers how often.
+async fn chaos(cluster: &mut Cluster, end: Instant) -> (u32, u32) {
+    let (mut kills, mut restarts) = (0, 0);
+    let middle = Instant::now() + (end - Instant::now()) / 2;
+    while Instant::now() < end {
+        tokio::time::sleep(PAUSE).await;
+        if restarts == 0 && Instant::now() > middle {
+            cluster.postgres.restart().await;
+            restarts += 1;
+        }
+        let number = kills as usize % cluster.replicas.len();
+        let replica = &mut cluster.replicas[number];
+        replica.kill();
+        kills += 1;
+        // Every other time the others are alone for a while.
+        if kills % 4 < 2 {
+            tokio::time::sleep(PAUSE / 2).await;
+        }
+        replica.start().await;
+    }
+    (kills, restarts)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_killed_nothing_is_lost_and_nothing_is_stuck() {
+    let mut cluster = Cluster::start(2, POLICY).await;
+    let fleet = Fleet::start(MACHINES);
+    let servers: Vec<_> = cluster.replicas.iter().map(|replica| replica.url.clone()).collect();
+    let client = Arc::new(Client::new(&cluster.login, &servers));
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let mut followers = JoinSet::new();
+    let (following, into) = (Client::new(&cluster.login, &servers), seen.clone());
+    followers.spawn(async move { following.follow(&into).await });
+
+    let end = Instant::now() + CHAOS;
+    let mut people = JoinSet::new();
+    for (id, bmc) in fleet.machines.iter().cloned() {
+        people.spawn(fleet::live(client.clone(), id, bmc, end));
+    }
+    let (kills, restarts) = chaos(&mut cluster, end).await;
+    let mut settling = JoinSet::new();
+    for account in people.join_all().await {
+        settling.spawn(fleet::settle(client.clone(), account));
+    }
+    let accounts = settling.join_all().await;
+
+    let told = client.events(0).await;
+    let last = told.last().expect("much has happened").position;
+    let begun = Instant::now();
+    while seen.lock().unwrap().last().is_none_or(|event| event.position < last) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "a follower does not come along"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    followers.shutdown().await;
+    let seen = std::mem::take(&mut *seen.lock().unwrap());
+    assert!(
+        told.iter().map(|event| event.position).eq(1..=last),
+        "positions without a gap"
+    );
+    assert!(
+        seen.iter().take(told.len()).eq(&told),
+        "who followed saw something else"
+    );
+
+    let operations: usize = accounts.iter().map(|account| account.operations.len()).sum();
+    let holds: u64 = accounts.iter().map(|account| account.holds).sum();
+    let count = |n: &std::sync::atomic::AtomicU64| n.load(std::sync::atomic::Ordering::Relaxed);
+    println!(
+        "{MACHINES} machines, {kills} kills, {restarts} restarts of PostgreSQL; calls answered {}, refused {}, asked again {}; \
+         {operations} operations ended, {holds} holds, {last} events",
+        count(&client.answered),
+        count(&client.refused),
+        count(&client.again),
+    );
+    assert!(kills >= 6 && restarts == 1 && operations > MACHINES && count(&client.again) > 0);
+}

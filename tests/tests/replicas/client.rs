@@ -1,0 +1,159 @@
+//! An operator's program that knows all replicas: whatever one of them does not answer is asked of the next, with the same
+//! idempotency key.
+
+use std::error::Error as _;
+use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rackwright_api::v1;
+use rackwright_api::v1::event_service_client::EventServiceClient;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Response, Status};
+
+/// Of one try.
+const TRY: Duration = Duration::from_secs(15);
+/// Without an answer from anybody for so long, the site is stuck.
+const STUCK: Duration = Duration::from_secs(120);
+
+/// Channels to every replica, and how calls went.
+pub struct Client {
+    channels: Vec<Channel>,
+    at: AtomicUsize,
+    keys: AtomicU64,
+    pub answered: AtomicU64,
+    pub refused: AtomicU64,
+    pub again: AtomicU64,
+}
+
+fn pem(login: &Path, matches: impl Fn(&str) -> bool) -> String {
+    let files = std::fs::read_dir(login).expect("somebody has logged in").flatten();
+    let mut paths = files.map(|file| file.path());
+    let path = paths.find(|path| path.file_name().and_then(|n| n.to_str()).is_some_and(&matches));
+    std::fs::read_to_string(path.expect("the login left it")).expect("it is text")
+}
+
+/// The replica, the way to it or its database is away. What it said itself is an answer.
+fn is_away(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded) || status.source().is_some()
+}
+
+impl Client {
+    pub fn new(login: &Path, servers: &[String]) -> Self {
+        let identity = pem(login, |name| name.ends_with(".pem") && !name.ends_with(".ca.pem"));
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(pem(login, |name| name.ends_with(".ca.pem"))))
+            .identity(Identity::from_pem(&identity, &identity));
+        let channel = |server: &String| {
+            let endpoint = Endpoint::from_shared(server.clone()).expect("a URL");
+            let endpoint = endpoint.tls_config(tls.clone()).expect("the files are PEM");
+            endpoint.connect_timeout(Duration::from_secs(2)).connect_lazy()
+        };
+        Self {
+            channels: servers.iter().map(channel).collect(),
+            at: AtomicUsize::new(0),
+            keys: AtomicU64::new(1),
+            answered: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            again: AtomicU64::new(0),
+        }
+    }
+
+    /// The envelope of a new request.
+    pub fn fresh(&self) -> Option<v1::Mutation> {
+        Some(v1::Mutation {
+            idempotency_key: format!("chaos-{}", self.keys.fetch_add(1, Ordering::Relaxed)),
+            ..v1::Mutation::default()
+        })
+    }
+
+    fn channel(&self) -> Channel {
+        self.channels[self.at.load(Ordering::Relaxed) % self.channels.len()].clone()
+    }
+
+    /// The answer, or the refusal, of whichever replica gives one. Calls go to one replica after the other.
+    ///
+    /// # Panics
+    /// When nobody answers for long.
+    pub async fn call<Q, A>(
+        &self,
+        request: Q,
+        send: impl AsyncFn(Channel, Q) -> Result<Response<A>, Status>,
+    ) -> Result<A, Status>
+    where
+        Q: Clone + Debug,
+    {
+        let start = Instant::now();
+        self.at.fetch_add(1, Ordering::Relaxed);
+        loop {
+            let tried = tokio::time::timeout(TRY, send(self.channel(), request.clone())).await;
+            let status = match tried.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer"))) {
+                Ok(answer) => {
+                    self.answered.fetch_add(1, Ordering::Relaxed);
+                    return Ok(answer.into_inner());
+                }
+                Err(status) if is_away(&status) => status,
+                Err(status) => {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    return Err(status);
+                }
+            };
+            assert!(start.elapsed() < STUCK, "nobody answers {request:?}: {status:?}");
+            self.again.fetch_add(1, Ordering::Relaxed);
+            self.at.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Every event after a position that there is now.
+    pub async fn events(&self, after_position: u64) -> Vec<v1::Event> {
+        let mut seen: Vec<v1::Event> = Vec::new();
+        loop {
+            let request = v1::StreamEventsRequest {
+                after_position: seen.last().map_or(after_position, |event| event.position),
+                until_now: true,
+                ..v1::StreamEventsRequest::default()
+            };
+            let stream = self
+                .call(request, async |channel, request| {
+                    EventServiceClient::new(channel).stream_events(request).await
+                })
+                .await;
+            let mut stream = stream.expect("events can be followed");
+            loop {
+                match stream.message().await {
+                    Ok(Some(event)) => seen.push(event),
+                    Ok(None) => return seen,
+                    Err(status) if is_away(&status) => break,
+                    Err(status) => panic!("{status:?}"),
+                }
+            }
+        }
+    }
+
+    /// Follows events from the first on, from one replica to the next, for ever. What was seen is put into `seen`.
+    pub async fn follow(&self, seen: &Mutex<Vec<v1::Event>>) {
+        loop {
+            let last = seen
+                .lock()
+                .expect("no test failed")
+                .last()
+                .map_or(0, |event| event.position);
+            let request = v1::StreamEventsRequest {
+                after_position: last,
+                ..v1::StreamEventsRequest::default()
+            };
+            let stream = self
+                .call(request, async |channel, request| {
+                    EventServiceClient::new(channel).stream_events(request).await
+                })
+                .await;
+            let mut stream = stream.expect("events can be followed");
+            while let Ok(Some(event)) = stream.message().await {
+                seen.lock().expect("no test failed").push(event);
+            }
+        }
+    }
+}

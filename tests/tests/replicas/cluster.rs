@@ -1,0 +1,288 @@
+//! PostgreSQL and replicas of `rackwrightd` on it, all of them processes on this computer's loopback that can be killed.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rackwright_tests::site::program;
+use tempfile::TempDir;
+
+/// Where Debian puts its servers.
+const PROGRAMS: &str = "/usr/lib/postgresql";
+/// Long for anything that starts.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    listener.local_addr().expect("it has an address").port()
+}
+
+fn ok(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {words}");
+}
+
+fn log(path: &Path) -> Stdio {
+    let file = File::options().create(true).append(true).open(path);
+    Stdio::from(file.expect("the log can be opened"))
+}
+
+/// A server of one's own. Whoever gets to its socket may do anything.
+pub struct Postgres {
+    dir: TempDir,
+    server: Child,
+}
+
+impl Postgres {
+    pub async fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        if is_root() {
+            ok(Command::new("chown").arg("postgres").arg(dir.path()));
+        }
+        let mut init = as_user("initdb");
+        init.arg("-D").arg(dir.path().join("data"));
+        ok(init.args([
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale=C.UTF-8",
+            "--username=rackwright",
+            "--auth=trust",
+        ]));
+        let server = serve(dir.path());
+        let mut postgres = Self { dir, server };
+        postgres.answers().await;
+        postgres
+    }
+
+    pub fn url(&self) -> String {
+        format!(
+            "postgres://rackwright@localhost/postgres?host={}",
+            self.dir.path().display()
+        )
+    }
+
+    async fn answers(&mut self) {
+        let start = Instant::now();
+        loop {
+            let mut ask = as_user("pg_isready");
+            ask.arg("-h").arg(self.dir.path()).stdout(Stdio::null());
+            if ask.status().is_ok_and(|status| status.success()) {
+                return;
+            }
+            assert!(
+                start.elapsed() < PATIENCE,
+                "PostgreSQL does not answer: see {:?}",
+                self.dir.path()
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// Ends it without a word to anybody, and starts it again.
+    pub async fn restart(&mut self) {
+        signal(&self.server, "-QUIT");
+        self.server.wait().expect("it ends");
+        self.server = serve(self.dir.path());
+        self.answers().await;
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        signal(&self.server, "-QUIT");
+        let _ = self.server.wait();
+    }
+}
+
+fn signal(child: &Child, signal: &str) {
+    let _ = Command::new("kill").args([signal, &child.id().to_string()]).status();
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").expect("a process").uid() == 0
+}
+
+/// A command of the newest server, as a user that it accepts.
+fn as_user(name: &str) -> Command {
+    let number = |path: &PathBuf| path.file_name()?.to_str()?.parse::<u32>().ok();
+    let installed = fs::read_dir(PROGRAMS).into_iter().flatten().flatten().map(|e| e.path());
+    let newest = installed.max_by_key(number);
+    let newest = newest.unwrap_or_else(|| panic!("no server in {PROGRAMS}: `apt-get install postgresql` installs it"));
+    let path = newest.join("bin").join(name);
+    let mut command = if is_root() {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "postgres", "--regid", "postgres", "--init-groups"]);
+        command.arg(path);
+        command
+    } else {
+        Command::new(path)
+    };
+    command.env("LC_ALL", "C").current_dir("/");
+    command
+}
+
+fn serve(dir: &Path) -> Child {
+    let mut command = as_user("postgres");
+    command.arg("-D").arg(dir.join("data"));
+    let sockets = format!("unix_socket_directories={}", dir.display());
+    for setting in [
+        "listen_addresses=",
+        &sockets,
+        "max_connections=200",
+        "shared_buffers=64MB",
+    ] {
+        command.args(["-c", setting]);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(log(&dir.join("log")))
+        .stderr(log(&dir.join("log")));
+    command.spawn().expect("PostgreSQL can be started")
+}
+
+/// One `rackwrightd`.
+pub struct Replica {
+    dir: PathBuf,
+    pub url: String,
+    starts: u32,
+    daemon: Option<Child>,
+}
+
+impl Replica {
+    /// With its data below `dir`; `policy` is that of the settings. Every replica has the keys of the site.
+    fn new(dir: PathBuf, port: u16, database: &str, ports: &[u16], policy: &str) -> Self {
+        let url = format!("https://127.0.0.1:{port}");
+        let endpoints: Vec<_> = ports
+            .iter()
+            .map(|port| format!("\"https://127.0.0.1:{port}\""))
+            .collect();
+        let text = format!(
+            "data_dir: {}\ndatabase: {database}\nsite: chaos\napi:\n  listen: 127.0.0.1:{port}\n  \
+             names: [127.0.0.1]\n  endpoints: [{}]\nstore:\n  listen: 127.0.0.1:{}\npolicy: {policy}\n",
+            dir.join("data").display(),
+            endpoints.join(", "),
+            free_port(),
+        );
+        fs::create_dir_all(dir.join("data")).expect("a folder");
+        fs::write(dir.join("rackwrightd.yaml"), text).expect("settings can be written");
+        Self {
+            dir,
+            url,
+            starts: 0,
+            daemon: None,
+        }
+    }
+
+    /// Starts it, again and again while the database is away.
+    pub async fn start(&mut self) {
+        let begun = Instant::now();
+        while !self.try_start().await {
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "{} does not start:\n{}",
+                self.url,
+                self.log_tail()
+            );
+        }
+    }
+
+    async fn try_start(&mut self) -> bool {
+        self.starts += 1;
+        let ready = self.dir.join(format!("ready-{}", self.starts));
+        let mut daemon = Command::new(program("rackwrightd"))
+            .arg("serve")
+            .arg("--config")
+            .arg(self.dir.join("rackwrightd.yaml"))
+            .arg("--ready-file")
+            .arg(&ready)
+            .env("RACKWRIGHT_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(log(&self.dir.join("out")))
+            .stderr(log(&self.dir.join("log")))
+            .spawn()
+            .expect("rackwrightd can be started");
+        while !ready.is_file() {
+            if daemon.try_wait().expect("it is ours").is_some() {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.daemon = Some(daemon);
+        true
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            daemon.kill().expect("it runs");
+            daemon.wait().expect("it ends");
+        }
+    }
+
+    pub fn log_tail(&self) -> String {
+        let text = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Replicas on one database.
+pub struct Cluster {
+    pub replicas: Vec<Replica>,
+    pub postgres: Postgres,
+    /// The files of an operator who has logged in: `*.pem` and `*.ca.pem`.
+    pub login: PathBuf,
+    _dir: TempDir,
+}
+
+impl Cluster {
+    pub async fn start(replicas: usize, policy: &str) -> Self {
+        let postgres = Postgres::start().await;
+        let dir = tempfile::tempdir().expect("a folder");
+        let ports: Vec<u16> = (0..replicas).map(|_| free_port()).collect();
+        let of = |number: usize| dir.path().join(format!("replica-{number}"));
+        let mut all = Vec::new();
+        for (number, port) in ports.iter().enumerate() {
+            let mut replica = Replica::new(of(number), *port, &postgres.url(), &ports, policy);
+            if number > 0 {
+                let keys = Path::new("data/keys");
+                ok(Command::new("cp")
+                    .arg("-a")
+                    .arg(of(0).join(keys))
+                    .arg(of(number).join(keys)));
+            }
+            replica.start().await;
+            all.push(replica);
+        }
+        let login = dir.path().join("login");
+        let printed = fs::read_to_string(of(0).join("out")).expect("the first has printed its invitation");
+        let after = |flag: &str| {
+            let rest = printed
+                .split(flag)
+                .nth(1)
+                .unwrap_or_else(|| panic!("{flag} is not in:\n{printed}"));
+            rest.split_whitespace().next().expect("a value follows").to_owned()
+        };
+        let servers: Vec<_> = all.iter().map(|replica| replica.url.clone()).collect();
+        let mut command = Command::new(program("rackwright"));
+        command.env("RACKWRIGHT_CONFIG", &login).arg("login");
+        command.args(["--server", &servers.join(",")]);
+        ok(command.args(["--ca-sha256", &after("--ca-sha256 "), "--token", &after("--token ")]));
+        Self {
+            replicas: all,
+            postgres,
+            login,
+            _dir: dir,
+        }
+    }
+}

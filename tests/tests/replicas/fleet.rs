@@ -1,0 +1,278 @@
+//! Simulated machines, and people who want something of them all the time.
+
+use std::io::Read as _;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prost_types::FieldMask;
+use rackwright_api::v1;
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_api::v1::operation_service_client::OperationServiceClient;
+use rackwright_tests::site::program;
+use serde_json::Value;
+use tonic::{Code, Status};
+
+use crate::client::Client;
+use crate::cluster::free_port;
+
+/// Once nobody disturbs it any more, whatever was asked for ends within this: a lease and the time until a replica counts
+/// as dead, a minute each, and the work itself.
+const ENDS: Duration = Duration::from_secs(240);
+
+/// The machines' BMCs. They end with it.
+pub struct Fleet {
+    process: Child,
+    /// Closed, it ends.
+    _input: ChildStdin,
+    pub machines: Vec<(String, v1::Bmc)>,
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Fleet {
+    pub fn start(machines: usize) -> Self {
+        let mut process = Command::new(program("rackwright-sim"))
+            .args(["--nodes", &machines.to_string(), "--format", "json"])
+            .args(["--listen", &format!("0.0.0.0:{}", free_port())])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("rackwright-sim can be started");
+        let input = process.stdin.take().expect("it has one");
+        let mut told = String::new();
+        let mut output = process.stdout.take().expect("it has one");
+        output.read_to_string(&mut told).expect("it describes its machines");
+        let told: Value = serde_json::from_str(&told).expect("it speaks JSON");
+        let machines = told["nodes"].as_array().expect("a list").iter().map(machine).collect();
+        Self {
+            process,
+            _input: input,
+            machines,
+        }
+    }
+}
+
+fn machine(entry: &Value) -> (String, v1::Bmc) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let bmc = &entry["bmc"];
+    let bmc = v1::Bmc {
+        address: text(&bmc["address"]),
+        username: text(&bmc["username"]),
+        password: text(&bmc["password"]),
+        certificate_sha256: text(&bmc["certificate_sha256"]),
+        ..v1::Bmc::default()
+    };
+    (text(&entry["id"]), bmc)
+}
+
+/// What was acknowledged of one machine.
+#[derive(Debug, Default)]
+pub struct Account {
+    pub id: String,
+    /// Operations that were begun.
+    pub operations: Vec<String>,
+    /// The label that was written last, and how many were.
+    label: u32,
+    /// The newest version that was answered with.
+    version: u64,
+    /// Holds that were acknowledged.
+    pub holds: u64,
+}
+
+impl Account {
+    fn saw(&mut self, node: &v1::Node) {
+        let version = node.metadata.as_ref().and_then(|m| m.resource_version.parse().ok());
+        let version = version.expect("a version is a number");
+        assert!(
+            version >= self.version,
+            "{} went back from version {} to {version}",
+            self.id,
+            self.version
+        );
+        self.version = version;
+    }
+}
+
+/// A refusal because of the state that the node is in just now is an answer like another.
+fn unless_refused<A>(answer: Result<A, Status>) -> Option<A> {
+    match answer {
+        Ok(answer) => Some(answer),
+        Err(status) if matches!(status.code(), Code::FailedPrecondition | Code::Aborted) => None,
+        Err(status) => panic!("{status:?}"),
+    }
+}
+
+/// Enrols a machine and wants one thing of it after another until `end`. Its agent never comes: the inspection fails, and is
+/// asked for again.
+pub async fn live(client: Arc<Client>, id: String, bmc: v1::Bmc, end: Instant) -> Account {
+    let mut account = Account {
+        id: id.clone(),
+        ..Account::default()
+    };
+    let enrolment = v1::EnrollNodeRequest {
+        node_id: id.clone(),
+        spec: Some(v1::NodeSpec {
+            bmc: Some(bmc),
+            sku: String::new(),
+        }),
+        mutation: client.fresh(),
+        ..v1::EnrollNodeRequest::default()
+    };
+    let enrolled = client.call(enrolment, async |channel, request| {
+        NodeServiceClient::new(channel).enroll_node(request).await
+    });
+    account.operations.push(enrolled.await.expect("a new node").name);
+    let mut turn: u32 = id.bytes().map(u32::from).sum();
+    while Instant::now() < end {
+        turn += 1;
+        want(&client, &mut account, turn).await;
+        tokio::time::sleep(Duration::from_millis(u64::from(50 + turn * 37 % 250))).await;
+    }
+    account
+}
+
+async fn want(client: &Client, account: &mut Account, turn: u32) {
+    let name = format!("nodes/{}", account.id);
+    match turn % 5 {
+        0 => {
+            let request = v1::RetryNodeRequest {
+                name,
+                mutation: client.fresh(),
+            };
+            let asked = client.call(request, async |channel, request| {
+                NodeServiceClient::new(channel).retry_node(request).await
+            });
+            account.operations.extend(unless_refused(asked.await).map(|o| o.name));
+        }
+        1 => {
+            let request = v1::HoldNodeRequest {
+                name,
+                reason: "a look at it".into(),
+                mutation: client.fresh(),
+            };
+            let asked = client.call(request, async |channel, request| {
+                NodeServiceClient::new(channel).hold_node(request).await
+            });
+            if let Some(node) = unless_refused(asked.await) {
+                account.holds += 1;
+                account.saw(&node);
+            }
+        }
+        2 => {
+            let actions = [v1::PowerAction::On, v1::PowerAction::Off, v1::PowerAction::Cycle];
+            let request = v1::SetNodePowerRequest {
+                name,
+                action: actions[turn as usize / 5 % 3].into(),
+                mutation: client.fresh(),
+            };
+            let asked = client.call(request, async |channel, request| {
+                NodeServiceClient::new(channel).set_node_power(request).await
+            });
+            account.operations.extend(unless_refused(asked.await).map(|o| o.name));
+        }
+        3 => {
+            let request = v1::ResumeNodeRequest {
+                name,
+                mutation: client.fresh(),
+            };
+            let asked = client.call(request, async |channel, request| {
+                NodeServiceClient::new(channel).resume_node(request).await
+            });
+            account.operations.extend(unless_refused(asked.await).map(|o| o.name));
+        }
+        _ => label(client, account, turn).await,
+    }
+}
+
+async fn label(client: &Client, account: &mut Account, turn: u32) {
+    let metadata = v1::Metadata {
+        labels: [("turn".to_owned(), turn.to_string())].into(),
+        ..v1::Metadata::default()
+    };
+    let request = v1::UpdateNodeRequest {
+        node: Some(v1::Node {
+            name: format!("nodes/{}", account.id),
+            metadata: Some(metadata),
+            ..v1::Node::default()
+        }),
+        update_mask: Some(FieldMask {
+            paths: vec!["metadata.labels".into()],
+        }),
+        mutation: client.fresh(),
+    };
+    let asked = client.call(request, async |channel, request| {
+        NodeServiceClient::new(channel).update_node(request).await
+    });
+    let node = asked.await.expect("labels can be written at any time");
+    account.saw(&node);
+    account.label = turn;
+}
+
+async fn get(client: &Client, id: &str) -> v1::Node {
+    let request = v1::GetNodeRequest {
+        name: format!("nodes/{id}"),
+        read_mask: None,
+    };
+    let asked = client.call(request, async |channel, request| {
+        NodeServiceClient::new(channel).get_node(request).await
+    });
+    asked.await.expect("the node is there")
+}
+
+/// Nothing that was acknowledged is lost, all of it ends, and the node can still be brought somewhere.
+pub async fn settle(client: Arc<Client>, mut account: Account) -> Account {
+    let begun = Instant::now();
+    for name in &account.operations {
+        loop {
+            let request = v1::WaitOperationRequest {
+                name: name.clone(),
+                timeout: Some(prost_types::Duration { seconds: 5, nanos: 0 }),
+            };
+            let waited = client
+                .call(request, async |channel, request| {
+                    OperationServiceClient::new(channel).wait_operation(request).await
+                })
+                .await;
+            if waited.as_ref().expect("it was acknowledged").done {
+                break;
+            }
+            let node = get(&client, &account.id).await;
+            assert!(begun.elapsed() < ENDS, "{waited:?} does not end: {node:?}");
+        }
+    }
+    let node = get(&client, &account.id).await;
+    let metadata = node.metadata.clone().unwrap_or_default();
+    if account.label != 0 {
+        let kept = metadata.labels.get("turn").map(String::as_str);
+        assert_eq!(
+            kept,
+            Some(account.label.to_string().as_str()),
+            "{}: the last label is lost",
+            account.id
+        );
+    }
+    account.saw(&node);
+    until_held(&client, &mut account).await;
+    account
+}
+
+async fn until_held(client: &Client, account: &mut Account) {
+    let begun = Instant::now();
+    loop {
+        let node = get(client, &account.id).await;
+        let status = node.status.unwrap_or_default();
+        if status.state() == v1::NodeState::Maintenance {
+            return;
+        }
+        assert!(begun.elapsed() < ENDS, "{} is stuck: {status:?}", account.id);
+        // Odd turns of the five: a hold.
+        want(client, account, 1).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
