@@ -40,6 +40,8 @@ struct Wire {
     policy: Policy,
     #[serde(default)]
     profiles: BTreeMap<String, PathBuf>,
+    #[serde(default = "default_ssh_port")]
+    ssh_port: u16,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -164,6 +166,8 @@ pub struct Config {
     pub policy: Policy,
     /// Validation profiles by SKU.
     pub profiles: BTreeMap<String, PathBuf>,
+    /// Where installed systems are logged in to.
+    pub ssh_port: u16,
 }
 
 /// Why a configuration is not taken.
@@ -199,6 +203,12 @@ pub enum ConfigError {
 fn default_site() -> String {
     "rackwright".into()
 }
+
+/// IANA's port for SSH.
+fn default_ssh_port() -> u16 {
+    22
+}
+
 impl Config {
     /// Reads and checks a file.
     ///
@@ -271,6 +281,9 @@ impl Wire {
                 faults.push(format!("{field}: must be at least 1"));
             }
         }
+        if self.ssh_port == 0 {
+            faults.push("ssh_port: must be the port of the installed systems' SSH servers; leave it out for 22".into());
+        }
         Config {
             shared_dir: self.shared_dir.unwrap_or_else(|| self.data_dir.clone()),
             data_dir: self.data_dir,
@@ -286,6 +299,7 @@ impl Wire {
             images: self.images,
             policy: self.policy,
             profiles: self.profiles,
+            ssh_port: self.ssh_port,
         }
     }
 }
@@ -383,7 +397,7 @@ mod tests {
     #[test]
     fn a_fault_in_each_part_is_reported_with_its_field_and_a_line_each() {
         let text = "data_dir: var\napi: {names: []}\nstore: {urls: [\"https://a/store\", \"ftp://b\", \"c\"]}\n\
-                    images: {require_signature: true}\npolicy: {tries: 0, boots: 0}\nboot:\n  \
+                    images: {require_signature: true}\npolicy: {tries: 0, boots: 0}\nssh_port: 0\nboot:\n  \
                     ramdisk: {kernel: /no/such, initrd: /no/such, arguments: \"quiet\\nsplash\"}\n  \
                     network:\n    server_ip: 0.0.0.0\n    dhcp: off\n    first_stages: {}\n";
         let found = faults(text);
@@ -396,6 +410,7 @@ mod tests {
             "images.require_signature",
             "policy.tries",
             "policy.boots",
+            "ssh_port",
             "boot.ramdisk.kernel",
             "boot.ramdisk.initrd",
             "boot.ramdisk.arguments",
@@ -437,6 +452,7 @@ mod tests {
             ("data_dir: /x\napi: {listen: nowhere}\n", "socket address"),
             ("data_dir: /x\npolicy: {tries: -1}\n", "-1"),
             ("data_dir: /x\nboot: {}\n", "ramdisk"),
+            ("data_dir: /x\nssh_port: 65536\n", "65536"),
             ("data_dir: [\n", "test.yaml"),
         ] {
             let found = faults(text);
@@ -454,7 +470,7 @@ mod tests {
     #[test]
     fn what_is_given_is_taken() {
         let text = "data_dir: /x\nsite: lab\napi: {listen: \"127.0.0.1:1\", names: [a, b]}\n\
-                    store: {listen: \"127.0.0.1:2\"}\npolicy: {tries: 1}\n";
+                    store: {listen: \"127.0.0.1:2\"}\npolicy: {tries: 1}\nssh_port: 8022\n";
         let config = Config::parse(text, Path::new("t")).unwrap();
         assert_eq!(
             config.store_urls,
@@ -462,6 +478,7 @@ mod tests {
             "the first name, the store's port"
         );
         assert_eq!(config.names, ["a", "b"]);
+        assert_eq!(config.ssh_port, 8022);
         assert_eq!((config.site.as_str(), config.policy.tries), ("lab", 1));
         assert_eq!(config.policy.boots, Policy::default().boots);
         assert!(config.boot.is_none());
@@ -531,5 +548,6 @@ mod tests {
             faults("data_dir: /x\nshared_dir: y\n"),
             ["shared_dir: must be an absolute path"]
         );
+        assert_eq!(config.ssh_port, 22);
     }
 }

@@ -12,9 +12,11 @@ use rackwright_validate::{
     Expected, HandOver, ImageSays, Profile as Demands, RunLimits, SeedScrub, SeedSpec, Session, SshError, SshTarget,
     hand_over, judge, passed, probe, seed, wait_reachable,
 };
+use secrecy::ExposeSecret as _;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -252,6 +254,49 @@ async fn nobody_else_is_let_in_and_nothing_else_is_run() {
             .status,
         0
     );
+}
+
+/// russh is on both sides of the other tests; this client is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_client_of_openssh_is_served_too() {
+    let fleet = fleet(1, Profile::Instant, "").await;
+    let node = fleet.node(0);
+    let deployed = deploy(&fleet, &node);
+    switch_on(&node).await;
+    let folder = tempfile::tempdir().unwrap();
+    let (key, known) = (folder.path().join("key"), folder.path().join("known_hosts"));
+    std::fs::write(&key, deployed.provisioning.private_key().expose_secret()).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let SshTarget { address, port, .. } = deployed.target;
+    std::fs::write(&known, format!("[{address}]:{port} {}\n", deployed.host.public_line())).unwrap();
+    let ssh = |command: &str, script: &str| {
+        std::fs::write(folder.path().join("script"), script).unwrap();
+        let output = std::process::Command::new("ssh")
+            .args([
+                "-F",
+                "none",
+                "-o",
+                "IdentitiesOnly=yes",
+                "-o",
+                "StrictHostKeyChecking=yes",
+                "-i",
+            ])
+            .arg(&key)
+            .arg("-o")
+            .arg(format!("UserKnownHostsFile={}", known.display()))
+            .args(["-p", &port.to_string(), &format!("root@{address}")])
+            .args((!command.is_empty()).then_some(command))
+            .stdin(std::fs::File::open(folder.path().join("script")).unwrap())
+            .output();
+        let output = output.expect("the client of OpenSSH is missing: `make deps` installs it");
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (status, time) = ssh("sh -s", "date +clock=%s.%N </dev/null\n");
+    assert!(status == Some(0) && time.starts_with("clock="), "{status:?}: {time}");
+    assert_eq!(ssh("sh -s", "reboot\n"), (Some(127), String::new()));
+    for refused in ["uptime", ""] {
+        assert_eq!(ssh(refused, ""), (Some(255), String::new()), "{refused:?}");
+    }
 }
 
 #[tokio::test]

@@ -21,6 +21,10 @@ use crate::auth::login;
 use crate::client::Client;
 use crate::error::CliError;
 
+/// The simulated machines' own addresses, as `rackwright-sim` has them if nothing else is said, and the part of them for
+/// machines of no node.
+const HOSTS: &str = "127.128.0.0/10";
+const HOSTS_POOL: &str = "first: 127.190.0.1, last: 127.190.255.254";
 /// How long the control plane may take to start.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
@@ -65,11 +69,14 @@ struct Ports {
     tftp: u16,
     bmc: u16,
     ssh: u16,
+    dhcp: u16,
+    /// Where PXE clients ask for their boot file; nobody does here.
+    proxy: u16,
 }
 
 impl Ports {
     fn find() -> io::Result<Self> {
-        let listeners: Vec<_> = (0..6)
+        let listeners: Vec<_> = (0..8)
             .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
             .collect::<Result<_, _>>()?;
         let port = |index: usize| listeners[index].local_addr().map(|address| address.port());
@@ -80,6 +87,8 @@ impl Ports {
             tftp: port(3)?,
             bmc: port(4)?,
             ssh: port(5)?,
+            dhcp: port(6)?,
+            proxy: port(7)?,
         })
     }
 }
@@ -233,8 +242,14 @@ async fn start_simulator(
             "--listen",
             &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ports.bmc).to_string(),
         ])
-        //T        .args(["--boot-server", &format!("http://127.0.0.1:{}", ports.boot)])
-        //T        .args(["--ssh-listen", &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ports.ssh).to_string()])
+        .args([
+            "--boot-server",
+            &SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports.dhcp).to_string(),
+        ])
+        .args([
+            "--ssh-listen",
+            &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ports.ssh).to_string(),
+        ])
         .args(["--format", "json", "--keep-running"])
         .stdout(Stdio::piped())
         .stderr(log(folder, "rackwright-sim.log")?);
@@ -322,16 +337,19 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
         store,
         boot,
         tftp,
-        ssh: _,
+        ssh,
+        dhcp,
+        proxy,
         ..
     } = ports;
     format!(
         "data_dir: {folder}/data\nsite: bench\n{database}\
          api:\n  listen: 127.0.0.1:{api}\n  names: [127.0.0.1, localhost]\n\
          store:\n  listen: 127.0.0.1:{store}\n\
-         boot:\n  method: uefi-http\n  ramdisk:\n    kernel: {folder}/vmlinuz\n    initrd: {folder}/initrd\n  \
-         network:\n    server_ip: 127.0.0.1\n    interface: lo\n    dhcp: \"off\"\n    \
-         http_port: {boot}\n    tftp_port: {tftp}\n    first_stages: {{}}\n\
-"
+         boot:\n  ramdisk:\n    kernel: {folder}/vmlinuz\n    initrd: {folder}/initrd\n  \
+         network:\n    server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    boot_server_port: {proxy}\n    \
+         http_port: {boot}\n    tftp_port: {tftp}\n    first_stages: {{}}\n    \
+         dhcp:\n      server:\n        subnets:\n        - network: {HOSTS}\n          pool: {{{HOSTS_POOL}}}\n\
+         ssh_port: {ssh}\n"
     )
 }

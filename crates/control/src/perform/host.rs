@@ -21,7 +21,6 @@ use crate::core::Core;
 use crate::grpc::convert;
 use crate::grpc::nodes::deployment_key_purpose;
 
-const SSH_PORT: u16 = 22;
 /// Between two looks at a machine that does not answer yet.
 const OUTSIDE_PAUSE: Duration = Duration::from_secs(2);
 
@@ -60,7 +59,7 @@ async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<D
     };
     let target = SshTarget {
         address,
-        port: SSH_PORT,
+        port: core.config.ssh_port,
         user: "root".into(),
         host_key: keys.host_public,
         private_key,
@@ -304,4 +303,42 @@ fn handed_over(record: &NodeRecord, outcome: &HandOver) -> Done {
 
 fn hand_over_words(error: &HandOverError) -> String {
     format!("our key could not be taken off the machine: {}", told(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_lifecycle::State;
+    use rackwright_store::DeploymentKeys;
+
+    use super::*;
+    use crate::{daemon, testing};
+
+    #[tokio::test]
+    async fn the_system_is_looked_for_where_the_agent_was_and_on_the_sites_port() {
+        for (further, port) in [("", 22), ("ssh_port: 8022\n", 8022)] {
+            let dir = tempfile::tempdir().unwrap();
+            let config = testing::config(dir.path(), further);
+            let core = daemon::open(config, CancellationToken::new()).await.unwrap();
+            let mut record = testing::node("n1", State::Validating, Some("b3-1"));
+            record.address = "127.128.0.2".into();
+            testing::add(&core, &record).await;
+            let keys = DeploymentKeys {
+                host_public: "ssh-ed25519 AAAA host".into(),
+                host_private: Vec::new(),
+                provision_public: String::new(),
+                provision_private: Vec::new(),
+            };
+            let mut tx = core.store.write().await.unwrap();
+            tx.put_deployment_keys("n1", 0, 1, &keys).await.unwrap();
+            tx.commit().await.unwrap();
+            let Ok(host) = host(&core, &record).await else {
+                panic!("there is an address and a key")
+            };
+            let SshTarget {
+                address, port: found, ..
+            } = host.target;
+            assert_eq!((address.to_string(), found), ("127.128.0.2".to_owned(), port));
+            assert_eq!(host.target.host_key, keys.host_public);
+        }
+    }
 }

@@ -73,7 +73,8 @@ async fn connection(stream: TcpStream, members: Arc<[Member]>, hosts: Arc<Hosts>
     };
     let login = Login::new(Arc::clone(&member.node), Arc::clone(&running));
     tokio::select! {
-        () = serve(stream, config, login) => {}
+        // Apart, so that a connection that only waits is small.
+        () = Box::pin(serve(stream, config, login)) => {}
         () = guest.outlives(&running) => {}
     }
 }

@@ -169,6 +169,12 @@ impl Handler for Login {
         session.channel_success(channel)
     }
 
+    /// There is none without a script.
+    async fn shell_request(&mut self, channel: ChannelId, session: &mut Session) -> Result<(), russh::Error> {
+        session.channel_failure(channel)?;
+        session.close(channel)
+    }
+
     async fn data(&mut self, channel: ChannelId, data: &[u8], session: &mut Session) -> Result<(), russh::Error> {
         let Some(input) = self.shells.get_mut(&channel) else {
             return Ok(());
