@@ -17,7 +17,7 @@ use rackwright_image::writer::{
     ChunkSource, DirSource, FetchControl, FetchError, Fetched, Frame, IoMode, Object, Step, ZeroMethod,
 };
 use rackwright_image::{CHUNK_SIZE, ImageDigest, Options, WriteError, Written, ZeroPolicy, write_image};
-use support::{Fixture, noise, sample_disk, tool};
+use support::{Fixture, as_root, noise, root_tool, sample_disk};
 
 fn options() -> Options {
     Options {
@@ -162,23 +162,17 @@ struct Loop(PathBuf);
 
 impl Loop {
     fn new(file: &Path) -> Self {
-        let output = Command::new("losetup")
-            .args(["--find", "--show", "--direct-io=on"])
-            .arg(file)
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "losetup: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Self(PathBuf::from(String::from_utf8(output.stdout).unwrap().trim()))
+        let arguments = ["--find", "--show", "--direct-io=on", file.to_str().unwrap()];
+        let device = Self(PathBuf::from(root_tool("losetup", &arguments)));
+        root_tool("chmod", &["0666", device.0.to_str().unwrap()]);
+        device
     }
 }
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+        let _ = as_root("chmod").arg("0660").arg(&self.0).status();
+        let _ = as_root("losetup").arg("--detach").arg(&self.0).status();
     }
 }
 
@@ -425,14 +419,14 @@ fn a_full_file_system_is_a_write_error() {
     let image = f.add(&noise(4, 6 * CHUNK_SIZE));
     let mount = f.path("mount");
     fs::create_dir(&mount).unwrap();
-    tool(
+    root_tool(
         "mount",
         &["-t", "tmpfs", "-o", "size=10m", "tmpfs", mount.to_str().unwrap()],
     );
     let target = mount.join("target");
     File::create(&target).unwrap();
     let error = write(&f, &image, &target, &options()).unwrap_err();
-    tool("umount", &[mount.to_str().unwrap()]);
+    root_tool("umount", &[mount.to_str().unwrap()]);
     assert_eq!((error.code(), error.retryable()), ("write-failed", false), "{error}");
 }
 

@@ -5,6 +5,7 @@
 pub mod server;
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -42,6 +43,26 @@ pub fn tool(program: &str, arguments: &[&str]) {
     let output = output.unwrap_or_else(|error| panic!("{program} is needed by the tests: {error}"));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+}
+
+/// A tool that only root may use: through sudo where the tests are run by somebody else.
+pub fn as_root(program: &str) -> Command {
+    // The owner of /proc/self is the effective user.
+    if fs::metadata("/proc/self").unwrap().uid() == 0 {
+        return Command::new(program);
+    }
+    let mut command = Command::new("sudo");
+    command.args(["--non-interactive", "--", program]);
+    command
+}
+
+/// Runs such a tool and answers what it printed; that it fails is a failure.
+pub fn root_tool(program: &str, arguments: &[&str]) -> String {
+    let output = as_root(program).args(arguments).output();
+    let output = output.unwrap_or_else(|error| panic!("{program} is needed by the tests, as root or by sudo: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}, as root: {errors}");
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 pub struct Fixture {

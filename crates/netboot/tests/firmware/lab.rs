@@ -163,17 +163,11 @@ impl Lab {
                 "exec",
                 "relay",
                 "dnsmasq",
-                "--keep-in-foreground",
+                "--no-daemon",
                 "--port=0",
                 "--conf-file=/dev/null",
             ])
-            .args([
-                "--no-resolv",
-                "--no-hosts",
-                "--log-facility=-",
-                "--log-dhcp",
-                "--user=root",
-            ])
+            .args(["--no-resolv", "--no-hosts", "--log-facility=-", "--log-dhcp"])
             .arg(format!("--dhcp-relay={RELAY},{SERVER}"))
             .arg(format!("--pid-file={}", lab.scratch.path().join("relay.pid").display()))
             .stdin(Stdio::null())
@@ -236,12 +230,13 @@ impl Lab {
         );
     }
 
-    /// Another DHCP server on the bridge, which knows nothing of booting.
+    /// Another DHCP server on the bridge, which knows nothing of booting. Not as a daemon: it would change its user and
+    /// group, and in the namespace of an ordinary user there is only one of each.
     pub fn dnsmasq(&self) -> Running {
         let run = |name: &str| self.scratch.path().join(name).display().to_string();
         let child = Command::new("dnsmasq")
             .args([
-                "--keep-in-foreground",
+                "--no-daemon",
                 "--port=0",
                 "--interface=br0",
                 "--no-ping",
@@ -252,7 +247,6 @@ impl Lab {
                 "--conf-file=/dev/null",
                 "--log-facility=-",
                 "--log-dhcp",
-                "--user=root",
                 "--bind-interfaces",
             ])
             .args([
