@@ -94,6 +94,22 @@ bench-image: deps ## Our image writer against dd, qemu-img and bmaptool; prints 
 bench-store: deps ## Changes a second of the embedded database, against a COMMIT for each; prints JSON
 	@cargo bench --locked --quiet -p rackwright-store --bench commits
 
+# Machines of each run of bench-fleet, and what else its program is told: FLEET_ARGS='--profile dgx-h100'.
+NODES ?= 1000 10000
+FLEET_ARGS ?=
+
+.PHONY: bench-fleet
+bench-fleet: deps release ## NODES simulated machines through their whole life, 1,000 and 10,000 if not said; prints JSON
+	@for nodes in $(NODES); do target/release/rackwright bench fleet --nodes $$nodes $(FLEET_ARGS); done
+
+.PHONY: bench-peers
+bench-peers: deps release ## The same for 50 nodes beside OpenStack Ironic (RACKWRIGHT_PEERS: see tests/bench-peers.sh)
+	@tests/bench-peers.sh
+
+.PHONY: release
+release:
+	@cargo build --locked --release --workspace --bins >&2
+
 .PHONY: clean-images
 clean-images: ## Removes what images/ built and downloaded
 	rm -rf "$(OUT)" 2>/dev/null || sudo rm -rf "$(OUT)"
