@@ -36,8 +36,9 @@ ip link set lo up
 ip tuntap add dev tap0 mode tap
 ip address add "$host/24" dev tap0
 ip link set tap0 up
-dnsmasq --keep-in-foreground --conf-file=/dev/null --port=0 --interface=tap0 --bind-interfaces --no-ping --leasefile-ro \
-    --dhcp-range="$guest,$guest,1h" --dhcp-authoritative --dhcp-ignore-clid --pid-file="$work/dnsmasq.pid" --user=root 2>"$work/dnsmasq.log" &
+# As a daemon it would change its group, of which there is only one in the namespace of an ordinary user.
+dnsmasq --no-daemon --conf-file=/dev/null --port=0 --interface=tap0 --bind-interfaces --no-ping --leasefile-ro \
+    --dhcp-range="$guest,$guest,1h" --dhcp-authoritative --dhcp-ignore-clid --pid-file="$work/dnsmasq.pid" 2>"$work/dnsmasq.log" &
 
 ssh-keygen -q -t ed25519 -N '' -C operator -f "$work/user"
 ssh-keygen -q -t ed25519 -N '' -C host -f "$work/host"
