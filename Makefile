@@ -108,7 +108,7 @@ bench-peers: deps release ## The same for 50 nodes beside OpenStack Ironic (RACK
 
 .PHONY: release
 release:
-	@cargo build --locked --release --workspace --bins >&2
+	@cargo build --locked --release -p rackwright-control -p rackwright-cli -p rackwright-sim --bins >&2
 
 .PHONY: clean-images
 clean-images: ## Removes what images/ built and downloaded

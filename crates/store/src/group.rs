@@ -131,6 +131,10 @@ impl Group {
 
     /// Begins a change, when those that began before it are complete.
     pub(crate) async fn begin(&self) -> Result<Part> {
+        whole(self.clone().start()).await
+    }
+
+    async fn start(self) -> Result<Part> {
         let mut writer = Arc::clone(&self.0).lock_owned().await;
         let open = writer.ready().await?;
         if open.has_changes {
@@ -143,12 +147,16 @@ impl Group {
         let batch = Arc::clone(&open.batch);
         let gone = || StoreError::NotCommitted("there is no transaction".into());
         let open = OwnedMutexGuard::try_map(writer, |writer| writer.open.as_mut()).map_err(|_| gone())?;
-        let end = End {
-            group: self.clone(),
-            batch,
-        };
+        let end = End { group: self, batch };
         Ok(Part { open, end })
     }
+}
+
+/// Runs in a task of its own: whoever waits for it may be dropped, but a statement of the group's own that was begun has to
+/// be followed to its end, or nobody knows which savepoints there are.
+async fn whole<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    let ended = tokio::spawn(work).await;
+    ended.unwrap_or_else(|_| Err(StoreError::NotCommitted("this process is ending".into())))
 }
 
 /// A change in its savepoint. Dropped, nothing of it stays.
@@ -161,47 +169,44 @@ pub(crate) struct Part {
 
 impl Part {
     /// The change is complete; waits until it stays.
-    async fn commit(mut self) -> Result<()> {
+    async fn commit(self) -> Result<()> {
+        whole(self.stay()).await
+    }
+
+    async fn stay(mut self) -> Result<()> {
         if self.open.has_changes {
             self.open.run("RELEASE change").await;
         }
         self.open.has_changes = true;
-        // From here on it is one of the batch: whatever becomes of this future does not take it back.
         self.open.in_change = false;
         let Self { open, end } = self;
         drop(open);
-        if let Some(ended) = end.spawn() {
-            // Its outcome is the batch's; it has none only when the runtime is shut down meanwhile.
-            let _ = ended.await;
-        }
+        // It comes after those who wait for the writer already.
+        end.group.0.lock().await.commit(&end.batch).await;
         match end.batch.outcome.get() {
             Some(Ok(())) => Ok(()),
             Some(Err(why)) => Err(StoreError::NotCommitted(why.clone())),
-            None => Err(StoreError::NotCommitted("this process is ending".into())),
+            None => Err(StoreError::NotCommitted("nobody committed it".into())),
         }
     }
 }
 
-/// Brings a batch to its end, also when nobody waits for it any more: others may, and SQLite's lock must not stay taken.
+/// Brings a batch to its end when nobody waits for it any more: SQLite's lock must not stay taken.
 #[derive(Debug)]
 struct End {
     group: Group,
     batch: Arc<Batch>,
 }
 
-impl End {
-    /// In a task of its own: whoever waits for it may be dropped. It comes after those who wait for the writer already.
-    fn spawn(&self) -> Option<tokio::task::JoinHandle<()>> {
-        let (writer, batch) = (Arc::clone(&self.group.0), Arc::clone(&self.batch));
-        let runtime = Handle::try_current().ok()?;
-        Some(runtime.spawn(async move { writer.lock().await.commit(&batch).await }))
-    }
-}
-
 impl Drop for End {
     fn drop(&mut self) {
-        if self.batch.outcome.get().is_none() {
-            self.spawn();
+        if self.batch.outcome.get().is_some() {
+            return;
+        }
+        // Without a runtime nobody is there who could wait for the lock.
+        if let Ok(runtime) = Handle::try_current() {
+            let (writer, batch) = (Arc::clone(&self.group.0), Arc::clone(&self.batch));
+            runtime.spawn(async move { writer.lock().await.commit(&batch).await });
         }
     }
 }

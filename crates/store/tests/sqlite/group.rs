@@ -1,5 +1,6 @@
 //! Changes that share a transaction: each stays or goes by itself, and none is acknowledged before it stays.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use rackwright_store::{Store, StoreError};
@@ -101,4 +102,50 @@ async fn when_the_transaction_breaks_all_of_it_is_refused_and_the_next_works() {
     tx.add_event(&event("next", "t", 3)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(kinds(&store).await.last().map(String::as_str), Some("next"));
+}
+
+async fn change(store: &Store, kind: &str, n: i64) -> Result<(), StoreError> {
+    let mut tx = store.write().await?;
+    tx.add_event(&event(kind, "t", n)).await?;
+    tx.commit().await
+}
+
+/// Polls it so often and drops it, as a call's is when its caller has gone.
+async fn give_up(work: impl Future, polls: usize) {
+    tokio::pin!(work);
+    for _ in 0..polls {
+        let poll = std::future::poll_fn(|cx| std::task::Poll::Ready(work.as_mut().poll(cx).is_ready()));
+        if poll.await {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn whoever_gives_up_at_any_moment_harms_nobody_else() {
+    let fresh = Fresh::new().await;
+    let store = Store::open(&fresh.path()).await.unwrap();
+    for n in 0..600 {
+        let polls = n % 30;
+        match n % 3 {
+            // Nobody else is there.
+            0 => give_up(change(&store, "given up", 0), polls).await,
+            // Before somebody, and after somebody, who stays.
+            1 => {
+                tokio::join!(give_up(change(&store, "given up", 0), polls), async {
+                    change(&store, "kept", 0).await.unwrap();
+                });
+            }
+            _ => {
+                tokio::join!(
+                    async { change(&store, "kept", 0).await.unwrap() },
+                    give_up(change(&store, "given up", 0), polls)
+                );
+            }
+        }
+        change(&store, "kept", 0).await.unwrap();
+    }
+    let kept = kinds(&store).await.into_iter().filter(|kind| kind == "kept").count();
+    assert_eq!(kept, 1000);
 }
