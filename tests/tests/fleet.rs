@@ -121,8 +121,9 @@ async fn a_fleet_is_inspected_by_the_agents_own_code() {
         assert_eq!(names(&inventory, "nics", "mac"), [node.mac()]);
     }
     assert_eq!(addresses.len(), MACHINES, "each has an address of its own");
-    fleet.stop().await;
+    // First: it says good-bye to each BMC.
     plane.site.stop().await;
+    fleet.stop().await;
 }
 
 /// A file that passes for a disk image: nothing starts it.
@@ -182,6 +183,7 @@ async fn a_machine_is_imaged_and_erased_by_the_agents_own_code() {
         certificates.to_string().contains(node.drives().all()[0].serial()),
         "{certificates}"
     );
-    fleet.stop().await;
+    // First: it says good-bye to each BMC.
     plane.site.stop().await;
+    fleet.stop().await;
 }
