@@ -147,8 +147,16 @@ impl Site {
     /// # Panics
     /// When it does not start.
     pub async fn start(dir: &Path, settings: &Settings) -> Self {
+        Self::start_with(dir, &config_text(dir, settings)).await
+    }
+
+    /// The same with a configuration of the caller's own, which names `dir/data` as its data folder.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn start_with(dir: &Path, config: &str) -> Self {
         std::fs::create_dir_all(dir.join("data")).expect("the data folder can be made");
-        std::fs::write(dir.join("rackwrightd.yaml"), config_text(dir, settings)).expect("the config can be written");
+        std::fs::write(dir.join("rackwrightd.yaml"), config).expect("the config can be written");
         let mut site = Self {
             dir: dir.to_owned(),
             daemon: None,

@@ -15,6 +15,7 @@ use rackwright_api::v1::{CancelJob, EraseDrives, EraseDrivesResult, Job, JobErro
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
+use tracing::Instrument as _;
 
 use super::control::{JobControl, Stop};
 use super::job_error;
@@ -200,7 +201,7 @@ impl Desk {
             control: Arc::clone(&control),
         });
         let credentials = inner.credentials.clone();
-        tokio::spawn(Arc::clone(self).attend(job, credentials, control));
+        tokio::spawn(Arc::clone(self).attend(job, credentials, control).in_current_span());
     }
 
     /// Runs the job in a thread and sees it to its end.

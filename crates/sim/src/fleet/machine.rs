@@ -432,7 +432,6 @@ mod tests {
         bench.rest();
         assert!(bench.with(|machine, around| machine.restart(around)));
         assert_eq!((bench.machine.phase, bench.machine.boots), (Phase::Post, 2));
-        assert!(bench.with(|machine, around| machine.restart(around)));
         bench.machine.cut();
         assert_eq!(bench.rest(), [Phase::Off]);
         assert!(!bench.with(|machine, around| machine.switch_off(around)));

@@ -29,7 +29,12 @@ pub struct Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        // Through sudo, the child is sudo, which cannot take its own child with it.
+        if let Ok(pid) = fs::read_to_string(self.dir.path().join("root-pid")) {
+            let _ = as_root("kill").arg(pid.trim()).status();
+        } else {
+            let _ = self.child.kill();
+        }
         let _ = self.child.wait();
     }
 }
@@ -93,13 +98,18 @@ pub fn sshd(options: &str) -> Server {
     }
 }
 
+/// A program that only root may use: through sudo where the tests are run by somebody else.
+fn as_root(program: &str) -> Command {
+    if whoami() == "root" {
+        return Command::new(program);
+    }
+    let mut command = Command::new("sudo");
+    command.args(["--non-interactive", "--", program]);
+    command
+}
+
 /// dropbear, which reads `~/.ssh/authorized_keys` alone: so it gets a /root of its own in a mount namespace.
 pub fn dropbear() -> Server {
-    assert_eq!(
-        whoami(),
-        "root",
-        "the dropbear test mounts over /root in a namespace of its own: run it as root"
-    );
     let (dir, host, login) = (tempfile::tempdir().unwrap(), key("host"), key("provisioning"));
     let path = dir.path().to_owned();
     write_private(&path.join("openssh_key"), host.private_key().expose_secret());
@@ -117,11 +127,11 @@ pub fn dropbear() -> Server {
     let port = free_port();
     let script = format!(
         "mount -t tmpfs -o mode=700 tmpfs /root && mkdir -m 700 /root/.ssh && \
-         cp -p {dir}/authorized_keys /root/.ssh/authorized_keys && \
+         install -m 600 {dir}/authorized_keys /root/.ssh/authorized_keys && echo $$ > {dir}/root-pid && \
          exec /usr/sbin/dropbear -F -E -s -p 127.0.0.1:{port} -r {dir}/host_key -P {dir}/pid",
         dir = path.display()
     );
-    let mut command = Command::new("unshare");
+    let mut command = as_root("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
     Server {
         child: spawn(command, &path),

@@ -28,6 +28,9 @@ use writer::SimWriter;
 /// How long an agent's last words stay on the console before the machine goes down, in the machine's time.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
+/// Firmware that has come to the end of its boot order without success begins anew; one round in the machine's time.
+const ROUND: Duration = Duration::from_secs(10);
+
 /// Why a machine does not boot from the network.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BootError {
@@ -85,12 +88,13 @@ impl Ramdisk {
 }
 
 async fn run(node: Arc<Node>, boot: Boot, relay: Arc<Relay>) {
-    let (settings, address) = match load(&node, &relay).await {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            tracing::info!("nothing is booted from the network: {error}");
-            return node.falls_through(boot.number);
+    let (settings, address) = loop {
+        match load(&node, &relay).await {
+            Ok(loaded) => break loaded,
+            Err(error) => tracing::info!("nothing is booted from the network: {error}"),
         }
+        node.falls_through(boot.number);
+        tokio::time::sleep(node.shared.clock.lasts(ROUND)).await;
     };
     drop(relay);
     node.reached(|machine| machine.phase == Phase::Up(boot.source)).await;

@@ -1,0 +1,189 @@
+//! Simulated machines that run the agent's real code, and a real `rackwrightd` that inspects, images and erases them: BMCs,
+//! DHCP, boot HTTP, gRPC and the image store are all spoken over sockets.
+
+use std::net::{SocketAddrV4, TcpListener, UdpSocket};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Format, Phase, SystemUp, Systems};
+use rackwright_sim::lab::install_crypto;
+use rackwright_tests::site::Site;
+use serde_json::Value;
+
+/// Generous: the control plane shares the computer with other tests.
+const SOON: Duration = Duration::from_secs(120);
+const MACHINES: usize = 20;
+
+/// A port that is free for TCP and for UDP, and so is the next one: DHCP clients listen there.
+fn free_port() -> u16 {
+    let free = |port| TcpListener::bind(("0.0.0.0", port)).is_ok() && UdpSocket::bind(("0.0.0.0", port)).is_ok();
+    let any = || UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.local_addr());
+    let ports = std::iter::repeat_with(|| any().expect("there are free ports").port());
+    let mut fitting = ports.filter(|port| *port < u16::MAX && free(*port) && free(port + 1));
+    fitting.next().expect("the ports never end")
+}
+
+/// A control plane on the loopback interface.
+struct Plane {
+    site: Site,
+    dhcp: SocketAddrV4,
+}
+
+impl Plane {
+    async fn start(dir: &Path) -> Self {
+        let [api, store, dhcp, tftp, http] = std::array::from_fn(|_| free_port());
+        for file in ["vmlinuz", "initrd"] {
+            std::fs::write(dir.join(file), "nobody fetches it").expect("the file can be written");
+        }
+        let dir_text = dir.display();
+        let config = format!(
+            "data_dir: {dir_text}/data\napi: {{listen: \"127.0.0.1:{api}\", names: [\"127.0.0.1\"]}}\n\
+             store: {{listen: \"127.0.0.1:{store}\"}}\n\
+             boot:\n  ramdisk: {{kernel: {dir_text}/vmlinuz, initrd: {dir_text}/initrd}}\n  network:\n    \
+             server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
+             http_port: {http}\n    first_stages: {{}}\n    dhcp:\n      server:\n        subnets:\n        \
+             - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
+             policy: {{backoff_s: 1, backoff_max_s: 5}}\n"
+        );
+        Self {
+            site: Site::start_with(dir, &config).await,
+            dhcp: SocketAddrV4::new([127, 0, 0, 1].into(), dhcp),
+        }
+    }
+
+    /// Starts machines that boot from it, enrols them and waits until they were inspected.
+    async fn machines(&self, config: FleetConfig, systems: Arc<dyn Systems>) -> Fleet {
+        let boot_server = Some(self.dhcp);
+        let config = FleetConfig { boot_server, ..config };
+        let fleet = Fleet::with_systems(config, systems).await.expect("the fleet starts");
+        let file = self.site.dir().join("nodes.yaml");
+        let mut out = std::fs::File::create(&file).expect("the file can be made");
+        fleet
+            .describe(Format::Yaml, None, &mut out)
+            .expect("the fleet can be described");
+        let enrolled =
+            tokio::task::block_in_place(|| self.site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
+        assert_eq!(enrolled.matches("enrolled").count(), fleet.nodes(), "{enrolled}");
+        for index in 0..fleet.nodes() {
+            let id = fleet.node(index).name();
+            self.site.until(&id, &["available"], SOON).await;
+        }
+        fleet
+    }
+}
+
+/// The installed systems that were up, and those that ceased to be.
+#[derive(Default)]
+struct Seen {
+    up: Mutex<Vec<SystemUp>>,
+    down: Mutex<Vec<usize>>,
+}
+
+impl Systems for Seen {
+    fn up(&self, system: &SystemUp) {
+        self.up.lock().expect("nobody panics").push(system.clone());
+    }
+
+    fn down(&self, node: usize) {
+        self.down.lock().expect("nobody panics").push(node);
+    }
+}
+
+fn names(of: &Value, list: &str, field: &str) -> Vec<String> {
+    let rows = of[list].as_array().expect("a list").iter();
+    rows.map(|row| row[field].as_str().expect("a text").to_owned())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_is_inspected_by_the_agents_own_code() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(dir.path()).await;
+    let config = FleetConfig {
+        nodes: MACHINES,
+        ..FleetConfig::default()
+    };
+    let fleet = plane.machines(config, Arc::new(Seen::default())).await;
+    let mut addresses = std::collections::BTreeSet::new();
+    for index in 0..MACHINES {
+        let node = fleet.node(index);
+        let view = node.wait_for(|view| view.phase == Phase::Off).await;
+        assert_eq!(view.boots, 1, "{} was inspected by one boot", node.name());
+        addresses.insert(node.address().expect("DHCP gave it one"));
+        let inventory = plane.site.json(["node", "inventory", &node.name()]);
+        assert_eq!(inventory["dmi"]["uuid"], node.uuid(), "{inventory}");
+        assert_eq!(
+            names(&inventory, "drives", "serial_number"),
+            [node.drives().all()[0].serial()]
+        );
+        assert_eq!(names(&inventory, "nics", "mac"), [node.mac()]);
+    }
+    assert_eq!(addresses.len(), MACHINES, "each has an address of its own");
+    // First: it says good-bye to each BMC.
+    plane.site.stop().await;
+    fleet.stop().await;
+}
+
+/// A file that passes for a disk image: nothing starts it.
+fn image(dir: &Path) -> std::path::PathBuf {
+    let path = dir.join("disk.raw");
+    let content: Vec<u8> = (0..8_u32 << 18)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    std::fs::write(&path, content).expect("the image can be written");
+    path
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_is_imaged_and_erased_by_the_agents_own_code() {
+    const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA9Nf8gnELrYx6K/bPXBRt0Q3kQb6ujVbhL6rVQIzJgo customer";
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(dir.path()).await;
+    let seen = Arc::new(Seen::default());
+    let fleet = plane.machines(FleetConfig::default(), Arc::clone(&seen) as _).await;
+    let (site, node) = (&plane.site, fleet.node(0));
+    let id = node.name();
+    let file = image(dir.path()).display().to_string();
+    site.cli(["image", "add", "disk", "--file", &file]);
+    site.cli([
+        "node",
+        "deploy",
+        &id,
+        "--image",
+        "disk",
+        "--hostname",
+        "web-1",
+        "--ssh-key",
+        KEY,
+    ]);
+    site.until(&id, &["rebooting"], SOON).await;
+    node.wait_for(|view| view.phase == Phase::Up(BootSource::Disk)).await;
+
+    let installed = node.installed().expect("an image was written");
+    let claim = &site.json(["node", "get", &id])["status"];
+    assert!(claim.to_string().contains(&installed.image_digest), "{claim}");
+    assert_eq!((installed.hostname.as_str(), installed.image_bytes), ("web-1", 8 << 20));
+    assert_eq!(installed.generation, 1);
+    assert!(installed.authorized_keys.iter().any(|key| key == KEY));
+    assert!(installed.ssh_host_public_key.starts_with("ssh-ed25519 "));
+    let up = seen.up.lock().expect("nobody panics").clone();
+    assert_eq!(up.len(), 1);
+    assert_eq!((up[0].boot, up[0].address), (node.view().boots, node.address()));
+    assert_eq!(up[0].installed.hostname, "web-1");
+
+    site.cli(["node", "release", "--yes", &id]);
+    site.until(&id, &["available"], SOON).await;
+    assert!(node.installed().is_none(), "the system is gone");
+    assert_eq!(*seen.down.lock().expect("nobody panics"), [0]);
+    let certificates = site.json(["node", "certificates", &id]);
+    assert!(
+        certificates.to_string().contains(node.drives().all()[0].serial()),
+        "{certificates}"
+    );
+    // First: it says good-bye to each BMC.
+    plane.site.stop().await;
+    fleet.stop().await;
+}
