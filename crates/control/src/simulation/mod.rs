@@ -576,6 +576,10 @@ fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() 
                     if count == 1 {
                         println!("{}", trace.join("\n"));
                     }
+                    if !wrong.is_empty() {
+                        // One seed to look into is enough.
+                        next.store(first + count, Ordering::Relaxed);
+                    }
                     assert!(wrong.is_empty(), "seed {seed}: {}", wrong.join("\n"));
                     let mut total = total.lock().expect("no thread failed");
                     total.turns += figures.turns;
