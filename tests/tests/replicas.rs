@@ -72,6 +72,12 @@ async fn whoever_is_killed_nothing_is_lost_and_nothing_is_stuck() {
     }
     let accounts = settling.join_all().await;
 
+    for number in 0..cluster.replicas.len() {
+        cluster.replicas[number].kill();
+        cluster.cli(&["node", "get", &accounts[0].id]);
+        cluster.replicas[number].start().await;
+    }
+
     let told = client.events(0).await;
     let last = told.last().expect("much has happened").position;
     let begun = Instant::now();

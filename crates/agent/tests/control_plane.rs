@@ -416,3 +416,23 @@ async fn the_agent_waits_for_a_control_plane_that_comes_late() {
     });
     hello(&mut control.stream().await).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_cannot_be_reached_is_followed_by_the_next() {
+    let mut control = Control::start(5).await;
+    let bench = bench();
+    let reserved = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = reserved.local_addr().unwrap();
+    drop(reserved);
+    let (server, url) = (control.server, control.ca_url.clone());
+    let settings = control.settings_with(&format!(
+        "rackwright.server=https://{nobody},https://{server} rackwright.caurl={url},{url}"
+    ));
+    let machine = bench.machine.clone();
+    tokio::spawn(async move { agent::run(settings, machine, async {}).await });
+    // At the registration, at the first stream, and again when that ends.
+    for _ in 0..2 {
+        let mut stream = control.stream().await;
+        hello(&mut stream).await;
+    }
+}

@@ -82,13 +82,14 @@ async fn take_over(core: &Core, open: &EffectRow) -> Result<(), StoreError> {
 
 /// What replicas left open that were not heard of for long: their effects, and the connections of their agents.
 async fn take_over_from_the_dead(core: &Core, now: Timestamp) -> Result<(), StoreError> {
-    for orphan in core.store.orphaned_effects(alive_since(now)).await? {
-        tracing::info!(owner = orphan.owner, node = orphan.node_id, effect = %orphan.id, "taken over from a dead replica");
-        take_over(core, &orphan).await?;
-    }
+    // First: an effect that is taken over is judged by what is known of the agent then.
     let freed = core.store.free_agents_of_dead(alive_since(now), now).await?;
     if freed > 0 {
         tracing::info!(freed, "agents of a dead replica count as gone");
+    }
+    for orphan in core.store.orphaned_effects(alive_since(now)).await? {
+        tracing::info!(owner = orphan.owner, node = orphan.node_id, effect = %orphan.id, "taken over from a dead replica");
+        take_over(core, &orphan).await?;
     }
     Ok(())
 }

@@ -215,6 +215,10 @@ impl Replica {
         true
     }
 
+    fn keys(&self) -> PathBuf {
+        self.dir.join("data/keys")
+    }
+
     /// Ends it as a crash would.
     pub fn kill(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
@@ -251,21 +255,27 @@ impl Cluster {
         let dir = tempfile::tempdir().expect("a folder");
         let ports: Vec<u16> = (0..replicas).map(|_| free_port()).collect();
         let of = |number: usize| dir.path().join(format!("replica-{number}"));
-        let mut all = Vec::new();
-        for (number, port) in ports.iter().enumerate() {
-            let mut replica = Replica::new(of(number), *port, &postgres.url(), &ports, policy);
-            if number > 0 {
-                let keys = Path::new("data/keys");
-                ok(Command::new("cp")
-                    .arg("-a")
-                    .arg(of(0).join(keys))
-                    .arg(of(number).join(keys)));
-            }
+        let replica = |(number, port): (usize, &u16)| Replica::new(of(number), *port, &postgres.url(), &ports, policy);
+        let replicas: Vec<_> = ports.iter().enumerate().map(replica).collect();
+        let mut cluster = Self {
+            replicas,
+            login: dir.path().join("login"),
+            postgres,
+            _dir: dir,
+        };
+        cluster.replicas[0].start().await;
+        // Every start of another makes a new invitation as long as nobody has joined.
+        cluster.log_in();
+        let (first, others) = cluster.replicas.split_at_mut(1);
+        for replica in others {
+            ok(Command::new("cp").arg("-a").args([first[0].keys(), replica.keys()]));
             replica.start().await;
-            all.push(replica);
         }
-        let login = dir.path().join("login");
-        let printed = fs::read_to_string(of(0).join("out")).expect("the first has printed its invitation");
+        cluster
+    }
+
+    fn log_in(&self) {
+        let printed = fs::read_to_string(self.replicas[0].dir.join("out")).expect("it has printed its invitation");
         let after = |flag: &str| {
             let rest = printed
                 .split(flag)
@@ -273,16 +283,22 @@ impl Cluster {
                 .unwrap_or_else(|| panic!("{flag} is not in:\n{printed}"));
             rest.split_whitespace().next().expect("a value follows").to_owned()
         };
-        let servers: Vec<_> = all.iter().map(|replica| replica.url.clone()).collect();
+        let servers: Vec<_> = self.replicas.iter().map(|replica| replica.url.as_str()).collect();
+        let (ca, token) = (after("--ca-sha256 "), after("--token "));
+        self.cli(&[
+            "login",
+            "--server",
+            &servers.join(","),
+            "--ca-sha256",
+            &ca,
+            "--token",
+            &token,
+        ]);
+    }
+
+    /// Runs `rackwright`, which knows every replica since its login.
+    pub fn cli(&self, arguments: &[&str]) {
         let mut command = Command::new(program("rackwright"));
-        command.env("RACKWRIGHT_CONFIG", &login).arg("login");
-        command.args(["--server", &servers.join(",")]);
-        ok(command.args(["--ca-sha256", &after("--ca-sha256 "), "--token", &after("--token ")]));
-        Self {
-            replicas: all,
-            postgres,
-            login,
-            _dir: dir,
-        }
+        ok(command.env("RACKWRIGHT_CONFIG", &self.login).args(arguments));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rackwright_api::v1;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_lifecycle::{Outcome, State, minutes};
-use rackwright_store::{NodeRecord, OperationRow, Store};
+use rackwright_store::{EventRow, NodeRecord, OperationRow, Store};
 use tonic::Code;
 
 use super::performer::Fake;
@@ -17,26 +17,26 @@ use crate::grpc::said::Wish;
 #[derive(Debug, Default)]
 pub struct Follower {
     position: i64,
-    /// How many commits the processes at hand had made at the last look.
-    committed: Option<u64>,
     /// The edges of each node in the order they were told: name, from, to.
     seen: BTreeMap<String, Vec<(String, String, String)>>,
 }
 
 impl Follower {
     /// Reads on, and holds what is said against the machines.
-    pub async fn follow(&mut self, store: &Store, committed: u64, fake: &Fake) {
-        if self.committed.replace(committed) == Some(committed) {
-            return;
-        }
+    pub async fn follow(&mut self, store: &Store, fake: &Fake) {
         let events = store.events(self.position, "", 1000).await;
         let events = events.expect("events can be read");
         for event in events {
-            let mut world = fake.world();
             if event.position <= self.position {
-                world.wrong.push(format!("position {} came again", event.position));
+                fake.world()
+                    .wrong
+                    .push(format!("position {} came again", event.position));
             }
             self.position = event.position;
+            if let Some(wrong) = lost(store, &event).await {
+                fake.world().wrong.push(wrong);
+            }
+            let mut world = fake.world();
             let (Some(from), Some(to)) = (event.attributes.get("from"), event.attributes.get("to")) else {
                 continue;
             };
@@ -57,11 +57,6 @@ impl Follower {
             let edge = (event.kind.clone(), from.clone(), to.clone());
             self.seen.entry(id.to_owned()).or_default().push(edge);
         }
-    }
-
-    /// Another process: whatever the former one committed last may not have been seen.
-    pub fn look_again(&mut self) {
-        self.committed = None;
     }
 
     /// How many edges were seen.
@@ -96,6 +91,19 @@ impl Follower {
     }
 }
 
+/// An agent that is connected, and has not booted again since it was told to do something, is not lost.
+async fn lost(store: &Store, event: &EventRow) -> Option<String> {
+    if event.attributes.get("code")? != "agent-lost" {
+        return None;
+    }
+    let effect = store.effect(event.attributes.get("effect")?).await;
+    let effect = effect.expect("effects can be read")?;
+    let record = store.node(&effect.node_id).await.expect("the node is there");
+    let boot = record.readings.boot.map(|(boot_id, _)| boot_id);
+    let is_there = !record.hold.replica.is_empty() && boot == effect.attempt.boot_id;
+    is_there.then(|| format!("{effect:?} was given up, and its agent is with {:?}", record.hold))
+}
+
 /// What an agent is told to destroy was written down before, for this node and under the claim generation in force, and is
 /// said by the replica that has its connection.
 pub async fn job(store: &Store, id: &str, said_by: &str, message: &v1::ControlMessage) -> Option<String> {
@@ -127,7 +135,7 @@ pub async fn job(store: &Store, id: &str, said_by: &str, message: &v1::ControlMe
     })
 }
 
-async fn records(store: &Store) -> Vec<NodeRecord> {
+pub async fn records(store: &Store) -> Vec<NodeRecord> {
     store.nodes(&Vec::new(), "", 1000).await.expect("nodes can be read")
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
@@ -26,6 +27,9 @@ use crate::grpc::said::{self, Wish};
 use crate::{clock, daemon, replicas, testing};
 
 const IMAGE: &str = "images/some";
+
+/// From one point to the next a task needs milliseconds.
+const SPINS: Duration = Duration::from_secs(30);
 
 /// One replica.
 pub struct Process {
@@ -177,6 +181,11 @@ impl Process {
 
     /// Waits until every task waits at the gate or has ended.
     pub async fn settle(&mut self) {
+        let settled = tokio::time::timeout(SPINS, self.settled()).await;
+        settled.expect("a task goes round and round, and comes to no point");
+    }
+
+    async fn settled(&mut self) {
         let gate = self.fake.gate.clone();
         loop {
             while let Some(ended) = self.steps.try_join_next() {

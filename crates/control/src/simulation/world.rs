@@ -227,7 +227,8 @@ impl World {
         if machine.connection.is_some() {
             let boot = machine.boot;
             self.lose(id, now.plus(chance.millis(0, 15_000)));
-            self.at(now.plus(chance.millis(50, 4_000)), id, Coming::Connect { boot });
+            let most = if chance.of_1000(500) { 5 } else { 4_000 };
+            self.at(now.plus(chance.millis(0, most)), id, Coming::Connect { boot });
         }
     }
 

@@ -1,0 +1,98 @@
+//! Whose turn each node is, held against what the replicas do.
+
+use std::collections::BTreeSet;
+
+use rackwright_lifecycle::{Decision, EffectClass, Outcome, decide, verdict_on_open};
+use rackwright_store::{Hold, Store};
+
+use super::checks::records;
+use super::performer::Fake;
+use super::process::Process;
+use crate::clock;
+use crate::runner::gather;
+
+/// Looks after every commit.
+#[derive(Debug, Default)]
+pub struct Turns {
+    /// Open effects of the last look.
+    known: BTreeSet<String>,
+    /// Some replica was taken for dead and was not: connections may be there that count for nothing.
+    pub is_fooled: bool,
+}
+
+impl Turns {
+    /// Whoever begins an effect has the agent, or nobody has it; what the agent does belongs to whoever has it; and rows
+    /// name the connections that there are.
+    pub async fn look(&mut self, store: &Store, processes: &[Process], fake: &Fake) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let records = records(store).await;
+        let holder = |id: &str| {
+            let record = records.iter().find(|r| r.id == id);
+            record.map(|r| r.hold.clone()).unwrap_or_default()
+        };
+        let open = store.open_effects().await.expect("effects can be read");
+        for effect in &open {
+            let Hold { replica, .. } = holder(&effect.node_id);
+            let is_new = !self.known.contains(&effect.id);
+            let is_once = effect.attempt.effect.class() == EffectClass::Once;
+            let is_its = match (is_once, replica.as_str()) {
+                (true, "") => !is_new,
+                (false, "") => true,
+                (true, holder) => holder == effect.owner,
+                (false, holder) => holder == effect.owner || !is_new,
+            };
+            if !is_its {
+                wrong.push(format!(
+                    "{effect:?} is new: {is_new}, and its agent is with {replica:?}"
+                ));
+            }
+        }
+        self.known = open.into_iter().map(|effect| effect.id).collect();
+        for (id, machine) in &fake.world().machines {
+            let Some(connection) = machine.connection.as_ref().filter(|c| c.number != 0 && !self.is_fooled) else {
+                continue;
+            };
+            let (hold, replica) = (holder(id), &processes[connection.process].core.replica);
+            if (&hold.replica, hold.session) != (replica, connection.number) {
+                wrong.push(format!(
+                    "{id} is connected to {replica} by {}, and its row says {hold:?}",
+                    connection.number
+                ));
+            }
+        }
+        wrong
+    }
+}
+
+/// When nothing happens, nothing could be done: no node rests that its replica would do something with now.
+pub async fn put_off(store: &Store, processes: &[Process]) -> Vec<String> {
+    let (mut wrong, now) = (Vec::new(), clock::now());
+    let next_due = async |process: &Process| {
+        let due = store.next_due(&process.core.replica).await;
+        due.expect("the database answers")
+    };
+    for record in records(store).await {
+        let open = store.open_effects().await.expect("effects can be read");
+        let open = open.into_iter().find(|effect| effect.node_id == record.id);
+        let whose = open.as_ref().map_or(&record.hold.replica, |effect| &effect.owner);
+        let is_it = |p: &&Process| p.answers() && p.is_quiet() && (whose.is_empty() || *whose == p.core.replica);
+        let Some(process) = processes.iter().find(is_it) else {
+            continue;
+        };
+        let core = &process.core;
+        let (facts, rows) = gather(core, &record, now).await.expect("facts can be read");
+        let open = rows.iter().find(|row| row.attempt.outcome == Outcome::Open);
+        let policy = &core.config.policy;
+        let verdict = open.and_then(|row| verdict_on_open(&row.attempt, &facts, policy, now));
+        let decision = decide(&record.node, &facts, policy, now);
+        // A lease that somebody left who is gone ends within a minute.
+        let is_soon = next_due(process).await.is_some_and(|due| due <= core.lease_end(now));
+        if !is_soon && (verdict.is_some() || !matches!(decision, Decision::Wait { .. })) {
+            let (id, why, left_s) = (&record.id, &record.wait_why, record.wait_until.since(now) / 1_000_000);
+            wrong.push(format!(
+                "{id} waits {left_s} s for {why:?}, and there is to do: {verdict:?}, {decision:?}"
+            ));
+        }
+    }
+    wrong
+}
