@@ -173,6 +173,8 @@ async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<(Au
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
     let mut endpoints = settings.endpoints.iter().cycle();
+    // One for all tries: an answer may be lost after the token was used, and the same request is answered again.
+    let request = Request::new()?;
     loop {
         let Some(endpoint) = endpoints.next() else {
             return Err(AgentError::Unreachable {
@@ -180,7 +182,7 @@ async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<(Au
                 last: "no server is known".to_owned(),
             });
         };
-        let last = match try_registration(settings, endpoint, machine).await {
+        let last = match try_registration(settings, endpoint, machine, &request).await {
             Ok(registered) => return Ok(registered),
             Err(Attempt::Final(error)) => return Err(error),
             Err(Attempt::Again(why)) => why,
@@ -206,6 +208,7 @@ async fn try_registration(
     settings: &Settings,
     endpoint: &Endpoint,
     machine: &Arc<Machine>,
+    request: &Request,
 ) -> Result<(Authority, Identity), Attempt> {
     let (url, sha256) = (endpoint.ca_url.clone(), settings.ca_sha256);
     let fetched = spawn_blocking(move || identity::fetch_authority(&url, &sha256)).await;
@@ -218,13 +221,12 @@ async fn try_registration(
     if let Some(identity) = machine.host.kept_identity() {
         return Ok((authority, identity));
     }
-    let request = Request::new().map_err(|error| Attempt::Final(error.into()))?;
     let mut client = session::connect(&*machine.host, &endpoint.server, &authority.pem, None)
         .await
         .map_err(|error| Attempt::Again(error.to_string()))?;
     let mut call = tonic::Request::new(RegisterRequest {
         token: settings.token.expose_secret().to_owned(),
-        csr_pem: request.csr_pem,
+        csr_pem: request.csr_pem.clone(),
         mac: text(machine.host.presence(&endpoint.server, settings.mac).mac),
         system_uuid: machine.host.system_uuid(),
         boot_id: machine.host.boot_id(),
@@ -244,7 +246,7 @@ async fn try_registration(
             message: status.message().to_owned(),
         }),
     })?;
-    let identity = Identity::new(request.key_pem, answer.into_inner());
+    let identity = Identity::new(request.key_pem.clone(), answer.into_inner());
     // Without the file, only an agent that starts again suffers.
     if let Err(error) = machine.host.keep_identity(&identity) {
         tracing::warn!("identity not kept: {error}");

@@ -193,7 +193,9 @@ CREATE TABLE tokens (
     subject    TEXT NOT NULL,
     body       TEXT NOT NULL,
     expires_at BIGINT NOT NULL,
-    used_at    BIGINT
+    used_at    BIGINT,
+    -- What whoever used it is known by, so that the same call again is answered; empty: it is not answered.
+    used_by    TEXT NOT NULL DEFAULT ''
 );
 CREATE INDEX tokens_expiry ON tokens (expires_at);
 CREATE INDEX tokens_subject ON tokens (purpose, subject);

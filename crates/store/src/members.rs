@@ -166,9 +166,25 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn use_token(&mut self, hash: &str, purpose: &str, now: Timestamp) -> Result<Option<TokenRow>> {
-        let sql = "UPDATE tokens SET used_at = $1 WHERE hash = $2 AND purpose = $3 AND used_at IS NULL \
-                   AND expires_at > $1 RETURNING subject, body, expires_at";
-        let query = sqlx::query(sql).bind(now.0).bind(hash).bind(purpose);
+        self.use_token_as(hash, purpose, "", now).await
+    }
+
+    /// The same, but whoever is known by `who` may use it again until it ends: an answer may be lost on the way. Nobody can
+    /// where `who` is empty.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn use_token_as(
+        &mut self,
+        hash: &str,
+        purpose: &str,
+        who: &str,
+        now: Timestamp,
+    ) -> Result<Option<TokenRow>> {
+        let sql = "UPDATE tokens SET used_at = COALESCE(used_at, $1), used_by = $4 WHERE hash = $2 AND purpose = $3 \
+                   AND (used_at IS NULL OR used_by <> '' AND used_by = $4) AND expires_at > $1 \
+                   RETURNING subject, body, expires_at";
+        let query = sqlx::query(sql).bind(now.0).bind(hash).bind(purpose).bind(who);
         let Some(row) = query.fetch_optional(&mut *self.tx).await? else {
             return Ok(None);
         };

@@ -92,7 +92,12 @@ impl AgentService for Agents {
         let now = clock::now();
         let mut tx = self.0.store.write().await.map_err(ApiError::from)?;
         let hash = TokenHash::of(&request.token).map_err(|_| refuse())?.to_hex();
-        let used = tx.use_token(&hash, "agent", now).await.map_err(ApiError::from)?;
+        // An agent that did not hear the answer asks again with the same request: for the same key, nothing is given twice.
+        let who = blake3::hash(request.csr_pem.as_bytes()).to_hex();
+        let used = tx
+            .use_token_as(&hash, "agent", &who, now)
+            .await
+            .map_err(ApiError::from)?;
         let token = used.filter(|t| t.subject == mac);
         let Some(token) = token else {
             drop(tx);

@@ -167,3 +167,20 @@ async fn sealed_keys_are_kept_as_they_were_given_for_one_deployment() {
     assert!(is_missing(&lab.store.deployment_keys("n1", 2, 1).await));
     assert!(is_missing(&lab.store.deployment_keys("n2", 1, 1).await));
 }
+
+#[tokio::test]
+async fn whoever_used_a_token_may_repeat_that_and_nobody_else() {
+    let lab = Lab::new().await;
+    put(&lab, &[token("h1", "mac-1", 200)]).await;
+    let use_as = async |who: &str, now: i64| {
+        let mut tx = lab.store.write().await.unwrap();
+        let used = tx.use_token_as("h1", "boot", who, at(now)).await.unwrap();
+        tx.commit().await.unwrap();
+        used.is_some()
+    };
+    assert!(use_as("key-1", 100).await);
+    assert!(use_as("key-1", 110).await, "the answer was lost");
+    assert!(!use_as("key-2", 110).await, "somebody else");
+    assert!(!use_as("", 110).await, "somebody unknown");
+    assert!(!use_as("key-1", 200).await, "it has ended");
+}
