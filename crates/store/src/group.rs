@@ -36,6 +36,8 @@ struct Open {
     in_change: bool,
     /// At least one change is complete: the next one needs a savepoint.
     has_changes: bool,
+    /// There is a savepoint, of the change that is being made or of one that is complete.
+    has_savepoint: bool,
     /// SQLite has ended the transaction, as it does when the disk is full or broken.
     broken: Option<String>,
 }
@@ -68,7 +70,7 @@ impl Writer {
                 open.end(Err("there is no change in it".into()));
                 return;
             }
-            open.run("ROLLBACK TO change; RELEASE change").await;
+            open.run("ROLLBACK TO change").await;
         }
         match open.broken.clone() {
             Some(why) => open.end(Err(why)),
@@ -103,6 +105,7 @@ impl Open {
             batch: Arc::default(),
             in_change: false,
             has_changes: false,
+            has_savepoint: false,
             broken: None,
         })
     }
@@ -112,6 +115,17 @@ impl Open {
         if let Err(error) = sqlx::raw_sql(sql).execute(&mut *self.connection).await {
             self.broken = Some(error.to_string());
         }
+    }
+
+    /// Makes a savepoint in place of the one before it, of which nothing has to be undone any more.
+    async fn save(&mut self) {
+        let sql = if self.has_savepoint {
+            "RELEASE change; SAVEPOINT change"
+        } else {
+            "SAVEPOINT change"
+        };
+        self.run(sql).await;
+        self.has_savepoint = true;
     }
 
     /// Tells the batch what has become of it. A connection that is not as it should be is not used again.
@@ -131,16 +145,26 @@ impl Group {
 
     /// Begins a change, when those that began before it are complete.
     pub(crate) async fn begin(&self) -> Result<Part> {
-        whole(self.clone().start()).await
+        whole(self.clone().start(true)).await
     }
 
-    async fn start(self) -> Result<Part> {
+    /// The same for a change of one statement, which SQLite makes whole or not at all. Dropped after the statement was
+    /// begun, it stays.
+    pub(crate) async fn begin_statement(&self) -> Result<Part> {
+        whole(self.clone().start(false)).await
+    }
+
+    async fn start(self, undoable: bool) -> Result<Part> {
         let mut writer = Arc::clone(&self.0).lock_owned().await;
         let open = writer.ready().await?;
-        if open.has_changes {
-            open.run("SAVEPOINT change").await;
+        if !undoable {
+            open.has_changes = true;
+        } else {
+            if open.has_changes {
+                open.save().await;
+            }
+            open.in_change = true;
         }
-        open.in_change = true;
         if let Some(why) = &open.broken {
             return Err(StoreError::NotCommitted(why.clone()));
         }
@@ -174,9 +198,6 @@ impl Part {
     }
 
     async fn stay(mut self) -> Result<()> {
-        if self.open.has_changes {
-            self.open.run("RELEASE change").await;
-        }
         self.open.has_changes = true;
         self.open.in_change = false;
         let Self { open, end } = self;

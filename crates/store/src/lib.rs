@@ -112,7 +112,7 @@ impl Store {
         let Some(group) = &self.group else {
             return Ok(query.execute(&self.writer).await?);
         };
-        let mut tx = Tx::Part(group.begin().await?);
+        let mut tx = Tx::Part(group.begin_statement().await?);
         let done = query.execute(&mut *tx).await?;
         tx.commit().await?;
         Ok(done)
@@ -123,7 +123,7 @@ impl Store {
         let Some(group) = &self.group else {
             return Ok(query.fetch_all(&self.writer).await?);
         };
-        let mut tx = Tx::Part(group.begin().await?);
+        let mut tx = Tx::Part(group.begin_statement().await?);
         let rows = query.fetch_all(&mut *tx).await?;
         tx.commit().await?;
         Ok(rows)
