@@ -1,12 +1,16 @@
-//! One client and so one session for each BMC, kept between effects and closed at the end.
+//! One client and so one session for each BMC, kept between effects and closed when nothing was wanted of it for a while.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rackwright_identity::Sealer;
 use rackwright_redfish::{BmcClient, BmcTarget, CertificateFingerprint, RedfishError, Settings};
 use rackwright_store::{NodeRecord, Spec};
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::grpc::nodes::bmc_password_purpose;
 
@@ -24,9 +28,17 @@ pub enum BmcError {
     Pin(String),
 }
 
+/// A session that is not used is closed after this: BMCs have few of them, and some end them by themselves after 30 s.
+const IDLE: Duration = Duration::from_secs(25);
+/// Between looks for such sessions.
+const ROUND: Duration = Duration::from_secs(10);
+/// Sessions that are being closed at once.
+const CLOSING: usize = 64;
+
 struct Kept {
     spec: Spec,
     client: Arc<BmcClient>,
+    used_at: Instant,
 }
 
 /// The clients.
@@ -43,8 +55,11 @@ impl Bmcs {
     pub async fn client(&self, record: &NodeRecord, sealer: &Sealer) -> Result<Arc<BmcClient>, BmcError> {
         let stale = {
             let mut clients = self.clients.lock().await;
-            match clients.get(&record.id) {
-                Some(kept) if kept.spec == record.spec => return Ok(kept.client.clone()),
+            match clients.get_mut(&record.id) {
+                Some(kept) if kept.spec == record.spec => {
+                    kept.used_at = Instant::now();
+                    return Ok(kept.client.clone());
+                }
                 _ => clients.remove(&record.id),
             }
         };
@@ -53,6 +68,7 @@ impl Bmcs {
         let kept = Kept {
             spec: record.spec.clone(),
             client: client.clone(),
+            used_at: Instant::now(),
         };
         let former = self.clients.lock().await.insert(record.id.clone(), kept);
         close(former).await;
@@ -67,11 +83,44 @@ impl Bmcs {
 
     /// Closes every session: a BMC has few of them to give.
     pub async fn close_all(&self) {
-        let all: Vec<_> = self.clients.lock().await.drain().collect();
-        for (_, kept) in all {
-            close(Some(kept)).await;
+        let all = self.clients.lock().await.drain().map(|(_, kept)| kept).collect();
+        close_many(all).await;
+    }
+
+    /// Closes sessions that nobody uses, until told to stop.
+    pub async fn tidy(&self, stop: CancellationToken) {
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(ROUND) => {}
+            }
+            self.close_idle(Instant::now()).await;
         }
     }
+
+    async fn close_idle(&self, now: Instant) {
+        // Whoever works with a client holds it, too.
+        let is_idle = |kept: &Kept| Arc::strong_count(&kept.client) == 1 && now.duration_since(kept.used_at) >= IDLE;
+        let idle = self
+            .clients
+            .lock()
+            .await
+            .extract_if(|_, kept| is_idle(kept))
+            .map(|(_, kept)| kept)
+            .collect();
+        close_many(idle).await;
+    }
+}
+
+async fn close_many(all: Vec<Kept>) {
+    let mut closing = JoinSet::new();
+    for kept in all {
+        if closing.len() >= CLOSING {
+            closing.join_next().await;
+        }
+        closing.spawn(close(Some(kept)));
+    }
+    while closing.join_next().await.is_some() {}
 }
 
 async fn close(kept: Option<Kept>) {
@@ -102,4 +151,93 @@ async fn connect(record: &NodeRecord, sealer: &Sealer) -> Result<BmcClient, BmcE
         system: (!spec.bmc_system.is_empty()).then(|| spec.bmc_system.clone()),
     };
     Ok(BmcClient::connect(target, Settings::default()).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use axum::Json;
+    use axum::Router;
+    use axum::http::StatusCode;
+    use axum::routing::{delete, get, post};
+    use rackwright_lifecycle::State;
+    use secrecy::SecretString;
+    use serde::Serialize;
+
+    use super::*;
+    use crate::testing;
+
+    #[derive(Serialize)]
+    struct Root {
+        #[serde(rename = "Links")]
+        links: Links,
+    }
+
+    #[derive(Serialize)]
+    struct Links {
+        #[serde(rename = "Sessions")]
+        sessions: Link,
+    }
+
+    #[derive(Serialize)]
+    struct Link {
+        #[serde(rename = "@odata.id")]
+        id: &'static str,
+    }
+
+    /// A BMC that has sessions and nothing else; counts the open ones.
+    async fn bmc(open: Arc<AtomicI64>) -> String {
+        const SESSIONS: &str = "/redfish/v1/SessionService/Sessions";
+        let root = || async {
+            let sessions = Link { id: SESSIONS };
+            Json(Root {
+                links: Links { sessions },
+            })
+        };
+        let (opened, closed) = (open.clone(), open);
+        let login = move || async move {
+            opened.fetch_add(1, Ordering::SeqCst);
+            let location = format!("{SESSIONS}/1");
+            (
+                StatusCode::CREATED,
+                [("X-Auth-Token", "t".to_owned()), ("Location", location)],
+            )
+        };
+        let logout = move || async move {
+            closed.fetch_sub(1, Ordering::SeqCst);
+            StatusCode::NO_CONTENT
+        };
+        let app = Router::new()
+            .route("/redfish/v1/", get(root))
+            .route(SESSIONS, post(login))
+            .route("/redfish/v1/SessionService/Sessions/1", delete(logout));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        format!("http://{address}")
+    }
+
+    #[tokio::test]
+    async fn a_session_that_nobody_uses_is_closed_and_made_again_when_it_is_wanted() {
+        let core = testing::core().await;
+        let open = Arc::new(AtomicI64::new(0));
+        let mut record = testing::node("n1", State::Available, None);
+        record.spec.bmc_address = bmc(open.clone()).await;
+        let sealer = &core.keys.sealer;
+        let password = SecretString::from("secret");
+        record.spec.bmc_password = sealer.seal(&password, &bmc_password_purpose("n1")).unwrap();
+        let used = core.bmcs.client(&record, sealer).await.unwrap();
+        assert_eq!(open.load(Ordering::SeqCst), 1);
+        let later = Instant::now() + IDLE;
+        core.bmcs.close_idle(later).await;
+        assert_eq!(open.load(Ordering::SeqCst), 1, "somebody works with it");
+        drop(used);
+        core.bmcs.close_idle(Instant::now()).await;
+        assert_eq!(open.load(Ordering::SeqCst), 1, "it was used a moment ago");
+        core.bmcs.close_idle(later).await;
+        assert_eq!(open.load(Ordering::SeqCst), 0);
+        core.bmcs.client(&record, sealer).await.unwrap();
+        assert_eq!(open.load(Ordering::SeqCst), 1);
+    }
 }

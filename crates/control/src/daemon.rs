@@ -192,6 +192,8 @@ pub async fn run(config: Config, ready: Option<&Path>, stop: CancellationToken) 
     tasks.spawn(runner::run(core.clone(), stop.clone()));
     tasks.spawn(replicas::run(core.clone()));
     tasks.spawn(replicas::hear(core.clone()));
+    let tidied = core.clone();
+    tasks.spawn(async move { tidied.bmcs.tidy(tidied.stop.clone()).await });
     tasks.spawn(housekeeping::run(core.clone(), certificate.clone(), validity));
     announce(&core, ready)?;
     stop.cancelled().await;
