@@ -107,6 +107,34 @@ impl Words {
     }
 }
 
+/// How many spans went which way.
+#[derive(Debug, Clone)]
+pub struct SpanCounts {
+    /// The collector has them.
+    pub sent: Counter,
+    /// Dropped: more ended than could be sent.
+    pub queue_full: Counter,
+    /// Dropped: the collector did not take them.
+    pub not_sent: Counter,
+    /// Dropped: the collector did not want them.
+    pub rejected: Counter,
+    dropped: Family<ReasonLabel, Counter>,
+}
+
+impl Default for SpanCounts {
+    fn default() -> Self {
+        let dropped = Family::default();
+        let because = |reason| Family::get_or_create_owned(&dropped, &ReasonLabel { reason });
+        Self {
+            sent: Counter::default(),
+            queue_full: because("queue-full"),
+            not_sent: because("not-sent"),
+            rejected: because("rejected"),
+            dropped,
+        }
+    }
+}
+
 type EffectHistograms = Family<EffectLabels, Histogram, fn() -> Histogram>;
 type StateHistograms = Family<StateLabel, Histogram, fn() -> Histogram>;
 
@@ -149,16 +177,10 @@ fn seconds(us: i64) -> f64 {
     us.max(0) as f64 / 1e6
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Metrics {
     /// Nothing counted yet.
     #[must_use]
-    pub fn new() -> Self {
+    pub fn new(spans: &SpanCounts) -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("rackwright"),
             edges: Family::default(),
@@ -187,6 +209,7 @@ impl Metrics {
         };
         metrics.register_counted();
         metrics.register_read();
+        metrics.register_spans(spans);
         metrics
     }
 
@@ -269,6 +292,19 @@ impl Metrics {
             self.cpu.clone(),
         );
         r.register("process_resident_bytes", "Memory of this process", self.memory.clone());
+    }
+
+    fn register_spans(&mut self, spans: &SpanCounts) {
+        self.registry.register(
+            "spans_sent",
+            "Spans that the collector of traces took",
+            spans.sent.clone(),
+        );
+        self.registry.register(
+            "spans_dropped",
+            "Spans that never reached the collector of traces",
+            spans.dropped.clone(),
+        );
     }
 
     /// A node took an edge after so many microseconds in its former state.

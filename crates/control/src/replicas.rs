@@ -61,7 +61,7 @@ pub async fn recover(core: &Core) -> Result<(), StoreError> {
 
 async fn take_over(core: &Core, open: &EffectRow) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
-    match tx.node(&open.node_id).await {
+    let record = match tx.node(&open.node_id).await {
         Err(StoreError::NotFound { .. }) => return Ok(()),
         other => other?,
     };
@@ -70,12 +70,17 @@ async fn take_over(core: &Core, open: &EffectRow) -> Result<(), StoreError> {
         // Ended meanwhile, or adopted by whom the agent came to.
         return Ok(());
     }
-    if open.attempt.effect.class() == EffectClass::Once {
+    let now = clock::now();
+    let goes_on = open.attempt.effect.class() == EffectClass::Once;
+    if goes_on {
         tx.adopt_effect(&open.id, &core.replica).await?;
     } else {
-        tx.end_effect(&open.id, &Outcome::Interrupted, clock::now()).await?;
+        tx.end_effect(&open.id, &Outcome::Interrupted, now).await?;
     }
     core.commit(tx).await?;
+    if !goes_on {
+        core.effect_ended(&record, open, &Outcome::Interrupted, now);
+    }
     core.wake(&open.node_id).await;
     Ok(())
 }
