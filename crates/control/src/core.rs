@@ -21,8 +21,14 @@ use crate::perform::Performer;
 use crate::telemetry::Traces;
 use crate::uploads::Uploads;
 
-/// Reads the counters of the boot services by name.
-pub type ReadCounters = Arc<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>;
+/// Reads what the boot services count.
+#[derive(Clone)]
+pub struct BootCounts {
+    /// Counters by name.
+    pub counters: Arc<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>,
+    /// Stages that were seen and are not stored yet.
+    pub stages_waiting: Arc<dyn Fn() -> usize + Send + Sync>,
+}
 
 /// The control plane's shared state.
 pub struct Core {
@@ -52,8 +58,8 @@ pub struct Core {
     pub metrics: Metrics,
     /// What the collector of traces is told.
     pub traces: Traces,
-    /// Counters of the boot services.
-    pub boot_counters: Mutex<Option<ReadCounters>>,
+    /// Counts of the boot services, where they run.
+    pub boot_counts: Mutex<Option<BootCounts>>,
     /// Events about what machines of no node reported.
     pub unknown_reports: Mutex<Told>,
     /// Ticks when events were committed.

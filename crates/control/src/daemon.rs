@@ -108,7 +108,7 @@ pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken
         runs: Runs::default(),
         metrics: Metrics::new(&traces.counts),
         traces,
-        boot_counters: Mutex::default(),
+        boot_counts: Mutex::default(),
         unknown_reports: Mutex::default(),
         events: watch::Sender::new(0),
         stop,

@@ -90,9 +90,11 @@ async fn take_over_from_the_dead(core: &Core, now: Timestamp) -> Result<(), Stor
     for orphan in core.store.orphaned_effects(alive_since(now)).await? {
         tracing::info!(owner = orphan.owner, node = orphan.node_id, effect = %orphan.id, "taken over from a dead replica");
         take_over(core, &orphan).await?;
+        core.metrics.taken_over("effect", 1);
     }
     let freed = core.store.free_agents_of_dead(alive_since(now), now).await?;
     if freed > 0 {
+        core.metrics.taken_over("agent", freed);
         tracing::info!(freed, "agents of a dead replica count as gone");
     }
     Ok(())

@@ -19,7 +19,7 @@ pub use step::{finish_effect, step_until_rest};
 /// Nodes taken with one statement.
 const BATCH: i64 = 64;
 /// Steps running at once in this process.
-const STEPS_AT_ONCE: usize = 1024;
+pub const STEPS_AT_ONCE: usize = 1024;
 /// The longest pause between looks at the table: the safety net under the wake-ups.
 const IDLE: Duration = Duration::from_secs(30);
 

@@ -52,6 +52,7 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
             Ok(next) => {
                 if core.runs.end(&node) {
                     if matches!(next, Next::Elsewhere) {
+                        core.metrics.lease_lost();
                         // Due at once: whose turn it is hears of it.
                         core.wake(&node).await;
                     }
