@@ -58,13 +58,33 @@ fn attribute<'a>(told: &'a Told, name: &str) -> &'a str {
     told.attributes.get(name).map_or("", String::as_str)
 }
 
+async fn an_effect_below_its_step(collector: &mut Collector) {
+    let effect = collector
+        .until("an effect of a known vendor", |told| {
+            told.span.name == "effect" && !attribute(told, "vendor").is_empty()
+        })
+        .await;
+    assert_eq!(attribute(&effect, "node"), "n1");
+    assert_eq!(attribute(&effect, "effect.outcome"), "succeeded", "{effect:?}");
+    let of = effect.span.parent_span_id.clone();
+    let step = collector
+        .until("the effect's step", |told| told.span.span_id == of)
+        .await;
+    assert_eq!((step.span.name.as_str(), attribute(&step, "node")), ("step", "n1"));
+    assert_eq!(step.span.trace_id, effect.span.trace_id);
+    assert!(step.span.start_time_unix_nano <= effect.span.start_time_unix_nano);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_steps_and_effects_reach_the_collector_below_their_callers() {
     let mut collector = Collector::start().await;
     let fleet = Fleet::start(FleetConfig::default()).await.expect("a simulated machine");
+    let authorities = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(&authorities, &collector.certificate).expect("it can be written");
     let settings = format!(
-        "telemetry: {{otlp: \"{}\", headers: {{X-Scope: tests}}}}\n",
-        collector.url
+        "telemetry: {{otlp: \"{}\", ca_file: {}, headers: {{X-Scope: tests}}}}\n",
+        collector.url,
+        authorities.path().display(),
     );
     let daemon = Daemon::start(&settings).await;
     let mut nodes = NodeServiceClient::new(daemon.operator());
@@ -104,20 +124,7 @@ async fn calls_steps_and_effects_reach_the_collector_below_their_callers() {
     assert_eq!(call.resource["service.name"], "rackwrightd");
     assert_eq!(call.scope_header.as_deref(), Some("tests"));
 
-    let effect = collector
-        .until("an effect of a known vendor", |told| {
-            is(told, "effect") && attribute(told, "vendor") != ""
-        })
-        .await;
-    assert_eq!(attribute(&effect, "node"), "n1");
-    assert_eq!(attribute(&effect, "effect.outcome"), "succeeded", "{effect:?}");
-    let of = effect.span.parent_span_id.clone();
-    let step = collector
-        .until("the effect's step", |told| told.span.span_id == of)
-        .await;
-    assert_eq!((step.span.name.as_str(), attribute(&step, "node")), ("step", "n1"));
-    assert_eq!(step.span.trace_id, effect.span.trace_id);
-    assert!(step.span.start_time_unix_nano <= effect.span.start_time_unix_nano);
+    an_effect_below_its_step(&mut collector).await;
 
     // What has just happened is sent before the process ends.
     nodes
@@ -154,19 +161,18 @@ async fn without_its_collector_the_daemon_works_and_counts_what_it_drops() {
     let mut nodes = NodeServiceClient::new(daemon.operator());
     nodes.enroll_node(enrolment(&fleet)).await.expect("a new node");
     let begun = Instant::now();
-    let identified = loop {
+    loop {
         let request = v1::GetNodeRequest {
             name: "nodes/n1".into(),
             ..v1::GetNodeRequest::default()
         };
         let node = nodes.get_node(request).await.expect("the node is there").into_inner();
         if node.status.is_some_and(|status| !status.macs.is_empty()) {
-            break begun.elapsed();
+            break;
         }
         assert!(begun.elapsed() < Duration::from_secs(60), "nothing is done");
         tokio::time::sleep(Duration::from_millis(20)).await;
-    };
-    println!("identified after {identified:?}");
+    }
     let dropped = "rackwright_spans_dropped_total{reason=\"not-sent\"}";
     while value(&daemon.metrics(), dropped) == 0 {
         assert!(begun.elapsed() < Duration::from_secs(60), "nothing is counted");
@@ -175,6 +181,7 @@ async fn without_its_collector_the_daemon_works_and_counts_what_it_drops() {
     assert_eq!(value(&daemon.metrics(), "rackwright_spans_sent_total"), 0);
     let begun = Instant::now();
     daemon.stop();
-    println!("ended within {:?}", begun.elapsed());
+    let ended = begun.elapsed();
+    assert!(ended < Duration::from_secs(15), "it waits for its collector: {ended:?}");
     fleet.stop().await;
 }

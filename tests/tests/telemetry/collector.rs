@@ -1,4 +1,4 @@
-//! A collector of traces that keeps what it gets.
+//! A collector of traces, over TLS, that keeps what it gets.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use opentelemetry_proto::tonic::trace::v1::Span;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::TcpListenerStream;
-use tonic::transport::Server;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 struct Inbox(mpsc::UnboundedSender<Vec<Told>>);
@@ -62,6 +62,8 @@ impl TraceService for Inbox {
 /// What came, in order.
 pub struct Collector {
     pub url: String,
+    /// Its certificate, in PEM.
+    pub certificate: String,
     inbox: mpsc::UnboundedReceiver<Vec<Told>>,
     pub seen: Vec<Told>,
 }
@@ -69,14 +71,21 @@ pub struct Collector {
 impl Collector {
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let url = format!("http://{}", listener.local_addr().expect("it has an address"));
+        let url = format!("https://{}", listener.local_addr().expect("it has an address"));
         let (sender, inbox) = mpsc::unbounded_channel();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+        let certificate = made.cert.pem();
+        let identity = Identity::from_pem(&certificate, made.signing_key.serialize_pem());
+        let tls = ServerTlsConfig::new().identity(identity);
         let serve = Server::builder()
+            .tls_config(tls)
+            .expect("TLS can be set up")
             .add_service(TraceServiceServer::new(Inbox(sender)))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(serve);
         Self {
             url,
+            certificate,
             inbox,
             seen: Vec::new(),
         }
