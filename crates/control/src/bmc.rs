@@ -75,6 +75,11 @@ impl Bmcs {
         Ok(client)
     }
 
+    /// How many clients are kept.
+    pub async fn count(&self) -> usize {
+        self.clients.lock().await.len()
+    }
+
     /// Closes the session with a node's BMC.
     pub async fn forget(&self, node: &str) {
         let former = self.clients.lock().await.remove(node);

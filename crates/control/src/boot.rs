@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use crate::clock;
 use crate::config::Boot;
-use crate::core::Core;
+use crate::core::{BootCounts, Core};
 use crate::text::{SENTENCE_MAX, cut};
 use unknown::Sightings;
 pub use unknown::Told;
@@ -325,6 +325,7 @@ async fn store_stages(core: Arc<Core>, mut stages: mpsc::Receiver<BootStageRow>)
 /// The configuration is faulty or a port cannot be had.
 pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = ()>, String> {
     let (sender, receiver) = mpsc::channel(STAGES);
+    let waiting = sender.downgrade();
     let (unknown, machines) = Sightings::new();
     let mut network = boot.network.clone();
     network.ca_pem = Some(core.keys.authority.ca_pem());
@@ -336,7 +337,11 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = (
     });
     let netboot = Netboot::bind(network, directory).await.map_err(|e| e.to_string())?;
     let counters = netboot.counters();
-    *core.boot_counters.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(move || counters.snapshot()));
+    let counts = BootCounts {
+        counters: Arc::new(move || counters.snapshot()),
+        stages_waiting: Arc::new(move || waiting.upgrade().map_or(0, |s| s.max_capacity() - s.capacity())),
+    };
+    *core.boot_counts.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
     let storing = [
         tokio::spawn(store_stages(core.clone(), receiver)),
         tokio::spawn(unknown::store(core.clone(), machines)),

@@ -9,6 +9,8 @@ use rackwright_netboot::{ConfigFaults, NetbootConfig};
 use rackwright_store::Database;
 use serde::Deserialize;
 
+use crate::telemetry;
+
 /// Replicas that agents are told of: the list stands on their kernel's command line.
 const ENDPOINTS_MAX: usize = 8;
 
@@ -42,6 +44,8 @@ struct Wire {
     profiles: BTreeMap<String, PathBuf>,
     #[serde(default = "default_ssh_port")]
     ssh_port: u16,
+    #[serde(default)]
+    telemetry: Option<telemetry::Settings>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -168,6 +172,8 @@ pub struct Config {
     pub profiles: BTreeMap<String, PathBuf>,
     /// Where installed systems are logged in to.
     pub ssh_port: u16,
+    /// Where traces go; none: nowhere.
+    pub telemetry: Option<telemetry::Settings>,
 }
 
 /// Why a configuration is not taken.
@@ -223,8 +229,9 @@ impl Config {
     }
 
     fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        // The lines around a fault are not shown where one of them may hold the database's password.
-        let options = serde_saphyr::options! { with_snippet: !text.contains("postgres") };
+        // The lines around a fault are not shown where one of them may hold the database's or the collector's password.
+        let holds_secrets = text.contains("postgres") || text.contains("headers");
+        let options = serde_saphyr::options! { with_snippet: !holds_secrets };
         let wire: Wire = serde_saphyr::from_str_with_options(text, options).map_err(|e| ConfigError::Syntax {
             path: path.to_owned(),
             message: e.to_string(),
@@ -284,6 +291,9 @@ impl Wire {
         if self.ssh_port == 0 {
             faults.push("ssh_port: must be the port of the installed systems' SSH servers; leave it out for 22".into());
         }
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.check(faults);
+        }
         Config {
             shared_dir: self.shared_dir.unwrap_or_else(|| self.data_dir.clone()),
             data_dir: self.data_dir,
@@ -300,6 +310,7 @@ impl Wire {
             policy: self.policy,
             profiles: self.profiles,
             ssh_port: self.ssh_port,
+            telemetry: self.telemetry,
         }
     }
 }
@@ -422,6 +433,48 @@ mod tests {
         let shown = Config::parse(text, Path::new("test.yaml")).unwrap_err().to_string();
         assert_eq!(shown.lines().count(), 1 + found.len(), "{shown}");
         assert!(shown.starts_with("test.yaml:\n  data_dir: "), "{shown}");
+    }
+
+    #[test]
+    fn where_traces_go_is_checked_and_their_headers_are_secrets() {
+        for (telemetry, fault) in [
+            (
+                "{otlp: collector:4317}",
+                "telemetry.otlp: \"collector:4317\" is no http://",
+            ),
+            (
+                "{otlp: \"https://a:4317\"}",
+                "telemetry.ca_file: is needed with https://",
+            ),
+            (
+                "{otlp: \"https://a:4317\", ca_file: /no/such}",
+                "telemetry.ca_file: /no/such is not a file",
+            ),
+            (
+                "{otlp: \"http://a:4317\", ca_file: /dev/null}",
+                "telemetry.ca_file: means nothing",
+            ),
+            (
+                "{otlp: \"http://a:4317\", sample: 1.5}",
+                "telemetry.sample: must be from 0 to 1",
+            ),
+            (
+                "{otlp: \"http://a:4317\", sample: .nan}",
+                "telemetry.sample: must be from 0 to 1",
+            ),
+            (
+                "{otlp: \"http://a:4317\", headers: {\"a b\": sesame}}",
+                "telemetry.headers: \"a b\" is no header",
+            ),
+            ("{otlp: \"http://a:4317\", headers: {a: sesame}, ratio: 1}", "ratio"),
+        ] {
+            let found = faults(&format!("data_dir: /x\ntelemetry: {telemetry}\n"));
+            assert!(found.len() == 1 && found[0].contains(fault), "{telemetry}: {found:?}");
+            assert!(!found[0].contains("sesame"), "{found:?}");
+        }
+        let text = "data_dir: /x\ntelemetry: {otlp: \"http://a:4317\", headers: {a: sesame}, sample: 0.5}\n";
+        let config = Config::parse(text, Path::new("test.yaml")).unwrap();
+        assert!(!format!("{config:?}").contains("sesame"));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use rackwright_identity::{KeyFiles, Rng};
 use rackwright_image::ChunkStore;
-use rackwright_lifecycle::Timestamp;
-use rackwright_store::{EventRow, Store, StoreError, WriteTx};
+use rackwright_lifecycle::{Outcome, Timestamp};
+use rackwright_store::{EffectRow, EventRow, NodeRecord, Store, StoreError, WriteTx};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -18,10 +18,17 @@ use crate::clock;
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::perform::Performer;
+use crate::telemetry::Traces;
 use crate::uploads::Uploads;
 
-/// Reads the counters of the boot services by name.
-pub type ReadCounters = Arc<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>;
+/// Reads what the boot services count.
+#[derive(Clone)]
+pub struct BootCounts {
+    /// Counters by name.
+    pub counters: Arc<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>,
+    /// Stages that were seen and are not stored yet.
+    pub stages_waiting: Arc<dyn Fn() -> usize + Send + Sync>,
+}
 
 /// The control plane's shared state.
 pub struct Core {
@@ -49,8 +56,10 @@ pub struct Core {
     pub runs: Runs,
     /// What Prometheus is told.
     pub metrics: Metrics,
-    /// Counters of the boot services.
-    pub boot_counters: Mutex<Option<ReadCounters>>,
+    /// What the collector of traces is told.
+    pub traces: Traces,
+    /// Counts of the boot services, where they run.
+    pub boot_counts: Mutex<Option<BootCounts>>,
     /// Events about what machines of no node reported.
     pub unknown_reports: Mutex<Told>,
     /// Ticks when events were committed.
@@ -131,6 +140,15 @@ impl Core {
             tracing::warn!(node, %error, "the node could not be made due; its lease's end will find it");
         }
         self.runs.due.notify_one();
+    }
+
+    /// An effect has ended, and that is stored.
+    pub fn effect_ended(&self, record: &NodeRecord, effect: &EffectRow, outcome: &Outcome, now: Timestamp) {
+        let took_us = now.since(effect.attempt.started_at);
+        let vendor = &record.identity.vendor;
+        self.metrics
+            .effect_ended(effect.attempt.effect, outcome, vendor, took_us);
+        self.traces.effect_ended(record, effect, outcome, now);
     }
 
     /// Stores one event by itself.

@@ -19,6 +19,7 @@ use crate::core::{Core, Runs};
 use crate::housekeeping::SERVER_LIFETIME;
 use crate::metrics::Metrics;
 use crate::perform::Hardware;
+use crate::telemetry::Traces;
 use crate::uploads::{self, Uploads};
 use crate::{boot, clock, grpc, housekeeping, image_http, replicas, runner};
 
@@ -73,7 +74,7 @@ fn data(what: impl Into<String>) -> impl FnOnce(Box<dyn std::error::Error + Send
 ///
 /// # Errors
 /// Something cannot be read or made: named.
-pub(crate) async fn open(config: Config, stop: CancellationToken) -> Result<Arc<Core>, DaemonError> {
+pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken) -> Result<Arc<Core>, DaemonError> {
     let rng: Arc<dyn Rng> = Arc::new(SystemRng);
     let dir = config.data_dir.clone();
     let now = clock::now();
@@ -105,8 +106,9 @@ pub(crate) async fn open(config: Config, stop: CancellationToken) -> Result<Arc<
         chunks,
         uploads,
         runs: Runs::default(),
-        metrics: Metrics::new(),
-        boot_counters: Mutex::default(),
+        metrics: Metrics::new(&traces.counts),
+        traces,
+        boot_counts: Mutex::default(),
         unknown_reports: Mutex::default(),
         events: watch::Sender::new(0),
         stop,
@@ -145,12 +147,17 @@ fn print_invitation(core: &Core, token: &str) {
     println!();
 }
 
-/// Runs until `stop`.
+/// Runs until `stop`, and tells `traces` what it does.
 ///
 /// # Errors
 /// Something that is needed cannot be had: named, with what to do where that is known.
-pub async fn run(config: Config, ready: Option<&Path>, stop: CancellationToken) -> Result<(), DaemonError> {
-    let core = open(config, stop.clone()).await?;
+pub async fn run(
+    config: Config,
+    traces: Traces,
+    ready: Option<&Path>,
+    stop: CancellationToken,
+) -> Result<(), DaemonError> {
+    let core = open(config, traces, stop.clone()).await?;
     let names = &core.config.names;
     let now = clock::system_time(clock::now());
     let credential = core.keys.authority.issue_server(names, now, SERVER_LIFETIME);
@@ -234,7 +241,12 @@ mod tests {
         let start = async |name: &str| {
             let own = dir.path().join(name);
             std::fs::create_dir_all(&own).unwrap();
-            open(testing::config(&own, &further), CancellationToken::new()).await
+            open(
+                testing::config(&own, &further),
+                Traces::default(),
+                CancellationToken::new(),
+            )
+            .await
         };
         start("one").await.unwrap();
         let refused = start("two").await.map(drop).unwrap_err();

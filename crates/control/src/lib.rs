@@ -20,6 +20,7 @@ pub mod replicas;
 pub mod runner;
 #[cfg(test)]
 mod simulation;
+pub mod telemetry;
 #[cfg(test)]
 mod testing;
 pub mod text;

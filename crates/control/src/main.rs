@@ -6,8 +6,12 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use rackwright_control::config::Config;
 use rackwright_control::daemon;
+use rackwright_control::telemetry::Telemetry;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
 
 /// Rackwright's control plane.
 #[derive(Debug, Parser)]
@@ -72,22 +76,29 @@ fn main() -> ExitCode {
     }
 }
 
+/// Has spans and events written to standard error, and told to the collector of traces where there is one.
+fn listen_to_spans(log: Log, telemetry: &Telemetry) {
+    let filter = EnvFilter::try_from_env("RACKWRIGHT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let written = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let written = match log {
+        Log::Text => written.boxed(),
+        Log::Json => written.json().boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(written.with_filter(filter))
+        .with(telemetry.layer())
+        .init();
+}
+
 fn serve(path: &std::path::Path, log: Log, ready: Option<PathBuf>) -> Result<(), Box<dyn std::error::Error>> {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("RACKWRIGHT_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match log {
-        Log::Text => builder.init(),
-        Log::Json => builder.json().init(),
-    }
-    if rustls::crypto::ring::default_provider().install_default().is_err() {
-        tracing::debug!("a TLS provider was installed before");
-    }
     let config = Config::load(path)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
+        let telemetry = Telemetry::start(&config)?;
+        listen_to_spans(log, &telemetry);
+        if rustls::crypto::ring::default_provider().install_default().is_err() {
+            tracing::debug!("a TLS provider was installed before");
+        }
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate())?;
         let on_signal = stop.clone();
@@ -98,7 +109,8 @@ fn serve(path: &std::path::Path, log: Log, ready: Option<PathBuf>) -> Result<(),
             }
             on_signal.cancel();
         });
-        daemon::run(config, ready.as_deref(), stop).await?;
-        Ok(())
+        let ended = daemon::run(config, telemetry.traces(), ready.as_deref(), stop).await;
+        telemetry.end().await;
+        Ok(ended?)
     })
 }

@@ -61,7 +61,7 @@ pub async fn recover(core: &Core) -> Result<(), StoreError> {
 
 async fn take_over(core: &Core, open: &EffectRow) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
-    match tx.node(&open.node_id).await {
+    let record = match tx.node(&open.node_id).await {
         Err(StoreError::NotFound { .. }) => return Ok(()),
         other => other?,
     };
@@ -70,12 +70,17 @@ async fn take_over(core: &Core, open: &EffectRow) -> Result<(), StoreError> {
         // Ended meanwhile, or adopted by whom the agent came to.
         return Ok(());
     }
-    if open.attempt.effect.class() == EffectClass::Once {
+    let now = clock::now();
+    let goes_on = open.attempt.effect.class() == EffectClass::Once;
+    if goes_on {
         tx.adopt_effect(&open.id, &core.replica).await?;
     } else {
-        tx.end_effect(&open.id, &Outcome::Interrupted, clock::now()).await?;
+        tx.end_effect(&open.id, &Outcome::Interrupted, now).await?;
     }
     core.commit(tx).await?;
+    if !goes_on {
+        core.effect_ended(&record, open, &Outcome::Interrupted, now);
+    }
     core.wake(&open.node_id).await;
     Ok(())
 }
@@ -85,11 +90,13 @@ async fn take_over_from_the_dead(core: &Core, now: Timestamp) -> Result<(), Stor
     // First: an effect that is taken over is judged by what is known of the agent then.
     let freed = core.store.free_agents_of_dead(alive_since(now), now).await?;
     if freed > 0 {
+        core.metrics.taken_over("agent", freed);
         tracing::info!(freed, "agents of a dead replica count as gone");
     }
     for orphan in core.store.orphaned_effects(alive_since(now)).await? {
         tracing::info!(owner = orphan.owner, node = orphan.node_id, effect = %orphan.id, "taken over from a dead replica");
         take_over(core, &orphan).await?;
+        core.metrics.taken_over("effect", 1);
     }
     Ok(())
 }

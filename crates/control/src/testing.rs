@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 use crate::core::Core;
 use crate::daemon;
+use crate::telemetry::Traces;
 
 /// A core and the folder it lives in.
 pub struct TestCore {
@@ -31,7 +32,9 @@ impl Deref for TestCore {
 pub async fn core() -> TestCore {
     let dir = tempfile::tempdir().unwrap();
     let config = config(dir.path(), "");
-    let core = daemon::open(config, CancellationToken::new()).await.unwrap();
+    let core = daemon::open(config, Traces::default(), CancellationToken::new())
+        .await
+        .unwrap();
     TestCore { core, _dir: dir }
 }
 

@@ -10,6 +10,7 @@
 
 mod agents;
 mod boot;
+mod counts;
 mod database;
 mod effects;
 mod error;

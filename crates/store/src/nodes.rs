@@ -419,17 +419,6 @@ impl Store {
                    OR id IN (SELECT node_id FROM effects WHERE ended_at IS NULL)";
         Ok(self.execute(sqlx::query(sql).bind(now.0)).await?.rows_affected())
     }
-
-    /// How many nodes are in each state.
-    ///
-    /// # Errors
-    /// The database failed.
-    pub async fn count_by_state(&self) -> Result<Vec<(String, i64)>> {
-        let rows = sqlx::query("SELECT state, COUNT(*) FROM nodes GROUP BY state")
-            .fetch_all(&self.readers)
-            .await?;
-        rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
-    }
 }
 
 impl WriteTx {

@@ -9,6 +9,7 @@ use crate::error::StoreError;
 const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_agent_holder.sql"),
+    include_str!("../migrations/0003_waiting.sql"),
 ];
 
 /// Who migrates a PostgreSQL database holds this lock: "rackwrig" in ASCII.

@@ -98,11 +98,13 @@ impl BootService for Boot {
         caller::member(&self.0, &request).await?;
         let source = self
             .0
-            .boot_counters
+            .boot_counts
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let counters = source.map(|read| read().into_iter().collect()).unwrap_or_default();
+        let counters = source
+            .map(|boot| (boot.counters)().into_iter().collect())
+            .unwrap_or_default();
         Ok(Response::new(v1::GetCountersResponse { counters }))
     }
 }

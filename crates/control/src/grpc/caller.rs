@@ -33,6 +33,7 @@ fn peer<T>(request: &Request<T>) -> Result<rackwright_identity::ClientIdentity, 
 /// No certificate, one of an agent, or of a member who is none any more.
 pub async fn member<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let identity = peer(request)?;
+    tracing::Span::current().record("caller", &identity.common_name);
     if identity.kind != ClientKind::Member {
         return Err(ApiError::Forbidden(
             "an agent's certificate does not open this call".into(),
@@ -75,6 +76,7 @@ pub async fn operator<T>(core: &Core, request: &Request<T>) -> Result<Caller, Ap
 /// No certificate, or one of a member.
 pub fn agent<T>(request: &Request<T>) -> Result<(String, u64), ApiError> {
     let identity = peer(request)?;
+    tracing::Span::current().record("caller", &identity.common_name);
     match identity.kind {
         ClientKind::Agent { claim_generation } => Ok((identity.common_name, claim_generation)),
         ClientKind::Member => Err(ApiError::Forbidden("only an agent may call this".into())),

@@ -17,6 +17,7 @@ pub mod nodes;
 mod operations;
 #[cfg(test)]
 pub mod said;
+mod traced;
 mod watch;
 
 use std::sync::Arc;
@@ -74,6 +75,7 @@ pub async fn run(
     Server::builder()
         .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(std::time::Duration::from_secs(20)))
+        .layer(tower::layer::layer_fn(traced::Traced))
         .add_service(health_service)
         .add_service(reflection)
         .add_service(NodeServiceServer::new(nodes::Nodes(core.clone())).max_decoding_message_size(MESSAGE_MAX))

@@ -311,6 +311,7 @@ mod tests {
     use rackwright_store::DeploymentKeys;
 
     use super::*;
+    use crate::telemetry::Traces;
     use crate::{daemon, testing};
 
     #[tokio::test]
@@ -318,7 +319,9 @@ mod tests {
         for (further, port) in [("", 22), ("ssh_port: 8022\n", 8022)] {
             let dir = tempfile::tempdir().unwrap();
             let config = testing::config(dir.path(), further);
-            let core = daemon::open(config, CancellationToken::new()).await.unwrap();
+            let core = daemon::open(config, Traces::default(), CancellationToken::new())
+                .await
+                .unwrap();
             let mut record = testing::node("n1", State::Validating, Some("b3-1"));
             record.address = "127.128.0.2".into();
             testing::add(&core, &record).await;

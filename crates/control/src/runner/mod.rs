@@ -20,7 +20,7 @@ pub use step::{finish_effect, step_until_rest};
 const BATCH: i64 = 64;
 /// Steps running at once in this process. Most of them wait for a BMC, for seconds: with fewer, a hall that is switched on
 /// at once would wait for us. Each takes some 50 kB while it talks to one.
-const STEPS_AT_ONCE: usize = 12_288;
+pub const STEPS_AT_ONCE: usize = 12_288;
 /// The longest pause between looks at the table: the safety net under the wake-ups.
 const IDLE: Duration = Duration::from_secs(30);
 

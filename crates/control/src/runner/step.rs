@@ -52,6 +52,7 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
             Ok(next) => {
                 if core.runs.end(&node) {
                     if matches!(next, Next::Elsewhere) {
+                        core.metrics.lease_lost();
                         // Due at once: whose turn it is hears of it.
                         core.wake(&node).await;
                     }
@@ -183,6 +184,7 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     tracing::info!(%edge, from = %row.from, to = %row.to, reason, "edge");
     core.metrics.edge(edge, row.from, row.to, row.spent_us);
     if let Some(open) = ended {
+        core.effect_ended(record, &open, &Outcome::Interrupted, now);
         perform::cancel_job(core, &record.id, &open.id).await;
     }
     Ok(())
@@ -474,9 +476,7 @@ async fn finish(
         settle_power(core, &mut tx, &record, wish, now).await?;
     }
     core.commit(tx).await?;
-    let took_us = now.since(effect.attempt.started_at);
-    core.metrics
-        .effect_ended(effect.attempt.effect, &done.outcome, &record.identity.vendor, took_us);
+    core.effect_ended(&record, effect, &done.outcome, now);
     core.agents.forget_progress(node);
     core.wake(node).await;
     Ok(())

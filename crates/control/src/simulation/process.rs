@@ -24,6 +24,7 @@ use crate::config::Config;
 use crate::core::Core;
 use crate::grpc::agents::{arrive, farewell, heard, welcome};
 use crate::grpc::said::{self, Wish};
+use crate::telemetry::Traces;
 use crate::{clock, daemon, replicas, testing};
 
 const IMAGE: &str = "images/some";
@@ -76,7 +77,9 @@ pub fn share_keys(from: &Path, to: &Path) {
 }
 
 async fn open(config: Config, fake: &Fake) -> Arc<Core> {
-    let opened = daemon::open(config, CancellationToken::new()).await.expect("it opens");
+    let opened = daemon::open(config, Traces::default(), CancellationToken::new())
+        .await
+        .expect("it opens");
     let mut core = Arc::into_inner(opened).expect("nobody else has it yet");
     core.rng = fake.chance.clone();
     core.performer = Arc::new(fake.clone());

@@ -4,6 +4,9 @@ use std::fmt;
 
 use crate::effect::Effect;
 
+/// What the text of a wait for another try begins with.
+const RETRY: &str = "the next try of ";
+
 /// Why nothing is done at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wait {
@@ -31,6 +34,31 @@ pub enum Wait {
 }
 
 impl Wait {
+    /// So many characters of a wait's text tell it from every other, whatever message follows.
+    pub const HEAD: usize = 36;
+
+    /// The label of the wait that a text, or its first `HEAD` characters, came from; "other" when it came from none. No
+    /// text is that of a node at rest.
+    #[must_use]
+    pub fn label_of(text: &str) -> &'static str {
+        if text.is_empty() {
+            return Self::Rest.label();
+        }
+        if text.starts_with(RETRY) {
+            return "retry";
+        }
+        let fixed = [
+            Self::PowerSettling,
+            Self::AgentBoot,
+            Self::AgentReturn,
+            Self::Inventory,
+            Self::Operator,
+        ];
+        let effects = Effect::ALL.iter().copied().map(Self::Effect);
+        let found = fixed.into_iter().chain(effects).find(|wait| wait.to_string() == text);
+        found.map_or("other", |wait| wait.label())
+    }
+
     /// A word for metrics: never the machine, never the message.
     #[must_use]
     pub fn label(&self) -> &'static str {
@@ -63,12 +91,45 @@ impl fmt::Display for Wait {
                 Effect::Validate | Effect::ValidateFromOutside => "the checks of the installed system",
                 Effect::HandOver => "our key to be taken off the machine",
             }),
-            Self::Retry { effect, message } => write!(f, "the next try of {}: {message}", effect.as_str()),
+            Self::Retry { effect, message } => write!(f, "{RETRY}{}: {message}", effect.as_str()),
             Self::PowerSettling => f.write_str("the power to settle"),
             Self::AgentBoot => f.write_str("the machine to boot into the agent"),
             Self::AgentReturn => f.write_str("the agent to come back"),
             Self::Inventory => f.write_str("the agent's inventory"),
             Self::Operator => f.write_str("an operator"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_head_of_a_text_tells_what_is_waited_for() {
+        let effects = Effect::ALL.iter().copied();
+        let retries = effects.clone().map(|effect| Wait::Retry {
+            effect,
+            message: "the agent to write the image".into(),
+        });
+        let others = [
+            Wait::PowerSettling,
+            Wait::AgentBoot,
+            Wait::AgentReturn,
+            Wait::Inventory,
+            Wait::Operator,
+        ];
+        let effects = effects.map(Wait::Effect);
+        let waits: Vec<Wait> = others.into_iter().chain(effects).chain(retries).collect();
+        for wait in &waits {
+            let text = wait.to_string();
+            let head: String = text.chars().take(Wait::HEAD).collect();
+            // Some read the same: the boot target to be set, and the two ways to validate.
+            let same = waits.iter().filter(|other| other.to_string() == text);
+            let labels: Vec<_> = same.map(Wait::label).collect();
+            assert!(labels.contains(&Wait::label_of(&head)), "{head:?}: {labels:?}");
+        }
+        assert_eq!(Wait::label_of(""), "rest");
+        assert_eq!(Wait::label_of("the moon"), "other");
     }
 }

@@ -1,9 +1,9 @@
 //! Filters over nodes, and pages.
 
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{State, Wait};
 use rackwright_store::{NodeRecord, Term};
 
-use super::support::{Lab, node, node_in};
+use super::support::{Lab, at, node, node_in};
 
 /// Each term as `FIELD=VALUE` or `FIELD!=VALUE`.
 fn filter(terms: &[&str]) -> Vec<Term> {
@@ -118,6 +118,53 @@ async fn nodes_are_counted_by_state() {
     counts.sort();
     let wanted = [("active", 1), ("available", 2), ("failed", 1)];
     assert_eq!(counts, wanted.map(|(state, n)| (state.to_owned(), n)));
+}
+
+#[tokio::test]
+async fn waiting_nodes_are_counted_by_state_and_by_the_head_of_what_they_wait_for() {
+    let names = ["a", "b", "c", "d"];
+    let lab = Lab::new()
+        .await
+        .with(&names.map(|id| node_in(id, State::Inspecting)))
+        .await;
+    let retry = "the next try of power-on: BMC https://10.0.0.";
+    for (id, why) in [
+        ("a", &format!("{retry}1")),
+        ("b", &format!("{retry}2")),
+        ("c", &"an operator".to_owned()),
+    ] {
+        lab.store.rest(id, 1, 0, why, at(900)).await.unwrap();
+    }
+    let mut counts = lab.store.count_waiting().await.unwrap();
+    counts.sort();
+    let row = |why: &str, n| ("inspecting".to_owned(), why.to_owned(), n);
+    assert_eq!(counts, [row("an operator", 1), row(&retry[..Wait::HEAD], 2)]);
+    // The fourth was never put to rest.
+    assert_eq!(lab.store.count_due(at(899)).await.unwrap(), 1);
+    assert_eq!(lab.store.count_due(at(900)).await.unwrap(), 4);
+}
+
+#[tokio::test]
+async fn who_is_longest_in_a_state_that_ends_is_told() {
+    let mut records = Vec::new();
+    for (id, state, us) in [
+        ("a", State::Imaging, 700),
+        ("b", State::Imaging, 500),
+        ("c", State::Failed, 600),
+        ("d", State::Active, 100),
+        ("e", State::Available, 100),
+    ] {
+        let mut record = node_in(id, state);
+        record.node.since = at(us);
+        records.push(record);
+    }
+    let lab = Lab::new().await.with(&records).await;
+    let mut oldest = lab.store.oldest_by_state().await.unwrap();
+    oldest.sort();
+    assert_eq!(
+        oldest,
+        [("failed".to_owned(), at(600)), ("imaging".to_owned(), at(500))]
+    );
 }
 
 #[tokio::test]

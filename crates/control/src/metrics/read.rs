@@ -1,0 +1,207 @@
+//! What is read when somebody asks: of the database, every few seconds at most however many ask, and of this process.
+
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use rackwright_lifecycle::{State, Wait};
+use rackwright_store::StoreError;
+use tokio::sync::Mutex;
+
+use super::{StateLabel, seconds};
+use crate::clock;
+use crate::core::Core;
+use crate::runner::STEPS_AT_ONCE;
+
+/// What the database said counts so long.
+pub(super) const FRESH: Duration = Duration::from_secs(5);
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WaitLabels {
+    state: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabel {
+    event: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildLabels {
+    version: &'static str,
+}
+
+/// What was read last.
+#[derive(Debug, Default)]
+pub(super) struct Gauges {
+    /// When the database was asked. Whoever holds it tells.
+    asked_at: Mutex<Option<Instant>>,
+    nodes: Family<StateLabel, Gauge>,
+    waiting: Family<WaitLabels, Gauge>,
+    oldest: Family<StateLabel, Gauge<f64, AtomicU64>>,
+    due: Gauge,
+    overdue: Gauge<f64, AtomicU64>,
+    events: Gauge,
+    agents: Gauge,
+    steps: Gauge,
+    followers: Gauge,
+    bmcs: Gauge,
+    stages: Gauge,
+    boot: Family<EventLabel, Counter>,
+    cpu: Counter<f64, AtomicU64>,
+    memory: Gauge,
+}
+
+impl Gauges {
+    pub(super) fn register(&self, r: &mut Registry) {
+        self.register_nodes(r);
+        let build = Family::<BuildLabels, Gauge>::default();
+        let version = env!("CARGO_PKG_VERSION");
+        build.get_or_create(&BuildLabels { version }).set(1);
+        r.register("build_info", "Always 1; the label says which version runs", build);
+        let agents = self.agents.clone();
+        r.register("agents_connected", "Agents connected to this process", agents);
+        r.register("steps_running", "Steps that run in this process", self.steps.clone());
+        let limit = Gauge::<i64>::default();
+        limit.set(whole(STEPS_AT_ONCE));
+        r.register("steps_limit", "Steps that may run in this process at once", limit);
+        r.register("event_position", "Position of the newest event", self.events.clone());
+        let followers = self.followers.clone();
+        r.register("followers", "Calls that wait for events here", followers);
+        r.register(
+            "bmc_clients",
+            "BMCs that this process holds a session with",
+            self.bmcs.clone(),
+        );
+        let stages = self.stages.clone();
+        r.register("boot_stages_waiting", "Boot stages seen and not stored yet", stages);
+        r.register("boot", "What network boot has seen", self.boot.clone());
+        let cpu = self.cpu.clone();
+        r.register("process_cpu_seconds", "Processor time of this process", cpu);
+        r.register("process_resident_bytes", "Memory of this process", self.memory.clone());
+    }
+
+    /// Of the database: every replica tells the same.
+    fn register_nodes(&self, r: &mut Registry) {
+        r.register("nodes", "Nodes by state", self.nodes.clone());
+        let waiting = self.waiting.clone();
+        r.register("nodes_waiting", "Nodes by state and what they wait for", waiting);
+        r.register(
+            "oldest_in_state_seconds",
+            "How long the node has been in a state that has been in it longest",
+            self.oldest.clone(),
+        );
+        r.register("nodes_due", "Nodes that are due and taken by nobody", self.due.clone());
+        r.register(
+            "overdue_seconds",
+            "How long the longest waiting due node has been due",
+            self.overdue.clone(),
+        );
+    }
+
+    async fn ask_database(&self, core: &Core) -> Result<(), StoreError> {
+        let counts = core.store.count_by_state().await?;
+        let waiting = core.store.count_waiting().await?;
+        let oldest = core.store.oldest_by_state().await?;
+        let now = clock::now();
+        self.due.set(core.store.count_due(now).await?);
+        let due = core.store.next_due(&core.replica).await?;
+        self.overdue.set(due.map_or(0.0, |due| seconds(now.since(due))));
+        self.events.set(core.store.event_range().await?.1);
+        // What nobody waits for any more is told no more.
+        self.waiting.clear();
+        for state in State::ALL {
+            let state = state.as_str();
+            let label = StateLabel { state };
+            let nodes = counts.iter().find(|(name, _)| name == state).map_or(0, |(_, n)| *n);
+            self.nodes.get_or_create(&label).set(nodes);
+            let since = oldest.iter().find(|(name, _)| name == state);
+            let longest = since.map_or(0.0, |(_, since)| seconds(now.since(*since)));
+            self.oldest.get_or_create(&label).set(longest);
+            let mut at_rest = nodes;
+            for (_, why, n) in waiting.iter().filter(|(name, ..)| name == state) {
+                let reason = Wait::label_of(why);
+                self.waiting.get_or_create(&WaitLabels { state, reason }).inc_by(*n);
+                at_rest -= n;
+            }
+            if at_rest > 0 {
+                let reason = Wait::Rest.label();
+                self.waiting.get_or_create(&WaitLabels { state, reason }).set(at_rest);
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the database asked at the next scrape.
+    #[cfg(test)]
+    pub(super) async fn forget(&self) {
+        *self.asked_at.lock().await = None;
+    }
+
+    async fn look_here(&self, core: &Core) {
+        self.agents.set(whole(core.agents.count("")));
+        self.steps.set(whole(core.runs.count()));
+        self.followers.set(whole(core.events.receiver_count()));
+        self.bmcs.set(whole(core.bmcs.count().await));
+        let boot = core.boot_counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(boot) = boot {
+            self.stages.set(whole((boot.stages_waiting)()));
+            for (name, value) in (boot.counters)() {
+                let event = name.trim_end_matches("_total").to_owned();
+                let counter = self.boot.get_or_create_owned(&EventLabel { event });
+                counter.inner().store(value, Ordering::Relaxed);
+            }
+        }
+        let (cpu_s, resident) = process();
+        self.cpu.inner().store(cpu_s.to_bits(), Ordering::Relaxed);
+        self.memory.set(resident);
+    }
+}
+
+fn whole(n: usize) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+/// User and system time, and resident memory, of this process (proc(5)); zeros where the kernel does not tell.
+fn process() -> (f64, i64) {
+    /// `USER_HZ`, which is 100 on every architecture of ours (man 7 time).
+    const TICKS_A_SECOND: f64 = 100.0;
+    /// In `/proc/self/stat` behind the name's closing bracket: utime and stime.
+    const UTIME: usize = 11;
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |n: usize| fields.get(n).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = resident.and_then(|text| text.trim().trim_end_matches(" kB").parse::<i64>().ok());
+    (
+        (ticks(UTIME) + ticks(UTIME + 1)) / TICKS_A_SECOND,
+        kib.unwrap_or(0) * 1024,
+    )
+}
+
+/// Everything as it is now, in OpenMetrics' text format.
+///
+/// # Errors
+/// The database failed.
+pub async fn scrape(core: &Core) -> Result<String, StoreError> {
+    let gauges = &core.metrics.gauges;
+    let mut asked_at = gauges.asked_at.lock().await;
+    if asked_at.is_none_or(|at| at.elapsed() >= FRESH) {
+        gauges.ask_database(core).await?;
+        *asked_at = Some(Instant::now());
+    }
+    gauges.look_here(core).await;
+    let mut text = String::new();
+    if let Err(error) = encode(&mut text, &core.metrics.registry) {
+        tracing::error!(%error, "the metrics could not be written");
+    }
+    Ok(text)
+}

@@ -1,0 +1,161 @@
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rackwright_lifecycle::Wait;
+
+use super::*;
+use crate::core::BootCounts;
+use crate::{clock, testing};
+
+/// A scrape after each thing happened once.
+async fn everything() -> String {
+    let core = testing::core().await;
+    testing::add(&core, &testing::node("n1", State::Available, None)).await;
+    let failed = Outcome::Failed {
+        code: "bmc-unreachable".into(),
+        message: "the sentence is not told".into(),
+        retryable: true,
+    };
+    let metrics = &core.metrics;
+    metrics.edge(Edge::Claimed, State::Available, State::Allocated, 1_500_000);
+    metrics.effect_ended(Effect::PowerOn, &failed, "Vendor", 2_000_000);
+    metrics.bmc_failed("bmc-unreachable", "Vendor");
+    metrics.waits("rest");
+    metrics.leased(1);
+    metrics.lease_lost();
+    metrics.taken_over("effect", 2);
+    metrics.step_lost();
+    metrics.step_failed();
+    metrics.committed(Duration::from_millis(3));
+    metrics.agent_said();
+    metrics.image_answered(206, 4096);
+    let boot = BootCounts {
+        counters: Arc::new(|| [("dhcp_offer_total".to_owned(), 7)].into()),
+        stages_waiting: Arc::new(|| 3),
+    };
+    *core.boot_counts.lock().unwrap() = Some(boot);
+    scrape(&core).await.unwrap()
+}
+
+/// Names of metrics in a text: what begins with our prefix.
+fn names(text: &str) -> BTreeSet<String> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.split(|c| !is_part(c))
+        .filter(|word| word.starts_with("rackwright_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[tokio::test]
+async fn every_panel_and_every_alert_asks_for_what_there_is() {
+    let told = names(&everything().await);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/monitoring");
+    for file in ["grafana.json", "alerts.yaml"] {
+        let text = std::fs::read_to_string(folder.join(file)).unwrap();
+        let asked = names(&text);
+        assert!(asked.len() >= 5, "{file}: {asked:?}");
+        let missing: Vec<_> = asked.difference(&told).collect();
+        assert!(missing.is_empty(), "{file} asks for {missing:?}, which nobody tells");
+        if file == "grafana.json" {
+            let base = |name: &String| name.trim_end_matches("_bucket").to_owned();
+            let shown: BTreeSet<String> = asked.iter().map(base).collect();
+            let hidden: Vec<_> = told
+                .iter()
+                .filter(|name| is_series(name, &told) && !shown.contains(&base(name)))
+                .collect();
+            assert!(hidden.is_empty(), "no panel shows {hidden:?}");
+        }
+    }
+}
+
+/// HELP and TYPE lines name counters and histograms without their suffix: those are no series. Sums and counts are
+/// told beside the buckets.
+fn is_series(name: &str, told: &BTreeSet<String>) -> bool {
+    let is_beside = name.ends_with("_sum") || name.ends_with("_count");
+    !is_beside && !told.contains(&format!("{name}_total")) && !told.contains(&format!("{name}_bucket"))
+}
+
+#[tokio::test]
+async fn what_happened_is_told_and_nothing_that_could_be_made_up() {
+    let told = everything().await;
+    for line in [
+        "rackwright_edges_total{edge=\"claimed\",from=\"available\",to=\"allocated\"} 1",
+        "rackwright_time_in_state_seconds_sum{state=\"available\"} 1.5",
+        "rackwright_effect_seconds_count{effect=\"power-on\",outcome=\"failed\",vendor=\"vendor\"} 1",
+        "rackwright_effect_failures_total{effect=\"power-on\",code=\"bmc-unreachable\"} 1",
+        "rackwright_nodes{state=\"available\"} 1",
+        "rackwright_nodes{state=\"active\"} 0",
+        "rackwright_nodes_waiting{state=\"available\",reason=\"rest\"} 1",
+        "rackwright_nodes_due 1",
+        "rackwright_leases_lost_total 1",
+        "rackwright_takeovers_total{what=\"effect\"} 2",
+        "rackwright_boot_stages_waiting 3",
+        "rackwright_steps_limit 1024",
+        "rackwright_spans_dropped_total{reason=\"queue-full\"} 0",
+        "rackwright_boot_total{event=\"dhcp_offer\"} 7",
+        "rackwright_image_bytes_total 4096",
+    ] {
+        assert!(told.lines().any(|l| l == line), "{line:?} is not in\n{told}");
+    }
+    assert!(!told.contains("n1") && !told.contains("sentence"), "{told}");
+    assert!(told.ends_with("# EOF\n"));
+}
+
+/// The lines of a scrape that tell how many wait.
+fn waiting(told: &str) -> Vec<&str> {
+    let mut lines: Vec<_> = told
+        .lines()
+        .filter_map(|l| l.strip_prefix("rackwright_nodes_waiting"))
+        .collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[tokio::test]
+async fn nodes_are_told_by_what_they_wait_for_and_the_database_is_not_asked_by_everyone() {
+    let core = testing::core().await;
+    let hour = clock::now().plus(rackwright_lifecycle::seconds(3600));
+    for (id, why) in [
+        ("n1", Wait::AgentBoot.to_string()),
+        ("n2", "the next try of power-on: BMC n2 is away".into()),
+        ("n3", "the next try of identify: BMC n3 is away".into()),
+    ] {
+        testing::add(&core, &testing::node(id, State::Inspecting, None)).await;
+        core.store.rest(id, 1, 0, &why, hour).await.unwrap();
+    }
+    let begun = Instant::now();
+    let first = scrape(&core).await.unwrap();
+    let wanted = [
+        "{state=\"inspecting\",reason=\"agent-boot\"} 1",
+        "{state=\"inspecting\",reason=\"retry\"} 2",
+    ];
+    assert_eq!(waiting(&first), wanted);
+    // Since the beginning of 1970.
+    let longest = first
+        .lines()
+        .find_map(|l| l.strip_prefix("rackwright_oldest_in_state_seconds{state=\"inspecting\"} "));
+    assert!(longest.unwrap().parse::<f64>().unwrap() > 1e9);
+
+    core.store.rest("n1", 1, 0, "", hour).await.unwrap();
+    let second = scrape(&core).await.unwrap();
+    assert!(waiting(&second) == wanted || begun.elapsed() >= read::FRESH, "{second}");
+    core.metrics.gauges.forget().await;
+    let wanted = [
+        "{state=\"inspecting\",reason=\"rest\"} 1",
+        "{state=\"inspecting\",reason=\"retry\"} 2",
+    ];
+    assert_eq!(waiting(&scrape(&core).await.unwrap()), wanted);
+}
+
+#[test]
+fn words_from_outside_are_bounded() {
+    let words = Words::default();
+    for n in 0..WORDS {
+        assert_eq!(words.label(&format!("Vendor {n}")), format!("vendor {n}"));
+    }
+    assert_eq!(words.label("one more"), "other");
+    assert_eq!(words.label(" VENDOR 3\n"), "vendor 3");
+    assert_eq!(words.label(""), "unknown");
+    assert!(words.label(&"x".repeat(10_000)).len() <= CODE_MAX);
+}

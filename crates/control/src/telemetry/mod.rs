@@ -1,0 +1,278 @@
+//! Traces for a collector, by OTLP over gRPC, where the configuration names one: a span for each call, each run of a
+//! node's steps and each effect. Whoever makes a span never waits: what the queue cannot hold is dropped and counted.
+
+mod queue;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::trace::{Span as _, SpanBuilder, Status, TraceContextExt as _, TracerProvider as _};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
+use rackwright_lifecycle::{Outcome, Timestamp};
+use rackwright_store::{EffectRow, NodeRecord};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::clock;
+use crate::config::Config;
+use crate::metrics::SpanCounts;
+use crate::replicas;
+use queue::{Queue, Sender};
+
+/// Our own crates' spans go out, not those of the HTTP/2 connection that carries them.
+const OURS: &str = "rackwright";
+/// A collector that does not take the connection, or a batch, by then is away.
+const CONNECT: Duration = Duration::from_secs(3);
+const SEND: Duration = Duration::from_secs(5);
+/// What is left may take so long to be sent when the process ends.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// Where traces go, as written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// URL of the collector's OTLP/gRPC port.
+    otlp: String,
+    /// PEM file with the authorities that may have signed the collector's certificate.
+    #[serde(default)]
+    ca_file: Option<PathBuf>,
+    /// Sent with every batch.
+    #[serde(default)]
+    headers: BTreeMap<String, SecretString>,
+    /// Which part of the traces that begin here is recorded, from 0 to 1. A caller's trace is recorded if the caller
+    /// records it.
+    #[serde(default = "everything")]
+    sample: f64,
+}
+
+fn everything() -> f64 {
+    1.0
+}
+
+impl Settings {
+    /// Says what is wrong, a line each.
+    pub(crate) fn check(&self, faults: &mut Vec<String>) {
+        match (self.is_https(), &self.ca_file) {
+            (true, Some(file)) if !file.is_file() => {
+                faults.push(format!("telemetry.ca_file: {} is not a file", file.display()));
+            }
+            (true, None) => faults.push("telemetry.ca_file: is needed with https://".into()),
+            (false, Some(_)) => faults.push("telemetry.ca_file: means nothing without https://".into()),
+            _ => {}
+        }
+        if !self.is_https() && !self.otlp.starts_with("http://") || Endpoint::from_shared(self.otlp.clone()).is_err() {
+            faults.push(format!("telemetry.otlp: {:?} is no http:// or https:// URL", self.otlp));
+        }
+        if !(0.0..=1.0).contains(&self.sample) {
+            faults.push("telemetry.sample: must be from 0 to 1".into());
+        }
+        if let Err(fault) = self.metadata() {
+            faults.push(fault);
+        }
+    }
+
+    fn is_https(&self) -> bool {
+        self.otlp.starts_with("https://")
+    }
+
+    fn metadata(&self) -> Result<MetadataMap, String> {
+        let mut map = MetadataMap::new();
+        for (name, value) in &self.headers {
+            let key: Result<AsciiMetadataKey, _> = name.to_ascii_lowercase().parse();
+            let value: Result<AsciiMetadataValue, _> = value.expose_secret().parse();
+            let (Ok(key), Ok(mut value)) = (key, value) else {
+                return Err(format!(
+                    "telemetry.headers: {name:?} is no header, or its value is not ASCII"
+                ));
+            };
+            value.set_sensitive(true);
+            map.insert(key, value);
+        }
+        Ok(map)
+    }
+
+    fn endpoint(&self) -> Result<Endpoint, TelemetryError> {
+        let endpoint = Endpoint::from_shared(self.otlp.clone())?
+            .connect_timeout(CONNECT)
+            .timeout(SEND);
+        let Some(path) = &self.ca_file else { return Ok(endpoint) };
+        let pem = std::fs::read(path).map_err(|source| TelemetryError::Authorities {
+            path: path.clone(),
+            source,
+        })?;
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
+        Ok(endpoint.tls_config(tls)?)
+    }
+}
+
+/// Why traces cannot be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum TelemetryError {
+    /// The certificates cannot be read.
+    #[error("telemetry.ca_file {} cannot be read", path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// They, or the URL, are not what they should be.
+    #[error("the connection to the telemetry collector cannot be set up; look at telemetry.otlp and telemetry.ca_file")]
+    Connection(#[from] tonic::transport::Error),
+    /// A header.
+    #[error("{0}")]
+    Header(String),
+}
+
+/// Makes spans of what has happened already; of nothing where no collector is configured.
+#[derive(Debug, Clone, Default)]
+pub struct Traces {
+    tracer: Option<SdkTracer>,
+    /// How many spans went which way.
+    pub counts: SpanCounts,
+}
+
+/// The way of spans to the collector; none where none is configured.
+#[derive(Debug, Default)]
+pub struct Telemetry {
+    traces: Traces,
+    sending: Option<Sending>,
+}
+
+#[derive(Debug)]
+struct Sending {
+    /// Spans end in it.
+    _provider: SdkTracerProvider,
+    stop: CancellationToken,
+    sender: JoinHandle<()>,
+}
+
+impl Telemetry {
+    /// Begins to send where a collector is configured. It is connected to when there is something to send.
+    ///
+    /// # Errors
+    /// The certificates cannot be read.
+    pub fn start(config: &Config) -> Result<Self, TelemetryError> {
+        let counts = SpanCounts::default();
+        let Some(settings) = &config.telemetry else {
+            return Ok(Self::default());
+        };
+        let resource = Resource::builder_empty()
+            .with_attribute(KeyValue::new("service.name", "rackwrightd"))
+            .with_attribute(KeyValue::new("service.namespace", config.site.clone()))
+            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+            .with_attribute(KeyValue::new("service.instance.id", replicas::name(&config.data_dir)))
+            .build();
+        let stop = CancellationToken::new();
+        let (queue, waiting) = Queue::new(counts.clone());
+        let sender = Sender {
+            client: TraceServiceClient::new(settings.endpoint()?.connect_lazy()),
+            metadata: settings.metadata().map_err(TelemetryError::Header)?,
+            resource: (&resource).into(),
+            counts: counts.clone(),
+            is_away: false,
+        };
+        let sender = tokio::spawn(sender.run(waiting, stop.clone()));
+        let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(settings.sample)));
+        let provider = SdkTracerProvider::builder()
+            .with_resource(resource)
+            .with_sampler(sampler)
+            .with_span_processor(queue)
+            .build();
+        let traces = Traces {
+            tracer: Some(provider.tracer(OURS)),
+            counts,
+        };
+        let sending = Some(Sending {
+            _provider: provider,
+            stop,
+            sender,
+        });
+        Ok(Self { traces, sending })
+    }
+
+    /// For those who tell of what has happened.
+    #[must_use]
+    pub fn traces(&self) -> Traces {
+        self.traces.clone()
+    }
+
+    /// What takes up spans, for the subscriber of this process.
+    pub fn layer<S>(&self) -> Option<impl Layer<S> + use<S>>
+    where
+        S: Subscriber + for<'a> LookupSpan<'a>,
+    {
+        let tracer = self.traces.tracer.clone()?;
+        let layer = tracing_opentelemetry::layer()
+            .with_tracer(tracer)
+            .with_context_activation(false)
+            .with_location(false)
+            .with_target(false)
+            .with_threads(false)
+            .with_tracked_inactivity(false);
+        Some(layer.with_filter(Targets::new().with_target(OURS, LevelFilter::INFO)))
+    }
+
+    /// Sends what is left, for a few seconds at most.
+    pub async fn end(self) {
+        let Some(sending) = self.sending else { return };
+        sending.stop.cancel();
+        let mut sender = sending.sender;
+        if tokio::time::timeout(FLUSH, &mut sender).await.is_err() {
+            tracing::warn!("the collector did not take the last spans within {} s", FLUSH.as_secs());
+            sender.abort();
+        }
+    }
+}
+
+impl Traces {
+    /// An effect ended: a span from its beginning until now, below the step or call that is under way. Made at the end,
+    /// because what an agent does begins in one process and may end in another.
+    pub fn effect_ended(&self, record: &NodeRecord, effect: &EffectRow, outcome: &Outcome, now: Timestamp) {
+        let Some(tracer) = &self.tracer else { return };
+        let parent = tracing::Span::current().context();
+        let above = parent.span().span_context().clone();
+        if above.is_valid() && !above.is_sampled() {
+            return;
+        }
+        let (word, status) = match outcome {
+            Outcome::Succeeded => ("succeeded", Status::Ok),
+            Outcome::Open | Outcome::Interrupted => ("interrupted", Status::Unset),
+            Outcome::Failed { message, .. } => ("failed", Status::error(message.clone())),
+        };
+        let attempt = &effect.attempt;
+        let mut attributes = vec![
+            KeyValue::new("effect.kind", attempt.effect.as_str()),
+            KeyValue::new("effect.id", effect.id.clone()),
+            KeyValue::new("effect.number", effect.number),
+            KeyValue::new("effect.outcome", word),
+            KeyValue::new("node", record.id.clone()),
+            KeyValue::new("state", record.node.state.as_str()),
+        ];
+        if let Outcome::Failed { code, .. } = outcome {
+            attributes.push(KeyValue::new("effect.code", code.clone()));
+        }
+        if !record.identity.vendor.is_empty() {
+            attributes.push(KeyValue::new("vendor", record.identity.vendor.clone()));
+        }
+        let span = SpanBuilder::from_name("effect").with_start_time(clock::system_time(attempt.started_at));
+        let mut span = span.with_attributes(attributes).start_with_context(tracer, &parent);
+        span.set_status(status);
+        span.end_with_timestamp(clock::system_time(now));
+    }
+}

@@ -1,0 +1,54 @@
+//! What the database says of all nodes together: read when somebody asks, kept by nobody.
+
+use rackwright_lifecycle::Timestamp;
+use sqlx::Row as _;
+use sqlx::any::AnyRow;
+
+use crate::{Result, Store};
+
+impl Store {
+    /// How many nodes are in each state.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn count_by_state(&self) -> Result<Vec<(String, i64)>> {
+        let rows = sqlx::query("SELECT state, COUNT(*) FROM nodes GROUP BY state")
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
+    }
+
+    /// How many nodes wait, by state and the first `Wait::HEAD` characters of what was decided to wait for. Nodes at rest
+    /// do not.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn count_waiting(&self) -> Result<Vec<(String, String, i64)>> {
+        let sql = "SELECT state, substr(wait_why, 1, 36), COUNT(*) FROM nodes WHERE wait_why <> '' \
+                   GROUP BY state, substr(wait_why, 1, 36)";
+        let rows = sqlx::query(sql).fetch_all(&self.readers).await?;
+        let row = |r: &AnyRow| Ok((r.try_get(0)?, r.try_get(1)?, r.try_get(2)?));
+        rows.iter().map(row).collect()
+    }
+
+    /// Since when the node is in each state that has been in it longest; of states in which nodes stay, nothing.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn oldest_by_state(&self) -> Result<Vec<(String, Timestamp)>> {
+        let sql = "SELECT state, MIN(state_since) FROM nodes WHERE state NOT IN ('active', 'available') GROUP BY state";
+        let rows = sqlx::query(sql).fetch_all(&self.readers).await?;
+        rows.iter()
+            .map(|r| Ok((r.try_get(0)?, Timestamp(r.try_get(1)?))))
+            .collect()
+    }
+
+    /// How many nodes are due and taken by nobody.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn count_due(&self, now: Timestamp) -> Result<i64> {
+        let query = sqlx::query("SELECT COUNT(*) FROM nodes WHERE due_at <= $1").bind(now.0);
+        Ok(query.fetch_one(&self.readers).await?.try_get(0)?)
+    }
+}

@@ -1,0 +1,187 @@
+//! Traces of a real `rackwrightd`, as a collector gets them; and a collector that is not there.
+
+#[path = "telemetry/collector.rs"]
+mod collector;
+#[path = "telemetry/daemon.rs"]
+mod daemon;
+
+use std::time::{Duration, Instant};
+
+use collector::{Collector, Told};
+use daemon::Daemon;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use rackwright_api::v1;
+use rackwright_api::v1::auth_service_client::AuthServiceClient;
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_sim::fleet::{Fleet, FleetConfig};
+use tonic::{Code, Request};
+
+/// `traceparent` (W3C Trace Context) of trace `n`, recorded or not, and the ids in it.
+fn traceparent(n: u8, is_recorded: bool) -> (String, Vec<u8>, Vec<u8>) {
+    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let (trace, parent) = (vec![n; 16], vec![n + 1; 8]);
+    let header = format!("00-{}-{}-0{}", hex(&trace), hex(&parent), u8::from(is_recorded));
+    (header, trace, parent)
+}
+
+fn below<T>(header: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    let value = header.parse().expect("it is ASCII");
+    request.metadata_mut().insert("traceparent", value);
+    request
+}
+
+fn enrolment(fleet: &Fleet) -> v1::EnrollNodeRequest {
+    let machine = fleet.node(0);
+    let bmc = v1::Bmc {
+        address: machine.url(),
+        username: machine.user().into(),
+        password: machine.password(),
+        certificate_sha256: machine.fingerprint().expect("it has a key").expect("it speaks TLS"),
+        ..v1::Bmc::default()
+    };
+    v1::EnrollNodeRequest {
+        node_id: "n1".into(),
+        spec: Some(v1::NodeSpec {
+            bmc: Some(bmc),
+            sku: String::new(),
+        }),
+        mutation: Some(v1::Mutation {
+            idempotency_key: "enrol-n1".into(),
+            ..v1::Mutation::default()
+        }),
+        ..v1::EnrollNodeRequest::default()
+    }
+}
+
+fn attribute<'a>(told: &'a Told, name: &str) -> &'a str {
+    told.attributes.get(name).map_or("", String::as_str)
+}
+
+async fn an_effect_below_its_step(collector: &mut Collector) {
+    let effect = collector
+        .until("an effect of a known vendor", |told| {
+            told.span.name == "effect" && !attribute(told, "vendor").is_empty()
+        })
+        .await;
+    assert_eq!(attribute(&effect, "node"), "n1");
+    assert_eq!(attribute(&effect, "effect.outcome"), "succeeded", "{effect:?}");
+    let of = effect.span.parent_span_id.clone();
+    let step = collector
+        .until("the effect's step", |told| told.span.span_id == of)
+        .await;
+    assert_eq!((step.span.name.as_str(), attribute(&step, "node")), ("step", "n1"));
+    assert_eq!(step.span.trace_id, effect.span.trace_id);
+    assert!(step.span.start_time_unix_nano <= effect.span.start_time_unix_nano);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_steps_and_effects_reach_the_collector_below_their_callers() {
+    let mut collector = Collector::start().await;
+    let fleet = Fleet::start(FleetConfig::default()).await.expect("a simulated machine");
+    let authorities = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(&authorities, &collector.certificate).expect("it can be written");
+    let settings = format!(
+        "telemetry: {{otlp: \"{}\", ca_file: {}, headers: {{X-Scope: tests}}}}\n",
+        collector.url,
+        authorities.path().display(),
+    );
+    let daemon = Daemon::start(&settings).await;
+    let mut nodes = NodeServiceClient::new(daemon.operator());
+
+    // Who is unknown does not decide what is recorded, and below what.
+    let (header, strangers_trace, _) = traceparent(1, true);
+    let refused = AuthServiceClient::new(daemon.stranger())
+        .who_am_i(below(&header, v1::WhoAmIRequest {}))
+        .await;
+    assert_eq!(refused.expect_err("strangers are nobody").code(), Code::Unauthenticated);
+    // A member's trace is recorded where the member records it.
+    let (header, unrecorded_trace, _) = traceparent(3, false);
+    let request = below(&header, v1::ListNodesRequest::default());
+    nodes.list_nodes(request).await.expect("the operator may");
+    let (header, trace, parent) = traceparent(5, true);
+    nodes
+        .enroll_node(below(&header, enrolment(&fleet)))
+        .await
+        .expect("a new node");
+
+    let is = |told: &Told, name: &str| told.span.name == name;
+    let call = collector
+        .until("the enrolment", |told| is(told, "rackwright.v1.NodeService/EnrollNode"))
+        .await;
+    assert_eq!((&call.span.trace_id, &call.span.parent_span_id), (&trace, &parent));
+    assert_eq!(call.span.kind, SpanKind::Server as i32);
+    assert!(call.span.end_time_unix_nano > call.span.start_time_unix_nano);
+    for (name, value) in [
+        ("rpc.system", "grpc"),
+        ("rpc.service", "rackwright.v1.NodeService"),
+        ("rpc.method", "EnrollNode"),
+        ("rpc.grpc.status_code", "0"),
+        ("caller", "operator"),
+    ] {
+        assert_eq!(attribute(&call, name), value, "{name} of {call:?}");
+    }
+    assert_eq!(call.resource["service.name"], "rackwrightd");
+    assert_eq!(call.scope_header.as_deref(), Some("tests"));
+
+    an_effect_below_its_step(&mut collector).await;
+
+    // What has just happened is sent before the process ends.
+    nodes
+        .list_nodes(v1::ListNodesRequest::default())
+        .await
+        .expect("the operator may");
+    daemon.stop();
+    let last = |told: &Told| is(told, "rackwright.v1.NodeService/ListNodes");
+    collector.until("the last call", last).await;
+    let stranger = collector
+        .until("the stranger's call", |told| {
+            is(told, "rackwright.v1.AuthService/WhoAmI")
+        })
+        .await;
+    assert_ne!(stranger.span.trace_id, strangers_trace);
+    assert_eq!(attribute(&stranger, "rpc.grpc.status_code"), "16");
+    assert!(collector.seen.iter().all(|told| told.span.trace_id != unrecorded_trace));
+    fleet.stop().await;
+}
+
+fn value(metrics: &str, series: &str) -> u64 {
+    let mut lines = metrics.lines().filter_map(|line| line.strip_prefix(series));
+    let value = lines.next().unwrap_or_else(|| panic!("no {series} in:\n{metrics}"));
+    value.trim().parse().expect("a count")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_its_collector_the_daemon_works_and_counts_what_it_drops() {
+    // Takes connections and answers nothing.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let at = listener.local_addr().expect("it has an address");
+    let fleet = Fleet::start(FleetConfig::default()).await.expect("a simulated machine");
+    let daemon = Daemon::start(&format!("telemetry: {{otlp: \"http://{at}\", sample: 1}}\n")).await;
+    let mut nodes = NodeServiceClient::new(daemon.operator());
+    nodes.enroll_node(enrolment(&fleet)).await.expect("a new node");
+    let begun = Instant::now();
+    loop {
+        let request = v1::GetNodeRequest {
+            name: "nodes/n1".into(),
+            ..v1::GetNodeRequest::default()
+        };
+        let node = nodes.get_node(request).await.expect("the node is there").into_inner();
+        if node.status.is_some_and(|status| !status.macs.is_empty()) {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is done");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let dropped = "rackwright_spans_dropped_total{reason=\"not-sent\"}";
+    while value(&daemon.metrics(), dropped) == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is counted");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(value(&daemon.metrics(), "rackwright_spans_sent_total"), 0);
+    let begun = Instant::now();
+    daemon.stop();
+    let ended = begun.elapsed();
+    assert!(ended < Duration::from_secs(15), "it waits for its collector: {ended:?}");
+    fleet.stop().await;
+}

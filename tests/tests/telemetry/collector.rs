@@ -1,0 +1,111 @@
+//! A collector of traces, over TLS, that keeps what it gets.
+
+use std::collections::BTreeMap;
+
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
+use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
+use opentelemetry_proto::tonic::common::v1::KeyValue;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::{Identity, Server, ServerTlsConfig};
+use tonic::{Request, Response, Status};
+
+struct Inbox(mpsc::UnboundedSender<Vec<Told>>);
+
+/// A span, and who told of it.
+#[derive(Debug, Clone)]
+pub struct Told {
+    pub span: Span,
+    pub attributes: BTreeMap<String, String>,
+    pub resource: BTreeMap<String, String>,
+    pub scope_header: Option<String>,
+}
+
+fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    let text = |attribute: &KeyValue| match attribute.value.clone()?.value? {
+        Value::StringValue(text) => Some(text),
+        Value::IntValue(number) => Some(number.to_string()),
+        other => Some(format!("{other:?}")),
+    };
+    let pair = |a: &KeyValue| Some((a.key.clone(), text(a)?));
+    attributes.iter().filter_map(pair).collect()
+}
+
+#[tonic::async_trait]
+impl TraceService for Inbox {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        let header = request.metadata().get("x-scope").and_then(|value| value.to_str().ok());
+        let scope_header = header.map(str::to_owned);
+        let mut told = Vec::new();
+        for resource_spans in request.into_inner().resource_spans {
+            let resource = texts(&resource_spans.resource.unwrap_or_default().attributes);
+            for span in resource_spans.scope_spans.into_iter().flat_map(|scope| scope.spans) {
+                told.push(Told {
+                    attributes: texts(&span.attributes),
+                    span,
+                    resource: resource.clone(),
+                    scope_header: scope_header.clone(),
+                });
+            }
+        }
+        let _ = self.0.send(told);
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+/// What came, in order.
+pub struct Collector {
+    pub url: String,
+    /// Its certificate, in PEM.
+    pub certificate: String,
+    inbox: mpsc::UnboundedReceiver<Vec<Told>>,
+    pub seen: Vec<Told>,
+}
+
+impl Collector {
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let url = format!("https://{}", listener.local_addr().expect("it has an address"));
+        let (sender, inbox) = mpsc::unbounded_channel();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+        let certificate = made.cert.pem();
+        let identity = Identity::from_pem(&certificate, made.signing_key.serialize_pem());
+        let tls = ServerTlsConfig::new().identity(identity);
+        let serve = Server::builder()
+            .tls_config(tls)
+            .expect("TLS can be set up")
+            .add_service(TraceServiceServer::new(Inbox(sender)))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        tokio::spawn(serve);
+        Self {
+            url,
+            certificate,
+            inbox,
+            seen: Vec::new(),
+        }
+    }
+
+    /// The first span of which `wanted` is true, awaited.
+    pub async fn until(&mut self, what: &str, wanted: impl Fn(&Told) -> bool) -> Told {
+        let limit = std::time::Duration::from_secs(60);
+        let found = async {
+            loop {
+                if let Some(told) = self.seen.iter().find(|told| wanted(told)) {
+                    return told.clone();
+                }
+                let more = self.inbox.recv().await.expect("the collector runs");
+                self.seen.extend(more);
+            }
+        };
+        match tokio::time::timeout(limit, found).await {
+            Ok(told) => told,
+            Err(_) => panic!("{what} did not come; what came: {:#?}", self.seen),
+        }
+    }
+}
