@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Format, Phase, SystemUp, Systems};
 use rackwright_sim::lab::install_crypto;
-use rackwright_tests::site::Site;
+use rackwright_tests::site::{Site, program, texts};
 use serde_json::Value;
 
 /// Generous: the control plane shares the computer with other tests.
@@ -186,4 +186,32 @@ async fn a_machine_is_imaged_and_erased_by_the_agents_own_code() {
     // First: it says good-bye to each BMC.
     plane.site.stop().await;
     fleet.stop().await;
+}
+
+#[test]
+fn the_benchmark_takes_machines_through_their_whole_life_and_counts_them() {
+    let output = std::process::Command::new(program("rackwright"))
+        .args(["bench", "fleet", "--nodes", "5", "--patience", "2m"])
+        .args(["--phases", "enrol,inspect,list,deploy,restart,release"])
+        .output()
+        .expect("the CLI can be started");
+    let (out, err) = texts(&output);
+    assert!(output.status.success(), "{out}{err}");
+    let lines: Vec<Value> = out
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("a line of JSON"))
+        .collect();
+    let phases: Vec<&str> = lines.iter().filter_map(|line| line["phase"].as_str()).collect();
+    assert_eq!(
+        phases,
+        [
+            "enrol", "inspect", "list", "validate", "deploy", "restart", "release", "total"
+        ]
+    );
+    for line in &lines {
+        assert_eq!((&line["nodes"], &line["right"]), (&5.into(), &5.into()), "{line}");
+    }
+    let total = &lines[lines.len() - 1];
+    assert!(total["control_cpu_s"].as_f64() > Some(0.0), "{total}");
+    assert!(total["database_bytes"].as_u64() > Some(100_000), "{total}");
 }

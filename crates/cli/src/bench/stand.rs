@@ -1,7 +1,7 @@
 //! The test stand: a control plane, its database and simulated machines, each a process of its own.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -76,10 +76,15 @@ struct Ports {
 
 impl Ports {
     fn find() -> io::Result<Self> {
-        let listeners: Vec<_> = (0..8)
-            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-            .collect::<Result<_, _>>()?;
-        let port = |index: usize| listeners[index].local_addr().map(|address| address.port());
+        // All are held until all are found, so that none is found twice. DHCP and TFTP need them for UDP.
+        let mut listeners = Vec::new();
+        while listeners.len() < 8 {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+            if let Ok(socket) = UdpSocket::bind(listener.local_addr()?) {
+                listeners.push((listener, socket));
+            }
+        }
+        let port = |index: usize| listeners[index].0.local_addr().map(|address| address.port());
         Ok(Self {
             api: port(0)?,
             store: port(1)?,
