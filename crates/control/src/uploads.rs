@@ -381,6 +381,7 @@ mod tests {
         let mut tx = core.store.write().await.unwrap();
         tx.insert_operation(&operation).await.unwrap();
         tx.insert_upload(&upload).await.unwrap();
+        tx.begin_import(&upload.id, &operation.id).await.unwrap();
         tx.request_cancel(&operation.id).await.unwrap();
         tx.commit().await.unwrap();
         let of_another = lock_file(&path).unwrap();

@@ -91,7 +91,7 @@ async fn what_happened_is_told_and_nothing_that_could_be_made_up() {
         "rackwright_leases_lost_total 1",
         "rackwright_takeovers_total{what=\"effect\"} 2",
         "rackwright_boot_stages_waiting 3",
-        "rackwright_steps_limit 1024",
+        "rackwright_steps_limit 12288",
         "rackwright_spans_dropped_total{reason=\"queue-full\"} 0",
         "rackwright_boot_total{event=\"dhcp_offer\"} 7",
         "rackwright_image_bytes_total 4096",
