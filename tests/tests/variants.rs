@@ -167,8 +167,14 @@ fn http_boot_two_drives_and_a_drive_that_vanishes() {
         assert!(reason.contains("LAB0000"), "{reason}");
 
         // It is not found again. What is there is erased once more, and the node may go back to the pool.
-        site.cli(["node", "readmit", "n1", "--yes"]);
-        becomes(&site, "n1", "available").await;
+        site.cli(["node", "readmit", "n1", "--yes", "--wait"]);
+        assert_eq!(
+            site.state("n1"),
+            "available",
+            "{}\n{}",
+            site.reason("n1"),
+            site.log_tail()
+        );
         let disk = lab.machine(0).disk_path(0).expect("one drive is left");
         let head = std::fs::read(disk).expect("the drive's file reads");
         assert!(head.iter().all(|b| *b == 0), "the drive that is left holds something");
