@@ -1,7 +1,7 @@
 //! Changes of SQLite that are made stay together: group commit.
 //!
 //! SQLite has one writer, and each COMMIT waits for the disk. So changes that come close behind each other share one
-//! transaction, each but the first in a savepoint of its own: whoever has filled its change lets those who wait already go
+//! transaction, each in a savepoint of its own: whoever has filled its change lets those who wait already go
 //! first, and then commits for all. Nobody is told that a change stays before that COMMIT has come back; when
 //! it fails, it has failed for all of them.
 
@@ -13,8 +13,14 @@ use sqlx::{Any, AnyConnection, AnyPool, Transaction};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMappedMutexGuard, OwnedMutexGuard};
 
-use crate::database::Kind;
 use crate::{Result, StoreError};
+
+/// Takes the one place of a writer at once, and makes the savepoint that every transaction has from then on.
+const BEGIN: &str = "BEGIN IMMEDIATE; SAVEPOINT change";
+/// A savepoint in place of the one before it, of which nothing has to be undone any more. That the old one has to be there
+/// matters: a savepoint alone would begin another transaction where SQLite has ended this one, and what it undid by that
+/// would be acknowledged.
+const NEXT: &str = "RELEASE change; SAVEPOINT change";
 
 /// The one writer of a SQLite database, and what it has not committed yet.
 #[derive(Debug, Clone)]
@@ -36,8 +42,6 @@ struct Open {
     in_change: bool,
     /// At least one change is complete: the next one needs a savepoint.
     has_changes: bool,
-    /// There is a savepoint, of the change that is being made or of one that is complete.
-    has_savepoint: bool,
     /// SQLite has ended the transaction, as it does when the disk is full or broken.
     broken: Option<String>,
 }
@@ -95,7 +99,7 @@ impl Writer {
 impl Open {
     async fn begin(pool: &AnyPool) -> Result<Self> {
         let mut connection = pool.acquire().await?;
-        if let Err(error) = sqlx::raw_sql(Kind::Sqlite.begin()).execute(&mut *connection).await {
+        if let Err(error) = sqlx::raw_sql(BEGIN).execute(&mut *connection).await {
             // Whatever is the matter with it, the next one is new.
             drop(connection.detach());
             return Err(error.into());
@@ -105,7 +109,6 @@ impl Open {
             batch: Arc::default(),
             in_change: false,
             has_changes: false,
-            has_savepoint: false,
             broken: None,
         })
     }
@@ -115,17 +118,6 @@ impl Open {
         if let Err(error) = sqlx::raw_sql(sql).execute(&mut *self.connection).await {
             self.broken = Some(error.to_string());
         }
-    }
-
-    /// Makes a savepoint in place of the one before it, of which nothing has to be undone any more.
-    async fn save(&mut self) {
-        let sql = if self.has_savepoint {
-            "RELEASE change; SAVEPOINT change"
-        } else {
-            "SAVEPOINT change"
-        };
-        self.run(sql).await;
-        self.has_savepoint = true;
     }
 
     /// Tells the batch what has become of it. A connection that is not as it should be is not used again.
@@ -161,7 +153,7 @@ impl Group {
             open.has_changes = true;
         } else {
             if open.has_changes {
-                open.save().await;
+                open.run(NEXT).await;
             }
             open.in_change = true;
         }

@@ -7,7 +7,7 @@ use rackwright_store::{Store, StoreError};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-use crate::conformance::support::event;
+use crate::conformance::support::{at, event, node};
 use crate::database::Fresh;
 
 async fn kinds(store: &Store) -> Vec<String> {
@@ -148,4 +148,36 @@ async fn whoever_gives_up_at_any_moment_harms_nobody_else() {
     }
     let kept = kinds(&store).await.into_iter().filter(|kind| kind == "kept").count();
     assert_eq!(kept, 1000);
+}
+
+#[tokio::test]
+async fn a_statement_that_breaks_the_transaction_acknowledges_nothing_of_it() {
+    let fresh = Fresh::new().await;
+    let store = Store::open(&fresh.path()).await.unwrap();
+    let mut tx = store.write().await.unwrap();
+    tx.insert_node(&node("n1")).await.unwrap();
+    tx.commit().await.unwrap();
+    fresh
+        .sql("CREATE TRIGGER breaks BEFORE UPDATE ON nodes BEGIN SELECT RAISE(ROLLBACK, 'disk is full'); END")
+        .await;
+    let mut first = store.write().await.unwrap();
+    first.add_event(&event("first", "t", 1)).await.unwrap();
+    // These wait for the writer, in this order, before the first is complete: all are of one batch.
+    let (breaking, later) = (store.clone(), store.clone());
+    let breaking = tokio::spawn(async move { breaking.wake("n1", at(-1)).await });
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    let later = tokio::spawn(async move { change(&later, "later", 2).await });
+    tokio::task::yield_now().await;
+    tokio::task::yield_now().await;
+    let first = first.commit().await;
+    assert!(breaking.await.unwrap().is_err());
+    let later = later.await.unwrap();
+    let acknowledged = [("first", first.is_ok()), ("later", later.is_ok())];
+    let acknowledged: Vec<&str> = acknowledged
+        .iter()
+        .filter(|(_, ok)| *ok)
+        .map(|(kind, _)| *kind)
+        .collect();
+    assert_eq!(kinds(&store).await, acknowledged);
 }
