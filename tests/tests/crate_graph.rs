@@ -45,6 +45,11 @@ const KEPT: &[(&str, &[&str], &str)] = &[
         "SQL is in one place, and both databases run one suite",
     ),
     (
+        "rusqlite",
+        &["store"],
+        "SQL is in one place, and both databases run one suite",
+    ),
+    (
         "reqwest",
         &["redfish"],
         "the HTTP client for BMCs is bounded and pinned in one place",
@@ -94,6 +99,7 @@ const PURE: &[&str] = &["lifecycle"];
 const IMPURE: &[&str] = &[
     "tokio",
     "sqlx",
+    "rusqlite",
     "tonic",
     "hyper",
     "rand",

@@ -1,8 +1,8 @@
 //! Which replica a node's agent is connected to. One write a connection and one at its end, none a heartbeat.
 
 use rackwright_lifecycle::Timestamp;
-use sqlx::Row as _;
 
+use crate::sql::{Query, statement};
 use crate::{Change, Result, Store, StoreError, WriteTx};
 
 /// Who has the connection of a node's agent.
@@ -24,7 +24,7 @@ impl Store {
     pub async fn held_agents(&self, replica: &str) -> Result<Vec<(String, i64)>> {
         // The condition of the index, for who looks for one by it.
         let sql = "SELECT id, agent_session FROM nodes WHERE agent_holder = $1 AND agent_holder <> ''";
-        let rows = sqlx::query(sql).bind(replica).fetch_all(&self.readers).await?;
+        let rows = statement(sql).bind(replica).fetch_all(&self.readers).await?;
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
 
@@ -35,7 +35,7 @@ impl Store {
     pub async fn free_agents_of(&self, replica: &str, now: Timestamp) -> Result<u64> {
         let who = "agent_holder = $2";
         let query = self.free(who);
-        self.freed(sqlx::query(query).bind(now.0).bind(replica)).await
+        self.freed(statement(query).bind(now.0).bind(replica)).await
     }
 
     /// Ends every connection of agents to replicas that were not heard of since `since`. Their nodes are due.
@@ -45,21 +45,21 @@ impl Store {
     pub async fn free_agents_of_dead(&self, since: Timestamp, now: Timestamp) -> Result<u64> {
         let who = "agent_holder NOT IN (SELECT r.id FROM replicas r WHERE r.heard_at >= $2)";
         let query = self.free(who);
-        self.freed(sqlx::query(query).bind(now.0).bind(since.0)).await
+        self.freed(statement(query).bind(now.0).bind(since.0)).await
     }
 
     /// Nodes that somebody is at are left for the next time: no two changes wait for each other here.
-    fn free(&self, who: &str) -> sqlx::AssertSqlSafe<String> {
-        sqlx::AssertSqlSafe(format!(
+    fn free(&self, who: &str) -> String {
+        format!(
             "WITH held AS MATERIALIZED (SELECT id FROM nodes WHERE agent_holder <> '' AND {who}{}) \
              UPDATE nodes SET agent_holder = '', agent_session = agent_session + 1, agent_gone_at = $1, \
              due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at END FROM held WHERE nodes.id = held.id",
             self.kind.for_update_skip_locked()
-        ))
+        )
     }
 
-    async fn freed(&self, query: sqlx::query::Query<'_, sqlx::Any, sqlx::any::AnyArguments>) -> Result<u64> {
-        let freed = self.execute(query).await?.rows_affected();
+    async fn freed(&self, query: Query<'_>) -> Result<u64> {
+        let freed = self.execute(query).await?;
         if freed > 0 {
             self.hints.say(Change::Due);
         }
@@ -71,11 +71,9 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn site_authority(&self, ca_sha256: &str) -> Result<String> {
-        let query = sqlx::query("INSERT INTO site (id, ca_sha256) VALUES (1, $1) ON CONFLICT DO NOTHING");
+        let query = statement("INSERT INTO site (id, ca_sha256) VALUES (1, $1) ON CONFLICT DO NOTHING");
         self.execute(query.bind(ca_sha256)).await?;
-        let row = sqlx::query("SELECT ca_sha256 FROM site")
-            .fetch_one(&self.readers)
-            .await?;
+        let row = statement("SELECT ca_sha256 FROM site").fetch_one(&self.readers).await?;
         Ok(row.try_get(0)?)
     }
 }
@@ -89,10 +87,10 @@ impl WriteTx {
     pub async fn hold_agent(&mut self, id: &str, replica: &str) -> Result<i64> {
         let sql = "UPDATE nodes SET agent_holder = $1, agent_session = agent_session + 1 WHERE id = $2 \
                    RETURNING agent_session";
-        let row = sqlx::query(sql)
+        let row = statement(sql)
             .bind(replica)
             .bind(id)
-            .fetch_optional(&mut *self.tx)
+            .fetch_optional(&mut self.tx)
             .await?;
         let row = row.ok_or_else(|| StoreError::NotFound {
             kind: "node",
@@ -109,8 +107,8 @@ impl WriteTx {
         let sql = "UPDATE nodes SET agent_holder = '', agent_session = agent_session + 1, agent_gone_at = $1, \
                    due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at END \
                    WHERE id = $2 AND agent_session = $3 AND agent_holder <> ''";
-        let query = sqlx::query(sql).bind(now.0).bind(id).bind(session);
-        let is_done = query.execute(&mut *self.tx).await?.rows_affected() > 0;
+        let query = statement(sql).bind(now.0).bind(id).bind(session);
+        let is_done = query.execute(&mut self.tx).await? > 0;
         self.is_due |= is_done;
         Ok(is_done)
     }

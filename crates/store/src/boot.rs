@@ -1,11 +1,9 @@
 //! What was seen of booting machines, and the addresses they got.
 
 use rackwright_lifecycle::Timestamp;
-use sqlx::Row;
-use sqlx::any::AnyRow;
 
 use crate::database::Kind;
-use crate::error::is_unique_violation;
+use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
 
 /// Stages kept for one MAC address.
@@ -54,7 +52,7 @@ pub struct UnknownMachineRow {
 const UNKNOWN: &str = "SELECT mac, first_seen, last_seen, architecture, relay, system_uuid, inventory \
                        FROM unknown_machines";
 
-fn unknown_machine(row: &AnyRow) -> Result<UnknownMachineRow> {
+fn unknown_machine(row: &Row) -> Result<UnknownMachineRow> {
     Ok(UnknownMachineRow {
         mac: row.try_get("mac")?,
         first_seen: Timestamp(row.try_get("first_seen")?),
@@ -73,7 +71,7 @@ impl Store {
     /// The database failed.
     pub async fn boot_stages(&self, mac: &str) -> Result<Vec<BootStageRow>> {
         let sql = "SELECT mac, at, stage, detail, remote FROM boot_stages WHERE mac = $1 ORDER BY position";
-        let rows = sqlx::query(sql).bind(mac).fetch_all(&self.readers).await?;
+        let rows = statement(sql).bind(mac).fetch_all(&self.readers).await?;
         rows.iter()
             .map(|r| {
                 Ok(BootStageRow {
@@ -92,8 +90,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn unknown_machines(&self) -> Result<Vec<UnknownMachineRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("{UNKNOWN} ORDER BY mac"));
-        let rows = sqlx::query(sql).fetch_all(&self.readers).await?;
+        let sql = format!("{UNKNOWN} ORDER BY mac");
+        let rows = statement(sql).aside().fetch_all(&self.readers).await?;
         rows.iter().map(unknown_machine).collect()
     }
 
@@ -106,20 +104,22 @@ impl Store {
                    (SELECT position FROM boot_stages WHERE at < $1 ORDER BY at, position LIMIT $2)";
         let mut dropped = 0;
         loop {
-            let query = sqlx::query(sql).bind(oldest.0).bind(STAGES_DROPPED);
-            let done = self.execute(query).await?.rows_affected();
+            let query = statement(sql).bind(oldest.0).bind(STAGES_DROPPED).aside();
+            let done = self.execute(query).await?;
             dropped += done;
             if done == 0 {
                 break;
             }
         }
-        let row = sqlx::query("SELECT COUNT(*) FROM boot_stages").fetch_one(&self.readers);
-        let mut excess = row.await?.try_get::<i64, _>(0)? - kept;
+        let row = statement("SELECT COUNT(*) FROM boot_stages")
+            .aside()
+            .fetch_one(&self.readers);
+        let mut excess = row.await?.try_get::<i64>(0)? - kept;
         let sql = "DELETE FROM boot_stages WHERE position IN \
                    (SELECT position FROM boot_stages ORDER BY at, position LIMIT $1)";
         while excess > 0 {
-            let query = sqlx::query(sql).bind(excess.min(STAGES_DROPPED));
-            dropped += self.execute(query).await?.rows_affected();
+            let query = statement(sql).bind(excess.min(STAGES_DROPPED)).aside();
+            dropped += self.execute(query).await?;
             excess -= STAGES_DROPPED;
         }
         Ok(dropped)
@@ -130,7 +130,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn address_of(&self, mac: &str) -> Result<Option<String>> {
-        let query = sqlx::query("SELECT address FROM addresses WHERE mac = $1").bind(mac);
+        let query = statement("SELECT address FROM addresses WHERE mac = $1").bind(mac);
         Ok(query
             .fetch_optional(&self.readers)
             .await?
@@ -147,10 +147,10 @@ impl WriteTx {
     pub async fn addresses(&mut self) -> Result<Vec<(String, String)>> {
         if self.kind == Kind::Postgres {
             let sql = "LOCK TABLE addresses IN SHARE ROW EXCLUSIVE MODE";
-            sqlx::query(sql).execute(&mut *self.tx).await?;
+            statement(sql).execute(&mut self.tx).await?;
         }
-        let rows = sqlx::query("SELECT mac, address FROM addresses")
-            .fetch_all(&mut *self.tx)
+        let rows = statement("SELECT mac, address FROM addresses")
+            .fetch_all(&mut self.tx)
             .await?;
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
@@ -161,16 +161,16 @@ impl WriteTx {
     /// The database failed.
     pub async fn add_boot_stage(&mut self, row: &BootStageRow) -> Result<()> {
         let sql = "INSERT INTO boot_stages (mac, at, stage, detail, remote) VALUES ($1, $2, $3, $4, $5)";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(&row.mac)
             .bind(row.at.0)
             .bind(&row.stage)
             .bind(&row.detail);
-        query.bind(&row.remote).execute(&mut *self.tx).await?;
+        query.bind(&row.remote).execute(&mut self.tx).await?;
         let sql = "DELETE FROM boot_stages WHERE mac = $1 AND position <= \
                    (SELECT position FROM boot_stages WHERE mac = $1 ORDER BY position DESC LIMIT 1 OFFSET $2)";
-        let query = sqlx::query(sql).bind(&row.mac).bind(STAGES_KEPT);
-        query.execute(&mut *self.tx).await?;
+        let query = statement(sql).bind(&row.mac).bind(STAGES_KEPT);
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -179,9 +179,9 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn unknown_machine(&mut self, mac: &str) -> Result<Option<UnknownMachineRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("{UNKNOWN} WHERE mac = $1"));
-        let query = sqlx::query(sql).bind(mac);
-        let row = query.fetch_optional(&mut *self.tx).await?;
+        let sql = format!("{UNKNOWN} WHERE mac = $1");
+        let query = statement(sql).bind(mac);
+        let row = query.fetch_optional(&mut self.tx).await?;
         row.as_ref().map(unknown_machine).transpose()
     }
 
@@ -192,13 +192,13 @@ impl WriteTx {
     /// The database failed.
     pub async fn save_unknown_inventory(&mut self, mac: &str, inventory: &[u8], now: Timestamp) -> Result<()> {
         let sql = "UPDATE unknown_machines SET inventory = $1, last_seen = $2 WHERE mac = $3";
-        let query = sqlx::query(sql).bind(inventory).bind(now.0).bind(mac);
-        query.execute(&mut *self.tx).await?;
+        let query = statement(sql).bind(inventory).bind(now.0).bind(mac);
+        query.execute(&mut self.tx).await?;
         let sql = "UPDATE unknown_machines SET inventory = NULL WHERE mac IN (SELECT mac FROM \
                    (SELECT mac, SUM(LENGTH(inventory)) OVER (ORDER BY last_seen DESC, mac) AS bytes \
                    FROM unknown_machines WHERE inventory IS NOT NULL) AS sums WHERE bytes > $1)";
-        let query = sqlx::query(sql).bind(UNKNOWN_INVENTORIES_KEPT);
-        query.execute(&mut *self.tx).await?;
+        let query = statement(sql).bind(UNKNOWN_INVENTORIES_KEPT);
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -210,24 +210,24 @@ impl WriteTx {
     pub async fn saw_unknown(&mut self, row: &UnknownMachineRow) -> Result<bool> {
         let sql = "INSERT INTO unknown_machines (mac, first_seen, last_seen, architecture, relay, system_uuid) \
                    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (mac) DO NOTHING";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(&row.mac)
             .bind(row.first_seen.0)
             .bind(row.last_seen.0);
         let query = query.bind(&row.architecture).bind(&row.relay).bind(&row.system_uuid);
-        let is_new = query.execute(&mut *self.tx).await?.rows_affected() > 0;
+        let is_new = query.execute(&mut self.tx).await? > 0;
         if is_new {
             let sql = "DELETE FROM unknown_machines WHERE mac = \
                        (SELECT mac FROM unknown_machines WHERE mac <> $1 ORDER BY last_seen, mac LIMIT 1) \
                        AND (SELECT COUNT(*) FROM unknown_machines) > $2";
-            let query = sqlx::query(sql).bind(&row.mac).bind(UNKNOWN_KEPT);
-            query.execute(&mut *self.tx).await?;
+            let query = statement(sql).bind(&row.mac).bind(UNKNOWN_KEPT);
+            query.execute(&mut self.tx).await?;
         } else {
             let sql = "UPDATE unknown_machines SET last_seen = $2, architecture = $3, relay = $4, system_uuid = $5 \
                        WHERE mac = $1";
-            let query = sqlx::query(sql).bind(&row.mac).bind(row.last_seen.0);
+            let query = statement(sql).bind(&row.mac).bind(row.last_seen.0);
             let query = query.bind(&row.architecture).bind(&row.relay).bind(&row.system_uuid);
-            query.execute(&mut *self.tx).await?;
+            query.execute(&mut self.tx).await?;
         }
         Ok(is_new)
     }
@@ -242,16 +242,16 @@ impl WriteTx {
             id: address.to_owned(),
         };
         // Asked first: on PostgreSQL a refused statement would end the change.
-        let query = sqlx::query("SELECT mac FROM addresses WHERE address = $1 AND mac <> $2");
-        let taken = query.bind(address).bind(mac).fetch_optional(&mut *self.tx).await?;
+        let query = statement("SELECT mac FROM addresses WHERE address = $1 AND mac <> $2");
+        let taken = query.bind(address).bind(mac).fetch_optional(&mut self.tx).await?;
         if taken.is_some() {
             return Err(exists());
         }
         let sql = "INSERT INTO addresses (mac, address, given_at) VALUES ($1, $2, $3) \
                    ON CONFLICT (mac) DO UPDATE SET address = excluded.address, given_at = excluded.given_at";
-        let query = sqlx::query(sql).bind(mac).bind(address).bind(now.0);
-        match query.execute(&mut *self.tx).await {
-            Err(e) if is_unique_violation(&e) => Err(exists()),
+        let query = statement(sql).bind(mac).bind(address).bind(now.0);
+        match query.execute(&mut self.tx).await {
+            Err(e) if e.is_unique_violation() => Err(exists()),
             other => Ok(other.map(|_| ())?),
         }
     }

@@ -1,9 +1,8 @@
 //! What the database says of all nodes together: read when somebody asks, kept by nobody.
 
 use rackwright_lifecycle::Timestamp;
-use sqlx::Row as _;
-use sqlx::any::AnyRow;
 
+use crate::sql::{Row, statement};
 use crate::{Result, Store};
 
 impl Store {
@@ -12,7 +11,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn count_by_state(&self) -> Result<Vec<(String, i64)>> {
-        let rows = sqlx::query("SELECT state, COUNT(*) FROM nodes GROUP BY state")
+        let rows = statement("SELECT state, COUNT(*) FROM nodes GROUP BY state")
+            .aside()
             .fetch_all(&self.readers)
             .await?;
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
@@ -26,8 +26,8 @@ impl Store {
     pub async fn count_waiting(&self) -> Result<Vec<(String, String, i64)>> {
         let sql = "SELECT state, substr(wait_why, 1, 36), COUNT(*) FROM nodes WHERE wait_why <> '' \
                    GROUP BY state, substr(wait_why, 1, 36)";
-        let rows = sqlx::query(sql).fetch_all(&self.readers).await?;
-        let row = |r: &AnyRow| Ok((r.try_get(0)?, r.try_get(1)?, r.try_get(2)?));
+        let rows = statement(sql).aside().fetch_all(&self.readers).await?;
+        let row = |r: &Row| Ok((r.try_get(0)?, r.try_get(1)?, r.try_get(2)?));
         rows.iter().map(row).collect()
     }
 
@@ -37,7 +37,7 @@ impl Store {
     /// The database failed.
     pub async fn oldest_by_state(&self) -> Result<Vec<(String, Timestamp)>> {
         let sql = "SELECT state, MIN(state_since) FROM nodes WHERE state NOT IN ('active', 'available') GROUP BY state";
-        let rows = sqlx::query(sql).fetch_all(&self.readers).await?;
+        let rows = statement(sql).aside().fetch_all(&self.readers).await?;
         rows.iter()
             .map(|r| Ok((r.try_get(0)?, Timestamp(r.try_get(1)?))))
             .collect()
@@ -48,7 +48,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn count_due(&self, now: Timestamp) -> Result<i64> {
-        let query = sqlx::query("SELECT COUNT(*) FROM nodes WHERE due_at <= $1").bind(now.0);
-        Ok(query.fetch_one(&self.readers).await?.try_get(0)?)
+        let query = statement("SELECT COUNT(*) FROM nodes WHERE due_at <= $1").bind(now.0);
+        Ok(query.aside().fetch_one(&self.readers).await?.try_get(0)?)
     }
 }

@@ -2,25 +2,27 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sqlx::any::{AnyConnectOptions, AnyPoolOptions, install_default_drivers};
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{AnyConnection, ConnectOptions as _, Connection as _, Executor as _};
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _};
+use url::Url;
 
+use crate::error::DatabaseError;
 use crate::group::Group;
 use crate::hints::Hints;
+use crate::readers::{SqliteReaders, open_writer};
+use crate::sql::On;
 use crate::{Result, Store, StoreError, schema};
 
-/// The longest wait for a connection, for making one, and on SQLite for the other writer.
+/// The longest wait for a connection, and for making one.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A connection that was idle for longer is tried before it is used: the server may have gone meanwhile.
 const IDLE: Duration = Duration::from_secs(1);
 /// Connections that read.
 const READERS: u32 = 8;
-/// Connections that write to PostgreSQL; SQLite has one.
+/// Connections that write.
 const WRITERS: u32 = 16;
 /// Connections that listen and speak for hints.
 const HINTS: u32 = 2;
@@ -36,10 +38,6 @@ const PARAMETERS: &[&str] = &[
     "sslrootcert",
 ];
 
-/// Every connection that writes to SQLite. What was acknowledged survives a power cut, not only a crash.
-const SQLITE: &str = "PRAGMA busy_timeout = 10000; PRAGMA foreign_keys = ON; PRAGMA journal_mode = WAL; \
-                      PRAGMA synchronous = FULL;";
-const SQLITE_READER: &str = "PRAGMA busy_timeout = 10000;";
 /// Every connection to PostgreSQL. No statement, no wait for a lock and no change whose owner is gone lasts for ever.
 /// What a server or role sets otherwise for isolation, and for acknowledging before it is safe, does not count here.
 const POSTGRES: &str = "SET client_min_messages = warning; SET statement_timeout = '30s'; SET lock_timeout = '10s'; \
@@ -56,15 +54,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Begins a change.
-    pub(crate) fn begin(self) -> &'static str {
-        match self {
-            // Takes the one place of a writer at once: a change that reads first never finds it taken later.
-            Self::Sqlite => "BEGIN IMMEDIATE",
-            Self::Postgres => "BEGIN",
-        }
-    }
-
     /// At the end of a SELECT: nobody else changes these rows until the change ends. On SQLite nobody else writes at all.
     pub(crate) fn for_update(self) -> &'static str {
         match self {
@@ -94,7 +83,7 @@ pub enum Database {
 /// A PostgreSQL server and one of its databases.
 #[derive(Clone)]
 pub struct Server {
-    pub(crate) options: AnyConnectOptions,
+    url: Url,
     password_file: Option<PathBuf>,
 }
 
@@ -110,7 +99,7 @@ impl fmt::Display for Database {
             let Self::File(path) = self else { return Ok(()) };
             return write!(f, "{}", path.display());
         };
-        let mut url = server.options.database_url.clone();
+        let mut url = server.url.clone();
         let socket = url.query_pairs().find(|(key, _)| key == "host").map(|(_, host)| host);
         let socket = socket.map(|host| format!(" at {host}")).unwrap_or_default();
         // An address that can hold no password holds none.
@@ -143,8 +132,7 @@ impl Database {
             return Ok(Self::File(text.into()));
         }
         let no_url = "is not a URL like postgres://USER@HOST:PORT/NAME; in a password, # / and @ are %23 %2F and %40";
-        let options = AnyConnectOptions::from_str(text).map_err(|_| no_url.to_owned())?;
-        let url = &options.database_url;
+        let url = Url::parse(text).map_err(|_| no_url.to_owned())?;
         if let Some((key, _)) = url.query_pairs().find(|(key, _)| !PARAMETERS.contains(&key.as_ref())) {
             return Err(match key.as_ref() {
                 "password" => "a password belongs before the @, or into a file".to_owned(),
@@ -160,7 +148,7 @@ impl Database {
         if url.password().is_some() && password_file.is_some() {
             return Err("holds a password, and there is a password file too: keep one of them".into());
         }
-        Ok(Self::Server(Server { options, password_file }))
+        Ok(Self::Server(Server { url, password_file }))
     }
 
     fn kind(&self) -> Kind {
@@ -170,96 +158,91 @@ impl Database {
         }
     }
 
-    /// What connects to it: for writing, and for reading.
-    fn options(&self) -> Result<(AnyConnectOptions, AnyConnectOptions)> {
-        match self {
-            Self::File(path) => {
-                let path = escaped(&path.to_string_lossy());
-                let mode = |mode: &str| AnyConnectOptions::from_str(&format!("sqlite:{path}?mode={mode}"));
-                Ok((mode("rwc")?, mode("ro")?))
-            }
-            Self::Server(server) => {
-                let mut options = server.options.clone();
-                if let Some(path) = &server.password_file {
-                    let password = std::fs::read_to_string(path).map_err(|source| StoreError::PasswordFile {
-                        path: path.clone(),
-                        source,
-                    })?;
-                    // Refused only by addresses without a host, which were refused before.
-                    let _ = options
-                        .database_url
-                        .set_password(Some(password.lines().next().unwrap_or_default()));
-                }
-                if !options.database_url.query_pairs().any(|(k, _)| k == "application_name") {
-                    options
-                        .database_url
-                        .query_pairs_mut()
-                        .append_pair("application_name", "rackwrightd");
-                }
-                Ok((options.clone(), options))
-            }
+    pub(crate) async fn open(self) -> Result<Store> {
+        match &self {
+            Self::File(path) => self.open_file(path.clone()).await,
+            Self::Server(server) => self.open_server(server).await,
         }
     }
 
-    pub(crate) async fn open(self) -> Result<Store> {
-        install_default_drivers();
-        let (kind, (options, reader_options)) = (self.kind(), self.options()?);
-        let named = |source| StoreError::Open {
-            database: self.to_string(),
-            hint: hint(kind, &source),
-            source,
-        };
-        // By itself, without the pool: that would try until its time is over and then not say why.
-        let connected = tokio::time::timeout(PATIENCE, connect(kind, &options)).await;
-        let mut connection = connected.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(named)?;
-        schema::migrate(kind, &mut connection).await.map_err(|e| match e {
-            StoreError::Database(source) | StoreError::Contended(source) => named(source),
-            other => other,
-        })?;
-        connection.close().await.map_err(named)?;
-        let (writers, hints) = match kind {
-            Kind::Sqlite => (1, Hints::none()),
-            Kind::Postgres => (WRITERS, hints(&options).map_err(named)?),
-        };
-        let writer = pool(setup(kind), writers).connect_lazy_with(options);
+    async fn open_file(&self, path: PathBuf) -> Result<Store> {
+        let file = path.clone();
+        let opened = tokio::task::spawn_blocking(move || {
+            let mut connection = open_writer(&file)?;
+            schema::migrate_sqlite(&mut connection)
+        });
+        let opened = opened.await.unwrap_or(Err(DatabaseError::Ending.into()));
+        opened.map_err(|error| self.named(error))?;
         Ok(Store {
-            kind,
-            group: (kind == Kind::Sqlite).then(|| Group::new(writer.clone())),
-            writer,
-            readers: pool(reader_setup(kind), READERS).connect_lazy_with(reader_options),
-            hints: Arc::new(hints),
+            kind: Kind::Sqlite,
+            writer: Writer::Sqlite(Group::new(&path)),
+            readers: Readers::Sqlite(SqliteReaders::new(&path)),
+            hints: Arc::new(Hints::none()),
             placing: Arc::default(),
         })
     }
-}
 
-async fn connect(kind: Kind, options: &AnyConnectOptions) -> sqlx::Result<AnyConnection> {
-    let mut connection = AnyConnection::connect_with(options).await?;
-    connection.execute(setup(kind)).await?;
-    Ok(connection)
-}
+    async fn open_server(&self, server: &Server) -> Result<Store> {
+        let options = server.options()?;
+        let named = |error: sqlx::Error| self.named(DatabaseError::from(error).into());
+        // By itself, without the pool: that would try until its time is over and then not say why.
+        let connecting = async {
+            let mut connection = options.connect().await?;
+            connection.execute(POSTGRES).await?;
+            Ok(connection)
+        };
+        let connected = tokio::time::timeout(PATIENCE, connecting).await;
+        let mut connection = connected.unwrap_or(Err(sqlx::Error::PoolTimedOut)).map_err(named)?;
+        let migrated = schema::migrate_postgres(&mut connection).await;
+        migrated.map_err(|error| self.named(error))?;
+        connection.close().await.map_err(named)?;
+        Ok(Store {
+            kind: Kind::Postgres,
+            hints: Arc::new(hints(options.clone())),
+            writer: Writer::Postgres(pool(WRITERS).connect_lazy_with(options.clone())),
+            readers: Readers::Postgres(pool(READERS).connect_lazy_with(options)),
+            placing: Arc::default(),
+        })
+    }
 
-fn setup(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Sqlite => SQLITE,
-        Kind::Postgres => POSTGRES,
+    /// What the database said, with its name and what to do.
+    fn named(&self, error: StoreError) -> StoreError {
+        match error {
+            StoreError::Database(source) | StoreError::Contended(source) => StoreError::Open {
+                database: self.to_string(),
+                hint: hint(self.kind(), &source),
+                source,
+            },
+            other => other,
+        }
     }
 }
 
-fn reader_setup(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Sqlite => SQLITE_READER,
-        Kind::Postgres => POSTGRES,
+impl Server {
+    fn options(&self) -> Result<PgConnectOptions> {
+        let mut url = self.url.clone();
+        if let Some(path) = &self.password_file {
+            let password = std::fs::read_to_string(path).map_err(|source| StoreError::PasswordFile {
+                path: path.clone(),
+                source,
+            })?;
+            // Refused only by addresses without a host, which were refused before.
+            let _ = url.set_password(Some(password.lines().next().unwrap_or_default()));
+        }
+        if !url.query_pairs().any(|(key, _)| key == "application_name") {
+            url.query_pairs_mut().append_pair("application_name", "rackwrightd");
+        }
+        Ok(PgConnectOptions::from_url(&url).map_err(DatabaseError::from)?)
     }
 }
 
-fn pool(setup: &'static str, connections: u32) -> AnyPoolOptions {
-    AnyPoolOptions::new()
+fn pool(connections: u32) -> PgPoolOptions {
+    PgPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(PATIENCE)
-        .after_connect(move |connection, _| {
+        .after_connect(|connection, _| {
             Box::pin(async move {
-                connection.execute(setup).await?;
+                connection.execute(POSTGRES).await?;
                 Ok(())
             })
         })
@@ -275,35 +258,43 @@ fn pool(setup: &'static str, connections: u32) -> AnyPoolOptions {
 }
 
 /// A pool of its own: hints wait for no change, and no change for them.
-fn hints(options: &AnyConnectOptions) -> sqlx::Result<Hints> {
-    let options = PgConnectOptions::from_url(&options.database_url)?;
+fn hints(options: PgConnectOptions) -> Hints {
     let pool = PgPoolOptions::new()
         .max_connections(HINTS)
         .acquire_timeout(PATIENCE)
         .connect_lazy_with(options);
-    Ok(Hints::through(pool))
+    Hints::through(pool)
 }
 
-/// A path as it stands in a URL.
-fn escaped(path: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.~".contains(&b);
-    path.bytes().fold(String::with_capacity(path.len()), |mut url, b| {
-        if plain(b) {
-            url.push(char::from(b));
-        } else {
-            url.push_str(&format!("%{b:02X}"));
+/// Who carries out changes.
+#[derive(Debug, Clone)]
+pub(crate) enum Writer {
+    Sqlite(Group),
+    Postgres(PgPool),
+}
+
+/// Who carries out what only reads.
+#[derive(Debug, Clone)]
+pub(crate) enum Readers {
+    Sqlite(SqliteReaders),
+    Postgres(PgPool),
+}
+
+impl<'a> From<&'a Readers> for On<'a> {
+    fn from(readers: &'a Readers) -> Self {
+        match readers {
+            Readers::Sqlite(readers) => Self::Readers(readers),
+            Readers::Postgres(pool) => Self::Pool(pool),
         }
-        url
-    })
+    }
 }
 
 /// What to do about a database that cannot be opened.
-fn hint(kind: Kind, error: &sqlx::Error) -> String {
+fn hint(kind: Kind, error: &DatabaseError) -> String {
     if kind == Kind::Sqlite {
         return "is its folder there, may we write to it, and is it a database of ours?".into();
     }
-    let code = error.as_database_error().and_then(|e| e.code());
-    match code.as_deref() {
+    match error.code().as_deref() {
         Some("28P01" | "28000") => "check user, password and the server's pg_hba.conf".into(),
         Some("3D000") => "create it: CREATE DATABASE name OWNER user".into(),
         Some("42501") => "its user must be allowed to make tables: let it own the database".into(),

@@ -1,10 +1,9 @@
 //! Tries of effects.
 
 use rackwright_lifecycle::{Attempt, Effect, Outcome, Timestamp};
-use sqlx::Row;
-use sqlx::any::AnyRow;
 
 use crate::error::corrupt;
+use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
 
 /// One try of one effect on one node.
@@ -29,7 +28,7 @@ pub struct EffectRow {
 const COLUMNS: &str = "id, node_id, state_since, effect, attempt, generation, owner, boot_id, started_at, deadline, \
                        ended_at, outcome, code, message, retryable";
 
-fn from_row(row: &AnyRow) -> Result<EffectRow> {
+fn from_row(row: &Row) -> Result<EffectRow> {
     let id: String = row.try_get("id")?;
     let effect: String = row.try_get("effect")?;
     let effect = Effect::parse(&effect).ok_or_else(|| corrupt("effect", &id, effect.clone()))?;
@@ -40,13 +39,13 @@ fn from_row(row: &AnyRow) -> Result<EffectRow> {
         _ => Outcome::Failed {
             code: row.try_get("code")?,
             message: row.try_get("message")?,
-            retryable: row.try_get::<i64, _>("retryable")? != 0,
+            retryable: row.try_get::<i64>("retryable")? != 0,
         },
     };
     let attempt = Attempt {
         effect,
         started_at: Timestamp(row.try_get("started_at")?),
-        ended_at: row.try_get::<Option<i64>, _>("ended_at")?.map(Timestamp),
+        ended_at: row.try_get::<Option<i64>>("ended_at")?.map(Timestamp),
         deadline: Timestamp(row.try_get("deadline")?),
         outcome,
         boot_id: row.try_get("boot_id")?,
@@ -56,7 +55,7 @@ fn from_row(row: &AnyRow) -> Result<EffectRow> {
         state_since: Timestamp(row.try_get("state_since")?),
         number: row.try_get("attempt")?,
         owner: row.try_get("owner")?,
-        generation: u64::try_from(row.try_get::<i64, _>("generation")?).unwrap_or(0),
+        generation: u64::try_from(row.try_get::<i64>("generation")?).unwrap_or(0),
         attempt,
         id,
     })
@@ -81,15 +80,11 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn attempts(&self, node: &str, since: Timestamp) -> Result<Vec<EffectRow>> {
-        let sql = sqlx::AssertSqlSafe(format!(
+        let sql = format!(
             "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND state_since = $2 \
              ORDER BY started_at DESC, position DESC LIMIT 200"
-        ));
-        let rows = sqlx::query(sql)
-            .bind(node)
-            .bind(since.0)
-            .fetch_all(&self.readers)
-            .await?;
+        );
+        let rows = statement(sql).bind(node).bind(since.0).fetch_all(&self.readers).await?;
         rows.iter().rev().map(from_row).collect()
     }
 
@@ -98,8 +93,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn effect(&self, id: &str) -> Result<Option<EffectRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM effects WHERE id = $1"));
-        let row = sqlx::query(sql).bind(id).fetch_optional(&self.readers).await?;
+        let sql = format!("SELECT {COLUMNS} FROM effects WHERE id = $1");
+        let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
         row.as_ref().map(from_row).transpose()
     }
 
@@ -108,10 +103,9 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn tries_of(&self, node: &str, effect: Effect) -> Result<Vec<EffectRow>> {
-        let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND effect = $2 ORDER BY started_at, position"
-        ));
-        let rows = sqlx::query(sql)
+        let sql =
+            format!("SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND effect = $2 ORDER BY started_at, position");
+        let rows = statement(sql)
             .bind(node)
             .bind(effect.as_str())
             .fetch_all(&self.readers)
@@ -126,8 +120,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn open_effects(&self) -> Result<Vec<EffectRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL"));
-        let rows = sqlx::query(sql).fetch_all(&self.readers).await?;
+        let sql = format!("SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL");
+        let rows = statement(sql).fetch_all(&self.readers).await?;
         rows.iter().map(from_row).collect()
     }
 
@@ -136,10 +130,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn open_effects_of(&self, owner: &str) -> Result<Vec<EffectRow>> {
-        let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL AND owner = $1"
-        ));
-        let rows = sqlx::query(sql).bind(owner).fetch_all(&self.readers).await?;
+        let sql = format!("SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL AND owner = $1");
+        let rows = statement(sql).bind(owner).fetch_all(&self.readers).await?;
         rows.iter().map(from_row).collect()
     }
 
@@ -148,11 +140,11 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn orphaned_effects(&self, since: Timestamp) -> Result<Vec<EffectRow>> {
-        let sql = sqlx::AssertSqlSafe(format!(
+        let sql = format!(
             "SELECT {COLUMNS} FROM effects WHERE ended_at IS NULL \
              AND owner NOT IN (SELECT r.id FROM replicas r WHERE r.heard_at >= $1)"
-        ));
-        let rows = sqlx::query(sql).bind(since.0).fetch_all(&self.readers).await?;
+        );
+        let rows = statement(sql).bind(since.0).fetch_all(&self.readers).await?;
         rows.iter().map(from_row).collect()
     }
 }
@@ -163,10 +155,8 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn open_effect(&mut self, node: &str) -> Result<Option<EffectRow>> {
-        let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND ended_at IS NULL"
-        ));
-        let row = sqlx::query(sql).bind(node).fetch_optional(&mut *self.tx).await?;
+        let sql = format!("SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND ended_at IS NULL");
+        let row = statement(sql).bind(node).fetch_optional(&mut self.tx).await?;
         row.as_ref().map(from_row).transpose()
     }
 
@@ -175,14 +165,10 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn attempts(&mut self, node: &str, since: Timestamp) -> Result<Vec<Attempt>> {
-        let sql = sqlx::AssertSqlSafe(format!(
+        let sql = format!(
             "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND state_since = $2 ORDER BY started_at, position"
-        ));
-        let rows = sqlx::query(sql)
-            .bind(node)
-            .bind(since.0)
-            .fetch_all(&mut *self.tx)
-            .await?;
+        );
+        let rows = statement(sql).bind(node).bind(since.0).fetch_all(&mut self.tx).await?;
         rows.iter().map(|row| Ok(from_row(row)?.attempt)).collect()
     }
 
@@ -194,17 +180,14 @@ impl WriteTx {
         let sql = "INSERT INTO effects (id, node_id, state_since, effect, attempt, generation, owner, boot_id, \
                    started_at, deadline, ended_at, outcome, code, message, retryable) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, NULL, 'open', '', '', 0) ON CONFLICT DO NOTHING";
-        let query = sqlx::query(sql)
-            .bind(&row.id)
-            .bind(&row.node_id)
-            .bind(row.state_since.0);
+        let query = statement(sql).bind(&row.id).bind(&row.node_id).bind(row.state_since.0);
         let query = query.bind(row.attempt.effect.as_str()).bind(row.number);
         let query = query
             .bind(i64::try_from(row.generation).unwrap_or(i64::MAX))
             .bind(&row.owner)
             .bind(&row.attempt.boot_id);
         let query = query.bind(row.attempt.started_at.0).bind(row.attempt.deadline.0);
-        if query.execute(&mut *self.tx).await?.rows_affected() == 0 {
+        if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
                 id: row.node_id.clone(),
@@ -221,11 +204,11 @@ impl WriteTx {
         let (word, code, message, retryable) = outcome_columns(outcome);
         let sql = "UPDATE effects SET outcome = $1, code = $2, message = $3, retryable = $4, ended_at = $5 \
                    WHERE id = $6 AND ended_at IS NULL";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(word)
             .bind(code)
             .bind(message)
             .bind(i64::from(retryable));
-        Ok(query.bind(now.0).bind(id).execute(&mut *self.tx).await?.rows_affected() > 0)
+        Ok(query.bind(now.0).bind(id).execute(&mut self.tx).await? > 0)
     }
 }

@@ -1,5 +1,6 @@
 //! What can go wrong with what is kept.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 /// A failure of the store.
@@ -73,7 +74,7 @@ pub enum StoreError {
         hint: String,
         /// Why.
         #[source]
-        source: sqlx::Error,
+        source: DatabaseError,
     },
     /// The password of the database cannot be read.
     #[error("the database's password file {} cannot be read", path.display())]
@@ -86,19 +87,64 @@ pub enum StoreError {
     },
     /// Others changed the same at the same time, and this was not done.
     #[error("others changed the same at the same time; try again")]
-    Contended(#[source] sqlx::Error),
+    Contended(#[source] DatabaseError),
     /// The transaction that the change was a part of did not stay, and so nothing of the change.
     #[error("the database did not take the change: {0}")]
     NotCommitted(String),
     /// The database itself.
     #[error("the database failed")]
-    Database(#[source] sqlx::Error),
+    Database(#[source] DatabaseError),
 }
 
-impl From<sqlx::Error> for StoreError {
-    fn from(error: sqlx::Error) -> Self {
-        let code = error.as_database_error().and_then(|e| e.code());
-        match code.as_deref() {
+/// What the database, or the way there, says.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    /// SQLite.
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+    /// PostgreSQL.
+    #[error(transparent)]
+    Postgres(#[from] sqlx::Error),
+    /// An answer has no such column, or it is of another type.
+    #[error("column {0:?} is not there or of another type")]
+    Column(String),
+    /// An answer that has one row in any case has none.
+    #[error("the answer is empty")]
+    NoRow,
+    /// SQLite has ended the transaction before.
+    #[error("the transaction was ended: {0}")]
+    Ended(String),
+    /// It was closed.
+    #[error("the database is being closed")]
+    Ending,
+}
+
+impl DatabaseError {
+    /// PostgreSQL's SQLSTATE, SQLite's extended result code.
+    pub(crate) fn code(&self) -> Option<Cow<'_, str>> {
+        match self {
+            Self::Sqlite(error) => error.sqlite_error().map(|e| e.extended_code.to_string().into()),
+            Self::Postgres(error) => error.as_database_error()?.code(),
+            _ => None,
+        }
+    }
+
+    /// A row with the same key is there.
+    pub(crate) fn is_unique_violation(&self) -> bool {
+        // SQLITE_CONSTRAINT_UNIQUE, SQLITE_CONSTRAINT_PRIMARYKEY; SQLSTATE unique_violation.
+        matches!(self.code().as_deref(), Some("2067" | "1555" | "23505"))
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        DatabaseError::from(error).into()
+    }
+}
+
+impl From<DatabaseError> for StoreError {
+    fn from(error: DatabaseError) -> Self {
+        match error.code().as_deref() {
             // PostgreSQL: serialization failure, deadlock, a lock not had in time.
             Some("40001" | "40P01" | "55P03") => Self::Contended(error),
             // SQLite: the other writer was not done in time.
@@ -116,7 +162,7 @@ impl StoreError {
             Self::Conflict { .. } | Self::Contended(_) | Self::NotCommitted(_) | Self::Open { .. } => true,
             // By SQLSTATE: values that cannot be stored, broken constraints and faulty statements stay what they are.
             Self::Database(error) => {
-                let code = error.as_database_error().and_then(|e| e.code());
+                let code = error.code();
                 let class = code.as_deref().filter(|c| c.len() == 5).map_or("", |c| &c[..2]);
                 !matches!(class, "22" | "23" | "42")
             }
@@ -135,8 +181,4 @@ pub(crate) fn corrupt(
         id: id.to_owned(),
         source: source.into(),
     }
-}
-
-pub(crate) fn is_unique_violation(error: &sqlx::Error) -> bool {
-    error.as_database_error().is_some_and(|e| e.is_unique_violation())
 }

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use rackwright_lifecycle::Timestamp;
-use sqlx::Row;
 
-use crate::database::Kind;
-use crate::error::corrupt;
+use crate::database::{Kind, Writer};
+use crate::error::{DatabaseError, corrupt};
+use crate::group::Tx;
+use crate::sql::statement;
 use crate::{Result, Store, WriteTx};
 
 /// Events written with one statement.
@@ -42,32 +43,35 @@ impl Store {
     /// one at a time, who holds the counter's row until all can see what was placed. The inbox's own numbers keep the order
     /// of changes that follow each other, as all changes of one node do.
     async fn place_events(&self) -> Result<()> {
-        if self.kind == Kind::Sqlite || !self.has_unplaced_events().await? {
+        let Writer::Postgres(pool) = &self.writer else {
+            return Ok(());
+        };
+        if !self.has_unplaced_events().await? {
             return Ok(());
         }
         // Of all who ask in this process one does it.
         let _placing = self.placing.lock().await;
         while self.has_unplaced_events().await? {
-            let mut tx = self.writer.begin_with(self.kind.begin()).await?;
+            let mut tx = Tx::Own(pool.begin().await.map_err(DatabaseError::from)?);
             let sql = "SELECT last FROM event_counter WHERE id = 1 FOR UPDATE";
-            let last: i64 = sqlx::query(sql).fetch_one(&mut *tx).await?.try_get(0)?;
+            let last: i64 = statement(sql).fetch_one(&mut tx).await?.try_get(0)?;
             let sql = "WITH taken AS (DELETE FROM event_inbox WHERE id IN \
                        (SELECT id FROM event_inbox ORDER BY id LIMIT $2) \
                        RETURNING id, at, kind, target, message, attributes) \
                        INSERT INTO events (position, at, kind, target, message, attributes) \
                        SELECT $1 + ROW_NUMBER() OVER (ORDER BY id), at, kind, target, message, attributes FROM taken";
-            let query = sqlx::query(sql).bind(last).bind(EVENTS_PLACED);
-            let placed = query.execute(&mut *tx).await?.rows_affected();
+            let query = statement(sql).bind(last).bind(EVENTS_PLACED);
+            let placed = query.execute(&mut tx).await?;
             let placed = i64::try_from(placed).unwrap_or(i64::MAX);
-            let query = sqlx::query("UPDATE event_counter SET last = $1 WHERE id = 1").bind(last + placed);
-            query.execute(&mut *tx).await?;
+            let query = statement("UPDATE event_counter SET last = $1 WHERE id = 1").bind(last + placed);
+            query.execute(&mut tx).await?;
             tx.commit().await?;
         }
         Ok(())
     }
 
     async fn has_unplaced_events(&self) -> Result<bool> {
-        let query = sqlx::query("SELECT id FROM event_inbox ORDER BY id LIMIT 1");
+        let query = statement("SELECT id FROM event_inbox ORDER BY id LIMIT 1");
         Ok(query.fetch_optional(&self.readers).await?.is_some())
     }
 
@@ -79,7 +83,7 @@ impl Store {
         self.place_events().await?;
         let sql = "SELECT position, at, kind, target, message, attributes FROM events \
                    WHERE position > $1 AND ($2 = '' OR target = $2) ORDER BY position LIMIT $3";
-        let query = sqlx::query(sql).bind(after).bind(target).bind(limit);
+        let query = statement(sql).bind(after).bind(target).bind(limit);
         let rows = query.fetch_all(&self.readers).await?;
         rows.iter()
             .map(|row| {
@@ -105,7 +109,7 @@ impl Store {
     pub async fn event_range(&self) -> Result<(i64, i64)> {
         self.place_events().await?;
         let sql = "SELECT COALESCE(MIN(position), 0), COALESCE(MAX(position), 0) FROM events";
-        let row = sqlx::query(sql).fetch_one(&self.readers).await?;
+        let row = statement(sql).fetch_one(&self.readers).await?;
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
@@ -116,9 +120,10 @@ impl Store {
     /// The database failed.
     pub async fn forget_events(&self, oldest: Timestamp) -> Result<u64> {
         self.place_events().await?;
-        let query = sqlx::query("DELETE FROM events WHERE at < $1 AND position < (SELECT MAX(position) FROM events)")
-            .bind(oldest.0);
-        Ok(self.execute(query).await?.rows_affected())
+        let query = statement("DELETE FROM events WHERE at < $1 AND position < (SELECT MAX(position) FROM events)")
+            .bind(oldest.0)
+            .aside();
+        self.execute(query).await
     }
 }
 
@@ -140,8 +145,8 @@ impl WriteTx {
         if self.kind == Kind::Sqlite {
             let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
             let sql = "UPDATE event_counter SET last = last + $1 WHERE id = 1 RETURNING last";
-            let row = sqlx::query(sql).bind(count).fetch_one(&mut *self.tx).await?;
-            position = Some(row.try_get::<i64, _>(0)? - count);
+            let row = statement(sql).bind(count).fetch_one(&mut self.tx).await?;
+            position = Some(row.try_get::<i64>(0)? - count);
         }
         for chunk in events.chunks(EVENTS_AT_ONCE) {
             let (table, columns) = match position {
@@ -150,7 +155,10 @@ impl WriteTx {
             };
             let places: Vec<String> = (0..chunk.len()).map(|n| values(columns, n)).collect();
             let sql = format!("INSERT INTO {table} VALUES {}", places.join(", "));
-            let mut query = sqlx::query(sqlx::AssertSqlSafe(sql)).persistent(chunk.len() <= 4);
+            let mut query = statement(sql);
+            if chunk.len() > 4 {
+                query = query.once();
+            }
             for event in chunk {
                 let attributes =
                     serde_json::to_string(&event.attributes).map_err(|e| corrupt("event", &event.kind, e))?;
@@ -161,7 +169,7 @@ impl WriteTx {
                     query = query.bind(*position);
                 }
             }
-            query.execute(&mut *self.tx).await?;
+            query.execute(&mut self.tx).await?;
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! Proof: validation reports and erase certificates, as the messages they are handed out as.
 
-use sqlx::Row;
-
+use crate::sql::statement;
 use crate::{Result, Store, StoreError, WriteTx};
 
 /// Which kind of proof.
@@ -43,7 +42,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn proofs(&self, kind: Proof, node: &str, before: i64, limit: i64) -> Result<Vec<(i64, Vec<u8>)>> {
-        let query = sqlx::query(kind.list()).bind(node).bind(before).bind(limit);
+        let query = statement(kind.list()).bind(node).bind(before).bind(limit);
         let rows = query.fetch_all(&self.readers).await?;
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
@@ -55,8 +54,8 @@ impl WriteTx {
     /// # Errors
     /// `Exists`: an id is given once.
     pub async fn add_proof(&mut self, kind: Proof, id: &str, node: &str, body: &[u8]) -> Result<()> {
-        let query = sqlx::query(kind.insert()).bind(id).bind(node).bind(body);
-        if query.execute(&mut *self.tx).await?.rows_affected() == 0 {
+        let query = statement(kind.insert()).bind(id).bind(node).bind(body);
+        if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Exists {
                 kind: "proof",
                 id: id.to_owned(),

@@ -4,23 +4,32 @@
 //! transaction, each in a savepoint of its own: whoever has filled its change lets those who wait already go
 //! first, and then commits for all. Nobody is told that a change stays before that COMMIT has come back; when
 //! it fails, it has failed for all of them.
+//!
+//! Statements of a change are carried out in place (`sql.rs`). What waits for the disk or for another process goes to a
+//! thread that may wait, and takes the writer along: who asked for it may be dropped meanwhile.
 
-use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
-use sqlx::{Any, AnyConnection, AnyPool, Transaction};
+use rusqlite::{Connection, ErrorCode};
+use sqlx::{Postgres, Transaction};
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, OwnedMappedMutexGuard, OwnedMutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::error::DatabaseError;
+use crate::readers::{PATIENCE, open_writer};
+use crate::sql::{Done, On, Query};
 use crate::{Result, StoreError};
 
-/// Takes the one place of a writer at once, and makes the savepoint that every transaction has from then on.
-const BEGIN: &str = "BEGIN IMMEDIATE; SAVEPOINT change";
+/// Takes the one place of a writer at once: a change that reads first never finds it taken later.
+const BEGIN: &str = "BEGIN IMMEDIATE";
+/// The savepoint that every transaction has from then on.
+const FIRST: &str = "SAVEPOINT change";
 /// A savepoint in place of the one before it, of which nothing has to be undone any more. That the old one has to be there
 /// matters: a savepoint alone would begin another transaction where SQLite has ended this one, and what it undid by that
 /// would be acknowledged.
-const NEXT: &str = "RELEASE change; SAVEPOINT change";
+const NEXT: [&str; 2] = ["RELEASE change", "SAVEPOINT change"];
 
 /// The one writer of a SQLite database, and what it has not committed yet.
 #[derive(Debug, Clone)]
@@ -28,18 +37,16 @@ pub(crate) struct Group(Arc<Mutex<Writer>>);
 
 #[derive(Debug)]
 struct Writer {
-    pool: AnyPool,
+    path: PathBuf,
+    /// None before the first change, and after one that left the last connection in doubt.
+    connection: Option<Connection>,
     open: Option<Open>,
 }
 
-/// A transaction that changes take part in. Begun and ended by statements of ours: sqlx's own would count a transaction
-/// that SQLite has ended as open for ever.
+/// A transaction that changes take part in.
 #[derive(Debug)]
 struct Open {
-    connection: PoolConnection<Any>,
     batch: Arc<Batch>,
-    /// A change has begun and is not complete. Who finds this with the lock in hand finds what was dropped.
-    in_change: bool,
     /// At least one change is complete: the next one needs a savepoint.
     has_changes: bool,
     /// SQLite has ended the transaction, as it does when the disk is full or broken.
@@ -54,153 +61,241 @@ struct Batch {
 }
 
 impl Writer {
-    /// The open transaction, with nothing in it of a change that was dropped; one is begun where there is none.
-    async fn ready(&mut self) -> Result<&mut Open> {
-        self.clear().await;
-        let open = match self.open.take() {
-            Some(open) => open,
-            None => Open::begin(&self.pool).await?,
+    /// Begins a transaction, and opens the file first if that has to be done.
+    fn begin(&mut self, patience: Duration) -> rusqlite::Result<()> {
+        let connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => open_writer(&self.path)?,
         };
-        Ok(self.open.insert(open))
-    }
-
-    /// Takes out what was dropped; a transaction that cannot go on is given up.
-    async fn clear(&mut self) {
-        let Some(mut open) = self.open.take() else { return };
-        if open.in_change && open.broken.is_none() {
-            open.in_change = false;
-            if !open.has_changes {
-                open.run("ROLLBACK").await;
-                open.end(Err("there is no change in it".into()));
-                return;
-            }
-            open.run("ROLLBACK TO change").await;
+        connection.busy_timeout(patience)?;
+        // A connection that fails at this is not used again, but for a lock that somebody else has for a while.
+        let begun = run(&connection, BEGIN);
+        if begun.as_ref().err().is_none_or(is_busy) {
+            self.connection = Some(connection);
         }
-        match open.broken.clone() {
-            Some(why) => open.end(Err(why)),
-            None => self.open = Some(open),
-        }
-    }
-
-    /// Commits what is open, if it is the batch that is meant.
-    async fn commit(&mut self, batch: &Arc<Batch>) {
-        if !self.open.as_ref().is_some_and(|open| Arc::ptr_eq(&open.batch, batch)) {
-            return;
-        }
-        self.clear().await;
-        if let Some(mut open) = self.open.take() {
-            open.run("COMMIT").await;
-            let outcome = open.broken.clone().map_or(Ok(()), Err);
-            open.end(outcome);
-        }
-    }
-}
-
-impl Open {
-    async fn begin(pool: &AnyPool) -> Result<Self> {
-        let mut connection = pool.acquire().await?;
-        if let Err(error) = sqlx::raw_sql(BEGIN).execute(&mut *connection).await {
-            // Whatever is the matter with it, the next one is new.
-            drop(connection.detach());
-            return Err(error.into());
-        }
-        Ok(Self {
-            connection,
+        begun?;
+        self.open = Some(Open {
             batch: Arc::default(),
-            in_change: false,
             has_changes: false,
             broken: None,
-        })
+        });
+        self.run_own(FIRST);
+        Ok(())
+    }
+
+    /// Begins a transaction if nobody has to be waited for. False: it may take longer.
+    fn begins_at_once(&mut self) -> rusqlite::Result<bool> {
+        if self.connection.is_none() {
+            return Ok(false);
+        }
+        match self.begin(Duration::ZERO) {
+            Err(error) if is_busy(&error) => Ok(false),
+            begun => begun.map(|()| true),
+        }
     }
 
     /// Runs a statement of the group's own, which fails only when the transaction is no more.
-    async fn run(&mut self, sql: &'static str) {
-        if let Err(error) = sqlx::raw_sql(sql).execute(&mut *self.connection).await {
-            self.broken = Some(error.to_string());
+    fn run_own(&mut self, sql: &str) {
+        let (Some(connection), Some(open)) = (&self.connection, &mut self.open) else {
+            return;
+        };
+        if let Err(error) = run(connection, sql) {
+            open.broken = Some(error.to_string());
         }
+    }
+
+    /// Carries out a statement of a change.
+    fn run(&mut self, query: &Query<'_>) -> std::result::Result<Done, DatabaseError> {
+        let (Some(connection), Some(open)) = (&self.connection, &mut self.open) else {
+            return Err(DatabaseError::Ending);
+        };
+        if let Some(why) = &open.broken {
+            return Err(DatabaseError::Ended(why.clone()));
+        }
+        let done = query.run_on(connection);
+        if let (Err(error), true) = (&done, connection.is_autocommit()) {
+            open.broken = Some(error.to_string());
+        }
+        done
+    }
+
+    /// Undoes the change that was begun last; nothing is left open for it alone.
+    fn undo(&mut self) {
+        match &self.open {
+            Some(open) if open.broken.is_some() => {}
+            Some(open) if open.has_changes => return self.run_own("ROLLBACK TO change"),
+            _ => self.run_own("ROLLBACK"),
+        }
+        self.end(Err("there is no change in it".into()));
+    }
+
+    /// Commits what is open, if it is the batch that is meant.
+    fn commit(&mut self, batch: &Arc<Batch>) {
+        if self.is_open(batch) {
+            if self.open.as_ref().is_some_and(|open| open.broken.is_none()) {
+                self.run_own("COMMIT");
+            }
+            self.end(Ok(()));
+        }
+    }
+
+    fn is_open(&self, batch: &Arc<Batch>) -> bool {
+        self.open.as_ref().is_some_and(|open| Arc::ptr_eq(&open.batch, batch))
     }
 
     /// Tells the batch what has become of it. A connection that is not as it should be is not used again.
-    fn end(self, outcome: std::result::Result<(), String>) {
-        if self.broken.is_some() {
-            drop(self.connection.detach());
+    fn end(&mut self, outcome: std::result::Result<(), String>) {
+        let Some(open) = self.open.take() else { return };
+        if open.broken.is_some() || !self.connection.as_ref().is_some_and(Connection::is_autocommit) {
+            self.connection = None;
         }
         // It is set once: nobody else has this transaction.
-        let _ = self.batch.outcome.set(outcome);
+        let _ = open.batch.outcome.set(open.broken.map_or(outcome, Err));
     }
 }
 
+fn run(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
+    connection.prepare_cached(sql)?.raw_execute().map(|_| ())
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+}
+
+/// Does what may wait on a thread for that. It is done to its end, even if nobody waits for it any more.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| StoreError::NotCommitted("this process is ending".into()))
+}
+
 impl Group {
-    pub(crate) fn new(pool: AnyPool) -> Self {
-        Self(Arc::new(Mutex::new(Writer { pool, open: None })))
+    pub(crate) fn new(path: &Path) -> Self {
+        Self(Arc::new(Mutex::new(Writer {
+            path: path.to_owned(),
+            connection: None,
+            open: None,
+        })))
     }
 
     /// Begins a change, when those that began before it are complete.
     pub(crate) async fn begin(&self) -> Result<Part> {
-        whole(self.clone().start(true)).await
-    }
-
-    /// The same for a change of one statement, which SQLite makes whole or not at all. Dropped after the statement was
-    /// begun, it stays.
-    pub(crate) async fn begin_statement(&self) -> Result<Part> {
-        whole(self.clone().start(false)).await
-    }
-
-    async fn start(self, undoable: bool) -> Result<Part> {
         let mut writer = Arc::clone(&self.0).lock_owned().await;
-        let open = writer.ready().await?;
-        if !undoable {
-            open.has_changes = true;
-        } else {
-            if open.has_changes {
-                open.run(NEXT).await;
-            }
-            open.in_change = true;
+        if writer.open.is_none() && !writer.begins_at_once()? {
+            let group = self.clone();
+            return aside(move || {
+                writer.begin(PATIENCE)?;
+                Part::of(&group, writer)
+            })
+            .await?;
         }
-        if let Some(why) = &open.broken {
-            return Err(StoreError::NotCommitted(why.clone()));
+        // The first one has the savepoint that the transaction began with.
+        if writer.open.as_ref().is_some_and(|open| open.has_changes) {
+            NEXT.into_iter().for_each(|sql| writer.run_own(sql));
         }
-        let batch = Arc::clone(&open.batch);
-        let gone = || StoreError::NotCommitted("there is no transaction".into());
-        let open = OwnedMutexGuard::try_map(writer, |writer| writer.open.as_mut()).map_err(|_| gone())?;
-        let end = End { group: self, batch };
-        Ok(Part { open, end })
+        Part::of(self, writer)
     }
-}
 
-/// Runs in a task of its own: whoever waits for it may be dropped, but a statement of the group's own that was begun has to
-/// be followed to its end, or nobody knows which savepoints there are.
-async fn whole<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    let ended = tokio::spawn(work).await;
-    ended.unwrap_or_else(|_| Err(StoreError::NotCommitted("this process is ending".into())))
+    /// A change of one statement.
+    pub(crate) async fn execute(&self, query: Query<'_>) -> Result<Done> {
+        let mut part = self.begin().await?;
+        if !query.is_aside {
+            let done = part.run(&query)?;
+            part.commit().await?;
+            return Ok(done);
+        }
+        let query = query.into_owned();
+        let (part, done) = aside(move || part.run(&query).map(|done| (part, done))).await??;
+        part.commit().await?;
+        Ok(done)
+    }
+
+    /// Commits a batch, unless somebody has.
+    async fn commit(&self, batch: Arc<Batch>) -> Result<()> {
+        let mut writer = Arc::clone(&self.0).lock_owned().await;
+        if !writer.is_open(&batch) {
+            return Ok(());
+        }
+        aside(move || writer.commit(&batch)).await
+    }
+
+    /// Closes the file.
+    pub(crate) async fn close(&self) {
+        let mut writer = Arc::clone(&self.0).lock_owned().await;
+        let connection = writer.connection.take();
+        // Nobody is told of how that went: what was committed is there either way.
+        let _ = aside(move || drop(connection)).await;
+    }
 }
 
 /// A change in its savepoint. Dropped, nothing of it stays.
 #[derive(Debug)]
 pub(crate) struct Part {
-    // In this order: the writer is let go, then the batch is brought to its end.
-    open: OwnedMappedMutexGuard<Writer, Open>,
-    end: End,
+    /// None once it is complete.
+    writer: Option<OwnedMutexGuard<Writer>>,
+    group: Group,
+    batch: Arc<Batch>,
 }
 
 impl Part {
-    /// The change is complete; waits until it stays.
-    async fn commit(self) -> Result<()> {
-        whole(self.stay()).await
+    fn of(group: &Group, writer: OwnedMutexGuard<Writer>) -> Result<Self> {
+        let Some(open) = &writer.open else {
+            return Err(StoreError::NotCommitted("there is no transaction".into()));
+        };
+        let batch = Arc::clone(&open.batch);
+        if let Some(why) = open.broken.clone() {
+            drop(End {
+                group: group.clone(),
+                batch,
+            });
+            return Err(StoreError::NotCommitted(why));
+        }
+        Ok(Self {
+            writer: Some(writer),
+            group: group.clone(),
+            batch,
+        })
     }
 
-    async fn stay(mut self) -> Result<()> {
-        self.open.has_changes = true;
-        self.open.in_change = false;
-        let Self { open, end } = self;
-        drop(open);
+    pub(crate) fn run(&mut self, query: &Query<'_>) -> std::result::Result<Done, DatabaseError> {
+        self.writer.as_mut().ok_or(DatabaseError::Ending)?.run(query)
+    }
+
+    /// The change is complete: lets the writer go.
+    fn keep(mut self) -> End {
+        if let Some(writer) = &mut self.writer
+            && let Some(open) = &mut writer.open
+        {
+            open.has_changes = true;
+        }
+        self.writer = None;
+        End {
+            group: self.group.clone(),
+            batch: self.batch.clone(),
+        }
+    }
+
+    /// The change is complete; waits until it stays.
+    pub(crate) async fn commit(self) -> Result<()> {
+        let end = self.keep();
         // It comes after those who wait for the writer already.
-        end.group.0.lock().await.commit(&end.batch).await;
+        end.group.commit(end.batch.clone()).await?;
         match end.batch.outcome.get() {
             Some(Ok(())) => Ok(()),
             Some(Err(why)) => Err(StoreError::NotCommitted(why.clone())),
             None => Err(StoreError::NotCommitted("nobody committed it".into())),
         }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let Some(mut writer) = self.writer.take() else { return };
+        writer.undo();
+        drop(writer);
+        drop(End {
+            group: self.group.clone(),
+            batch: self.batch.clone(),
+        });
     }
 }
 
@@ -218,8 +313,8 @@ impl Drop for End {
         }
         // Without a runtime nobody is there who could wait for the lock.
         if let Ok(runtime) = Handle::try_current() {
-            let (writer, batch) = (Arc::clone(&self.group.0), Arc::clone(&self.batch));
-            runtime.spawn(async move { writer.lock().await.commit(&batch).await });
+            let (group, batch) = (self.group.clone(), Arc::clone(&self.batch));
+            runtime.spawn(async move { group.commit(batch).await });
         }
     }
 }
@@ -227,35 +322,24 @@ impl Drop for End {
 /// A transaction for one change: its own on PostgreSQL, a part of one on SQLite.
 #[derive(Debug)]
 pub(crate) enum Tx {
-    Own(Transaction<'static, Any>),
+    Own(Transaction<'static, Postgres>),
     Part(Part),
 }
 
 impl Tx {
     pub(crate) async fn commit(self) -> Result<()> {
         match self {
-            Self::Own(tx) => Ok(tx.commit().await?),
+            Self::Own(tx) => tx.commit().await.map_err(|error| DatabaseError::from(error).into()),
             Self::Part(part) => part.commit().await,
         }
     }
 }
 
-impl Deref for Tx {
-    type Target = AnyConnection;
-
-    fn deref(&self) -> &AnyConnection {
-        match self {
-            Self::Own(tx) => tx,
-            Self::Part(part) => &part.open.connection,
-        }
-    }
-}
-
-impl DerefMut for Tx {
-    fn deref_mut(&mut self) -> &mut AnyConnection {
-        match self {
-            Self::Own(tx) => tx,
-            Self::Part(part) => &mut part.open.connection,
+impl<'a> From<&'a mut Tx> for On<'a> {
+    fn from(tx: &'a mut Tx) -> Self {
+        match tx {
+            Tx::Own(tx) => Self::Postgres(tx),
+            Tx::Part(part) => Self::Sqlite(part),
         }
     }
 }

@@ -2,10 +2,9 @@
 
 use rackwright_lifecycle::Timestamp;
 use serde::{Deserialize, Serialize};
-use sqlx::Row;
-use sqlx::any::AnyRow;
 
-use crate::error::{corrupt, is_unique_violation};
+use crate::error::corrupt;
+use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
 
 /// An image.
@@ -107,7 +106,7 @@ pub struct UploadBody {
 
 const UPLOAD: &str = "SELECT u.id, u.image_id, u.owner, u.key, u.body, u.operation, u.created_at FROM uploads u";
 
-fn image(row: &AnyRow) -> Result<ImageRow> {
+fn image(row: &Row) -> Result<ImageRow> {
     Ok(ImageRow {
         id: row.try_get("id")?,
         uid: row.try_get("uid")?,
@@ -117,7 +116,7 @@ fn image(row: &AnyRow) -> Result<ImageRow> {
     })
 }
 
-fn version(row: &AnyRow) -> Result<ImageVersionRow> {
+fn version(row: &Row) -> Result<ImageVersionRow> {
     let digest: String = row.try_get("digest")?;
     let body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("image version", &digest, e))?;
     Ok(ImageVersionRow {
@@ -128,7 +127,7 @@ fn version(row: &AnyRow) -> Result<ImageVersionRow> {
     })
 }
 
-fn upload(row: &AnyRow) -> Result<UploadRow> {
+fn upload(row: &Row) -> Result<UploadRow> {
     let id: String = row.try_get("id")?;
     let body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("upload", &id, e))?;
     Ok(UploadRow {
@@ -148,7 +147,7 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn image(&self, id: &str) -> Result<ImageRow> {
-        let row = sqlx::query("SELECT id, uid, version, created_at, updated_at FROM images WHERE id = $1")
+        let row = statement("SELECT id, uid, version, created_at, updated_at FROM images WHERE id = $1")
             .bind(id)
             .fetch_optional(&self.readers)
             .await?;
@@ -164,7 +163,7 @@ impl Store {
     /// The database failed.
     pub async fn images(&self, after: &str, limit: i64) -> Result<Vec<ImageRow>> {
         let sql = "SELECT id, uid, version, created_at, updated_at FROM images WHERE id > $1 ORDER BY id LIMIT $2";
-        let query = sqlx::query(sql).bind(after).bind(limit);
+        let query = statement(sql).bind(after).bind(limit);
         query.fetch_all(&self.readers).await?.iter().map(image).collect()
     }
 
@@ -175,7 +174,7 @@ impl Store {
     pub async fn image_versions(&self, id: &str) -> Result<Vec<ImageVersionRow>> {
         let sql = "SELECT image_id, digest, body, created_at FROM image_versions WHERE image_id = $1 \
                    ORDER BY created_at DESC, digest";
-        sqlx::query(sql)
+        statement(sql)
             .bind(id)
             .fetch_all(&self.readers)
             .await?
@@ -189,8 +188,8 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn upload(&self, id: &str) -> Result<UploadRow> {
-        let sql = sqlx::AssertSqlSafe(format!("{UPLOAD} WHERE u.id = $1"));
-        let row = sqlx::query(sql).bind(id).fetch_optional(&self.readers).await?;
+        let sql = format!("{UPLOAD} WHERE u.id = $1");
+        let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
         upload(&row.ok_or_else(|| StoreError::NotFound {
             kind: "upload",
             id: id.to_owned(),
@@ -202,10 +201,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn unfinished_imports(&self) -> Result<Vec<UploadRow>> {
-        let sql = sqlx::AssertSqlSafe(format!(
-            "{UPLOAD} JOIN operations o ON o.id = u.operation WHERE o.ended_at IS NULL"
-        ));
-        sqlx::query(sql)
+        let sql = format!("{UPLOAD} JOIN operations o ON o.id = u.operation WHERE o.ended_at IS NULL");
+        statement(sql)
             .fetch_all(&self.readers)
             .await?
             .iter()
@@ -218,8 +215,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn old_uploads(&self, oldest: Timestamp) -> Result<Vec<UploadRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("{UPLOAD} WHERE u.created_at < $1 LIMIT 100"));
-        let query = sqlx::query(sql).bind(oldest.0);
+        let sql = format!("{UPLOAD} WHERE u.created_at < $1 LIMIT 100");
+        let query = statement(sql).bind(oldest.0);
         query.fetch_all(&self.readers).await?.iter().map(upload).collect()
     }
 }
@@ -230,10 +227,10 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn upload_of_key(&mut self, owner: &str, key: &str) -> Result<Option<UploadRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("{UPLOAD} WHERE u.owner = $1 AND u.key = $2"));
-        let query = sqlx::query(sql).bind(owner).bind(key);
+        let sql = format!("{UPLOAD} WHERE u.owner = $1 AND u.key = $2");
+        let query = statement(sql).bind(owner).bind(key);
         query
-            .fetch_optional(&mut *self.tx)
+            .fetch_optional(&mut self.tx)
             .await?
             .as_ref()
             .map(upload)
@@ -248,14 +245,14 @@ impl WriteTx {
         let body = serde_json::to_string(&row.body).map_err(|e| corrupt("upload", &row.id, e))?;
         let sql = "INSERT INTO uploads (id, image_id, owner, key, body, operation, created_at) \
                    VALUES ($1, $2, $3, $4, $5, NULL, $6) ON CONFLICT DO NOTHING";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(&row.id)
             .bind(&row.image_id)
             .bind(&row.owner)
             .bind(&row.key)
             .bind(body);
-        let done = query.bind(row.created_at.0).execute(&mut *self.tx).await?;
-        if done.rows_affected() == 0 {
+        let done = query.bind(row.created_at.0).execute(&mut self.tx).await?;
+        if done == 0 {
             return Err(StoreError::Exists {
                 kind: "upload",
                 id: row.id.clone(),
@@ -269,10 +266,10 @@ impl WriteTx {
     /// # Errors
     /// `Conflict` when another one does already, or it is gone.
     pub async fn begin_import(&mut self, upload: &str, operation: &str) -> Result<()> {
-        let query = sqlx::query("UPDATE uploads SET operation = $1 WHERE id = $2 AND operation IS NULL")
+        let query = statement("UPDATE uploads SET operation = $1 WHERE id = $2 AND operation IS NULL")
             .bind(operation)
             .bind(upload);
-        if query.execute(&mut *self.tx).await?.rows_affected() == 0 {
+        if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Conflict {
                 kind: "upload",
                 id: upload.to_owned(),
@@ -286,9 +283,9 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn delete_upload(&mut self, id: &str) -> Result<()> {
-        sqlx::query("DELETE FROM uploads WHERE id = $1")
+        statement("DELETE FROM uploads WHERE id = $1")
             .bind(id)
-            .execute(&mut *self.tx)
+            .execute(&mut self.tx)
             .await?;
         Ok(())
     }
@@ -300,12 +297,12 @@ impl WriteTx {
     pub async fn add_image_version(&mut self, row: &ImageVersionRow, image_uid: &str) -> Result<()> {
         let sql = "INSERT INTO images (id, uid, version, created_at, updated_at) VALUES ($1, $2, 1, $3, $4) \
                    ON CONFLICT (id) DO UPDATE SET version = images.version + 1, updated_at = excluded.updated_at";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(&row.image_id)
             .bind(image_uid)
             .bind(row.created_at.0);
-        match query.bind(row.created_at.0).execute(&mut *self.tx).await {
-            Err(e) if is_unique_violation(&e) => {
+        match query.bind(row.created_at.0).execute(&mut self.tx).await {
+            Err(e) if e.is_unique_violation() => {
                 return Err(StoreError::Exists {
                     kind: "image",
                     id: row.image_id.clone(),
@@ -316,12 +313,12 @@ impl WriteTx {
         let body = serde_json::to_string(&row.body).map_err(|e| corrupt("image version", &row.digest, e))?;
         let sql = "INSERT INTO image_versions (image_id, digest, body, created_at) VALUES ($1, $2, $3, $4) \
                    ON CONFLICT (image_id, digest) DO UPDATE SET created_at = excluded.created_at";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(&row.image_id)
             .bind(&row.digest)
             .bind(body)
             .bind(row.created_at.0);
-        query.execute(&mut *self.tx).await?;
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -332,17 +329,10 @@ impl WriteTx {
     pub async fn delete_image_version(&mut self, image: &str, digest: &str) -> Result<()> {
         // First of all: a version that is being added meanwhile must not go with the image below.
         let sql = format!("SELECT id FROM images WHERE id = $1{}", self.kind.for_update());
-        let locked = sqlx::query(sqlx::AssertSqlSafe(sql)).bind(image);
-        locked.fetch_optional(&mut *self.tx).await?;
-        let query = sqlx::query("DELETE FROM image_versions WHERE image_id = $1 AND digest = $2");
-        if query
-            .bind(image)
-            .bind(digest)
-            .execute(&mut *self.tx)
-            .await?
-            .rows_affected()
-            == 0
-        {
+        let locked = statement(sql).bind(image);
+        locked.fetch_optional(&mut self.tx).await?;
+        let query = statement("DELETE FROM image_versions WHERE image_id = $1 AND digest = $2");
+        if query.bind(image).bind(digest).execute(&mut self.tx).await? == 0 {
             return Err(StoreError::NotFound {
                 kind: "image version",
                 id: digest.to_owned(),
@@ -350,9 +340,9 @@ impl WriteTx {
         }
         let sql = "DELETE FROM images WHERE id = $1 AND NOT EXISTS \
                    (SELECT 1 FROM image_versions v WHERE v.image_id = images.id)";
-        sqlx::query(sql).bind(image).execute(&mut *self.tx).await?;
+        statement(sql).bind(image).execute(&mut self.tx).await?;
         let sql = "UPDATE images SET version = version + 1 WHERE id = $1";
-        sqlx::query(sql).bind(image).execute(&mut *self.tx).await?;
+        statement(sql).bind(image).execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -361,8 +351,8 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn image_digests(&mut self) -> Result<Vec<String>> {
-        let rows = sqlx::query("SELECT DISTINCT digest FROM image_versions")
-            .fetch_all(&mut *self.tx)
+        let rows = statement("SELECT DISTINCT digest FROM image_versions")
+            .fetch_all(&mut self.tx)
             .await?;
         rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
     }

@@ -1,7 +1,7 @@
 //! Everything that is kept: schema, queries, leases. SQL is written here and nowhere else.
 //!
-//! SQLite in a file for one daemon, PostgreSQL for several. Both run the same queries through `sqlx::Any`, and one suite
-//! of tests; what differs is in `database.rs` (how to connect, begin and lock) and in `schema.rs` (names of types).
+//! SQLite in a file for one daemon, PostgreSQL for several. Both run the same queries (`sql.rs`), and one suite of tests; what
+//! differs is in `database.rs` (how to connect and lock) and in `schema.rs` (names of types).
 //!
 //! A change is a `WriteTx`: begun, filled and committed without anything but the database being waited for in between.
 //! Nodes carry a version; a write names the version it read and is refused when somebody was faster. SQLite has one writer
@@ -22,23 +22,22 @@ mod images;
 mod members;
 mod nodes;
 mod operations;
+mod readers;
 mod replicas;
 mod requests;
 mod schema;
+mod sql;
 mod unerased;
 
 use std::sync::Arc;
 
-use sqlx::any::{AnyArguments, AnyQueryResult, AnyRow};
-use sqlx::query::Query;
-use sqlx::{Any, AnyPool};
 use tokio::sync::Mutex;
 
 pub use agents::Hold;
 pub use boot::{BootStageRow, UnknownMachineRow};
 pub use database::Database;
 pub use effects::EffectRow;
-pub use error::StoreError;
+pub use error::{DatabaseError, StoreError};
 pub use events::EventRow;
 pub use evidence::Proof;
 pub use hints::{Change, Changes};
@@ -49,9 +48,10 @@ pub use operations::OperationRow;
 pub use replicas::ReplicaRow;
 pub use requests::RequestKey;
 
-use database::Kind;
-use group::{Group, Tx};
+use database::{Kind, Readers, Writer};
+use group::Tx;
 use hints::Hints;
+use sql::{Query, Row, statement};
 
 /// Answer of everything here.
 pub type Result<T> = std::result::Result<T, StoreError>;
@@ -60,10 +60,8 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 #[derive(Debug, Clone)]
 pub struct Store {
     kind: Kind,
-    writer: AnyPool,
-    /// On SQLite, where changes share transactions.
-    group: Option<Group>,
-    readers: AnyPool,
+    writer: Writer,
+    readers: Readers,
     hints: Arc<Hints>,
     /// Held by who gives positions to events.
     placing: Arc<Mutex<()>>,
@@ -95,9 +93,9 @@ impl Store {
     /// # Errors
     /// The database cannot be reached.
     pub async fn write(&self) -> Result<WriteTx> {
-        let tx = match &self.group {
-            Some(group) => Tx::Part(group.begin().await?),
-            None => Tx::Own(self.writer.begin_with(self.kind.begin()).await?),
+        let tx = match &self.writer {
+            Writer::Sqlite(group) => Tx::Part(group.begin().await?),
+            Writer::Postgres(pool) => Tx::Own(pool.begin().await.map_err(DatabaseError::from)?),
         };
         Ok(WriteTx {
             kind: self.kind,
@@ -108,32 +106,32 @@ impl Store {
         })
     }
 
-    /// A change of one statement.
-    async fn execute(&self, query: Query<'_, Any, AnyArguments>) -> Result<AnyQueryResult> {
-        let Some(group) = &self.group else {
-            return Ok(query.execute(&self.writer).await?);
-        };
-        let mut tx = Tx::Part(group.begin_statement().await?);
-        let done = query.execute(&mut *tx).await?;
-        tx.commit().await?;
-        Ok(done)
+    /// A change of one statement; answers how many rows it changed.
+    async fn execute(&self, query: Query<'_>) -> Result<u64> {
+        match &self.writer {
+            Writer::Sqlite(group) => Ok(group.execute(query).await?.changed),
+            Writer::Postgres(pool) => Ok(query.execute(pool).await?),
+        }
     }
 
     /// A change of one statement that answers with rows.
-    async fn fetch_changed(&self, query: Query<'_, Any, AnyArguments>) -> Result<Vec<AnyRow>> {
-        let Some(group) = &self.group else {
-            return Ok(query.fetch_all(&self.writer).await?);
-        };
-        let mut tx = Tx::Part(group.begin_statement().await?);
-        let rows = query.fetch_all(&mut *tx).await?;
-        tx.commit().await?;
-        Ok(rows)
+    async fn fetch_changed(&self, query: Query<'_>) -> Result<Vec<Row>> {
+        match &self.writer {
+            Writer::Sqlite(group) => Ok(group.execute(query).await?.rows),
+            Writer::Postgres(pool) => Ok(query.fetch_all(pool).await?),
+        }
     }
 
     /// Closes all connections; what was committed is in the database.
     pub async fn close(&self) {
-        self.readers.close().await;
-        self.writer.close().await;
+        match &self.readers {
+            Readers::Sqlite(readers) => readers.close(),
+            Readers::Postgres(pool) => pool.close().await,
+        }
+        match &self.writer {
+            Writer::Sqlite(group) => group.close().await,
+            Writer::Postgres(pool) => pool.close().await,
+        }
     }
 }
 
@@ -148,7 +146,7 @@ impl WriteTx {
             self.append_events().await?;
         } else if self.kind == Kind::Postgres {
             // A change of which a statement was refused is rolled back by COMMIT, and that counts as success there.
-            sqlx::query("SELECT 1").execute(&mut *self.tx).await?;
+            statement("SELECT 1").execute(&mut self.tx).await?;
         }
         self.tx.commit().await?;
         if has_events {

@@ -1,8 +1,8 @@
 //! Members, one-time tokens and the keys of deployments.
 
 use rackwright_lifecycle::Timestamp;
-use sqlx::Row;
 
+use crate::sql::statement;
 use crate::{Result, Store, StoreError, WriteTx};
 
 /// A one-time token, known by its hash.
@@ -39,7 +39,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn role(&self, member: &str) -> Result<Option<String>> {
-        let row = sqlx::query("SELECT role FROM members WHERE name = $1").bind(member);
+        let row = statement("SELECT role FROM members WHERE name = $1").bind(member);
         Ok(row
             .fetch_optional(&self.readers)
             .await?
@@ -54,7 +54,7 @@ impl Store {
     pub async fn deployment_keys(&self, node: &str, generation: u64, deployment: u32) -> Result<DeploymentKeys> {
         let sql = "SELECT host_public, host_private, provision_public, provision_private FROM deployment_keys \
                    WHERE node_id = $1 AND generation = $2 AND deployment = $3";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(node)
             .bind(i64::try_from(generation).unwrap_or(i64::MAX));
         let row = query.bind(i64::from(deployment)).fetch_optional(&self.readers).await?;
@@ -75,8 +75,10 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn forget_tokens(&self, oldest: Timestamp) -> Result<u64> {
-        let query = sqlx::query("DELETE FROM tokens WHERE expires_at < $1").bind(oldest.0);
-        Ok(self.execute(query).await?.rows_affected())
+        let query = statement("DELETE FROM tokens WHERE expires_at < $1")
+            .bind(oldest.0)
+            .aside();
+        self.execute(query).await
     }
 }
 
@@ -88,11 +90,11 @@ impl WriteTx {
     pub async fn put_member(&mut self, name: &str, role: &str, now: Timestamp) -> Result<()> {
         let sql = "INSERT INTO members (name, role, created_at) VALUES ($1, $2, $3) \
                    ON CONFLICT (name) DO UPDATE SET role = excluded.role";
-        sqlx::query(sql)
+        statement(sql)
             .bind(name)
             .bind(role)
             .bind(now.0)
-            .execute(&mut *self.tx)
+            .execute(&mut self.tx)
             .await?;
         Ok(())
     }
@@ -102,8 +104,8 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn member_count(&mut self) -> Result<i64> {
-        Ok(sqlx::query("SELECT COUNT(*) FROM members")
-            .fetch_one(&mut *self.tx)
+        Ok(statement("SELECT COUNT(*) FROM members")
+            .fetch_one(&mut self.tx)
             .await?
             .try_get(0)?)
     }
@@ -114,16 +116,16 @@ impl WriteTx {
     /// The database failed.
     pub async fn put_token(&mut self, row: &TokenRow) -> Result<()> {
         let sql = "INSERT INTO tokens (hash, purpose, subject, body, expires_at) VALUES ($1, $2, $3, $4, $5)";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(&row.hash)
             .bind(&row.purpose)
             .bind(&row.subject)
             .bind(&row.body);
-        query.bind(row.expires_at.0).execute(&mut *self.tx).await?;
+        query.bind(row.expires_at.0).execute(&mut self.tx).await?;
         let sql = "DELETE FROM tokens WHERE purpose = $1 AND subject = $2 AND hash NOT IN (SELECT hash FROM tokens \
                    WHERE purpose = $1 AND subject = $2 ORDER BY position DESC LIMIT 8)";
-        let query = sqlx::query(sql).bind(&row.purpose).bind(&row.subject);
-        query.execute(&mut *self.tx).await?;
+        let query = statement(sql).bind(&row.purpose).bind(&row.subject);
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -132,8 +134,8 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn revoke_tokens(&mut self, purpose: &str, subject: &str) -> Result<()> {
-        let query = sqlx::query("DELETE FROM tokens WHERE purpose = $1 AND subject = $2 AND used_at IS NULL");
-        query.bind(purpose).bind(subject).execute(&mut *self.tx).await?;
+        let query = statement("DELETE FROM tokens WHERE purpose = $1 AND subject = $2 AND used_at IS NULL");
+        query.bind(purpose).bind(subject).execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -143,10 +145,10 @@ impl WriteTx {
     /// The database failed.
     pub async fn token(&mut self, hash: &str, purpose: &str) -> Result<Option<(TokenRow, bool)>> {
         let sql = "SELECT subject, body, expires_at, used_at FROM tokens WHERE hash = $1 AND purpose = $2";
-        let Some(row) = sqlx::query(sql)
+        let Some(row) = statement(sql)
             .bind(hash)
             .bind(purpose)
-            .fetch_optional(&mut *self.tx)
+            .fetch_optional(&mut self.tx)
             .await?
         else {
             return Ok(None);
@@ -158,7 +160,7 @@ impl WriteTx {
             body: row.try_get("body")?,
             expires_at: Timestamp(row.try_get("expires_at")?),
         };
-        Ok(Some((token, row.try_get::<Option<i64>, _>("used_at")?.is_some())))
+        Ok(Some((token, row.try_get::<Option<i64>>("used_at")?.is_some())))
     }
 
     /// Uses a token up. None when there is none, it was used, or it has ended: the caller learns no more than that.
@@ -184,8 +186,8 @@ impl WriteTx {
         let sql = "UPDATE tokens SET used_at = COALESCE(used_at, $1), used_by = $4 WHERE hash = $2 AND purpose = $3 \
                    AND (used_at IS NULL OR used_by <> '' AND used_by = $4) AND expires_at > $1 \
                    RETURNING subject, body, expires_at";
-        let query = sqlx::query(sql).bind(now.0).bind(hash).bind(purpose).bind(who);
-        let Some(row) = query.fetch_optional(&mut *self.tx).await? else {
+        let query = statement(sql).bind(now.0).bind(hash).bind(purpose).bind(who);
+        let Some(row) = query.fetch_optional(&mut self.tx).await? else {
             return Ok(None);
         };
         Ok(Some(TokenRow {
@@ -204,14 +206,14 @@ impl WriteTx {
     pub async fn forget_private_keys(&mut self, node: &str, generation: u64, deployment: u32) -> Result<()> {
         let sql = "UPDATE deployment_keys SET host_private = $4, provision_private = $4 \
                    WHERE node_id = $1 AND generation = $2 AND deployment = $3";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(node)
             .bind(i64::try_from(generation).unwrap_or(i64::MAX));
         let nothing: &[u8] = &[];
         query
             .bind(i64::from(deployment))
             .bind(nothing)
-            .execute(&mut *self.tx)
+            .execute(&mut self.tx)
             .await?;
         Ok(())
     }
@@ -221,8 +223,8 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn forget_deployments(&mut self, node: &str) -> Result<()> {
-        let query = sqlx::query("DELETE FROM deployment_keys WHERE node_id = $1").bind(node);
-        query.execute(&mut *self.tx).await?;
+        let query = statement("DELETE FROM deployment_keys WHERE node_id = $1").bind(node);
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -239,7 +241,7 @@ impl WriteTx {
     ) -> Result<()> {
         let sql = "INSERT INTO deployment_keys (node_id, generation, deployment, host_public, host_private, \
                    provision_public, provision_private) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(node)
             .bind(i64::try_from(generation).unwrap_or(i64::MAX));
         let query = query
@@ -247,7 +249,7 @@ impl WriteTx {
             .bind(&keys.host_public)
             .bind(&keys.host_private);
         let query = query.bind(&keys.provision_public).bind(&keys.provision_private);
-        if query.execute(&mut *self.tx).await?.rows_affected() == 0 {
+        if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Exists {
                 kind: "keys of deployment",
                 id: node.to_owned(),

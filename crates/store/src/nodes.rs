@@ -6,10 +6,9 @@ use rackwright_lifecycle::{
     Agent, Bmc, BootTarget, Claim, Edge, Evidence, Node, Power, Reading, State, Timestamp, Wanted,
 };
 use serde::{Deserialize, Serialize};
-use sqlx::Row;
-use sqlx::any::AnyRow;
 
 use crate::error::corrupt;
+use crate::sql::{Row, statement};
 use crate::{Change, Hold, Result, Store, StoreError, WriteTx};
 
 /// How to reach the node's BMC, and what class of machine it is.
@@ -170,7 +169,7 @@ impl NodeRecord {
         serde_json::to_string(&body).map_err(|e| corrupt("node", &self.id, e))
     }
 
-    fn from_row(row: &AnyRow) -> Result<Self> {
+    fn from_row(row: &Row) -> Result<Self> {
         let id: String = row.try_get("id")?;
         let state: String = row.try_get("state")?;
         let state = State::parse(&state).ok_or_else(|| corrupt("node", &id, format!("unknown state {state:?}")))?;
@@ -249,8 +248,8 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn node(&self, id: &str) -> Result<NodeRecord> {
-        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE id = $1"));
-        let row = sqlx::query(sql)
+        let sql = format!("{COLUMNS} WHERE id = $1");
+        let row = statement(sql)
             .bind(id)
             .fetch_optional(&self.readers)
             .await?
@@ -266,11 +265,12 @@ impl Store {
         let (conditions, values) = conditions(filter);
         let (from, to) = (values.len() + 1, values.len() + 2);
         let sql = format!("{COLUMNS} WHERE n.id > ${from}{conditions} ORDER BY n.id LIMIT ${to}");
-        let query = sqlx::query(sqlx::AssertSqlSafe(sql));
+        let query = statement(sql);
         let query = values.into_iter().fold(query, |query, value| query.bind(value));
         query
             .bind(after)
             .bind(limit)
+            .aside()
             .fetch_all(&self.readers)
             .await?
             .iter()
@@ -283,7 +283,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn node_of_mac(&self, mac: &str) -> Result<Option<String>> {
-        let row = sqlx::query("SELECT node_id FROM nics WHERE mac = $1").bind(mac);
+        let row = statement("SELECT node_id FROM nics WHERE mac = $1").bind(mac);
         Ok(row
             .fetch_optional(&self.readers)
             .await?
@@ -296,7 +296,7 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
-        let query = sqlx::query("SELECT inventory FROM nodes WHERE id = $1").bind(id);
+        let query = statement("SELECT inventory FROM nodes WHERE id = $1").bind(id);
         let row = query
             .fetch_optional(&self.readers)
             .await?
@@ -309,7 +309,7 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn expected_inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
-        let query = sqlx::query("SELECT expected FROM nodes WHERE id = $1").bind(id);
+        let query = statement("SELECT expected FROM nodes WHERE id = $1").bind(id);
         let row = query
             .fetch_optional(&self.readers)
             .await?
@@ -324,7 +324,7 @@ impl Store {
     pub async fn history(&self, id: &str, limit: i64) -> Result<Vec<HistoryRow>> {
         let sql = "SELECT edge, from_state, to_state, at, spent_us, reason FROM history WHERE node_id = $1 \
                    ORDER BY position DESC LIMIT $2";
-        let rows = sqlx::query(sql).bind(id).bind(limit).fetch_all(&self.readers).await?;
+        let rows = statement(sql).bind(id).bind(limit).fetch_all(&self.readers).await?;
         rows.iter()
             .map(|row| {
                 let state = |column: &str| -> Result<State> {
@@ -356,13 +356,13 @@ impl Store {
         limit: i64,
     ) -> Result<Vec<String>> {
         // Read once, as a table: as a subquery PostgreSQL may run it again for each row, and then takes more than `limit`.
-        let sql = sqlx::AssertSqlSafe(format!(
+        let sql = format!(
             "WITH due AS MATERIALIZED (SELECT id FROM nodes WHERE due_at <= $2 AND {TURN} IN ('', $4) \
              ORDER BY due_at LIMIT $3{}) \
              UPDATE nodes SET due_at = $1 FROM due WHERE nodes.id = due.id RETURNING nodes.id",
             self.kind.for_update_skip_locked()
-        ));
-        let query = sqlx::query(sql).bind(lease_end.0).bind(now.0).bind(limit).bind(replica);
+        );
+        let query = statement(sql).bind(lease_end.0).bind(now.0).bind(limit).bind(replica);
         let rows = self.fetch_changed(query).await?;
         rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
     }
@@ -372,10 +372,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn next_due(&self, replica: &str) -> Result<Option<Timestamp>> {
-        let sql = sqlx::AssertSqlSafe(format!(
-            "SELECT due_at FROM nodes WHERE {TURN} IN ('', $1) ORDER BY due_at LIMIT 1"
-        ));
-        let row = sqlx::query(sql).bind(replica).fetch_optional(&self.readers).await?;
+        let sql = format!("SELECT due_at FROM nodes WHERE {TURN} IN ('', $1) ORDER BY due_at LIMIT 1");
+        let row = statement(sql).bind(replica).fetch_optional(&self.readers).await?;
         Ok(row.map(|row| row.try_get(0)).transpose()?.map(Timestamp))
     }
 
@@ -384,7 +382,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn wake(&self, id: &str, now: Timestamp) -> Result<()> {
-        let query = sqlx::query("UPDATE nodes SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0);
+        let query = statement("UPDATE nodes SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0);
         self.execute(query.bind(id)).await?;
         self.hints.say(Change::Due);
         Ok(())
@@ -398,9 +396,9 @@ impl Store {
     pub async fn rest(&self, id: &str, version: i64, session: i64, why: &str, until: Timestamp) -> Result<()> {
         let sql = "UPDATE nodes SET due_at = $1, wait_why = $2, wait_until = $1 \
                    WHERE id = $3 AND version = $4 AND agent_session = $5";
-        let query = sqlx::query(sql).bind(until.0).bind(why).bind(id);
+        let query = statement(sql).bind(until.0).bind(why).bind(id);
         let done = self.execute(query.bind(version).bind(session)).await?;
-        if done.rows_affected() == 0 {
+        if done == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
                 id: id.to_owned(),
@@ -417,7 +415,7 @@ impl Store {
         let sql = "UPDATE nodes SET due_at = $1 WHERE state IN ('discovered', 'inspecting', 'allocated', 'imaging', \
                    'rebooting', 'validating', 'reclaiming') \
                    OR id IN (SELECT node_id FROM effects WHERE ended_at IS NULL)";
-        Ok(self.execute(sqlx::query(sql).bind(now.0)).await?.rows_affected())
+        self.execute(statement(sql).bind(now.0).aside()).await
     }
 }
 
@@ -427,10 +425,10 @@ impl WriteTx {
     /// # Errors
     /// `NotFound`.
     pub async fn node(&mut self, id: &str) -> Result<NodeRecord> {
-        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update()));
-        let row = sqlx::query(sql)
+        let sql = format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update());
+        let row = statement(sql)
             .bind(id)
-            .fetch_optional(&mut *self.tx)
+            .fetch_optional(&mut self.tx)
             .await?
             .ok_or_else(|| not_found(id))?;
         NodeRecord::from_row(&row)
@@ -446,7 +444,7 @@ impl WriteTx {
                    VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, '', $10, '', 0, $10, $10) ON CONFLICT DO NOTHING";
         let readings = serde_json::to_string(&record.readings).map_err(|e| corrupt("node", &record.id, e))?;
         let (claimed, held) = record.images();
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(&record.id)
             .bind(&record.uid)
             .bind(record.node.state.as_str());
@@ -456,7 +454,7 @@ impl WriteTx {
             .bind(record.body()?)
             .bind(readings);
         let query = query.bind(claimed).bind(held).bind(record.created_at.0);
-        if query.execute(&mut *self.tx).await?.rows_affected() == 0 {
+        if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Exists {
                 kind: "node",
                 id: record.id.clone(),
@@ -476,7 +474,7 @@ impl WriteTx {
                    claimed_image = $5, held_image = $6, due_at = $7, updated_at = $7 \
                    WHERE id = $8 AND version = $9 AND agent_session = $10";
         let (claimed, held) = record.images();
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(record.node.state.as_str())
             .bind(record.node.since.0);
         let query = query.bind(&record.spec.sku).bind(record.body()?);
@@ -485,9 +483,9 @@ impl WriteTx {
             .bind(&record.id)
             .bind(record.version)
             .bind(record.hold.session)
-            .execute(&mut *self.tx)
+            .execute(&mut self.tx)
             .await?;
-        if done.rows_affected() == 0 {
+        if done == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
                 id: record.id.clone(),
@@ -504,25 +502,25 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn put_due(&mut self, id: &str, due: Timestamp) -> Result<()> {
-        let query = sqlx::query("UPDATE nodes SET due_at = $1 WHERE id = $2")
+        let query = statement("UPDATE nodes SET due_at = $1 WHERE id = $2")
             .bind(due.0)
             .bind(id);
-        query.execute(&mut *self.tx).await?;
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 
     async fn put_labels(&mut self, record: &NodeRecord) -> Result<()> {
-        sqlx::query("DELETE FROM node_labels WHERE node_id = $1")
+        statement("DELETE FROM node_labels WHERE node_id = $1")
             .bind(&record.id)
-            .execute(&mut *self.tx)
+            .execute(&mut self.tx)
             .await?;
         for (name, value) in &record.labels {
-            let query = sqlx::query("INSERT INTO node_labels (node_id, name, value) VALUES ($1, $2, $3)");
+            let query = statement("INSERT INTO node_labels (node_id, name, value) VALUES ($1, $2, $3)");
             query
                 .bind(&record.id)
                 .bind(name)
                 .bind(value)
-                .execute(&mut *self.tx)
+                .execute(&mut self.tx)
                 .await?;
         }
         Ok(())
@@ -534,10 +532,10 @@ impl WriteTx {
     /// The database failed.
     pub async fn save_readings(&mut self, id: &str, readings: &Readings) -> Result<()> {
         let readings = serde_json::to_string(readings).map_err(|e| corrupt("node", id, e))?;
-        let query = sqlx::query("UPDATE nodes SET readings = $1 WHERE id = $2")
+        let query = statement("UPDATE nodes SET readings = $1 WHERE id = $2")
             .bind(readings)
             .bind(id);
-        query.execute(&mut *self.tx).await?;
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -546,10 +544,10 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn save_inventory(&mut self, id: &str, inventory: &[u8]) -> Result<()> {
-        let query = sqlx::query("UPDATE nodes SET inventory = $1 WHERE id = $2")
+        let query = statement("UPDATE nodes SET inventory = $1 WHERE id = $2")
             .bind(inventory)
             .bind(id);
-        query.execute(&mut *self.tx).await?;
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -558,8 +556,8 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn expect_inventory(&mut self, id: &str) -> Result<()> {
-        let query = sqlx::query("UPDATE nodes SET expected = inventory WHERE id = $1").bind(id);
-        query.execute(&mut *self.tx).await?;
+        let query = statement("UPDATE nodes SET expected = inventory WHERE id = $1").bind(id);
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -568,10 +566,10 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn save_address(&mut self, id: &str, address: &str) -> Result<()> {
-        let query = sqlx::query("UPDATE nodes SET address = $1 WHERE id = $2")
+        let query = statement("UPDATE nodes SET address = $1 WHERE id = $2")
             .bind(address)
             .bind(id);
-        query.execute(&mut *self.tx).await?;
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -580,16 +578,16 @@ impl WriteTx {
     /// # Errors
     /// `MacTaken` when one belongs to another node.
     pub async fn put_macs(&mut self, id: &str, macs: &[String]) -> Result<()> {
-        sqlx::query("DELETE FROM nics WHERE node_id = $1")
+        statement("DELETE FROM nics WHERE node_id = $1")
             .bind(id)
-            .execute(&mut *self.tx)
+            .execute(&mut self.tx)
             .await?;
         // In one order for all who do this, so that no two of them wait for each other.
         for mac in macs.iter().collect::<BTreeSet<_>>() {
-            let query = sqlx::query("INSERT INTO nics (mac, node_id) VALUES ($1, $2) ON CONFLICT (mac) DO NOTHING");
-            if query.bind(mac).bind(id).execute(&mut *self.tx).await?.rows_affected() == 0 {
-                let owner = sqlx::query("SELECT node_id FROM nics WHERE mac = $1").bind(mac);
-                let owner = owner.fetch_optional(&mut *self.tx).await?;
+            let query = statement("INSERT INTO nics (mac, node_id) VALUES ($1, $2) ON CONFLICT (mac) DO NOTHING");
+            if query.bind(mac).bind(id).execute(&mut self.tx).await? == 0 {
+                let owner = statement("SELECT node_id FROM nics WHERE mac = $1").bind(mac);
+                let owner = owner.fetch_optional(&mut self.tx).await?;
                 return Err(match owner {
                     Some(row) => StoreError::MacTaken {
                         mac: mac.clone(),
@@ -602,8 +600,8 @@ impl WriteTx {
                     },
                 });
             }
-            let query = sqlx::query("DELETE FROM unknown_machines WHERE mac = $1").bind(mac);
-            query.execute(&mut *self.tx).await?;
+            let query = statement("DELETE FROM unknown_machines WHERE mac = $1").bind(mac);
+            query.execute(&mut self.tx).await?;
         }
         Ok(())
     }
@@ -614,8 +612,8 @@ impl WriteTx {
     /// # Errors
     /// `Conflict` when it changed since.
     pub async fn delete_node(&mut self, record: &NodeRecord) -> Result<()> {
-        let query = sqlx::query("DELETE FROM nodes WHERE id = $1 AND version = $2").bind(&record.id);
-        if query.bind(record.version).execute(&mut *self.tx).await?.rows_affected() == 0 {
+        let query = statement("DELETE FROM nodes WHERE id = $1 AND version = $2").bind(&record.id);
+        if query.bind(record.version).execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
                 id: record.id.clone(),
@@ -631,7 +629,7 @@ impl WriteTx {
     pub async fn add_history(&mut self, id: &str, edge: Edge, row: &HistoryRow) -> Result<()> {
         let sql = "INSERT INTO history (node_id, edge, from_state, to_state, at, spent_us, reason) \
                    VALUES ($1, $2, $3, $4, $5, $6, $7)";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(id)
             .bind(edge.as_str())
             .bind(row.from.as_str())
@@ -640,7 +638,7 @@ impl WriteTx {
             .bind(row.at.0)
             .bind(row.spent_us)
             .bind(&row.reason)
-            .execute(&mut *self.tx)
+            .execute(&mut self.tx)
             .await?;
         Ok(())
     }
@@ -651,7 +649,7 @@ impl WriteTx {
     /// The database failed.
     pub async fn image_in_use(&mut self, digest: &str) -> Result<Option<String>> {
         let sql = "SELECT id FROM nodes WHERE claimed_image = $1 OR held_image = $1 LIMIT 1";
-        let row = sqlx::query(sql).bind(digest).fetch_optional(&mut *self.tx).await?;
+        let row = statement(sql).bind(digest).fetch_optional(&mut self.tx).await?;
         Ok(row.map(|r| r.try_get(0)).transpose()?)
     }
 }

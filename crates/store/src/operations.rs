@@ -1,9 +1,8 @@
 //! Operations: what somebody asked for and how it ended.
 
 use rackwright_lifecycle::Timestamp;
-use sqlx::Row;
-use sqlx::any::AnyRow;
 
+use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
 
 /// One operation.
@@ -36,7 +35,7 @@ pub struct OperationRow {
 const COLUMNS: &str = "SELECT id, version, kind, target, requested_by, created_at, deadline, ended_at, code, message, \
                        cancel_requested FROM operations";
 
-fn from_row(row: &AnyRow) -> Result<OperationRow> {
+fn from_row(row: &Row) -> Result<OperationRow> {
     Ok(OperationRow {
         id: row.try_get("id")?,
         version: row.try_get("version")?,
@@ -45,10 +44,10 @@ fn from_row(row: &AnyRow) -> Result<OperationRow> {
         requested_by: row.try_get("requested_by")?,
         created_at: Timestamp(row.try_get("created_at")?),
         deadline: Timestamp(row.try_get("deadline")?),
-        ended_at: row.try_get::<Option<i64>, _>("ended_at")?.map(Timestamp),
-        code: i32::try_from(row.try_get::<i64, _>("code")?).unwrap_or(2),
+        ended_at: row.try_get::<Option<i64>>("ended_at")?.map(Timestamp),
+        code: i32::try_from(row.try_get::<i64>("code")?).unwrap_or(2),
         message: row.try_get("message")?,
-        cancel_requested: row.try_get::<i64, _>("cancel_requested")? != 0,
+        cancel_requested: row.try_get::<i64>("cancel_requested")? != 0,
     })
 }
 
@@ -65,8 +64,8 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn operation(&self, id: &str) -> Result<OperationRow> {
-        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE id = $1"));
-        let row = sqlx::query(sql).bind(id).fetch_optional(&self.readers).await?;
+        let sql = format!("{COLUMNS} WHERE id = $1");
+        let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
         from_row(&row.ok_or_else(|| not_found(id))?)
     }
 
@@ -83,11 +82,11 @@ impl Store {
         before: &str,
         limit: i64,
     ) -> Result<Vec<OperationRow>> {
-        let sql = sqlx::AssertSqlSafe(format!(
+        let sql = format!(
             "{COLUMNS} WHERE ($1 = '' OR target = $1) AND ($2 = '' OR kind = $2) \
              AND ($3 = '' OR ($3 = 'true') = (ended_at IS NOT NULL)) AND ($4 = '' OR id < $4) ORDER BY id DESC LIMIT $5"
-        ));
-        let query = sqlx::query(sql).bind(target).bind(kind);
+        );
+        let query = statement(sql).bind(target).bind(kind);
         let query = query.bind(done).bind(before).bind(limit);
         query.fetch_all(&self.readers).await?.iter().map(from_row).collect()
     }
@@ -97,8 +96,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn overdue_operations(&self, now: Timestamp) -> Result<Vec<OperationRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE ended_at IS NULL AND deadline < $1 LIMIT 100"));
-        sqlx::query(sql)
+        let sql = format!("{COLUMNS} WHERE ended_at IS NULL AND deadline < $1 LIMIT 100");
+        statement(sql)
             .bind(now.0)
             .fetch_all(&self.readers)
             .await?
@@ -114,8 +113,8 @@ impl WriteTx {
     /// # Errors
     /// `NotFound`.
     pub async fn operation(&mut self, id: &str) -> Result<OperationRow> {
-        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update()));
-        let row = sqlx::query(sql).bind(id).fetch_optional(&mut *self.tx).await?;
+        let sql = format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update());
+        let row = statement(sql).bind(id).fetch_optional(&mut self.tx).await?;
         from_row(&row.ok_or_else(|| not_found(id))?)
     }
 
@@ -126,7 +125,7 @@ impl WriteTx {
     pub async fn insert_operation(&mut self, row: &OperationRow) -> Result<()> {
         let sql = "INSERT INTO operations (id, version, kind, target, requested_by, created_at, deadline, ended_at, \
                    code, message, cancel_requested) VALUES ($1, 1, $2, $3, $4, $5, $6, NULL, 0, '', 0)";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(&row.id)
             .bind(&row.kind)
             .bind(&row.target)
@@ -134,7 +133,7 @@ impl WriteTx {
         query
             .bind(row.created_at.0)
             .bind(row.deadline.0)
-            .execute(&mut *self.tx)
+            .execute(&mut self.tx)
             .await?;
         Ok(())
     }
@@ -144,10 +143,10 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn open_operations(&mut self, target: &str) -> Result<Vec<OperationRow>> {
-        let sql = sqlx::AssertSqlSafe(format!("{COLUMNS} WHERE target = $1 AND ended_at IS NULL ORDER BY id"));
-        sqlx::query(sql)
+        let sql = format!("{COLUMNS} WHERE target = $1 AND ended_at IS NULL ORDER BY id");
+        statement(sql)
             .bind(target)
-            .fetch_all(&mut *self.tx)
+            .fetch_all(&mut self.tx)
             .await?
             .iter()
             .map(from_row)
@@ -161,12 +160,8 @@ impl WriteTx {
     pub async fn end_operation(&mut self, id: &str, code: i32, message: &str, now: Timestamp) -> Result<bool> {
         let sql = "UPDATE operations SET ended_at = $1, code = $2, message = $3, version = version + 1 \
                    WHERE id = $4 AND ended_at IS NULL";
-        let query = sqlx::query(sql)
-            .bind(now.0)
-            .bind(i64::from(code))
-            .bind(message)
-            .bind(id);
-        Ok(query.execute(&mut *self.tx).await?.rows_affected() > 0)
+        let query = statement(sql).bind(now.0).bind(i64::from(code)).bind(message).bind(id);
+        Ok(query.execute(&mut self.tx).await? > 0)
     }
 
     /// Notes that somebody asked for an end. Answers false when it has ended.
@@ -176,6 +171,6 @@ impl WriteTx {
     pub async fn request_cancel(&mut self, id: &str) -> Result<bool> {
         let sql = "UPDATE operations SET cancel_requested = 1, version = version + 1 \
                    WHERE id = $1 AND ended_at IS NULL";
-        Ok(sqlx::query(sql).bind(id).execute(&mut *self.tx).await?.rows_affected() > 0)
+        Ok(statement(sql).bind(id).execute(&mut self.tx).await? > 0)
     }
 }

@@ -1,8 +1,8 @@
 //! Replicas of the control plane: which of them live, and what those that do not have left open.
 
 use rackwright_lifecycle::Timestamp;
-use sqlx::Row as _;
 
+use crate::sql::statement;
 use crate::{Result, Store, WriteTx};
 
 /// A replica, and when it was heard of last.
@@ -22,7 +22,7 @@ impl Store {
     pub async fn replica_lives(&self, id: &str, now: Timestamp) -> Result<()> {
         let sql = "INSERT INTO replicas (id, heard_at) VALUES ($1, $2) ON CONFLICT (id) \
                    DO UPDATE SET heard_at = excluded.heard_at WHERE replicas.heard_at < excluded.heard_at";
-        let query = sqlx::query(sql).bind(id).bind(now.0);
+        let query = statement(sql).bind(id).bind(now.0);
         self.execute(query).await?;
         Ok(())
     }
@@ -32,7 +32,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn replica_ended(&self, id: &str) -> Result<()> {
-        let query = sqlx::query("DELETE FROM replicas WHERE id = $1").bind(id);
+        let query = statement("DELETE FROM replicas WHERE id = $1").bind(id);
         self.execute(query).await?;
         Ok(())
     }
@@ -42,7 +42,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn replicas(&self, since: Timestamp) -> Result<Vec<ReplicaRow>> {
-        let query = sqlx::query("SELECT id, heard_at FROM replicas WHERE heard_at >= $1 ORDER BY id").bind(since.0);
+        let query = statement("SELECT id, heard_at FROM replicas WHERE heard_at >= $1 ORDER BY id").bind(since.0);
         let rows = query.fetch_all(&self.readers).await?;
         rows.iter()
             .map(|row| {
@@ -59,8 +59,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn forget_replicas(&self, oldest: Timestamp) -> Result<u64> {
-        let query = sqlx::query("DELETE FROM replicas WHERE heard_at < $1").bind(oldest.0);
-        Ok(self.execute(query).await?.rows_affected())
+        let query = statement("DELETE FROM replicas WHERE heard_at < $1").bind(oldest.0);
+        self.execute(query).await
     }
 }
 
@@ -70,8 +70,8 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn adopt_effect(&mut self, id: &str, owner: &str) -> Result<bool> {
-        let query = sqlx::query("UPDATE effects SET owner = $1 WHERE id = $2 AND ended_at IS NULL");
-        let done = query.bind(owner).bind(id).execute(&mut *self.tx).await?;
-        Ok(done.rows_affected() > 0)
+        let query = statement("UPDATE effects SET owner = $1 WHERE id = $2 AND ended_at IS NULL");
+        let done = query.bind(owner).bind(id).execute(&mut self.tx).await?;
+        Ok(done > 0)
     }
 }

@@ -1,8 +1,8 @@
 //! Idempotency: the answers to requests that were made before.
 
 use rackwright_lifecycle::Timestamp;
-use sqlx::Row;
 
+use crate::sql::statement;
 use crate::{Result, Store, StoreError, WriteTx};
 
 /// Who asked what under which key.
@@ -26,15 +26,15 @@ impl WriteTx {
     pub async fn replay(&mut self, key: &RequestKey) -> Result<Option<Vec<u8>>> {
         let sql = "INSERT INTO requests (actor, key, method, digest, response, at) VALUES ($1, $2, $3, $4, NULL, 0) \
                    ON CONFLICT (actor, key) DO NOTHING";
-        let query = sqlx::query(sql).bind(&key.actor).bind(&key.key);
-        query.bind(&key.method).bind(&key.digest).execute(&mut *self.tx).await?;
+        let query = statement(sql).bind(&key.actor).bind(&key.key);
+        query.bind(&key.method).bind(&key.digest).execute(&mut self.tx).await?;
         let sql = "SELECT method, digest, response FROM requests \
                    WHERE actor = $1 AND key = $2 AND response IS NOT NULL";
-        let query = sqlx::query(sql);
+        let query = statement(sql);
         let Some(row) = query
             .bind(&key.actor)
             .bind(&key.key)
-            .fetch_optional(&mut *self.tx)
+            .fetch_optional(&mut self.tx)
             .await?
         else {
             return Ok(None);
@@ -58,13 +58,13 @@ impl WriteTx {
         let sql = "INSERT INTO requests (actor, key, method, digest, response, at) VALUES ($1, $2, $3, $4, $5, $6) \
                    ON CONFLICT (actor, key) DO UPDATE SET method = excluded.method, digest = excluded.digest, \
                    response = excluded.response, at = excluded.at WHERE requests.response IS NULL";
-        let query = sqlx::query(sql)
+        let query = statement(sql)
             .bind(&key.actor)
             .bind(&key.key)
             .bind(&key.method)
             .bind(&key.digest);
-        let done = query.bind(response).bind(now.0).execute(&mut *self.tx).await?;
-        if done.rows_affected() == 0 {
+        let done = query.bind(response).bind(now.0).execute(&mut self.tx).await?;
+        if done == 0 {
             return Err(StoreError::Conflict {
                 kind: "request",
                 id: key.key.clone(),
@@ -80,7 +80,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn forget_requests(&self, oldest: Timestamp) -> Result<u64> {
-        let query = sqlx::query("DELETE FROM requests WHERE at < $1").bind(oldest.0);
-        Ok(self.execute(query).await?.rows_affected())
+        let query = statement("DELETE FROM requests WHERE at < $1").bind(oldest.0).aside();
+        self.execute(query).await
     }
 }

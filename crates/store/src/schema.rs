@@ -1,9 +1,9 @@
 //! Forward-only migrations, run in order and together in one transaction.
 
-use sqlx::{AnyConnection, AssertSqlSafe, Connection as _, Executor, Row};
+use rusqlite::{Connection, TransactionBehavior};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection, Row as _};
 
-use crate::database::Kind;
-use crate::error::StoreError;
+use crate::error::{DatabaseError, StoreError};
 
 /// Every migration, oldest first; its number is its place, from 1.
 const MIGRATIONS: &[&str] = &[
@@ -29,42 +29,61 @@ const POSTGRES: &[(&str, &str)] = &[
     (" BLOB", " BYTEA"),
 ];
 
-fn statements(kind: Kind, sql: &str) -> String {
-    match kind {
-        Kind::Sqlite => sql.to_owned(),
-        Kind::Postgres => POSTGRES
-            .iter()
-            .fold(sql.to_owned(), |sql, (theirs, ours)| sql.replace(theirs, ours)),
-    }
-}
+const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)";
+const VERSION: &str = "SELECT COALESCE(MAX(version), 0) AS version FROM schema_version";
+const MIGRATED: &str = "INSERT INTO schema_version (version) VALUES ($1)";
 
-/// Brings the schema up to date. Of several who come at once one does it; the others wait and find it done.
-pub(crate) async fn migrate(kind: Kind, connection: &mut AnyConnection) -> Result<(), StoreError> {
-    let mut tx = connection.begin_with(kind.begin()).await?;
-    if kind == Kind::Postgres {
-        // Ends with the transaction. CREATE TABLE IF NOT EXISTS alone fails when two come at once.
-        sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .bind(LOCK)
-            .execute(&mut *tx)
-            .await?;
-    }
-    tx.execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
-        .await?;
-    let row = tx
-        .fetch_one("SELECT COALESCE(MAX(version), 0) AS version FROM schema_version")
-        .await?;
-    let found: i64 = row.try_get("version")?;
+/// What has to be done for a schema of version `found`: numbers and statements.
+fn missing(found: i64) -> Result<impl Iterator<Item = (i64, &'static str)>, StoreError> {
     let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     if found > known {
         return Err(StoreError::NewerSchema { found, known });
     }
-    for (number, sql) in (1i64..).zip(MIGRATIONS).filter(|(number, _)| *number > found) {
-        tx.execute(AssertSqlSafe(statements(kind, sql))).await?;
-        sqlx::query("INSERT INTO schema_version (version) VALUES ($1)")
-            .bind(number)
-            .execute(&mut *tx)
-            .await?;
-    }
-    tx.commit().await?;
-    Ok(())
+    Ok((1i64..)
+        .zip(MIGRATIONS.iter().copied())
+        .filter(move |(number, _)| *number > found))
+}
+
+/// Brings the schema up to date. Of several who come at once one does it; the others wait and find it done.
+pub(crate) fn migrate_sqlite(connection: &mut Connection) -> Result<(), StoreError> {
+    let migrate = |connection: &mut Connection| {
+        let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        tx.execute_batch(VERSIONS)?;
+        let found = tx.query_row(VERSION, [], |row| row.get(0))?;
+        let missing = match missing(found) {
+            Ok(missing) => missing,
+            Err(error) => return Ok(Err(error)),
+        };
+        for (number, sql) in missing {
+            tx.execute_batch(sql)?;
+            tx.execute(MIGRATED, [number])?;
+        }
+        tx.commit().map(Ok)
+    };
+    migrate(connection).map_err(DatabaseError::Sqlite)?
+}
+
+/// The same on PostgreSQL.
+pub(crate) async fn migrate_postgres(connection: &mut PgConnection) -> Result<(), StoreError> {
+    let mut tx = connection.begin().await.map_err(DatabaseError::from)?;
+    let done = async {
+        // Ends with the transaction. CREATE TABLE IF NOT EXISTS alone fails when two come at once.
+        let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(LOCK);
+        lock.execute(&mut *tx).await?;
+        tx.execute(VERSIONS).await?;
+        tx.fetch_one(VERSION).await?.try_get("version")
+    };
+    let found: i64 = done.await.map_err(DatabaseError::from)?;
+    let missing = missing(found)?;
+    let done = async {
+        for (number, sql) in missing {
+            let sql = POSTGRES
+                .iter()
+                .fold(sql.to_owned(), |sql, (theirs, ours)| sql.replace(theirs, ours));
+            tx.execute(AssertSqlSafe(sql)).await?;
+            sqlx::query(MIGRATED).bind(number).execute(&mut *tx).await?;
+        }
+        tx.commit().await
+    };
+    Ok(done.await.map_err(DatabaseError::from)?)
 }

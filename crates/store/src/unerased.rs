@@ -1,9 +1,9 @@
 //! Machines that were forgotten while they held data: what is known of them outlives the node.
 
 use rackwright_lifecycle::Timestamp;
-use sqlx::Row as _;
 
 use crate::nodes::NodeRecord;
+use crate::sql::statement;
 use crate::{Result, WriteTx};
 
 impl WriteTx {
@@ -16,8 +16,8 @@ impl WriteTx {
         for mac in &record.identity.macs {
             let sql = "INSERT INTO unerased_machines (mac, written_at) VALUES ($1, $2) \
                        ON CONFLICT (mac) DO UPDATE SET written_at = excluded.written_at";
-            let query = sqlx::query(sql).bind(mac).bind(written_at.0);
-            query.execute(&mut *self.tx).await?;
+            let query = statement(sql).bind(mac).bind(written_at.0);
+            query.execute(&mut self.tx).await?;
         }
         Ok(())
     }
@@ -30,8 +30,8 @@ impl WriteTx {
     pub async fn take_unerased(&mut self, macs: &[String]) -> Result<Option<Timestamp>> {
         let mut newest = None;
         for mac in macs {
-            let query = sqlx::query("DELETE FROM unerased_machines WHERE mac = $1 RETURNING written_at").bind(mac);
-            if let Some(row) = query.fetch_optional(&mut *self.tx).await? {
+            let query = statement("DELETE FROM unerased_machines WHERE mac = $1 RETURNING written_at").bind(mac);
+            if let Some(row) = query.fetch_optional(&mut self.tx).await? {
                 newest = newest.max(Some(Timestamp(row.try_get(0)?)));
             }
         }

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use rackwright_store::Database;
-use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{AssertSqlSafe, ConnectOptions as _};
+use rusqlite::Connection;
 use tempfile::TempDir;
 
 /// A file that goes with its folder.
@@ -29,11 +28,6 @@ impl Fresh {
 
     /// One statement, past the store.
     pub async fn sql(&self, statement: &str) {
-        let options = SqliteConnectOptions::new().filename(self.path());
-        let mut connection = options.connect().await.unwrap();
-        sqlx::query(AssertSqlSafe(statement))
-            .execute(&mut connection)
-            .await
-            .unwrap();
+        Connection::open(self.path()).unwrap().execute_batch(statement).unwrap();
     }
 }
