@@ -2,7 +2,6 @@
 
 use rackwright_lifecycle::Timestamp;
 
-use crate::database::Kind;
 use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
 
@@ -125,6 +124,16 @@ impl Store {
         Ok(dropped)
     }
 
+    /// All addresses given out, and to which MAC addresses.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn addresses(&self) -> Result<Vec<(String, String)>> {
+        let query = statement("SELECT mac, address FROM addresses").aside();
+        let rows = query.fetch_all(&self.readers).await?;
+        rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
+    }
+
     /// The address given to a MAC address.
     ///
     /// # Errors
@@ -140,21 +149,6 @@ impl Store {
 }
 
 impl WriteTx {
-    /// All addresses given out. Nobody else gives out one until this change ends.
-    ///
-    /// # Errors
-    /// The database failed.
-    pub async fn addresses(&mut self) -> Result<Vec<(String, String)>> {
-        if self.kind == Kind::Postgres {
-            let sql = "LOCK TABLE addresses IN SHARE ROW EXCLUSIVE MODE";
-            statement(sql).execute(&mut self.tx).await?;
-        }
-        let rows = statement("SELECT mac, address FROM addresses")
-            .fetch_all(&mut self.tx)
-            .await?;
-        rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
-    }
-
     /// Appends a stage; only the newest of a MAC address are kept.
     ///
     /// # Errors

@@ -156,9 +156,9 @@ async fn an_address_has_one_mac_and_a_mac_one_address() {
     );
     tx.give_address("m1", "10.0.0.2", at(4)).await.unwrap();
     tx.give_address("m2", "10.0.0.1", at(5)).await.unwrap();
-    let mut given = tx.addresses().await.unwrap();
-    given.sort();
     tx.commit().await.unwrap();
+    let mut given = lab.store.addresses().await.unwrap();
+    given.sort();
     let wanted = [("m1", "10.0.0.2"), ("m2", "10.0.0.1")];
     assert_eq!(given, wanted.map(|(mac, ip)| (mac.to_owned(), ip.to_owned())));
     assert_eq!(lab.store.address_of("m1").await.unwrap().as_deref(), Some("10.0.0.2"));

@@ -1,0 +1,78 @@
+//! A SQLite file: how it is opened, and the connections that read it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::DatabaseError;
+use crate::sql::{Done, PREPARED, Query};
+
+/// How long the file's lock is waited for, should another process have it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+/// Every connection that writes. What was acknowledged survives a power cut, not only a crash.
+const WRITER: &str = "PRAGMA foreign_keys = ON; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;";
+
+/// Opens the file to write to it, and makes it where it is not there.
+pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = open(path, flags)?;
+    connection.execute_batch(WRITER)?;
+    Ok(connection)
+}
+
+fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(PATIENCE)?;
+    connection.set_prepared_statement_cache_capacity(PREPARED);
+    Ok(connection)
+}
+
+/// Connections that read. There are as many as statements were carried out at once: one for each thread, at the most.
+#[derive(Debug, Clone)]
+pub(crate) struct SqliteReaders(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    path: PathBuf,
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl SqliteReaders {
+    pub(crate) fn new(path: &Path) -> Self {
+        let (path, idle) = (path.to_owned(), Mutex::default());
+        Self(Arc::new(Shared { path, idle }))
+    }
+
+    pub(crate) async fn run(&self, query: Query<'_>) -> Result<Done, DatabaseError> {
+        if !query.is_aside {
+            return self.run_here(&query);
+        }
+        let (this, query) = (self.clone(), query.into_owned());
+        let done = tokio::task::spawn_blocking(move || this.run_here(&query)).await;
+        done.unwrap_or(Err(DatabaseError::Ending))
+    }
+
+    fn run_here(&self, query: &Query<'_>) -> Result<Done, DatabaseError> {
+        let idle = self.idle().pop();
+        let connection = match idle {
+            Some(connection) => connection,
+            None => open(
+                &self.0.path,
+                OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+            )?,
+        };
+        let done = query.run_on(&connection)?;
+        self.idle().push(connection);
+        Ok(done)
+    }
+
+    pub(crate) fn close(&self) {
+        self.idle().clear();
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,367 @@
+//! One way to ask both databases: a statement with its parameters in, rows out.
+//!
+//! Statements to SQLite are carried out on the thread that asks: one takes some microseconds, far less than to wake another
+//! thread and be woken by it. What may take long there, because of many rows, goes `aside` to a thread that may wait, and so do
+//! the statements that wait for the disk (`group.rs`). To PostgreSQL they go by sqlx.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::{AssertSqlSafe, ColumnIndex, Decode, Postgres, Row as _, Type};
+
+use crate::error::DatabaseError;
+
+/// Statements that SQLite keeps prepared for a connection.
+pub(crate) const PREPARED: usize = 256;
+/// A statement that takes longer than this is told of.
+const SLOW: Duration = Duration::from_secs(1);
+
+type Answer<T> = std::result::Result<T, DatabaseError>;
+
+/// A parameter.
+#[derive(Debug, Clone)]
+pub(crate) enum Value<'a> {
+    Integer(Option<i64>),
+    Text(Option<Cow<'a, str>>),
+    Blob(Option<Cow<'a, [u8]>>),
+}
+
+impl Value<'_> {
+    fn into_owned(self) -> Value<'static> {
+        match self {
+            Self::Integer(value) => Value::Integer(value),
+            Self::Text(value) => Value::Text(value.map(|v| Cow::Owned(v.into_owned()))),
+            Self::Blob(value) => Value::Blob(value.map(|v| Cow::Owned(v.into_owned()))),
+        }
+    }
+}
+
+impl rusqlite::ToSql for Value<'_> {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Self::Integer(Some(value)) => ValueRef::Integer(*value),
+            Self::Text(Some(value)) => ValueRef::Text(value.as_bytes()),
+            Self::Blob(Some(value)) => ValueRef::Blob(value),
+            _ => ValueRef::Null,
+        }))
+    }
+}
+
+impl From<i64> for Value<'_> {
+    fn from(value: i64) -> Self {
+        Self::Integer(Some(value))
+    }
+}
+
+impl From<Option<i64>> for Value<'_> {
+    fn from(value: Option<i64>) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(value: &'a str) -> Self {
+        Self::Text(Some(value.into()))
+    }
+}
+
+impl<'a> From<&'a String> for Value<'a> {
+    fn from(value: &'a String) -> Self {
+        Self::Text(Some(value.into()))
+    }
+}
+
+impl From<String> for Value<'_> {
+    fn from(value: String) -> Self {
+        Self::Text(Some(value.into()))
+    }
+}
+
+impl<'a> From<&'a Option<String>> for Value<'a> {
+    fn from(value: &'a Option<String>) -> Self {
+        Self::Text(value.as_ref().map(Into::into))
+    }
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(value: &'a [u8]) -> Self {
+        Self::Blob(Some(value.into()))
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Value<'a> {
+    fn from(value: &'a Vec<u8>) -> Self {
+        Self::Blob(Some(value.into()))
+    }
+}
+
+/// A statement and its parameters: the first one bound is `$1`.
+#[derive(Debug, Clone)]
+pub(crate) struct Query<'a> {
+    pub(crate) sql: Cow<'static, str>,
+    values: Vec<Value<'a>>,
+    /// It may take long: on SQLite a thread for that does it.
+    pub(crate) is_aside: bool,
+    is_once: bool,
+}
+
+/// A statement. Its text is ours; whatever comes from elsewhere is bound.
+pub(crate) fn statement<'a>(sql: impl Into<Cow<'static, str>>) -> Query<'a> {
+    Query {
+        sql: sql.into(),
+        values: Vec::new(),
+        is_aside: false,
+        is_once: false,
+    }
+}
+
+impl<'a> Query<'a> {
+    /// Gives the next parameter.
+    pub(crate) fn bind(mut self, value: impl Into<Value<'a>>) -> Self {
+        self.values.push(value.into());
+        self
+    }
+
+    /// It may take long, because of many rows. Inside of a change it is carried out in place all the same.
+    pub(crate) fn aside(mut self) -> Self {
+        self.is_aside = true;
+        self
+    }
+
+    /// It is not kept prepared: its text seldom comes again.
+    pub(crate) fn once(mut self) -> Self {
+        self.is_once = true;
+        self
+    }
+
+    pub(crate) fn into_owned(self) -> Query<'static> {
+        Query {
+            sql: self.sql,
+            values: self.values.into_iter().map(Value::into_owned).collect(),
+            is_aside: self.is_aside,
+            is_once: self.is_once,
+        }
+    }
+
+    /// Carries it out; answers how many rows it changed.
+    pub(crate) async fn execute(self, on: impl Into<On<'_>>) -> Answer<u64> {
+        match on.into() {
+            On::Sqlite(link) => Ok(link.run(&self)?.changed),
+            On::Readers(readers) => Ok(readers.run(self).await?.changed),
+            On::Postgres(connection) => Ok(self.prepared().execute(connection).await?.rows_affected()),
+            On::Pool(pool) => Ok(self.prepared().execute(pool).await?.rows_affected()),
+        }
+    }
+
+    /// All rows.
+    pub(crate) async fn fetch_all(self, on: impl Into<On<'_>>) -> Answer<Vec<Row>> {
+        let rows = match on.into() {
+            On::Sqlite(link) => return Ok(link.run(&self)?.rows),
+            On::Readers(readers) => return Ok(readers.run(self).await?.rows),
+            On::Postgres(connection) => self.prepared().fetch_all(connection).await?,
+            On::Pool(pool) => self.prepared().fetch_all(pool).await?,
+        };
+        Ok(rows.into_iter().map(Row::Postgres).collect())
+    }
+
+    /// The first row, if there is one.
+    pub(crate) async fn fetch_optional(self, on: impl Into<On<'_>>) -> Answer<Option<Row>> {
+        let row = match on.into() {
+            On::Sqlite(link) => return Ok(link.run(&self)?.rows.into_iter().next()),
+            On::Readers(readers) => return Ok(readers.run(self).await?.rows.into_iter().next()),
+            On::Postgres(connection) => self.prepared().fetch_optional(connection).await?,
+            On::Pool(pool) => self.prepared().fetch_optional(pool).await?,
+        };
+        Ok(row.map(Row::Postgres))
+    }
+
+    /// The first row, which has to be there.
+    pub(crate) async fn fetch_one(self, on: impl Into<On<'_>>) -> Answer<Row> {
+        self.fetch_optional(on).await?.ok_or(DatabaseError::NoRow)
+    }
+
+    /// For PostgreSQL.
+    fn prepared(self) -> sqlx::query::Query<'a, Postgres, PgArguments> {
+        let query = sqlx::query(AssertSqlSafe(self.sql.into_owned())).persistent(!self.is_once);
+        self.values.into_iter().fold(query, |query, value| match value {
+            Value::Integer(value) => query.bind(value),
+            Value::Text(value) => query.bind(value),
+            Value::Blob(value) => query.bind(value.map(Cow::into_owned)),
+        })
+    }
+
+    /// On SQLite.
+    fn run(&self, connection: &Connection) -> rusqlite::Result<Done> {
+        let mut prepared = connection.prepare_cached(&self.sql)?;
+        for index in 1..=prepared.parameter_count() {
+            // SQLite takes `$1` for a name and numbers names by where they stand first.
+            let number = prepared
+                .parameter_name(index)
+                .and_then(|name| name.get(1..)?.parse().ok());
+            let value = number.and_then(|number: usize| self.values.get(number.checked_sub(1)?));
+            let value = value.ok_or(rusqlite::Error::InvalidParameterCount(index, self.values.len()))?;
+            prepared.raw_bind_parameter(index, value)?;
+        }
+        let columns: Arc<[String]> = prepared.column_names().map(str::to_owned).collect();
+        let mut found = Vec::new();
+        let mut rows = prepared.raw_query();
+        while let Some(row) = rows.next()? {
+            let cells = (0..columns.len()).map(|index| Ok(Cell::from(row.get_ref(index)?)));
+            found.push(Row::Sqlite {
+                cells: cells.collect::<rusqlite::Result<_>>()?,
+                columns: columns.clone(),
+            });
+        }
+        drop(rows);
+        if self.is_once {
+            prepared.discard();
+        }
+        Ok(Done {
+            rows: found,
+            changed: connection.changes(),
+        })
+    }
+
+    /// On SQLite; tells of what takes long.
+    pub(crate) fn run_on(&self, connection: &Connection) -> Answer<Done> {
+        tracing::trace!(sql = %self.sql, "statement");
+        let begun = Instant::now();
+        let done = self.run(connection);
+        let took = begun.elapsed();
+        if took > SLOW {
+            tracing::warn!(sql = %self.sql, seconds = took.as_secs_f64(), "a statement took long");
+        }
+        Ok(done?)
+    }
+}
+
+/// What SQLite answered.
+pub(crate) struct Done {
+    pub(crate) rows: Vec<Row>,
+    pub(crate) changed: u64,
+}
+
+/// Where a statement is carried out.
+pub(crate) enum On<'a> {
+    Sqlite(&'a mut crate::group::Part),
+    Readers(&'a crate::readers::SqliteReaders),
+    Postgres(&'a mut sqlx::PgConnection),
+    Pool(&'a sqlx::PgPool),
+}
+
+impl<'a> From<&'a sqlx::PgPool> for On<'a> {
+    fn from(pool: &'a sqlx::PgPool) -> Self {
+        Self::Pool(pool)
+    }
+}
+
+/// A value as SQLite gave it.
+#[derive(Debug, Clone)]
+pub(crate) enum Cell {
+    Null,
+    Integer(i64),
+    Text(String),
+    Blob(Vec<u8>),
+    /// Nothing of ours: no column is a real number, and all text is UTF-8.
+    Other,
+}
+
+impl From<ValueRef<'_>> for Cell {
+    fn from(value: ValueRef<'_>) -> Self {
+        match value {
+            ValueRef::Null => Self::Null,
+            ValueRef::Integer(value) => Self::Integer(value),
+            ValueRef::Text(bytes) => std::str::from_utf8(bytes).map_or(Self::Other, |text| Self::Text(text.to_owned())),
+            ValueRef::Blob(bytes) => Self::Blob(bytes.to_vec()),
+            ValueRef::Real(_) => Self::Other,
+        }
+    }
+}
+
+/// A row of an answer.
+pub(crate) enum Row {
+    Sqlite { columns: Arc<[String]>, cells: Vec<Cell> },
+    Postgres(PgRow),
+}
+
+impl Row {
+    /// A column's value, by its name or its place from 0.
+    pub(crate) fn try_get<'r, T: Get<'r>>(&'r self, at: impl At) -> Answer<T> {
+        match self {
+            Self::Postgres(row) => Ok(row.try_get(at)?),
+            Self::Sqlite { columns, cells } => {
+                let cell = at.place(columns).and_then(|place| cells.get(place));
+                cell.and_then(T::get)
+                    .ok_or_else(|| DatabaseError::Column(at.to_string()))
+            }
+        }
+    }
+}
+
+/// How a column is named.
+pub(crate) trait At: ColumnIndex<PgRow> + ToString {
+    fn place(&self, columns: &[String]) -> Option<usize>;
+}
+
+impl At for usize {
+    fn place(&self, _: &[String]) -> Option<usize> {
+        Some(*self)
+    }
+}
+
+impl At for &str {
+    fn place(&self, columns: &[String]) -> Option<usize> {
+        columns.iter().position(|column| column == self)
+    }
+}
+
+/// What a column's value can be read as.
+pub(crate) trait Get<'r>: Type<Postgres> + Decode<'r, Postgres> {
+    fn get(cell: &'r Cell) -> Option<Self>;
+}
+
+impl Get<'_> for i64 {
+    fn get(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::Integer(value) => Some(*value),
+            _ => None,
+        }
+    }
+}
+
+impl<'r> Get<'r> for &'r str {
+    fn get(cell: &'r Cell) -> Option<Self> {
+        match cell {
+            Cell::Text(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+impl Get<'_> for String {
+    fn get(cell: &Cell) -> Option<Self> {
+        <&str>::get(cell).map(str::to_owned)
+    }
+}
+
+impl Get<'_> for Vec<u8> {
+    fn get(cell: &Cell) -> Option<Self> {
+        match cell {
+            Cell::Blob(value) => Some(value.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl<'r, T: Get<'r>> Get<'r> for Option<T> {
+    fn get(cell: &'r Cell) -> Option<Self> {
+        match cell {
+            Cell::Null => Some(None),
+            cell => T::get(cell).map(Some),
+        }
+    }
+}
