@@ -1,5 +1,7 @@
 //! The gRPC types and stubs generated from `proto/`, and nothing else.
 
+pub mod codec;
+
 /// `google.rpc`.
 pub mod google {
     /// `google.rpc.Status`, the wire form of an error inside a message.

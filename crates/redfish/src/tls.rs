@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ring::digest;
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
@@ -67,6 +68,9 @@ impl FromStr for CertificateFingerprint {
     }
 }
 
+/// TLS sessions of one BMC that are kept to be resumed.
+const TICKETS: usize = 8;
+
 #[derive(Debug, Default)]
 struct Seen {
     expected: Option<CertificateFingerprint>,
@@ -95,11 +99,14 @@ impl PinVerifier {
 
     /// A TLS configuration that asks this verifier.
     pub(crate) fn client_config(self: &Arc<Self>) -> Result<ClientConfig, rustls::Error> {
-        Ok(ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()?
             .dangerous()
             .with_custom_certificate_verifier(Arc::clone(self) as Arc<dyn ServerCertVerifier>)
-            .with_no_client_auth())
+            .with_no_client_auth();
+        // One server: more room would be 15 kB for each BMC.
+        config.resumption = Resumption::in_memory_sessions(TICKETS);
+        Ok(config)
     }
 
     /// The certificate of the last accepted handshake.

@@ -83,8 +83,11 @@ impl Writer {
         Ok(())
     }
 
-    /// Begins a transaction if nobody has to be waited for. False: it may take longer.
-    fn begins_at_once(&mut self) -> rusqlite::Result<bool> {
+    /// Sees to it that a transaction is open, if nothing has to be waited for. False: it may take longer.
+    fn opens_at_once(&mut self) -> rusqlite::Result<bool> {
+        if self.open.is_some() {
+            return Ok(true);
+        }
         if self.connection.is_none() {
             return Ok(false);
         }
@@ -180,7 +183,7 @@ impl Group {
     /// Begins a change, when those that began before it are complete.
     pub(crate) async fn begin(&self) -> Result<Part> {
         let mut writer = Arc::clone(&self.0).lock_owned().await;
-        if writer.open.is_none() && !writer.begins_at_once()? {
+        if !writer.opens_at_once()? {
             let group = self.clone();
             return aside(move || {
                 writer.begin(PATIENCE)?;
@@ -197,16 +200,27 @@ impl Group {
 
     /// A change of one statement.
     pub(crate) async fn execute(&self, query: Query<'_>) -> Result<Done> {
-        let mut part = self.begin().await?;
-        if !query.is_aside {
-            let done = part.run(&query)?;
+        if query.is_aside {
+            let (mut part, query) = (self.begin().await?, query.into_owned());
+            let (part, done) = aside(move || part.run(&query).map(|done| (part, done))).await??;
             part.commit().await?;
             return Ok(done);
         }
-        let query = query.into_owned();
-        let (part, done) = aside(move || part.run(&query).map(|done| (part, done))).await??;
-        part.commit().await?;
-        Ok(done)
+        let mut writer = Arc::clone(&self.0).lock_owned().await;
+        let mut part = if writer.opens_at_once()? {
+            // Without a savepoint: SQLite makes it whole or not at all, and nobody can leave in the middle of it.
+            Part::of(self, writer)?
+        } else {
+            drop(writer);
+            self.begin().await?
+        };
+        match part.run(&query) {
+            Ok(done) => part.commit().await.map(|()| done),
+            Err(error) => {
+                drop(part.keep());
+                Err(error.into())
+            }
+        }
     }
 
     /// Commits a batch, unless somebody has.

@@ -27,7 +27,9 @@ struct Pool {
 
 impl Pool {
     fn take(&mut self, last: Ipv4Addr) -> Option<Ipv4Addr> {
-        let free = (self.next..=u32::from(last)).map(Ipv4Addr::from).find(|a| !self.taken.contains(a))?;
+        let free = (self.next..=u32::from(last))
+            .map(Ipv4Addr::from)
+            .find(|a| !self.taken.contains(a))?;
         self.next = u32::from(free);
         self.taken.insert(free);
         Some(free)
@@ -80,7 +82,10 @@ impl Addresses {
     async fn read(&self, store: &Store, pool: (Ipv4Addr, Ipv4Addr)) -> Result<(), StoreError> {
         let all = store.addresses().await?;
         let of_pool = |address: &Ipv4Addr| (pool.0..=pool.1).contains(address);
-        let taken = all.iter().filter_map(|(_, address)| address.parse().ok()).filter(of_pool);
+        let taken = all
+            .iter()
+            .filter_map(|(_, address)| address.parse().ok())
+            .filter(of_pool);
         let known = Pool {
             taken: taken.collect(),
             next: u32::from(pool.0),

@@ -162,7 +162,8 @@ async fn attend(
     incoming: Incoming,
 ) {
     let (node, end) = (node.as_str(), CancellationToken::new());
-    let (number, open) = match arrive(&core, node, &hello, sender.clone(), end.clone()).await {
+    // What happens once does not make what lasts larger.
+    let (number, open) = match Box::pin(arrive(&core, node, &hello, sender.clone(), end.clone())).await {
         Ok(arrived) => arrived,
         Err(error) => {
             tracing::error!(node, %error, "an agent could not be taken up");
@@ -170,7 +171,7 @@ async fn attend(
         }
     };
     let served = async {
-        if let Err(error) = welcome(&core, node, &hello, open).await {
+        if let Err(error) = Box::pin(welcome(&core, node, &hello, open)).await {
             tracing::error!(node, %error, "an agent could not be taken up");
             return;
         }

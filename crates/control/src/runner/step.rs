@@ -452,7 +452,7 @@ async fn finish(
         if let Some(event) = power_event(node, &record.readings.power, &readings.power, now) {
             tx.add_event(&event).await?;
         }
-        if readings.agent.last() == Some(&Agent::Absent) {
+        if readings.agent.last() == Some(&Agent::Absent) && !record.hold.replica.is_empty() {
             // Seen off: whoever has the connection has that of a machine that is gone.
             tx.release_agent(node, record.hold.session, now).await?;
         }
