@@ -41,6 +41,7 @@ struct Writer {
     /// None before the first change, and after one that left the last connection in doubt.
     connection: Option<Connection>,
     open: Option<Open>,
+    is_closed: bool,
 }
 
 /// A transaction that changes take part in.
@@ -62,7 +63,10 @@ struct Batch {
 
 impl Writer {
     /// Begins a transaction, and opens the file first if that has to be done.
-    fn begin(&mut self, patience: Duration) -> rusqlite::Result<()> {
+    fn begin(&mut self, patience: Duration) -> std::result::Result<(), DatabaseError> {
+        if self.is_closed {
+            return Err(DatabaseError::Ending);
+        }
         let connection = match self.connection.take() {
             Some(connection) => connection,
             None => open_writer(&self.path)?,
@@ -84,7 +88,7 @@ impl Writer {
     }
 
     /// Sees to it that a transaction is open, if nothing has to be waited for. False: it may take longer.
-    fn opens_at_once(&mut self) -> rusqlite::Result<bool> {
+    fn opens_at_once(&mut self) -> std::result::Result<bool, DatabaseError> {
         if self.open.is_some() {
             return Ok(true);
         }
@@ -92,17 +96,16 @@ impl Writer {
             return Ok(false);
         }
         match self.begin(Duration::ZERO) {
-            Err(error) if is_busy(&error) => Ok(false),
+            Err(DatabaseError::Sqlite(error)) if is_busy(&error) => Ok(false),
             begun => begun.map(|()| true),
         }
     }
 
     /// Runs a statement of the group's own, which fails only when the transaction is no more.
     fn run_own(&mut self, sql: &str) {
-        let (Some(connection), Some(open)) = (&self.connection, &mut self.open) else {
-            return;
-        };
-        if let Err(error) = run(connection, sql) {
+        let Some(open) = &mut self.open else { return };
+        let done = self.connection.as_ref().ok_or(DatabaseError::Ending);
+        if let Err(error) = done.and_then(|connection| Ok(run(connection, sql)?)) {
             open.broken = Some(error.to_string());
         }
     }
@@ -177,6 +180,7 @@ impl Group {
             path: path.to_owned(),
             connection: None,
             open: None,
+            is_closed: false,
         })))
     }
 
@@ -232,12 +236,18 @@ impl Group {
         aside(move || writer.commit(&batch)).await
     }
 
-    /// Closes the file.
+    /// Commits what is complete and closes the file.
     pub(crate) async fn close(&self) {
         let mut writer = Arc::clone(&self.0).lock_owned().await;
-        let connection = writer.connection.take();
+        writer.is_closed = true;
         // Nobody is told of how that went: what was committed is there either way.
-        let _ = aside(move || drop(connection)).await;
+        let _ = aside(move || {
+            if let Some(batch) = writer.open.as_ref().map(|open| open.batch.clone()) {
+                writer.commit(&batch);
+            }
+            writer.connection = None;
+        })
+        .await;
     }
 }
 

@@ -42,12 +42,13 @@ pub(crate) struct SqliteReaders(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     path: PathBuf,
-    idle: Mutex<Vec<Connection>>,
+    /// None: closed.
+    idle: Mutex<Option<Vec<Connection>>>,
 }
 
 impl SqliteReaders {
     pub(crate) fn new(path: &Path) -> Self {
-        let (path, idle) = (path.to_owned(), Mutex::default());
+        let (path, idle) = (path.to_owned(), Mutex::new(Some(Vec::new())));
         Self(Arc::new(Shared { path, idle }))
     }
 
@@ -61,7 +62,7 @@ impl SqliteReaders {
     }
 
     fn run_here(&self, query: &Query<'_>) -> Result<Done, DatabaseError> {
-        let idle = self.idle().pop();
+        let idle = self.idle().as_mut().ok_or(DatabaseError::Ending)?.pop();
         let connection = match idle {
             Some(connection) => connection,
             None => open(
@@ -70,15 +71,17 @@ impl SqliteReaders {
             )?,
         };
         let done = query.run_on(&connection)?;
-        self.idle().push(connection);
+        if let Some(idle) = &mut *self.idle() {
+            idle.push(connection);
+        }
         Ok(done)
     }
 
     pub(crate) fn close(&self) {
-        self.idle().clear();
+        *self.idle() = None;
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+    fn idle(&self) -> MutexGuard<'_, Option<Vec<Connection>>> {
         self.0.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
