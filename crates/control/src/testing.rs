@@ -67,6 +67,7 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
         verify_whole_disk: false,
         release_requested: false,
         handed_over: None,
+        customer: String::new(),
     });
     let at = Timestamp(1);
     NodeRecord {

@@ -210,7 +210,21 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn leave_lines(&mut self, node: &str, now: Timestamp) -> Result<()> {
-        let sql = "SELECT resource FROM permits WHERE node_id = $1 AND effect_id IS NULL ORDER BY resource";
+        self.drop_permits(node, " AND effect_id IS NULL", now).await
+    }
+
+    /// The same with what it uses, too: the node is about to be forgotten.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn forget_permits(&mut self, node: &str, now: Timestamp) -> Result<()> {
+        self.drop_permits(node, "", now).await
+    }
+
+    async fn drop_permits(&mut self, node: &str, which: &str, now: Timestamp) -> Result<()> {
+        let sql = sqlx::AssertSqlSafe(format!(
+            "SELECT resource FROM permits WHERE node_id = $1{which} ORDER BY resource"
+        ));
         let rows = sqlx::query(sql).bind(node).fetch_all(&mut *self.tx).await?;
         for row in rows {
             let resource: String = row.try_get(0)?;

@@ -2,13 +2,13 @@
 
 use rackwright_api::v1;
 use rackwright_lifecycle::{Agent, Bmc, BootTarget, Reading, State, Timestamp, Wait};
-use rackwright_store::NodeRecord;
+use rackwright_store::{NodeRecord, Permit, StoreError};
 
 use super::convert;
 use super::errors::ApiError;
 use crate::clock;
 use crate::core::Core;
-use crate::runner::gather;
+use crate::runner::{Gathered, gather};
 
 /// Edges shown.
 const HISTORY: i64 = 20;
@@ -21,8 +21,11 @@ const ATTEMPTS: usize = 20;
 /// There is no such node.
 pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError> {
     let now = clock::now();
-    let record = core.store.node(id).await?;
-    let (facts, rows) = gather(core, &record, now).await?;
+    let mut record = core.store.node(id).await?;
+    let Gathered { facts, rows, permits } = gather(core, &record, now).await?;
+    if let Some(turn) = turn(core, &record, &permits, now).await? {
+        record.wait_why = turn;
+    }
     let history = core.store.history(id, HISTORY).await?;
     let open = rows.iter().find(|r| r.attempt.ended_at.is_none());
     let progress = open.and_then(|r| core.agents.progress(&r.node_id, &r.id));
@@ -34,6 +37,29 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
         facts: fact_lines(&record, &facts.agent),
         node: Some(convert::node(core, &record, None, now)),
     })
+}
+
+/// What a node in line waits for, as it is now: how full it is, and who stands before it.
+async fn turn(
+    core: &Core,
+    record: &NodeRecord,
+    permits: &[Permit],
+    now: Timestamp,
+) -> Result<Option<String>, StoreError> {
+    let Some(permit) = permits.iter().find(|permit| !permit.is_taken) else {
+        return Ok(None);
+    };
+    let queue = core.store.queue(&permit.resource, now).await?;
+    let before = core.store.asked_before(&permit.resource, &record.id).await?;
+    let wait = Wait::Turn {
+        resource: permit.resource.clone(),
+        taken: queue.taken,
+        room: queue.room,
+    };
+    Ok(Some(format!(
+        "{wait}, {} in line, of which {before} asked before it; customers take turns",
+        queue.waiting
+    )))
 }
 
 fn words(us: i64) -> String {

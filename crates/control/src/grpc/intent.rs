@@ -55,6 +55,7 @@ fn claim_of(deployment: &Deployment, image: Image, node: &str, generation: u64, 
         verify_whole_disk: deployment.verify_whole_disk,
         release_requested: false,
         handed_over: None,
+        customer: deployment.customer.clone(),
     }
 }
 
@@ -80,7 +81,8 @@ pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) ->
     Ok((generation, 1))
 }
 
-/// Wants another image on a claimed node. Host name, keys, user data and drive stay as they are where none are given.
+/// Wants another image on a claimed node. Host name, keys, user data, drive and customer stay as they are where none are
+/// given.
 ///
 /// # Errors
 /// The node has no claim, or is in the middle of something.
@@ -110,6 +112,9 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
     }
     if deployment.root_drive.is_empty() {
         claim.root_drive = former.root_drive;
+    }
+    if deployment.customer.is_empty() {
+        claim.customer = former.customer;
     }
     let generation = claim.generation;
     record.node.claim = Some(claim);

@@ -224,9 +224,11 @@ async fn whoever_leaves_or_is_forgotten_gives_back_what_it_had() {
     tx.commit().await.unwrap();
     assert!(lab.store.permits("n2").await.unwrap().is_empty());
     assert!(begun(&lab.store, ("n4", ""), &on_c2, 301).await.is_some());
-    // A node in the middle of it is forgotten: the next who asks, or is looked at, finds the room.
+    // A node in the middle of it is forgotten.
     let mut tx = lab.store.write().await.unwrap();
     let record = tx.node("n1").await.unwrap();
+    tx.forget_permits("n1", at(302)).await.unwrap();
+    assert_eq!(tx.take_called(), ["n3"]);
     tx.delete_node(&record).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(queue(&lab.store, "c1", 302).await, (0, 0));
