@@ -27,6 +27,13 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
         record.wait_why = turn;
     }
     let history = core.store.history(id, HISTORY).await?;
+    let mut node = convert::node(core, &record, None, now);
+    if let Some(status) = &mut node.status
+        && facts.in_line_us > 0
+    {
+        let deadline = core.config.policy.state_deadline(record.node.state, record.node.since);
+        status.state_deadline = deadline.and_then(|at| convert::time(at.plus(facts.in_line_us)));
+    }
     let open = rows.iter().find(|r| r.attempt.ended_at.is_none());
     let progress = open.and_then(|r| core.agents.progress(&r.node_id, &r.id));
     Ok(v1::Explanation {
@@ -35,7 +42,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
         history: history.iter().map(convert::transition).collect(),
         attempts: rows.iter().rev().take(ATTEMPTS).map(convert::attempt).collect(),
         facts: fact_lines(&record, &facts.agent),
-        node: Some(convert::node(core, &record, None, now)),
+        node: Some(node),
     })
 }
 
@@ -82,8 +89,7 @@ fn summary(record: &NodeRecord, progress: Option<&v1::JobProgress>, now: Timesta
     );
     if record.wait_until > now && !record.wait_why.is_empty() {
         text.push_str(&format!(", waiting for {}", record.wait_why));
-        // Operators have no deadline; that the node is looked at again meanwhile tells nothing.
-        if record.wait_why != Wait::Operator.to_string() {
+        if !Wait::is_open_ended(&record.wait_why) {
             let left = words(record.wait_until.since(now));
             text.push_str(&format!(", for another {left} at most"));
         }
@@ -200,6 +206,19 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
             "image on disk",
             evidence.image_digest.clone().unwrap_or_else(|| "none".into()),
             evidence.written_at,
+        ),
+        plain(
+            "customer",
+            record
+                .node
+                .claim
+                .as_ref()
+                .map_or("none", |claim| match claim.customer.as_str() {
+                    "" => "none",
+                    customer => customer,
+                })
+                .into(),
+            None,
         ),
         plain(
             "data",

@@ -78,6 +78,12 @@ impl Wait {
         found.map_or("other", |wait| wait.label())
     }
 
+    /// True for the text of a wait that no time ends: that the node is looked at again meanwhile tells nothing.
+    #[must_use]
+    pub fn is_open_ended(text: &str) -> bool {
+        matches!(Self::label_of(text), "operator" | "power-turn" | "image-turn")
+    }
+
     /// A word for metrics: never the machine, never the message.
     #[must_use]
     pub fn label(&self) -> &'static str {
