@@ -184,7 +184,9 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
         time: at.and_then(convert::time),
     };
     let evidence = &record.node.evidence;
-    vec![
+    let customer = record.node.claim.iter().map(|claim| claim.customer.clone());
+    let customer = customer.filter(|name| !name.is_empty());
+    let mut lines = vec![
         line("bmc", &readings.bmc, |b| match b {
             Bmc::Identified => "answers".to_owned(),
             Bmc::Unreachable(why) => why.clone(),
@@ -208,19 +210,6 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
             evidence.written_at,
         ),
         plain(
-            "customer",
-            record
-                .node
-                .claim
-                .as_ref()
-                .map_or("none", |claim| match claim.customer.as_str() {
-                    "" => "none",
-                    customer => customer,
-                })
-                .into(),
-            None,
-        ),
-        plain(
             "data",
             if evidence.is_untouched() {
                 "nothing of ours, or erased and proven so"
@@ -234,7 +223,9 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
                 evidence.written_at
             },
         ),
-    ]
+    ];
+    lines.extend(customer.map(|name| plain("customer", name, None)));
+    lines
 }
 
 #[cfg(test)]

@@ -77,3 +77,69 @@ pub async fn admit(
     tx.rest_in_line(&record.id, &wait.to_string()).await?;
     Ok(Some(wait))
 }
+
+#[cfg(test)]
+mod tests {
+    use rackwright_lifecycle::{PowerGoal, PowerRequest, State};
+
+    use super::*;
+    use crate::grpc::explain::explain;
+    use crate::runner::step_until_rest;
+    use crate::{clock, testing};
+
+    async fn step(core: &testing::TestCore, node: &str) -> NodeRecord {
+        let nudge = core.runs.begin(node).unwrap();
+        step_until_rest((*core).clone(), node.into(), nudge).await;
+        core.store.node(node).await.unwrap()
+    }
+
+    /// Takes the place of a node on its circuit, as if it were being switched on.
+    async fn take(core: &Core, node: &str) {
+        let record = core.store.node(node).await.unwrap();
+        let needs = needs(core, &record, Effect::PowerOn);
+        let mut tx = core.store.write().await.unwrap();
+        let wait = admit(&mut tx, &record, &[], &needs, clock::now()).await.unwrap();
+        assert_eq!(wait, None);
+        tx.use_permits(node, "an effect", 0).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_node_without_room_rests_in_line_says_so_and_leaves_when_it_is_not_wanted_any_more() {
+        let core = testing::core_with("limits: {power_on: {per_circuit: 1}}\n").await;
+        for id in ["n1", "n2"] {
+            let mut record = testing::node(id, State::Available, None);
+            record.labels = [("circuit".to_owned(), "C7".to_owned())].into();
+            record.node.wanted.power = Some(PowerRequest {
+                goal: PowerGoal::On,
+                at: Timestamp(1),
+            });
+            testing::add(&core, &record).await;
+        }
+        take(&core, "n1").await;
+        let record = step(&core, "n2").await;
+        assert_eq!(
+            record.wait_why,
+            "its turn to be switched on, in line at circuit C7: 1 of 1 in use"
+        );
+        assert!(core.store.open_effects().await.unwrap().is_empty());
+        let told = explain(&core, "n2").await.unwrap();
+        assert_eq!(
+            told.summary.split_once(", waiting for ").unwrap().1,
+            format!(
+                "{}, 1 in line, of which 0 asked before it; customers take turns",
+                record.wait_why
+            )
+        );
+
+        let mut tx = core.store.write().await.unwrap();
+        let mut record = tx.node("n2").await.unwrap();
+        record.node.wanted.power = None;
+        tx.save_node(&mut record, clock::now()).await.unwrap();
+        tx.commit().await.unwrap();
+        let record = step(&core, "n2").await;
+        assert_eq!(record.wait_why, "");
+        assert!(core.store.permits("n2").await.unwrap().is_empty());
+        assert_eq!(core.store.permits("n1").await.unwrap().len(), 1);
+    }
+}
