@@ -314,8 +314,9 @@ impl WriteTx {
     /// Gives every free place of a resource that is locked to who is next, and sees to it that somebody looks when the
     /// next one comes free. Answers how many are taken then.
     async fn call(&mut self, resource: &str, now: Timestamp) -> Result<u32> {
-        let query = sqlx::query("DELETE FROM permits WHERE resource = $1 AND free_at <= $2").bind(resource);
-        query.bind(now.0).execute(&mut *self.tx).await?;
+        let sql = "DELETE FROM permits WHERE resource = $1 AND taken_at IS NOT NULL AND free_at <= $2";
+        let query = sqlx::query(sql).bind(resource).bind(now.0);
+        query.execute(&mut *self.tx).await?;
         let mut heads = self.heads(resource).await?;
         if heads.is_empty() {
             return Ok(0);
