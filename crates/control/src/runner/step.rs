@@ -115,8 +115,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
             Ok(Next::Again)
         }
         Decision::Act(effect) => {
-            let begun = begin(core, &record, &rows, &permits, effect).await?;
-            let Begun::Effect(row) = begun else {
+            let Some(row) = begin(core, &record, &rows, &permits, effect).await? else {
                 return Ok(Next::Rest);
             };
             act(core, &record, &row, nudge).await?;
@@ -334,21 +333,15 @@ fn conflict(record: &NodeRecord) -> StoreError {
     }
 }
 
-/// What became of an effect that was to begin.
-enum Begun {
-    Effect(EffectRow),
-    /// The node stands in line for what it needs, and rests.
-    InLine,
-}
-
-/// Transaction A: the row, what it takes of what others share, and what is not known any more from here on.
+/// Transaction A: the row, what it takes of what others share, and what is not known any more from here on. None: the node
+/// stands in line for what it needs, and rests.
 async fn begin(
     core: &Core,
     record: &NodeRecord,
     rows: &[EffectRow],
     permits: &[Permit],
     effect: Effect,
-) -> Result<Begun, StoreError> {
+) -> Result<Option<EffectRow>, StoreError> {
     let now = clock::now();
     let boot_id = match (effect.class(), core.agents.held(record)) {
         (EffectClass::Once, Some(session)) => Some(session.boot_id),
@@ -383,7 +376,7 @@ async fn begin(
     if let Some(wait) = admission::admit(&mut tx, &current, permits, &needs, now).await? {
         core.commit(tx).await?;
         core.metrics.waits(wait.label());
-        return Ok(Begun::InLine);
+        return Ok(None);
     }
     tx.begin_effect(&row).await?;
     let in_line_us = admission::asked_at(permits).map_or(0, |asked| now.since(asked).max(0));
@@ -414,7 +407,7 @@ async fn begin(
     if let Some(kind) = Kind::of(effect).filter(|_| !needs.is_empty()) {
         core.metrics.admitted(kind, in_line_us);
     }
-    Ok(Begun::Effect(row))
+    Ok(Some(row))
 }
 
 /// The drives that whoever gets the machine may write to.
