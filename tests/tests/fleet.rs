@@ -1,13 +1,16 @@
 //! Simulated machines that run the agent's real code, and a real `rackwrightd` that inspects, images and erases them: BMCs,
 //! DHCP, boot HTTP, gRPC and the image store are all spoken over sockets.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddrV4, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rackwright_lifecycle::{Effect, Timestamp, seconds};
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Format, Phase, SystemUp, Systems};
 use rackwright_sim::lab::install_crypto;
+use rackwright_store::Store;
 use rackwright_tests::site::{Site, program, texts};
 use serde_json::Value;
 
@@ -32,6 +35,11 @@ struct Plane {
 
 impl Plane {
     async fn start(dir: &Path) -> Self {
+        Self::start_with(dir, "").await
+    }
+
+    /// The same with further lines of settings.
+    async fn start_with(dir: &Path, further: &str) -> Self {
         let [api, store, dhcp, tftp, http] = std::array::from_fn(|_| free_port());
         for file in ["vmlinuz", "initrd"] {
             std::fs::write(dir.join(file), "nobody fetches it").expect("the file can be written");
@@ -44,7 +52,7 @@ impl Plane {
              server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
              http_port: {http}\n    first_stages: {{}}\n    dhcp:\n      server:\n        subnets:\n        \
              - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
-             policy: {{backoff_s: 1, backoff_max_s: 5}}\n"
+             policy: {{backoff_s: 1, backoff_max_s: 5}}\n{further}"
         );
         Self {
             site: Site::start_with(dir, &config).await,
@@ -57,11 +65,24 @@ impl Plane {
         let boot_server = Some(self.dhcp);
         let config = FleetConfig { boot_server, ..config };
         let fleet = Fleet::with_systems(config, systems).await.expect("the fleet starts");
-        let file = self.site.dir().join("nodes.yaml");
-        let mut out = std::fs::File::create(&file).expect("the file can be made");
+        self.enrol(&fleet, |_| "lab".to_owned()).await;
         fleet
-            .describe(Format::Yaml, None, &mut out)
+    }
+
+    /// Enrols machines that stand on the circuits that `circuit` tells, and waits until they were inspected.
+    async fn enrol(&self, fleet: &Fleet, circuit: impl Fn(usize) -> String) {
+        let file = self.site.dir().join("nodes.yaml");
+        let mut text = Vec::new();
+        fleet
+            .describe(Format::Yaml, None, &mut text)
             .expect("the fleet can be described");
+        let mut text = String::from_utf8(text).expect("it is text");
+        for index in 0..fleet.nodes() {
+            let id = format!("id: {}\n", fleet.node(index).name());
+            let labels = format!("labels: {{circuit: {}}}\n", circuit(index));
+            text = text.replace(&id, &format!("{id}{labels}"));
+        }
+        std::fs::write(&file, text).expect("the file can be written");
         let enrolled =
             tokio::task::block_in_place(|| self.site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
         assert_eq!(enrolled.matches("enrolled").count(), fleet.nodes(), "{enrolled}");
@@ -69,7 +90,6 @@ impl Plane {
             let id = fleet.node(index).name();
             self.site.until(&id, &["available"], SOON).await;
         }
-        fleet
     }
 }
 
@@ -106,7 +126,7 @@ async fn a_fleet_is_inspected_by_the_agents_own_code() {
         ..FleetConfig::default()
     };
     let fleet = plane.machines(config, Arc::new(Seen::default())).await;
-    let mut addresses = std::collections::BTreeSet::new();
+    let mut addresses = BTreeSet::new();
     for index in 0..MACHINES {
         let node = fleet.node(index);
         let view = node.wait_for(|view| view.phase == Phase::Off).await;
@@ -183,6 +203,90 @@ async fn a_machine_is_imaged_and_erased_by_the_agents_own_code() {
         certificates.to_string().contains(node.drives().all()[0].serial()),
         "{certificates}"
     );
+    // First: it says good-bye to each BMC.
+    plane.site.stop().await;
+    fleet.stop().await;
+}
+
+/// When each machine of a circuit was switched on, and until when it counted.
+async fn switched_on(store: &Store, nodes: &[String]) -> Vec<(String, Timestamp, Timestamp)> {
+    let mut spans = Vec::new();
+    for node in nodes {
+        let tries = store.tries_of(node, Effect::PowerOn).await.expect("it can be read");
+        let ended = tries
+            .into_iter()
+            .filter_map(|row| Some((row.attempt.started_at, row.attempt.ended_at?)));
+        spans.extend(ended.map(|(from, to)| (node.clone(), from, to.plus(seconds(SETTLE_S)))));
+    }
+    spans.sort_by_key(|(_, from, _)| *from);
+    spans
+}
+
+/// Seconds that a machine counts after it was switched on.
+const SETTLE_S: i64 = 2;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_circuit_switches_on_no_more_than_it_bears_and_customers_take_turns() {
+    const AT_ONCE: usize = 2;
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let ssh = free_port();
+    let limits =
+        format!("limits: {{power_on: {{per_circuit: {AT_ONCE}, settle_s: {SETTLE_S}}}, image: {{at_once: 3}}}}\n");
+    let plane = Plane::start_with(dir.path(), &format!("ssh_port: {ssh}\n{limits}")).await;
+    let config = FleetConfig {
+        nodes: 12,
+        boot_server: Some(plane.dhcp),
+        ssh_listen: Some(SocketAddrV4::new([0, 0, 0, 0].into(), ssh)),
+        ..FleetConfig::default()
+    };
+    let fleet = Fleet::start(config).await.expect("the fleet starts");
+    plane.enrol(&fleet, |index| format!("c{}", index % 2)).await;
+    let (site, names) = (&plane.site, (0..12).map(|n| fleet.node(n).name()).collect::<Vec<_>>());
+    let file = image(dir.path()).display().to_string();
+    site.cli(["image", "add", "disk", "--file", &file]);
+    let deploy = |customer: &str, nodes: &[String]| {
+        let verb = ["node", "deploy", "--image", "disk", "--customer", customer].map(str::to_owned);
+        site.cli(verb.iter().chain(nodes));
+    };
+    let (many, few) = names.split_at(10);
+    deploy("many", many);
+    deploy("few", few);
+    for id in &names {
+        site.until(id, &["active"], SOON).await;
+    }
+    let claim = &site.json(["node", "get", &few[0]])["status"]["claim"];
+    assert_eq!(claim["customer"], "few", "{claim}");
+
+    let store = Store::open(&dir.path().join("data/rackwright.db"))
+        .await
+        .expect("it opens");
+    for circuit in 0..2 {
+        let on_it: Vec<String> = names.iter().skip(circuit).step_by(2).cloned().collect();
+        let spans = switched_on(&store, &on_it).await;
+        assert_eq!(
+            spans.len(),
+            3 * on_it.len(),
+            "to be inspected, imaged and started: {spans:?}"
+        );
+        for (node, from, _) in &spans {
+            // A machine that is switched off and on again while it counts has one place for both.
+            let at_once = spans.iter().filter(|(_, begin, end)| begin <= from && from < end);
+            let at_once: BTreeSet<_> = at_once.map(|(node, ..)| node).collect();
+            assert!(at_once.len() <= AT_ONCE, "beside {node}: {at_once:?}");
+        }
+        // Each machine's second time is for its image; the few asked last.
+        let second = |node: &String| {
+            spans
+                .iter()
+                .filter(|(of, ..)| of == node)
+                .nth(1)
+                .map(|(_, from, _)| *from)
+        };
+        let latest = on_it.iter().max_by_key(|node| second(node)).expect("there are some");
+        assert!(!few.contains(latest), "{latest} was served last: {spans:?}");
+    }
+    store.close().await;
     // First: it says good-bye to each BMC.
     plane.site.stop().await;
     fleet.stop().await;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use rackwright_lifecycle::Policy;
+use rackwright_lifecycle::{Limits, Policy};
 use rackwright_netboot::{ConfigFaults, NetbootConfig};
 use rackwright_store::Database;
 use serde::Deserialize;
@@ -40,6 +40,8 @@ struct Wire {
     images: Images,
     #[serde(default)]
     policy: Policy,
+    #[serde(default)]
+    limits: Limits,
     #[serde(default)]
     profiles: BTreeMap<String, PathBuf>,
     #[serde(default = "default_ssh_port")]
@@ -168,6 +170,8 @@ pub struct Config {
     pub images: Images,
     /// Time limits and budgets.
     pub policy: Policy,
+    /// How many machines may do at once what burdens what they share.
+    pub limits: Limits,
     /// Validation profiles by SKU.
     pub profiles: BTreeMap<String, PathBuf>,
     /// Where installed systems are logged in to.
@@ -288,6 +292,7 @@ impl Wire {
                 faults.push(format!("{field}: must be at least 1"));
             }
         }
+        faults.extend(self.limits.faults());
         if self.ssh_port == 0 {
             faults.push("ssh_port: must be the port of the installed systems' SSH servers; leave it out for 22".into());
         }
@@ -308,6 +313,7 @@ impl Wire {
             boot: self.boot.map(|b| b.check(faults)),
             images: self.images,
             policy: self.policy,
+            limits: self.limits,
             profiles: self.profiles,
             ssh_port: self.ssh_port,
             telemetry: self.telemetry,
@@ -408,7 +414,7 @@ mod tests {
     #[test]
     fn a_fault_in_each_part_is_reported_with_its_field_and_a_line_each() {
         let text = "data_dir: var\napi: {names: []}\nstore: {urls: [\"https://a/store\", \"ftp://b\", \"c\"]}\n\
-                    images: {require_signature: true}\npolicy: {tries: 0, boots: 0}\nssh_port: 0\nboot:\n  \
+                    images: {require_signature: true}\npolicy: {tries: 0, boots: 0}\nlimits: {power_on: {per_rack: 0}, image: {per_node_mb_s: 100}}\nssh_port: 0\nboot:\n  \
                     ramdisk: {kernel: /no/such, initrd: /no/such, arguments: \"quiet\\nsplash\"}\n  \
                     network:\n    server_ip: 0.0.0.0\n    dhcp: off\n    first_stages: {}\n";
         let found = faults(text);
@@ -421,6 +427,8 @@ mod tests {
             "images.require_signature",
             "policy.tries",
             "policy.boots",
+            "limits.power_on.per_rack",
+            "limits.image.per_node_mb_s",
             "ssh_port",
             "boot.ramdisk.kernel",
             "boot.ramdisk.initrd",
@@ -485,6 +493,7 @@ mod tests {
             ("data_dir: /x\nstore:\n  url: [a]\n", "url", 3),
             ("data_dir: /x\n\nimages:\n  trusted_key: [a]\n", "trusted_key", 4),
             ("data_dir: /x\npolicy:\n  tries: 1\n  retries: 3\n", "retries", 4),
+            ("data_dir: /x\nlimits:\n  power_on: {per_row: 3}\n", "per_row", 3),
             (
                 "data_dir: /x\nboot:\n  ramdisk:\n    kernel: /a\n    initrd: /b\n    cmdline: c\n",
                 "cmdline",

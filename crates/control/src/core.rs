@@ -106,17 +106,21 @@ impl Core {
         clock::new_id(self.rng.as_ref())
     }
 
-    /// Commits a change and tells who follows events.
+    /// Commits a change, tells who follows events, and wakes whose turn it has become by it.
     ///
     /// # Errors
     /// The database failed; nothing of the change stays.
-    pub async fn commit(&self, tx: WriteTx) -> Result<(), StoreError> {
+    pub async fn commit(&self, mut tx: WriteTx) -> Result<(), StoreError> {
+        let called = tx.take_called();
         self.point(Point::BeforeCommit, "").await;
         let begun = Instant::now();
         tx.commit().await?;
         self.metrics.committed(begun.elapsed());
         self.events.send_modify(|n| *n += 1);
         self.point(Point::AfterCommit, "").await;
+        for node in called {
+            self.wake(&node).await;
+        }
         Ok(())
     }
 

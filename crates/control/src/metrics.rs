@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use rackwright_lifecycle::{Edge, Effect, Outcome, State};
+use rackwright_lifecycle::{Edge, Effect, Kind, Outcome, State};
 
 use crate::text::{CODE_MAX, cut};
 use read::Gauges;
@@ -74,6 +74,12 @@ struct TakenLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    /// "power-on" or "image".
+    kind: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabel {
     status: u16,
 }
@@ -129,6 +135,7 @@ impl Default for SpanCounts {
 }
 
 type EffectHistograms = Family<EffectLabels, Histogram, fn() -> Histogram>;
+type LineHistograms = Family<KindLabel, Histogram, fn() -> Histogram>;
 type StateHistograms = Family<StateLabel, Histogram, fn() -> Histogram>;
 
 /// All that is counted.
@@ -141,6 +148,7 @@ pub struct Metrics {
     effect_failures: Family<FailureLabels, Counter>,
     bmc_errors: Family<BmcLabels, Counter>,
     waits: Family<ReasonLabel, Counter>,
+    lines: LineHistograms,
     leases: Counter,
     leases_lost: Counter,
     takeovers: Family<TakenLabel, Counter>,
@@ -176,6 +184,7 @@ impl Metrics {
             effect_failures: Family::default(),
             bmc_errors: Family::default(),
             waits: Family::default(),
+            lines: Family::new_with_constructor(effect_histogram),
             leases: Counter::default(),
             leases_lost: Counter::default(),
             takeovers: Family::default(),
@@ -220,6 +229,11 @@ impl Metrics {
             self.bmc_errors.clone(),
         );
         r.register("waits", "Decisions to wait, by what for", self.waits.clone());
+        r.register(
+            "line_seconds",
+            "How long nodes stood in line before they began what is bounded",
+            self.lines.clone(),
+        );
         r.register(
             "commit_seconds",
             "How long the database took to commit",
@@ -317,6 +331,14 @@ impl Metrics {
     /// It was decided to wait.
     pub fn waits(&self, reason: &'static str) {
         self.waits.get_or_create(&ReasonLabel { reason }).inc();
+    }
+
+    /// A node began what is bounded, after so many microseconds in line.
+    pub fn admitted(&self, kind: Kind, in_line_us: i64) {
+        let kind = kind.as_str();
+        self.lines
+            .get_or_create(&KindLabel { kind })
+            .observe(seconds(in_line_us));
     }
 
     /// Nodes were taken.

@@ -30,8 +30,13 @@ impl Deref for TestCore {
 
 /// A core as of a first start.
 pub async fn core() -> TestCore {
+    core_with("").await
+}
+
+/// The same with further lines of settings.
+pub async fn core_with(further: &str) -> TestCore {
     let dir = tempfile::tempdir().unwrap();
-    let config = config(dir.path(), "");
+    let config = config(dir.path(), further);
     let core = daemon::open(config, Traces::default(), CancellationToken::new())
         .await
         .unwrap();
@@ -67,6 +72,7 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
         verify_whole_disk: false,
         release_requested: false,
         handed_over: None,
+        customer: String::new(),
     });
     let at = Timestamp(1);
     NodeRecord {

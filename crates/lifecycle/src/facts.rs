@@ -134,6 +134,8 @@ pub struct Facts {
     pub inventory: Reading<()>,
     /// Attempts since the present state was entered, oldest first.
     pub attempts: Vec<Attempt>,
+    /// Microseconds since then in line for what others had: they do not count for the state's deadline.
+    pub in_line_us: i64,
 }
 
 impl Facts {

@@ -49,6 +49,9 @@ pub struct Claim {
     pub release_requested: bool,
     /// The deployment that was handed over last; our key is off the machine since.
     pub handed_over: Option<u32>,
+    /// Whom the node works for, as the caller says; empty: nobody in particular. Where there is a line, customers share.
+    #[serde(default)]
+    pub customer: String,
 }
 
 /// Standing wishes. They are levels, not messages: an edge that fulfils one clears it.

@@ -44,6 +44,7 @@ fn node(state: State, claim: bool, released: bool) -> Node {
             verify_whole_disk: false,
             release_requested: released,
             handed_over: None,
+            customer: String::new(),
         }),
         wanted: Wanted::default(),
         evidence: Evidence {

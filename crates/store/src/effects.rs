@@ -1,6 +1,6 @@
 //! Tries of effects.
 
-use rackwright_lifecycle::{Attempt, Effect, Outcome, Timestamp};
+use rackwright_lifecycle::{Attempt, Effect, Kind, Outcome, Timestamp};
 
 use crate::error::corrupt;
 use crate::sql::{Row, statement};
@@ -196,19 +196,24 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Ends a try. Answers false when it had ended before.
+    /// Ends a try, and what it had a place in comes free. Answers false when it had ended before.
     ///
     /// # Errors
     /// The database failed.
     pub async fn end_effect(&mut self, id: &str, outcome: &Outcome, now: Timestamp) -> Result<bool> {
         let (word, code, message, retryable) = outcome_columns(outcome);
         let sql = "UPDATE effects SET outcome = $1, code = $2, message = $3, retryable = $4, ended_at = $5 \
-                   WHERE id = $6 AND ended_at IS NULL";
+                   WHERE id = $6 AND ended_at IS NULL RETURNING effect";
         let query = statement(sql)
             .bind(word)
             .bind(code)
             .bind(message)
             .bind(i64::from(retryable));
-        Ok(query.bind(now.0).bind(id).execute(&mut self.tx).await? > 0)
+        let ended = query.bind(now.0).bind(id).fetch_optional(&mut self.tx).await?;
+        let Some(row) = ended else { return Ok(false) };
+        if Effect::parse(row.try_get(0)?).and_then(Kind::of).is_some() {
+            self.give_permits_back(id, now).await?;
+        }
+        Ok(true)
     }
 }

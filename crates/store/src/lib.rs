@@ -22,6 +22,7 @@ mod images;
 mod members;
 mod nodes;
 mod operations;
+mod permits;
 mod readers;
 mod replicas;
 mod requests;
@@ -45,6 +46,7 @@ pub use images::{ImageRow, ImageVersionBody, ImageVersionRow, UploadBody, Upload
 pub use members::{DeploymentKeys, TokenRow};
 pub use nodes::{Filter, HistoryRow, Identity, NodeRecord, Readings, Spec, Term};
 pub use operations::OperationRow;
+pub use permits::{Asker, InLine, Permit, Queue};
 pub use replicas::ReplicaRow;
 pub use requests::RequestKey;
 
@@ -76,6 +78,8 @@ pub struct WriteTx {
     events: Vec<EventRow>,
     /// It makes a node due.
     is_due: bool,
+    /// Nodes whose turn it has become.
+    called: Vec<String>,
     hints: Arc<Hints>,
 }
 
@@ -102,6 +106,7 @@ impl Store {
             tx,
             events: Vec::new(),
             is_due: false,
+            called: Vec::new(),
             hints: self.hints.clone(),
         })
     }

@@ -10,6 +10,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0001_init.sql"),
     include_str!("../migrations/0002_agent_holder.sql"),
     include_str!("../migrations/0003_waiting.sql"),
+    include_str!("../migrations/0004_limits.sql"),
 ];
 
 /// Who migrates a PostgreSQL database holds this lock: "rackwrig" in ASCII.

@@ -128,6 +128,9 @@ pub struct DeploymentArgs {
     /// Read the whole disk back after writing and compare
     #[arg(long)]
     verify_disk: bool,
+    /// Whom it works for: where machines wait for power or images, customers take turns
+    #[arg(long, value_name = "NAME")]
+    customer: Option<String>,
 }
 
 /// `rackwright node deploy`
@@ -478,6 +481,7 @@ impl DeploymentArgs {
                 .unwrap_or_default(),
             root_drive: self.root_drive.clone().unwrap_or_default(),
             verify_whole_disk: self.verify_disk,
+            customer: self.customer.clone().unwrap_or_default(),
         })
     }
 }

@@ -89,7 +89,17 @@ pub async fn all(client: &Client, filter: &str) -> Result<Vec<Node>, CliError> {
 
 fn table(nodes: &[Node]) -> Table {
     let now = units::now();
-    let mut table = Table::new(&["NODE", "STATE", "SINCE", "POWER", "AGENT", "SKU", "IMAGE", "WAITS FOR"]);
+    let mut table = Table::new(&[
+        "NODE",
+        "STATE",
+        "SINCE",
+        "POWER",
+        "AGENT",
+        "SKU",
+        "CUSTOMER",
+        "IMAGE",
+        "WAITS FOR",
+    ]);
     for node in nodes {
         let status = node.status.clone().unwrap_or_default();
         let since = status
@@ -112,6 +122,7 @@ fn table(nodes: &[Node]) -> Table {
                 .map(|spec| spec.sku.as_str())
                 .unwrap_or_default()
                 .into(),
+            status.claim.map(|claim| claim.customer).unwrap_or_default().into(),
             image_text(node).into(),
             words.into(),
         ]);
@@ -162,6 +173,9 @@ fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
             claim.generation, claim.hostname
         );
         table.row(["claim".into(), words.into()]);
+        if !claim.customer.is_empty() {
+            table.row(["customer".into(), (&claim.customer).into()]);
+        }
     } else {
         table.row([
             "claim".into(),

@@ -75,6 +75,7 @@ pub fn nodes() -> Vec<Node> {
         hostname: "gpu-001".into(),
         ssh_authorized_keys: vec!["ssh-ed25519 AAAA".into()],
         release_requested: false,
+        customer: "acme".into(),
     });
     status.claim_generation = 3;
     status.image_written = format!("images/debian/versions/{DIGEST}");

@@ -101,6 +101,7 @@ fn status(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, no
             hostname: c.hostname.clone(),
             ssh_authorized_keys: c.ssh_authorized_keys.clone(),
             release_requested: c.release_requested,
+            customer: c.customer.clone(),
         }),
         claim_generation: record.node.generation,
         power: power(&record.readings.power).to_owned(),

@@ -2,13 +2,13 @@
 
 use rackwright_api::v1;
 use rackwright_lifecycle::{Agent, Bmc, BootTarget, Reading, State, Timestamp, Wait};
-use rackwright_store::NodeRecord;
+use rackwright_store::{NodeRecord, Permit, StoreError};
 
 use super::convert;
 use super::errors::ApiError;
 use crate::clock;
 use crate::core::Core;
-use crate::runner::gather;
+use crate::runner::{Gathered, gather};
 
 /// Edges shown.
 const HISTORY: i64 = 20;
@@ -21,9 +21,19 @@ const ATTEMPTS: usize = 20;
 /// There is no such node.
 pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError> {
     let now = clock::now();
-    let record = core.store.node(id).await?;
-    let (facts, rows) = gather(core, &record, now).await?;
+    let mut record = core.store.node(id).await?;
+    let Gathered { facts, rows, permits } = gather(core, &record, now).await?;
+    if let Some(turn) = turn(core, &record, &permits, now).await? {
+        record.wait_why = turn;
+    }
     let history = core.store.history(id, HISTORY).await?;
+    let mut node = convert::node(core, &record, None, now);
+    if let Some(status) = &mut node.status
+        && facts.in_line_us > 0
+    {
+        let deadline = core.config.policy.state_deadline(record.node.state, record.node.since);
+        status.state_deadline = deadline.and_then(|at| convert::time(at.plus(facts.in_line_us)));
+    }
     let open = rows.iter().find(|r| r.attempt.ended_at.is_none());
     let progress = open.and_then(|r| core.agents.progress(&r.node_id, &r.id));
     Ok(v1::Explanation {
@@ -32,8 +42,31 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
         history: history.iter().map(convert::transition).collect(),
         attempts: rows.iter().rev().take(ATTEMPTS).map(convert::attempt).collect(),
         facts: fact_lines(&record, &facts.agent),
-        node: Some(convert::node(core, &record, None, now)),
+        node: Some(node),
     })
+}
+
+/// What a node in line waits for, as it is now: how full it is, and who stands before it.
+async fn turn(
+    core: &Core,
+    record: &NodeRecord,
+    permits: &[Permit],
+    now: Timestamp,
+) -> Result<Option<String>, StoreError> {
+    let Some(permit) = permits.iter().find(|permit| !permit.is_taken) else {
+        return Ok(None);
+    };
+    let queue = core.store.queue(&permit.resource, now).await?;
+    let before = core.store.asked_before(&permit.resource, &record.id).await?;
+    let wait = Wait::Turn {
+        resource: permit.resource.clone(),
+        taken: queue.taken,
+        room: queue.room,
+    };
+    Ok(Some(format!(
+        "{wait}, {} in line, of which {before} asked before it; customers take turns",
+        queue.waiting
+    )))
 }
 
 fn words(us: i64) -> String {
@@ -56,8 +89,7 @@ fn summary(record: &NodeRecord, progress: Option<&v1::JobProgress>, now: Timesta
     );
     if record.wait_until > now && !record.wait_why.is_empty() {
         text.push_str(&format!(", waiting for {}", record.wait_why));
-        // Operators have no deadline; that the node is looked at again meanwhile tells nothing.
-        if record.wait_why != Wait::Operator.to_string() {
+        if !Wait::is_open_ended(&record.wait_why) {
             let left = words(record.wait_until.since(now));
             text.push_str(&format!(", for another {left} at most"));
         }
@@ -152,7 +184,9 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
         time: at.and_then(convert::time),
     };
     let evidence = &record.node.evidence;
-    vec![
+    let customer = record.node.claim.iter().map(|claim| claim.customer.clone());
+    let customer = customer.filter(|name| !name.is_empty());
+    let mut lines = vec![
         line("bmc", &readings.bmc, |b| match b {
             Bmc::Identified => "answers".to_owned(),
             Bmc::Unreachable(why) => why.clone(),
@@ -189,7 +223,9 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
                 evidence.written_at
             },
         ),
-    ]
+    ];
+    lines.extend(customer.map(|name| plain("customer", name, None)));
+    lines
 }
 
 #[cfg(test)]

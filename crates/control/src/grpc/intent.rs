@@ -55,7 +55,20 @@ fn claim_of(deployment: &Deployment, image: Image, node: &str, generation: u64, 
         verify_whole_disk: deployment.verify_whole_disk,
         release_requested: false,
         handed_over: None,
+        customer: deployment.customer.clone(),
     }
+}
+
+/// As long as a label.
+const CUSTOMER_MAX: usize = 63;
+
+fn check_customer(deployment: &Deployment) -> Result<(), ApiError> {
+    let customer = &deployment.customer;
+    if customer.chars().count() > CUSTOMER_MAX || customer.chars().any(char::is_control) {
+        let fault = format!("at most {CUSTOMER_MAX} characters, and none that controls");
+        return Err(ApiError::invalid("deployment.customer", fault));
+    }
+    Ok(())
 }
 
 /// Claims a free node. Answers with the generation and the deployment that keys are needed for.
@@ -74,13 +87,15 @@ pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) ->
         let hint = format!("`rackwright node explain {}` says what it waits for", record.id);
         return Err(refused(record, "only an available node can be deployed", &hint));
     }
+    check_customer(deployment)?;
     record.node.generation += 1;
     let generation = record.node.generation;
     record.node.claim = Some(claim_of(deployment, image, &record.id, generation, 1));
     Ok((generation, 1))
 }
 
-/// Wants another image on a claimed node. Host name, keys, user data and drive stay as they are where none are given.
+/// Wants another image on a claimed node. Host name, keys, user data, drive and customer stay as they are where none are
+/// given.
 ///
 /// # Errors
 /// The node has no claim, or is in the middle of something.
@@ -97,6 +112,7 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
         );
         return Err(refused(record, "it is being worked on", &hint));
     }
+    check_customer(deployment)?;
     let number = former.deployment + 1;
     let mut claim = claim_of(deployment, image, &record.id, former.generation, number);
     if deployment.hostname.is_empty() {
@@ -110,6 +126,9 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
     }
     if deployment.root_drive.is_empty() {
         claim.root_drive = former.root_drive;
+    }
+    if deployment.customer.is_empty() {
+        claim.customer = former.customer;
     }
     let generation = claim.generation;
     record.node.claim = Some(claim);

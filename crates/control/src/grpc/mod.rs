@@ -9,7 +9,7 @@ pub mod convert;
 mod enrolment;
 mod errors;
 mod events;
-mod explain;
+pub(crate) mod explain;
 mod images;
 mod intent;
 mod names;

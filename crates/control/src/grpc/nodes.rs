@@ -388,6 +388,7 @@ impl NodeService for Nodes {
             let ended = tx.end_operation(&operation.id, code, &message, asked.now()).await;
             ended.map_err(ApiError::from)?;
         }
+        tx.forget_permits(id, asked.now()).await.map_err(ApiError::from)?;
         tx.delete_node(&record).await.map_err(ApiError::from)?;
         let event = asked.event("deleted", &request.name, format!("{} forgot {id}", caller.name));
         tx.add_event(&event).await.map_err(ApiError::from)?;

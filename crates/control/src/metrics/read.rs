@@ -10,11 +10,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use rackwright_lifecycle::{State, Wait};
+use rackwright_lifecycle::{Kind, State, Wait};
 use rackwright_store::StoreError;
 use tokio::sync::Mutex;
 
-use super::{StateLabel, seconds};
+use super::{KindLabel, StateLabel, seconds};
 use crate::clock;
 use crate::core::Core;
 use crate::runner::STEPS_AT_ONCE;
@@ -46,6 +46,8 @@ pub(super) struct Gauges {
     nodes: Family<StateLabel, Gauge>,
     waiting: Family<WaitLabels, Gauge>,
     oldest: Family<StateLabel, Gauge<f64, AtomicU64>>,
+    permits: Family<KindLabel, Gauge>,
+    in_line: Family<KindLabel, Gauge>,
     due: Gauge,
     overdue: Gauge<f64, AtomicU64>,
     events: Gauge,
@@ -98,6 +100,16 @@ impl Gauges {
             "How long the node has been in a state that has been in it longest",
             self.oldest.clone(),
         );
+        r.register(
+            "permits_in_use",
+            "Nodes that do what is bounded, or have just done it, by its kind",
+            self.permits.clone(),
+        );
+        r.register(
+            "nodes_in_line",
+            "Nodes that stand in line for what is bounded, by its kind",
+            self.in_line.clone(),
+        );
         r.register("nodes_due", "Nodes that are due and taken by nobody", self.due.clone());
         r.register(
             "overdue_seconds",
@@ -115,6 +127,14 @@ impl Gauges {
         let due = core.store.next_due(&core.replica).await?;
         self.overdue.set(due.map_or(0.0, |due| seconds(now.since(due))));
         self.events.set(core.store.event_range().await?.1);
+        let permits = core.store.count_permits(now).await?;
+        for kind in Kind::ALL.iter().map(|kind| kind.as_str()) {
+            let of_kind = permits.iter().find(|(name, ..)| name == kind);
+            let (taken, waiting) = of_kind.map_or((0, 0), |(_, taken, waiting)| (*taken, *waiting));
+            let label = KindLabel { kind };
+            self.permits.get_or_create(&label).set(taken);
+            self.in_line.get_or_create(&label).set(waiting);
+        }
         // What nobody waits for any more is told no more.
         self.waiting.clear();
         for state in State::ALL {

@@ -22,6 +22,7 @@ async fn everything() -> String {
     metrics.effect_ended(Effect::PowerOn, &failed, "Vendor", 2_000_000);
     metrics.bmc_failed("bmc-unreachable", "Vendor");
     metrics.waits("rest");
+    metrics.admitted(Kind::PowerOn, 2_000_000);
     metrics.leased(1);
     metrics.lease_lost();
     metrics.taken_over("effect", 2);
@@ -88,6 +89,9 @@ async fn what_happened_is_told_and_nothing_that_could_be_made_up() {
         "rackwright_nodes{state=\"active\"} 0",
         "rackwright_nodes_waiting{state=\"available\",reason=\"rest\"} 1",
         "rackwright_nodes_due 1",
+        "rackwright_permits_in_use{kind=\"power-on\"} 0",
+        "rackwright_nodes_in_line{kind=\"image\"} 0",
+        "rackwright_line_seconds_sum{kind=\"power-on\"} 2.0",
         "rackwright_leases_lost_total 1",
         "rackwright_takeovers_total{what=\"effect\"} 2",
         "rackwright_boot_stages_waiting 3",

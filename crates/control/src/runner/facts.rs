@@ -1,16 +1,36 @@
 //! Facts for a decision: the stored readings, the attempts of the present state, and who is connected.
 
 use rackwright_lifecycle::{Facts, Timestamp};
-use rackwright_store::{EffectRow, NodeRecord, StoreError};
+use rackwright_store::{EffectRow, NodeRecord, Permit, StoreError};
 
+use super::admission;
 use crate::core::Core;
 
-/// The facts of one node now, and the rows its attempts come from.
+/// What is known of a node, and the rows that it comes from.
+#[derive(Debug)]
+pub struct Gathered {
+    /// For `decide`.
+    pub facts: Facts,
+    /// The tries of the present state.
+    pub rows: Vec<EffectRow>,
+    /// What the node has a place in or stands in line for.
+    pub permits: Vec<Permit>,
+}
+
+/// The facts of one node now.
 ///
 /// # Errors
 /// The database failed.
-pub async fn gather(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<(Facts, Vec<EffectRow>), StoreError> {
-    let rows = core.store.attempts(&record.id, record.node.since).await?;
+pub async fn gather(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<Gathered, StoreError> {
+    let since = record.node.since;
+    let rows = core.store.attempts(&record.id, since).await?;
+    let (permits, waited_us) = if core.config.limits.is_empty() {
+        (Vec::new(), 0)
+    } else {
+        let permits = core.store.permits(&record.id).await?;
+        (permits, core.store.in_line_us(&record.id, since).await?)
+    };
+    let waits_us = admission::asked_at(&permits).map_or(0, |at| now.since(at.max(since)).max(0));
     let readings = &record.readings;
     let facts = Facts {
         bmc: readings.bmc.clone(),
@@ -19,6 +39,7 @@ pub async fn gather(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<
         agent: core.agents.presence(record, now),
         inventory: readings.inventory.clone(),
         attempts: rows.iter().map(|r| r.attempt.clone()).collect(),
+        in_line_us: waited_us.saturating_add(waits_us),
     };
-    Ok((facts, rows))
+    Ok(Gathered { facts, rows, permits })
 }

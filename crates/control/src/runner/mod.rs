@@ -1,5 +1,6 @@
 //! Takes due nodes and does what `decide` says, until each is at rest.
 
+mod admission;
 mod facts;
 mod step;
 
@@ -13,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock;
 use crate::core::Core;
 
-pub use facts::gather;
+pub use facts::{Gathered, gather};
 pub use step::{finish_effect, step_until_rest};
 
 /// Nodes taken with one statement.

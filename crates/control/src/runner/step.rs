@@ -6,15 +6,17 @@ use std::time::Duration;
 use rackwright_lifecycle::node::PowerRequest;
 use rackwright_lifecycle::outcome::{Request, apply, power_outcome};
 use rackwright_lifecycle::{
-    Agent, Attempt, Decision, Edge, Effect, EffectClass, Outcome, Power, Reading, State, Timestamp, Wait, decide,
+    Agent, Attempt, Decision, Edge, Effect, EffectClass, Kind, Outcome, Power, Reading, State, Timestamp, Wait, decide,
     verdict_on_open,
 };
-use rackwright_store::{EffectRow, EventRow, HistoryRow, NodeRecord, OperationRow, Readings, StoreError, WriteTx};
+use rackwright_store::{
+    EffectRow, EventRow, HistoryRow, NodeRecord, OperationRow, Permit, Readings, StoreError, WriteTx,
+};
 use tokio::sync::Notify;
 use tonic::Code;
 use tracing::Instrument as _;
 
-use super::gather;
+use super::{Gathered, admission, gather};
 use crate::clock;
 use crate::core::{Core, Point};
 use crate::drives;
@@ -89,7 +91,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
     let _ = core.runs.take_again(id);
     let now = clock::now();
     let record = core.store.node(id).await?;
-    let (facts, rows) = gather(core, &record, now).await?;
+    let Gathered { facts, rows, permits } = gather(core, &record, now).await?;
     let open = rows.iter().find(|r| r.attempt.outcome == Outcome::Open);
     if !is_our_turn(core, &record, open) {
         return Ok(Next::Elsewhere);
@@ -102,13 +104,21 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
         perform::cancel_job(core, id, &open.id).await;
         return Ok(Next::Again);
     }
-    match decide(&record.node, &facts, &core.config.policy, now) {
+    let decision = decide(&record.node, &facts, &core.config.policy, now);
+    if admission::is_over(core, &record, &permits, &decision) {
+        admission::leave(core, &record, now).await?;
+        return Ok(Next::Again);
+    }
+    match decision {
         Decision::Move { edge, reason } => {
             take_edge(core, &record, edge, &reason).await?;
             Ok(Next::Again)
         }
         Decision::Act(effect) => {
-            act(core, &record, &rows, effect, nudge).await?;
+            let Some(row) = begin(core, &record, &rows, &permits, effect).await? else {
+                return Ok(Next::Rest);
+            };
+            act(core, &record, &row, nudge).await?;
             Ok(Next::Again)
         }
         Decision::Wait { why, until } => {
@@ -278,19 +288,13 @@ async fn end_badly(
     Ok(())
 }
 
-/// Writes the effect down, does it, and stores how it went.
-async fn act(
-    core: &Core,
-    record: &NodeRecord,
-    rows: &[EffectRow],
-    effect: Effect,
-    nudge: &Notify,
-) -> Result<(), StoreError> {
-    let row = begin(core, record, rows, effect).await?;
+/// Does the effect that was written down, and stores how it went.
+async fn act(core: &Core, record: &NodeRecord, row: &EffectRow, nudge: &Notify) -> Result<(), StoreError> {
+    let effect = row.attempt.effect;
     tracing::info!(effect = effect.as_str(), id = %row.id, number = row.number, "begin");
     if effect.class() == EffectClass::Once {
         // The agent ends it; a failure to tell the agent is found by its reconnection or the deadline.
-        perform::send_job(core, &record.id, &row).await;
+        perform::send_job(core, &record.id, row).await;
         return Ok(());
     }
     // The node's row is leased for as long as the effect may take. A wish that came meanwhile makes it due at once; the
@@ -312,11 +316,11 @@ async fn act(
         let message = format!("{} did not end within {} s", effect.as_str(), limit.as_secs());
         Done::failed("deadline", message, true)
     });
-    match finish_effect(core, &row, done).await {
+    match finish_effect(core, row, done).await {
         // Somebody else was enrolled with the same machine in the meantime.
         Err(error @ StoreError::MacTaken { .. }) => {
             let done = Done::failed("mac-taken", error.to_string(), true);
-            finish_effect(core, &row, done).await
+            finish_effect(core, row, done).await
         }
         ended => ended,
     }
@@ -329,8 +333,15 @@ fn conflict(record: &NodeRecord) -> StoreError {
     }
 }
 
-/// Transaction A: the row, and what is not known any more from here on.
-async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Effect) -> Result<EffectRow, StoreError> {
+/// Transaction A: the row, what it takes of what others share, and what is not known any more from here on. None: the node
+/// stands in line for what it needs, and rests.
+async fn begin(
+    core: &Core,
+    record: &NodeRecord,
+    rows: &[EffectRow],
+    permits: &[Permit],
+    effect: Effect,
+) -> Result<Option<EffectRow>, StoreError> {
     let now = clock::now();
     let boot_id = match (effect.class(), core.agents.held(record)) {
         (EffectClass::Once, Some(session)) => Some(session.boot_id),
@@ -361,7 +372,17 @@ async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Eff
     if (current.version, current.hold.session) != (record.version, record.hold.session) {
         return Err(conflict(record));
     }
+    let needs = admission::needs(core, &current, effect);
+    if let Some(wait) = admission::admit(&mut tx, &current, permits, &needs, now).await? {
+        core.commit(tx).await?;
+        core.metrics.waits(wait.label());
+        return Ok(None);
+    }
     tx.begin_effect(&row).await?;
+    let in_line_us = admission::asked_at(permits).map_or(0, |asked| now.since(asked).max(0));
+    if !needs.is_empty() {
+        tx.use_permits(&record.id, &row.id, in_line_us).await?;
+    }
     if effect == Effect::PowerOn {
         // What the machine was given for an earlier boot opens nothing in this one.
         for mac in &record.identity.macs {
@@ -383,7 +404,10 @@ async fn begin(core: &Core, record: &NodeRecord, rows: &[EffectRow], effect: Eff
         tx.put_due(&record.id, core.lease_end(now)).await?;
     }
     core.commit(tx).await?;
-    Ok(row)
+    if let Some(kind) = Kind::of(effect).filter(|_| !needs.is_empty()) {
+        core.metrics.admitted(kind, in_line_us);
+    }
+    Ok(Some(row))
 }
 
 /// The drives that whoever gets the machine may write to.

@@ -4,6 +4,7 @@
 //!
 //! `RACKWRIGHT_SEED=17 cargo nextest run -p rackwright-control simulation` runs one seed and prints what happened.
 
+mod bounds;
 mod chance;
 mod checks;
 mod gate;
@@ -58,6 +59,8 @@ struct Figures {
     /// Connections of agents, and those to another replica than the last one.
     connections: u64,
     moves: u64,
+    /// Commits after which somebody stood in line.
+    in_line: u64,
 }
 
 /// One run.
@@ -100,7 +103,7 @@ enum Choice {
 }
 
 /// The same database, of the present seed alone; keys are kept from seed to seed and are those of one site.
-async fn replicas(dir: &Path, fake: &Fake) -> (Vec<Process>, Store) {
+async fn replicas(dir: &Path, fake: &Fake, limits: &str) -> (Vec<Process>, Store) {
     let database = dir.join("rackwright.db");
     for ending in ["db", "db-wal", "db-shm"] {
         let _ = std::fs::remove_file(database.with_extension(ending));
@@ -113,7 +116,7 @@ async fn replicas(dir: &Path, fake: &Fake) -> (Vec<Process>, Store) {
             gate: Arc::default(),
             ..fake.clone()
         };
-        processes.push(Process::start(number, &own, &database, fake).await);
+        processes.push(Process::start(number, &own, &database, limits, fake).await);
     }
     let store = Store::open(&database).await.expect("it opens");
     (processes, store)
@@ -128,7 +131,7 @@ impl Run {
             gate: Arc::default(),
             chance: chance.clone(),
         };
-        let (processes, store) = replicas(dir, &fake).await;
+        let (processes, store) = replicas(dir, &fake, bounds::settings(&chance)).await;
         let mut run = Self {
             fake,
             processes,
@@ -151,10 +154,13 @@ impl Run {
     /// The machines of this seed, and what is wished of them and befalls them.
     async fn script(&mut self) {
         let chance = self.fake.chance.clone();
-        let ids: Vec<String> = (0..1 + chance.below(2)).map(|i| format!("n{i}")).collect();
+        // Where something is bounded, there have to be more than there is room for.
+        let is_bounded = !self.processes[0].core.config.limits.is_empty();
+        let count = if is_bounded { 3 } else { 1 } + chance.below(2);
+        let ids: Vec<String> = (0..count).map(|i| format!("n{i}")).collect();
         self.processes[0].add_image().await;
-        for id in &ids {
-            self.processes[0].enroll(id).await;
+        for (number, id) in ids.iter().enumerate() {
+            self.processes[0].enroll(id, bounds::labels(number)).await;
         }
         let mut world = self.fake.world();
         world.storm = [0, 10, 40, 120][chance.below(4)];
@@ -237,7 +243,11 @@ impl Run {
             return;
         }
         self.follower.follow(&self.store, &self.fake).await;
-        let wrong = self.turns.look(&self.store, &self.processes, &self.fake).await;
+        let mut wrong = self.turns.look(&self.store, &self.processes, &self.fake).await;
+        let limits = &self.processes[0].core.config.limits;
+        let (full, in_line) = bounds::look(&self.store, limits).await;
+        self.figures.in_line += u64::from(in_line);
+        wrong.extend(full);
         self.fake.world().wrong.extend(wrong);
     }
 
@@ -509,7 +519,8 @@ impl Run {
             }
             self.until_rest().await;
         }
-        let left = checks::left(&self.store, &self.fake).await;
+        let mut left = checks::left(&self.store, &self.fake).await;
+        left.extend(bounds::left(&self.store).await);
         self.fake.world().wrong.extend(left);
         let lost = self.follower.compare(&self.store).await;
         self.fake.world().wrong.extend(lost);
@@ -589,6 +600,7 @@ fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() 
                     total.cancelled += figures.cancelled;
                     total.connections += figures.connections;
                     total.moves += figures.moves;
+                    total.in_line += figures.in_line;
                 }
             });
         }
@@ -601,4 +613,5 @@ fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() 
         "hardly a deploy was cancelled: {total:?}"
     );
     assert!(total.moves >= count, "hardly an agent moved: {total:?}");
+    assert!(total.in_line >= count, "hardly a machine stood in line: {total:?}");
 }

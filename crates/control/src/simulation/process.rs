@@ -1,6 +1,6 @@
 //! One replica of the control plane: its tasks, and how it is killed and started again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,10 +89,10 @@ async fn open(config: Config, fake: &Fake) -> Arc<Core> {
 
 impl Process {
     /// The first life of a replica with its data in `dir`.
-    pub async fn start(number: usize, dir: &Path, database: &Path, fake: Fake) -> Self {
+    pub async fn start(number: usize, dir: &Path, database: &Path, limits: &str, fake: Fake) -> Self {
         let further = format!(
             "database: {}\npolicy: {{agent_boot_s: 60, host_boot_s: 60, write_image_s: 90, erase_s: 90, validate_s: 60, \
-             bmc_s: 20, agent_grace_s: 20, tries: 3, boots: 2}}\n",
+             bmc_s: 20, agent_grace_s: 20, tries: 3, boots: 2}}\n{limits}",
             database.display()
         );
         let config = testing::config(dir, &further);
@@ -131,8 +131,9 @@ impl Process {
     }
 
     /// Adds a node as its enrolment does.
-    pub async fn enroll(&self, id: &str) {
+    pub async fn enroll(&self, id: &str, labels: BTreeMap<String, String>) {
         let mut record = testing::node(id, State::Discovered, None);
+        record.labels = labels;
         record.node.since = clock::now();
         let mut tx = self.core.store.write().await.expect("a change begins");
         tx.insert_node(&record).await.expect("the node is added");

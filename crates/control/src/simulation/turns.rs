@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use rackwright_lifecycle::{Decision, EffectClass, Outcome, decide, verdict_on_open};
 use rackwright_store::{Hold, Store};
 
+use super::bounds;
 use super::checks::records;
 use super::performer::Fake;
 use super::process::Process;
 use crate::clock;
-use crate::runner::gather;
+use crate::runner::{Gathered, gather};
 
 /// Looks after every commit.
 #[derive(Debug, Default)]
@@ -80,13 +81,16 @@ pub async fn put_off(store: &Store, processes: &[Process]) -> Vec<String> {
             continue;
         };
         let core = &process.core;
-        let (facts, rows) = gather(core, &record, now).await.expect("facts can be read");
+        let Gathered { facts, rows, .. } = gather(core, &record, now).await.expect("facts can be read");
         let open = rows.iter().find(|row| row.attempt.outcome == Outcome::Open);
         let policy = &core.config.policy;
         let verdict = open.and_then(|row| verdict_on_open(&row.attempt, &facts, policy, now));
         let decision = decide(&record.node, &facts, policy, now);
         // A lease that somebody left who is gone ends within a minute.
         let is_soon = next_due(process).await.is_some_and(|due| due <= core.lease_end(now));
+        if verdict.is_none() && bounds::is_in_line(store, &record.id, processes).await {
+            continue;
+        }
         if !is_soon && (verdict.is_some() || !matches!(decision, Decision::Wait { .. })) {
             let (id, why, left_s) = (&record.id, &record.wait_why, record.wait_until.since(now) / 1_000_000);
             wrong.push(format!(

@@ -215,7 +215,7 @@ impl Ctx<'_> {
     /// A state that has a deadline is left when it has passed.
     fn overdue(&self) -> Option<Decision> {
         let deadline = self.policy.state_deadline(self.node.state, self.node.since)?;
-        if self.now < deadline {
+        if self.now < deadline.plus(self.facts.in_line_us) {
             return None;
         }
         let minutes = deadline.since(self.node.since) / 60_000_000;

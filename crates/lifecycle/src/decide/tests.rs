@@ -34,6 +34,7 @@ fn claim() -> Claim {
         verify_whole_disk: false,
         release_requested: false,
         handed_over: None,
+        customer: String::new(),
     }
 }
 
@@ -449,6 +450,19 @@ fn every_working_state_has_an_exit_at_its_deadline() {
             "{state} stays beyond its deadline: {decision:?}"
         );
     }
+}
+
+#[test]
+fn time_in_line_for_what_others_have_does_not_count_for_the_deadline() {
+    let node = claimed(State::Imaging);
+    let deadline = Policy::default().state_deadline(State::Imaging, T0).unwrap();
+    let facts = Facts {
+        in_line_us: 1,
+        ..Facts::default()
+    };
+    let decide_at = |now| decide(&node, &facts, &Policy::default(), now);
+    assert_eq!(edge_of(&decide_at(deadline)), None);
+    assert_eq!(edge_of(&decide_at(deadline.plus(1))), Some(Edge::Failed));
 }
 
 proptest::proptest! {

@@ -3,9 +3,13 @@
 use std::fmt;
 
 use crate::effect::Effect;
+use crate::limits::{Kind, Resource};
 
 /// What the text of a wait for another try begins with.
 const RETRY: &str = "the next try of ";
+/// What the texts of waits in line begin with.
+const POWER_TURN: &str = "its turn to be switched on";
+const IMAGE_TURN: &str = "its turn to fetch the image";
 
 /// Why nothing is done at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +35,15 @@ pub enum Wait {
     Inventory,
     /// For an operator, who has to decide.
     Operator,
+    /// For room in what it shares with others.
+    Turn {
+        /// In what.
+        resource: Resource,
+        /// So many have a place in it.
+        taken: u32,
+        /// So many have room.
+        room: u32,
+    },
 }
 
 impl Wait {
@@ -47,6 +60,12 @@ impl Wait {
         if text.starts_with(RETRY) {
             return "retry";
         }
+        if text.starts_with(POWER_TURN) {
+            return "power-turn";
+        }
+        if text.starts_with(IMAGE_TURN) {
+            return "image-turn";
+        }
         let fixed = [
             Self::PowerSettling,
             Self::AgentBoot,
@@ -57,6 +76,12 @@ impl Wait {
         let effects = Effect::ALL.iter().copied().map(Self::Effect);
         let found = fixed.into_iter().chain(effects).find(|wait| wait.to_string() == text);
         found.map_or("other", |wait| wait.label())
+    }
+
+    /// True for the text of a wait that no time ends: that the node is looked at again meanwhile tells nothing.
+    #[must_use]
+    pub fn is_open_ended(text: &str) -> bool {
+        matches!(Self::label_of(text), "operator" | "power-turn" | "image-turn")
     }
 
     /// A word for metrics: never the machine, never the message.
@@ -71,6 +96,10 @@ impl Wait {
             Self::AgentReturn => "agent-return",
             Self::Inventory => "inventory",
             Self::Operator => "operator",
+            Self::Turn { resource, .. } => match resource.kind {
+                Kind::PowerOn => "power-turn",
+                Kind::Image => "image-turn",
+            },
         }
     }
 }
@@ -97,6 +126,13 @@ impl fmt::Display for Wait {
             Self::AgentReturn => f.write_str("the agent to come back"),
             Self::Inventory => f.write_str("the agent's inventory"),
             Self::Operator => f.write_str("an operator"),
+            Self::Turn { resource, taken, room } => {
+                let turn = match resource.kind {
+                    Kind::PowerOn => POWER_TURN,
+                    Kind::Image => IMAGE_TURN,
+                };
+                write!(f, "{turn}, in line at {}: {taken} of {room} in use", resource.scope)
+            }
         }
     }
 }
@@ -104,6 +140,7 @@ impl fmt::Display for Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Scope;
 
     #[test]
     fn the_head_of_a_text_tells_what_is_waited_for() {
@@ -120,7 +157,15 @@ mod tests {
             Wait::Operator,
         ];
         let effects = effects.map(Wait::Effect);
-        let waits: Vec<Wait> = others.into_iter().chain(effects).chain(retries).collect();
+        let turns = Kind::ALL.iter().map(|kind| Wait::Turn {
+            resource: Resource {
+                kind: *kind,
+                scope: Scope::Circuit("C7".into()),
+            },
+            taken: 4,
+            room: 4,
+        });
+        let waits: Vec<Wait> = others.into_iter().chain(effects).chain(retries).chain(turns).collect();
         for wait in &waits {
             let text = wait.to_string();
             let head: String = text.chars().take(Wait::HEAD).collect();

@@ -11,6 +11,7 @@ mod leases;
 mod log;
 mod nodes;
 mod operations;
+mod permits;
 mod races;
 mod replicas;
 mod requests;

@@ -90,6 +90,7 @@ pub fn claim(digest: &str) -> Claim {
         verify_whole_disk: true,
         release_requested: false,
         handed_over: Some(1),
+        customer: "acme".into(),
     }
 }
 

@@ -103,7 +103,8 @@ boot target: network, once @3
 agent: connected, boot b00t @120
 inventory: reported @60
 image on disk: none @70
-data: written, not erased @70";
+data: written, not erased @70
+customer: old-co";
     let agent = known(agent, 120 * SECOND);
     assert_eq!(told(&record, &agent, Some(&progress), 2 * MINUTE + SECOND), wanted);
 }
@@ -130,7 +131,8 @@ boot target: never read
 agent: unknown since then @0
 inventory: never read
 image on disk: b3-old @-10
-data: written, not erased @-10";
+data: written, not erased @-10
+customer: old-co";
     assert_eq!(told(&record, &agent, None, 180 * MINUTE), wanted);
 }
 

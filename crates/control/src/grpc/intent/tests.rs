@@ -58,6 +58,7 @@ fn held_claim() -> Claim {
         verify_whole_disk: false,
         release_requested: false,
         handed_over: None,
+        customer: "old-co".into(),
     }
 }
 
@@ -121,6 +122,7 @@ fn deployment() -> Deployment {
         user_data: "#cloud-config\nnew".into(),
         root_drive: "nvme0n1".into(),
         verify_whole_disk: true,
+        customer: "new-co".into(),
     }
 }
 
@@ -138,6 +140,7 @@ fn new_claim(generation: u64, number: u32) -> Claim {
         verify_whole_disk: true,
         release_requested: false,
         handed_over: None,
+        customer: "new-co".into(),
     }
 }
 

@@ -1,0 +1,89 @@
+//! What machines share, in the runs where that is bounded: never more at once than there is room for, and nobody in line
+//! while there is room.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rackwright_lifecycle::{Effect, Limits, Resource, Timestamp};
+use rackwright_store::{NodeRecord, Store};
+
+use super::chance::Chance;
+use super::checks::records;
+use super::process::Process;
+use crate::clock;
+
+/// What bounds them.
+const LIMITS: &str = "limits: {power_on: {per_circuit: 1, per_rack: 2, at_once: 2, settle_s: 5}, \
+                      image: {at_once: 2, per_rack: 1, bandwidth_mb_s: 900, per_node_mb_s: 300}}\n";
+
+/// As lines of the settings: nothing is bounded in most runs.
+pub fn settings(chance: &Chance) -> &'static str {
+    if chance.of_1000(250) { LIMITS } else { "" }
+}
+
+/// Where the `number`-th machine stands.
+pub fn labels(number: usize) -> BTreeMap<String, String> {
+    let label = |name: &str, value: usize| (name.to_owned(), value.to_string());
+    [label("circuit", number % 2), label("rack", number / 2)].into()
+}
+
+/// The nodes that are at something now, or were just now: by what was written down of effects, not by permits.
+async fn users(store: &Store, limits: &Limits, now: Timestamp) -> BTreeMap<Resource, (u32, BTreeSet<String>)> {
+    let mut users = BTreeMap::<Resource, (u32, BTreeSet<String>)>::new();
+    for NodeRecord { id, labels, .. } in records(store).await {
+        for effect in [Effect::PowerOn, Effect::WriteImage] {
+            let tries = store.tries_of(&id, effect).await.expect("effects can be read");
+            for need in limits.needs(effect, &labels) {
+                let (room, nodes) = users.entry(need.resource).or_default();
+                *room = need.room;
+                let is_at_it = |end: Option<Timestamp>| end.is_none_or(|end| end.plus(need.settle_us) > now);
+                if tries.iter().any(|row| is_at_it(row.attempt.ended_at)) {
+                    nodes.insert(id.clone());
+                }
+            }
+        }
+    }
+    users
+}
+
+/// Looks after a commit. Answers also whether anybody stands in line.
+pub async fn look(store: &Store, limits: &Limits) -> (Vec<String>, bool) {
+    if limits.is_empty() {
+        return (Vec::new(), false);
+    }
+    let users = users(store, limits, clock::now()).await;
+    let full = users
+        .into_iter()
+        .filter(|(_, (room, nodes))| nodes.len() > *room as usize);
+    let wrong =
+        full.map(|(resource, (room, nodes))| format!("{resource} has room for {room}, and there are {nodes:?}"));
+    let counts = store.count_permits(clock::now()).await.expect("permits can be read");
+    (wrong.collect(), counts.iter().any(|(.., waiting)| *waiting > 0))
+}
+
+/// True when a node rests in line for good reason: what it waits for is full, or somebody is about to look after it.
+pub async fn is_in_line(store: &Store, node: &str, processes: &[Process]) -> bool {
+    let now = clock::now();
+    let permits = store.permits(node).await.expect("permits can be read");
+    let Some(permit) = permits.iter().find(|permit| !permit.is_taken) else {
+        return false;
+    };
+    for Process { core, .. } in processes {
+        let due = store.next_due(&core.replica).await.expect("the database answers");
+        if due.is_some_and(|due| due <= core.lease_end(now)) {
+            return true;
+        }
+    }
+    let queue = store.queue(&permit.resource, now).await;
+    let queue = queue.expect("permits can be read");
+    queue.taken >= queue.room
+}
+
+/// What is still taken or waited for when all is at rest.
+pub async fn left(store: &Store) -> Vec<String> {
+    let counts = store.count_permits(clock::now()).await.expect("permits can be read");
+    let left = counts
+        .into_iter()
+        .filter(|(_, taken, waiting)| (*taken, *waiting) != (0, 0));
+    left.map(|(kind, taken, waiting)| format!("{kind}: {taken} taken for ever, and {waiting} in line"))
+        .collect()
+}

@@ -1,0 +1,351 @@
+//! How many effects may be under way at once on what machines share: a circuit, a rack, the site and its uplinks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::effect::Effect;
+use crate::time::seconds;
+
+/// The bounds of one site. What is not given is not bounded.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Machines that are switched on at once: they draw the most while they start.
+    pub power_on: PowerOnLimits,
+    /// Machines that fetch an image at once.
+    pub image: ImageLimits,
+}
+
+/// Machines that are switched on at once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PowerOnLimits {
+    /// On one circuit.
+    pub per_circuit: Option<u32>,
+    /// In one rack.
+    pub per_rack: Option<u32>,
+    /// At the whole site.
+    pub at_once: Option<u32>,
+    /// A machine counts for so long after it was seen on: until its inrush and the peak of its start are over.
+    pub settle_s: u32,
+}
+
+impl Default for PowerOnLimits {
+    fn default() -> Self {
+        Self {
+            per_circuit: None,
+            per_rack: None,
+            at_once: None,
+            settle_s: 10,
+        }
+    }
+}
+
+/// Machines that fetch an image at once.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ImageLimits {
+    /// At the whole site.
+    pub at_once: Option<u32>,
+    /// In one rack.
+    pub per_rack: Option<u32>,
+    /// What the image servers and their uplinks carry, in 10^6 bytes a second.
+    pub bandwidth_mb_s: Option<u32>,
+    /// What one machine takes of it while it writes, in 10^6 bytes a second.
+    pub per_node_mb_s: Option<u32>,
+}
+
+impl ImageLimits {
+    /// Machines at once at the whole site: as it is given and as the bandwidth has room for, whichever is less.
+    fn site(&self) -> Option<u32> {
+        let by_bandwidth = match (self.bandwidth_mb_s, self.per_node_mb_s) {
+            // A link that is narrower than one machine is fast still carries one.
+            (Some(all), Some(one)) => Some((all / one.max(1)).max(1)),
+            _ => None,
+        };
+        [self.at_once, by_bandwidth].into_iter().flatten().min()
+    }
+}
+
+/// What is bounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Switching on.
+    PowerOn,
+    /// Fetching and writing an image.
+    Image,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: &'static [Self] = &[Self::PowerOn, Self::Image];
+
+    /// What `effect` counts as; none: it is not bounded.
+    #[must_use]
+    pub fn of(effect: Effect) -> Option<Self> {
+        match effect {
+            Effect::PowerOn => Some(Self::PowerOn),
+            Effect::WriteImage => Some(Self::Image),
+            _ => None,
+        }
+    }
+
+    /// The name as stored and counted.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::PowerOn => "power-on",
+            Self::Image => "image",
+        }
+    }
+}
+
+/// What machines share that has room for so many at once.
+///
+/// In this order a node takes what it needs, the narrow before the wide, and in this order whoever changes several locks
+/// them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Resource {
+    /// What for.
+    pub kind: Kind,
+    /// Shared by whom.
+    pub scope: Scope,
+}
+
+/// Machines that share something.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// Those on one circuit.
+    Circuit(String),
+    /// Those in one rack.
+    Rack(String),
+    /// All.
+    Site,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Circuit(name) => write!(f, "circuit {name}"),
+            Self::Rack(name) => write!(f, "rack {name}"),
+            Self::Site => f.write_str("site"),
+        }
+    }
+}
+
+/// As it is stored: kind and scope.
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.as_str(), self.scope)
+    }
+}
+
+impl Resource {
+    /// The resource that is stored as `text`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (kind, scope) = text.split_once(' ')?;
+        let kind = Kind::ALL.iter().copied().find(|k| k.as_str() == kind)?;
+        let scope = match scope.split_once(' ') {
+            Some(("circuit", name)) => Scope::Circuit(name.to_owned()),
+            Some(("rack", name)) => Scope::Rack(name.to_owned()),
+            None if scope == "site" => Scope::Site,
+            _ => return None,
+        };
+        Some(Self { kind, scope })
+    }
+}
+
+/// One resource that an effect needs, and its bound.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// What.
+    pub resource: Resource,
+    /// So many have room in it.
+    pub room: u32,
+    /// It stays taken for so long after the effect ended, in microseconds.
+    pub settle_us: i64,
+}
+
+/// Where a node stands, as far as it is known: by its labels `circuit` and `rack`.
+fn place(labels: &BTreeMap<String, String>) -> (Option<Scope>, Option<Scope>) {
+    let label = |name: &str| labels.get(name).filter(|value| !value.is_empty()).cloned();
+    (label("circuit").map(Scope::Circuit), label("rack").map(Scope::Rack))
+}
+
+impl Limits {
+    /// True where nothing is bounded.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let PowerOnLimits {
+            per_circuit,
+            per_rack,
+            at_once,
+            ..
+        } = self.power_on;
+        [per_circuit, per_rack, at_once, self.image.per_rack, self.image.site()]
+            .iter()
+            .all(Option::is_none)
+    }
+
+    /// What `effect` needs on a node with these labels, in the order in which it is taken. A node that stands on no known
+    /// circuit is bounded by its rack and the site alone, and so on.
+    #[must_use]
+    pub fn needs(&self, effect: Effect, labels: &BTreeMap<String, String>) -> Vec<Need> {
+        let Some(kind) = Kind::of(effect) else {
+            return Vec::new();
+        };
+        let (circuit, rack) = place(labels);
+        let (rooms, settle_us) = match kind {
+            Kind::PowerOn => {
+                let limits = &self.power_on;
+                let rooms = [limits.per_circuit, limits.per_rack, limits.at_once];
+                (rooms, seconds(i64::from(limits.settle_s)))
+            }
+            Kind::Image => ([None, self.image.per_rack, self.image.site()], 0),
+        };
+        let scopes = [circuit, rack, Some(Scope::Site)];
+        let bounded = scopes.into_iter().zip(rooms);
+        let need = |(scope, room): (Option<Scope>, Option<u32>)| {
+            Some(Need {
+                resource: Resource { kind, scope: scope? },
+                room: room?,
+                settle_us,
+            })
+        };
+        bounded.filter_map(need).collect()
+    }
+
+    /// What is wrong with them, a line each, with the field's name.
+    #[must_use]
+    pub fn faults(&self) -> Vec<String> {
+        let (power_on, image) = (&self.power_on, &self.image);
+        let fields = [
+            ("power_on.per_circuit", power_on.per_circuit),
+            ("power_on.per_rack", power_on.per_rack),
+            ("power_on.at_once", power_on.at_once),
+            ("image.at_once", image.at_once),
+            ("image.per_rack", image.per_rack),
+            ("image.bandwidth_mb_s", image.bandwidth_mb_s),
+            ("image.per_node_mb_s", image.per_node_mb_s),
+        ];
+        let zeros = fields.iter().filter(|(_, value)| *value == Some(0));
+        let mut faults: Vec<_> = zeros
+            .map(|(field, _)| format!("limits.{field}: must be at least 1; leave it out for no bound"))
+            .collect();
+        let pair = [
+            ("image.bandwidth_mb_s", image.bandwidth_mb_s),
+            ("image.per_node_mb_s", image.per_node_mb_s),
+        ];
+        for (given, missing) in [(0, 1), (1, 0)] {
+            if pair[given].1.is_some() && pair[missing].1.is_none() {
+                let (given, missing) = (pair[given].0, pair[missing].0);
+                faults.push(format!("limits.{given}: means nothing without limits.{missing}"));
+            }
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limits() -> Limits {
+        Limits {
+            power_on: PowerOnLimits {
+                per_circuit: Some(4),
+                per_rack: Some(16),
+                at_once: Some(512),
+                settle_s: 10,
+            },
+            image: ImageLimits {
+                at_once: Some(100),
+                per_rack: None,
+                bandwidth_mb_s: Some(10_000),
+                per_node_mb_s: Some(300),
+            },
+        }
+    }
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    fn told(effect: Effect, pairs: &[(&str, &str)]) -> Vec<String> {
+        let needs = limits().needs(effect, &labels(pairs));
+        let tell = |n: &Need| format!("{}: {} for {} s", n.resource, n.room, n.settle_us / 1_000_000);
+        needs.iter().map(tell).collect()
+    }
+
+    #[test]
+    fn an_effect_needs_what_its_node_stands_on_the_narrow_first() {
+        let place = [("rack", "r 1"), ("circuit", "c/7"), ("site", "x")];
+        assert_eq!(
+            told(Effect::PowerOn, &place),
+            [
+                "power-on circuit c/7: 4 for 10 s",
+                "power-on rack r 1: 16 for 10 s",
+                "power-on site: 512 for 10 s"
+            ]
+        );
+        assert_eq!(
+            told(Effect::PowerOn, &[("circuit", "")]),
+            ["power-on site: 512 for 10 s"]
+        );
+        // 10,000 MB/s have room for 33 machines of 300 MB/s, which is less than 100.
+        assert_eq!(told(Effect::WriteImage, &place), ["image site: 33 for 0 s"]);
+        assert!(told(Effect::PowerOff, &place).is_empty());
+        assert!(Limits::default().needs(Effect::PowerOn, &labels(&place)).is_empty());
+        assert!(Limits::default().is_empty() && !limits().is_empty());
+    }
+
+    #[test]
+    fn a_resource_is_read_back_and_the_narrow_one_comes_first() {
+        let needs = limits().needs(Effect::PowerOn, &labels(&[("rack", "r 1"), ("circuit", "c/7")]));
+        let resources: Vec<_> = needs.into_iter().map(|n| n.resource).collect();
+        for resource in &resources {
+            assert_eq!(Resource::parse(&resource.to_string()).as_ref(), Some(resource));
+        }
+        assert!(resources.is_sorted());
+        assert!(resources.iter().map(ToString::to_string).is_sorted());
+        for text in [
+            "",
+            "site",
+            "power-on",
+            "power-off site",
+            "power-on row 1",
+            "power-on circuit",
+        ] {
+            assert_eq!(Resource::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn every_fault_is_told_with_its_field() {
+        let zero = Limits {
+            power_on: PowerOnLimits {
+                per_circuit: Some(0),
+                ..PowerOnLimits::default()
+            },
+            image: ImageLimits {
+                per_node_mb_s: Some(0),
+                ..ImageLimits::default()
+            },
+        };
+        assert_eq!(
+            zero.faults(),
+            [
+                "limits.power_on.per_circuit: must be at least 1; leave it out for no bound",
+                "limits.image.per_node_mb_s: must be at least 1; leave it out for no bound",
+                "limits.image.per_node_mb_s: means nothing without limits.image.bandwidth_mb_s",
+            ]
+        );
+        assert!(limits().faults().is_empty() && Limits::default().faults().is_empty());
+        let mut narrow = limits();
+        narrow.image.bandwidth_mb_s = Some(100);
+        assert_eq!(narrow.image.site(), Some(1), "one machine has to get through");
+    }
+}

@@ -1,0 +1,167 @@
+//! Who is next in the line for a resource.
+
+use std::collections::BTreeMap;
+
+use crate::time::Timestamp;
+
+/// The first in line of one customer: who has waited longest of its nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// The node.
+    pub node: String,
+    /// Whom it works for; empty: nobody, as while it is inspected.
+    pub customer: String,
+    /// An operator asked for this very machine to be switched on.
+    pub is_urgent: bool,
+    /// The number of this customer's last turn in this line; 0: it had none yet.
+    pub last_turn: i64,
+    /// Since when it waits.
+    pub asked_at: Timestamp,
+}
+
+/// Who goes next: what an operator asked for; else the node whose customer has the fewest permits of this resource; else
+/// the one whose customer's last turn is longest ago; else the one that has waited longest. `taken` counts the permits of
+/// each customer.
+///
+/// Nobody waits for ever: permits come back within the deadline of their effect, so a customer's count falls to nothing
+/// while its nodes wait, and of those who have nothing each has its turn before any has another. Without the turns, where
+/// there is room for one only, whoever asked for the most would be served first.
+#[must_use]
+pub fn next<'a>(heads: &'a [Head], taken: &BTreeMap<String, u32>) -> Option<&'a Head> {
+    heads.iter().min_by_key(|head| {
+        let has = taken.get(&head.customer).copied().unwrap_or(0);
+        (!head.is_urgent, has, head.last_turn, head.asked_at, &head.node)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn head(node: &str, customer: &str, asked_at: i64) -> Head {
+        Head {
+            node: node.into(),
+            customer: customer.into(),
+            is_urgent: false,
+            last_turn: 0,
+            asked_at: Timestamp(asked_at),
+        }
+    }
+
+    #[test]
+    fn whoever_has_least_goes_first_then_whoever_waited_longest_and_an_operator_before_all() {
+        let mut heads = vec![head("a1", "a", 1), head("b1", "b", 5), head("c1", "c", 3)];
+        let taken = |a, b| BTreeMap::from([("a".to_owned(), a), ("b".to_owned(), b)]);
+        let first = |heads: &[Head], taken: &BTreeMap<_, _>| next(heads, taken).map(|head| head.node.clone());
+        assert_eq!(first(&heads, &taken(0, 0)).as_deref(), Some("a1"));
+        heads[0].last_turn = 7;
+        assert_eq!(first(&heads, &taken(0, 0)).as_deref(), Some("c1"));
+        assert_eq!(first(&heads, &taken(2, 1)).as_deref(), Some("c1"));
+        heads.pop();
+        assert_eq!(first(&heads, &taken(2, 1)).as_deref(), Some("b1"));
+        heads[0].is_urgent = true;
+        assert_eq!(first(&heads, &taken(2, 1)).as_deref(), Some("a1"));
+        assert_eq!(first(&[], &taken(0, 0)), None);
+    }
+
+    /// A line with room for `room`, where each permit is kept for some turns.
+    #[derive(Default)]
+    struct Line {
+        room: usize,
+        waiting: BTreeMap<String, VecDeque<Head>>,
+        /// Customer, and when it gives the permit back.
+        taken: Vec<(String, i64)>,
+        turns: BTreeMap<String, i64>,
+        order: Vec<String>,
+    }
+
+    impl Line {
+        fn asks(&mut self, head: Head) {
+            self.waiting.entry(head.customer.clone()).or_default().push_back(head);
+        }
+
+        fn turn(&mut self, now: i64, kept: i64) {
+            self.taken.retain(|(_, until)| *until > now);
+            while self.taken.len() < self.room {
+                let firsts = self.waiting.values().filter_map(|line| line.front().cloned());
+                let heads: Vec<Head> = firsts
+                    .map(|head| Head {
+                        last_turn: self.turns.get(&head.customer).copied().unwrap_or_default(),
+                        ..head
+                    })
+                    .collect();
+                let mut has = BTreeMap::new();
+                for (customer, _) in &self.taken {
+                    *has.entry(customer.clone()).or_insert(0) += 1;
+                }
+                let Some(head) = next(&heads, &has) else { return };
+                self.waiting.get_mut(&head.customer).unwrap().pop_front();
+                self.taken.push((head.customer.clone(), now + kept));
+                self.order.push(head.node.clone());
+                let number = i64::try_from(self.order.len()).unwrap();
+                self.turns.insert(head.customer.clone(), number);
+            }
+        }
+
+        fn place(&self, node: &str) -> Option<usize> {
+            self.order.iter().position(|n| n == node)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nobody_waits_for_ever_however_many_others_come(
+            room in 1..5_usize,
+            kept in 1..6_i64,
+            customers in 1..5_usize,
+            rush in 1..4_usize,
+        ) {
+            const ASKS: i64 = 5;
+            let mut line = Line { room, ..Line::default() };
+            let (mut before, mut own) = (0, 0);
+            for turn in 0..3000_i64 {
+                // Others come faster than there is room for them, for ever.
+                for n in 0..rush * room {
+                    line.asks(head(&format!("{turn}-{n}"), &format!("c{}", n % customers), turn));
+                }
+                if turn == ASKS {
+                    own = line.waiting["c0"].len();
+                    line.asks(head("one", "small", turn));
+                    line.asks(head("another", "c0", turn));
+                    before = line.order.len();
+                }
+                line.turn(turn, kept);
+                if let (Some(_), Some(_)) = (line.place("one"), line.place("another")) {
+                    break;
+                }
+            }
+            // Of who has nothing each has a turn before any has another; and who has a line of its own goes through that.
+            let (one, another) = (line.place("one"), line.place("another"));
+            prop_assert!(one.is_some_and(|at| at <= before + customers), "{one:?} of {before}");
+            let share = (own + 1 + room) * (customers + 1);
+            prop_assert!(another.is_some_and(|at| at <= before + share), "{another:?} of {before} and {share}");
+        }
+
+        #[test]
+        fn a_customer_with_few_nodes_is_served_beside_one_with_many_who_came_first(
+            room in 1..9_usize,
+            many in 10..60_usize,
+            few in 1..9_usize,
+        ) {
+            let mut line = Line { room, ..Line::default() };
+            (0..many).for_each(|n| line.asks(head(&format!("m{n:03}"), "many", 0)));
+            (0..few).for_each(|n| line.asks(head(&format!("f{n:03}"), "few", 1)));
+            for turn in 0..200 {
+                line.turn(turn, 1);
+            }
+            prop_assert_eq!(line.order.len(), many + few);
+            // Half of the places are theirs as long as they want them.
+            let last = line.order.iter().rposition(|node| node.starts_with('f')).unwrap();
+            prop_assert!(last <= 2 * few, "{:?}", line.order);
+        }
+    }
+}

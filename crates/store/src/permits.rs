@@ -1,0 +1,418 @@
+//! Places in what machines share, and the lines for them: so many may be switched on at once on a circuit, and so on.
+//!
+//! A node takes what an effect needs one after the other, the narrow before the wide, and keeps what it has while it
+//! waits for more. As all do so in one order, none of them waits for another in a circle; as each line is fair by itself,
+//! each gets on. A permit is taken while its row says so: from the change that gives it to the change that ends the effect
+//! it is for (`WriteTx::end_effect`), or until its settling time is over, or its node leaves the line or is forgotten.
+//!
+//! Whoever gives one back calls who is next: gives it the permit and makes its node due. A permit that is settling comes
+//! free by time alone; for that the first in line is due at that moment.
+
+use std::collections::BTreeMap;
+
+use rackwright_lifecycle::{Head, Need, Resource, Timestamp, line, minutes};
+
+use crate::database::Kind as Database;
+use crate::error::{DatabaseError, corrupt};
+use crate::sql::{Row, statement};
+use crate::{Result, Store, WriteTx};
+
+/// A node in line is looked at again after this, whatever happens: the safety net, in microseconds.
+const NET_US: i64 = minutes(10);
+
+/// A node's place in one resource, or in the line for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Permit {
+    /// In what.
+    pub resource: Resource,
+    /// When the node asked for the first thing that its effect needs.
+    pub asked_at: Timestamp,
+    /// The node has it; else it stands in line.
+    pub is_taken: bool,
+    /// The try that it is used for, under way or ended; none while the node still waits for more.
+    pub effect: Option<String>,
+    /// Until when it stays taken after that; none while it is used.
+    pub free_at: Option<Timestamp>,
+}
+
+/// A node that asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker<'a> {
+    /// The node.
+    pub node: &'a str,
+    /// Whom it works for.
+    pub customer: &'a str,
+    /// An operator asked for this very machine.
+    pub is_urgent: bool,
+    /// Since when it asks for what its effect needs.
+    pub asked_at: Timestamp,
+}
+
+/// What a node was told that has to wait.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InLine {
+    /// For what.
+    pub resource: Resource,
+    /// So many have a place in it.
+    pub taken: u32,
+    /// So many have room.
+    pub room: u32,
+}
+
+/// A resource as it is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Queue {
+    /// So many have room; 0: nobody ever asked.
+    pub room: u32,
+    /// So many have a place.
+    pub taken: u32,
+    /// So many stand in line.
+    pub waiting: u32,
+}
+
+fn permit(row: &Row) -> Result<Permit> {
+    let text: String = row.try_get("resource")?;
+    Ok(Permit {
+        resource: Resource::parse(&text).ok_or_else(|| corrupt("permit", &text, "an unknown resource"))?,
+        asked_at: Timestamp(row.try_get("asked_at")?),
+        is_taken: row.try_get::<Option<i64>>("taken_at")?.is_some(),
+        effect: row.try_get("effect_id")?,
+        free_at: row.try_get::<Option<i64>>("free_at")?.map(Timestamp),
+    })
+}
+
+fn count(row: &Row, column: usize) -> Result<u32> {
+    Ok(u32::try_from(row.try_get::<i64>(column)?).unwrap_or(u32::MAX))
+}
+
+impl Store {
+    /// What a node has a place in or waits for, in the order in which it is taken.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn permits(&self, node: &str) -> Result<Vec<Permit>> {
+        let sql = "SELECT resource, asked_at, taken_at, effect_id, free_at FROM permits WHERE node_id = $1";
+        let rows = statement(sql).bind(node).fetch_all(&self.readers).await?;
+        let mut permits: Vec<_> = rows.iter().map(permit).collect::<Result<_>>()?;
+        permits.sort_by(|a, b| a.resource.cmp(&b.resource));
+        Ok(permits)
+    }
+
+    /// How long a node stood in line before the tries of the state entered at `since`, in microseconds.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn in_line_us(&self, node: &str, since: Timestamp) -> Result<i64> {
+        // Not SUM, which answers with another type on PostgreSQL.
+        let sql = "SELECT in_line_us FROM effects WHERE node_id = $1 AND state_since = $2 AND in_line_us > 0";
+        let rows = statement(sql).bind(node).bind(since.0).fetch_all(&self.readers);
+        let each = rows.await?.iter().map(|r| r.try_get::<i64>(0)).collect::<Vec<_>>();
+        each.into_iter().try_fold(0_i64, |sum, us| Ok(sum.saturating_add(us?)))
+    }
+
+    /// A resource at `now`. Counts everybody in it and in its line: for whoever asks, not for decisions.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn queue(&self, resource: &Resource, now: Timestamp) -> Result<Queue> {
+        let sql = "SELECT COALESCE((SELECT room FROM bounds WHERE resource = $1), 0), \
+                   (SELECT COUNT(*) FROM permits WHERE resource = $1 AND taken_at IS NOT NULL \
+                    AND (free_at IS NULL OR free_at > $2)), \
+                   (SELECT COUNT(*) FROM permits WHERE resource = $1 AND taken_at IS NULL)";
+        let query = statement(sql).bind(resource.to_string()).bind(now.0);
+        let row = query.fetch_one(&self.readers).await?;
+        Ok(Queue {
+            room: count(&row, 0)?,
+            taken: count(&row, 1)?,
+            waiting: count(&row, 2)?,
+        })
+    }
+
+    /// How many in the line for `resource` asked before `node`, of those that are called like it. Counts them.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn asked_before(&self, resource: &Resource, node: &str) -> Result<u32> {
+        let sql = "SELECT COUNT(*) FROM permits p JOIN permits own ON own.resource = p.resource AND own.node_id = $2 \
+                   WHERE p.resource = $1 AND p.taken_at IS NULL AND p.rank <= own.rank AND p.asked_at < own.asked_at";
+        let query = statement(sql).bind(resource.to_string()).bind(node);
+        count(&query.fetch_one(&self.readers).await?, 0)
+    }
+
+    /// By kind: how many nodes use permits of it at `now`, and how many wait for one.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn count_permits(&self, now: Timestamp) -> Result<Vec<(String, i64, i64)>> {
+        let sql = "SELECT kind, COUNT(DISTINCT CASE WHEN effect_id IS NOT NULL AND (free_at IS NULL OR free_at > $1) \
+                   THEN node_id END), COUNT(DISTINCT CASE WHEN taken_at IS NULL THEN node_id END) \
+                   FROM permits GROUP BY kind";
+        let rows = statement(sql).bind(now.0).fetch_all(&self.readers).await?;
+        let row = |r: &Row| Ok((r.try_get(0)?, r.try_get(1)?, r.try_get(2)?));
+        rows.iter().map(row).collect()
+    }
+}
+
+impl WriteTx {
+    /// Takes what an effect needs, as far as there is room and it is the node's turn; the node's row has to be locked
+    /// (`WriteTx::node`). Answers what it has to wait for: then the node rests, and is due when its turn comes.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn ask(&mut self, asker: Asker<'_>, needs: &[Need], now: Timestamp) -> Result<Option<InLine>> {
+        for need in needs {
+            let text = need.resource.to_string();
+            self.lock_with_room(&text, need.room).await?;
+            if self.take_if_free(asker, need, now).await? || self.has(asker, &text, now).await? {
+                continue;
+            }
+            // Before others are called, who may have this very node due at an earlier time.
+            self.put_due(asker.node, now.plus(NET_US)).await?;
+            let taken = self.call(&text, now).await?;
+            if !self.has(asker, &text, now).await? {
+                return Ok(Some(InLine {
+                    resource: need.resource.clone(),
+                    taken,
+                    room: need.room,
+                }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Notes what a node in line waits for, until whenever it is due.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn rest_in_line(&mut self, node: &str, why: &str) -> Result<()> {
+        let query = statement("UPDATE nodes SET wait_why = $1, wait_until = due_at WHERE id = $2").bind(why);
+        query.bind(node).execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// What the node has taken is from now on used by a try that was just begun, after so many microseconds in line.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn use_permits(&mut self, node: &str, effect: &str, in_line_us: i64) -> Result<()> {
+        let query = statement("UPDATE permits SET effect_id = $1 WHERE node_id = $2 AND effect_id IS NULL");
+        query.bind(effect).bind(node).execute(&mut self.tx).await?;
+        if in_line_us > 0 {
+            let query = statement("UPDATE effects SET in_line_us = $1 WHERE id = $2").bind(in_line_us);
+            query.bind(effect).execute(&mut self.tx).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives back what a node has taken and uses for nothing, and takes it out of every line. Its row has to be locked.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn leave_lines(&mut self, node: &str, now: Timestamp) -> Result<()> {
+        self.drop_permits(node, " AND effect_id IS NULL", now).await
+    }
+
+    /// The same with what it uses, too: the node is about to be forgotten.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn forget_permits(&mut self, node: &str, now: Timestamp) -> Result<()> {
+        self.drop_permits(node, "", now).await
+    }
+
+    async fn drop_permits(&mut self, node: &str, which: &str, now: Timestamp) -> Result<()> {
+        let sql = format!("SELECT resource FROM permits WHERE node_id = $1{which} ORDER BY resource");
+        let rows = statement(sql).bind(node).fetch_all(&mut self.tx).await?;
+        for row in rows {
+            let resource: String = row.try_get(0)?;
+            // First: who calls there holds this lock and writes into the rows of others.
+            self.lock(&resource).await?;
+            let query = statement("DELETE FROM permits WHERE node_id = $1 AND resource = $2").bind(node);
+            query.bind(&resource).execute(&mut self.tx).await?;
+            self.call(&resource, now).await?;
+        }
+        Ok(())
+    }
+
+    /// What an effect used stays taken for its settling time, and no longer.
+    pub(crate) async fn give_permits_back(&mut self, effect: &str, now: Timestamp) -> Result<()> {
+        let sql =
+            "UPDATE permits SET free_at = $1 + settle_us WHERE effect_id = $2 AND free_at IS NULL RETURNING resource";
+        let rows = statement(sql).bind(now.0).bind(effect);
+        let rows = rows.fetch_all(&mut self.tx).await?;
+        let mut resources: Vec<String> = rows
+            .iter()
+            .map(|r| r.try_get(0))
+            .collect::<std::result::Result<_, DatabaseError>>()?;
+        resources.sort();
+        for resource in resources {
+            self.lock(&resource).await?;
+            self.call(&resource, now).await?;
+        }
+        Ok(())
+    }
+
+    /// Nodes whose turn has come by this change: to be woken after it. The change has them due already, but for those that
+    /// somebody else is at.
+    pub fn take_called(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.called)
+    }
+
+    /// Nobody else gives or takes places in it until this change ends. Its row is there: whoever has a place asked for it.
+    async fn lock(&mut self, resource: &str) -> Result<()> {
+        if self.kind == Database::Sqlite {
+            return Ok(());
+        }
+        let sql = "SELECT room FROM bounds WHERE resource = $1 FOR UPDATE";
+        statement(sql).bind(resource).fetch_optional(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// The same, and notes how much room there is. On PostgreSQL the row is locked also where nothing is changed.
+    async fn lock_with_room(&mut self, resource: &str, room: u32) -> Result<()> {
+        let sql = "INSERT INTO bounds (resource, room) VALUES ($1, $2) ON CONFLICT (resource) \
+                   DO UPDATE SET room = excluded.room WHERE bounds.room <> excluded.room";
+        let query = statement(sql).bind(resource).bind(i64::from(room));
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Puts the node in: with a place where there is room and nobody waits, else into the line. False when it has no place
+    /// by that, or was there before.
+    async fn take_if_free(&mut self, asker: Asker<'_>, need: &Need, now: Timestamp) -> Result<bool> {
+        let sql = "INSERT INTO permits (node_id, resource, kind, customer, rank, asked_at, settle_us, taken_at) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, CASE \
+                     WHEN EXISTS (SELECT 1 FROM permits WHERE resource = $2 AND taken_at IS NULL) THEN NULL \
+                     WHEN (SELECT COUNT(*) FROM permits WHERE resource = $2 AND taken_at IS NOT NULL \
+                           AND (free_at IS NULL OR free_at > $8)) < $9 THEN $8 END) \
+                   ON CONFLICT DO NOTHING RETURNING taken_at";
+        let query = statement(sql)
+            .bind(asker.node)
+            .bind(need.resource.to_string())
+            .bind(need.resource.kind.as_str())
+            .bind(asker.customer)
+            .bind(i64::from(!asker.is_urgent));
+        let query = query.bind(asker.asked_at.0).bind(need.settle_us).bind(now.0);
+        let put_in = query.bind(i64::from(need.room)).fetch_optional(&mut self.tx).await?;
+        Ok(put_in.is_some_and(|row| matches!(row.try_get::<Option<i64>>(0), Ok(Some(_)))))
+    }
+
+    /// True when the node has a place that it can use now. One that settles after a former try of its own is used on; one
+    /// that has settled is none, and the node stands in line for it.
+    async fn has(&mut self, asker: Asker<'_>, resource: &str, now: Timestamp) -> Result<bool> {
+        let sql = "UPDATE permits SET effect_id = NULL, free_at = NULL, asked_at = $1, customer = $2, rank = $3, \
+                   taken_at = CASE WHEN free_at > $4 THEN taken_at END \
+                   WHERE node_id = $5 AND resource = $6 AND free_at IS NOT NULL";
+        let query = statement(sql).bind(asker.asked_at.0).bind(asker.customer);
+        let query = query.bind(i64::from(!asker.is_urgent)).bind(now.0);
+        query.bind(asker.node).bind(resource).execute(&mut self.tx).await?;
+        let sql = "SELECT 1 FROM permits WHERE node_id = $1 AND resource = $2 AND taken_at IS NOT NULL";
+        let query = statement(sql).bind(asker.node).bind(resource);
+        Ok(query.fetch_optional(&mut self.tx).await?.is_some())
+    }
+
+    /// Gives every free place of a resource that is locked to who is next, and sees to it that somebody looks when the
+    /// next one comes free. Answers how many are taken then.
+    async fn call(&mut self, resource: &str, now: Timestamp) -> Result<u32> {
+        let sql = "DELETE FROM permits WHERE resource = $1 AND taken_at IS NOT NULL AND free_at <= $2";
+        let query = statement(sql).bind(resource).bind(now.0);
+        query.execute(&mut self.tx).await?;
+        let mut heads = self.heads(resource).await?;
+        if heads.is_empty() {
+            return Ok(0);
+        }
+        let query = statement("SELECT room FROM bounds WHERE resource = $1").bind(resource);
+        let room = count(&query.fetch_one(&mut self.tx).await?, 0)?;
+        let mut taken = self.taken(resource).await?;
+        loop {
+            let total = taken.values().sum();
+            let Some(head) = line::next(&heads, &taken).cloned() else {
+                // Who had the last turns matters to nobody any more.
+                let query = statement("DELETE FROM turns WHERE resource = $1").bind(resource);
+                query.execute(&mut self.tx).await?;
+                return Ok(total);
+            };
+            if total >= room {
+                self.look_when_free(resource, &head.node).await?;
+                return Ok(total);
+            }
+            self.let_in(resource, &head, now).await?;
+            *taken.entry(head.customer).or_insert(0) += 1;
+            heads = self.heads(resource).await?;
+        }
+    }
+
+    async fn let_in(&mut self, resource: &str, head: &Head, now: Timestamp) -> Result<()> {
+        let query = statement("UPDATE permits SET taken_at = $1 WHERE node_id = $2 AND resource = $3").bind(now.0);
+        query.bind(&head.node).bind(resource).execute(&mut self.tx).await?;
+        let sql = "INSERT INTO turns (resource, customer, number) \
+                   VALUES ($1, $2, (SELECT COALESCE(MAX(number), 0) + 1 FROM turns WHERE resource = $1)) \
+                   ON CONFLICT (resource, customer) DO UPDATE SET number = excluded.number";
+        let query = statement(sql).bind(resource).bind(&head.customer);
+        query.execute(&mut self.tx).await?;
+        self.make_due(&head.node, now).await?;
+        self.called.push(head.node.clone());
+        Ok(())
+    }
+
+    /// Of the places that are taken, one may come free by time alone: `node` is due then.
+    async fn look_when_free(&mut self, resource: &str, node: &str) -> Result<()> {
+        let sql = "SELECT MIN(free_at) FROM permits WHERE resource = $1 AND taken_at IS NOT NULL";
+        let row = statement(sql).bind(resource).fetch_one(&mut self.tx).await?;
+        match row.try_get::<Option<i64>>(0)? {
+            Some(free_at) if !self.make_due(node, Timestamp(free_at)).await? => self.called.push(node.to_owned()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Makes another node due at `at`, without waiting for whoever is at its row: that one waits for us, perhaps. False
+    /// when that may be why it is not due.
+    async fn make_due(&mut self, node: &str, at: Timestamp) -> Result<bool> {
+        let sql = format!(
+            "UPDATE nodes SET due_at = $1 WHERE id IN (SELECT id FROM nodes WHERE id = $2 AND due_at > $1{})",
+            self.kind.for_update_skip_locked()
+        );
+        let query = statement(sql).bind(at.0).bind(node);
+        let is_made = query.execute(&mut self.tx).await? > 0;
+        self.is_due = true;
+        Ok(is_made || self.kind == Database::Sqlite)
+    }
+
+    /// How many permits each customer has.
+    async fn taken(&mut self, resource: &str) -> Result<BTreeMap<String, u32>> {
+        let sql =
+            "SELECT customer, COUNT(*) FROM permits WHERE resource = $1 AND taken_at IS NOT NULL GROUP BY customer";
+        let rows = statement(sql).bind(resource).fetch_all(&mut self.tx).await?;
+        rows.iter().map(|r| Ok((r.try_get(0)?, count(r, 1)?))).collect()
+    }
+
+    /// The first of each customer in the line of those who come first by rank. Goes from customer to customer by the index,
+    /// however long the line is.
+    async fn heads(&mut self, resource: &str) -> Result<Vec<Head>> {
+        let sql = "WITH RECURSIVE line (rank, customer) AS ( \
+                     SELECT rank, customer FROM (SELECT rank, customer FROM permits \
+                       WHERE resource = $1 AND taken_at IS NULL ORDER BY rank, customer LIMIT 1) first \
+                     UNION ALL \
+                     SELECT line.rank, (SELECT MIN(p.customer) FROM permits p WHERE p.resource = $1 \
+                       AND p.taken_at IS NULL AND p.rank = line.rank AND p.customer > line.customer) \
+                     FROM line WHERE line.customer IS NOT NULL) \
+                   SELECT p.node_id, p.customer, p.rank, p.asked_at, COALESCE(t.number, 0) AS last_turn FROM line \
+                   JOIN permits p ON p.resource = $1 AND p.taken_at IS NULL AND p.node_id = \
+                     (SELECT f.node_id FROM permits f WHERE f.resource = $1 AND f.taken_at IS NULL \
+                      AND f.rank = line.rank AND f.customer = line.customer ORDER BY f.asked_at, f.node_id LIMIT 1) \
+                   LEFT JOIN turns t ON t.resource = $1 AND t.customer = p.customer \
+                   WHERE line.customer IS NOT NULL";
+        let rows = statement(sql).bind(resource).fetch_all(&mut self.tx).await?;
+        let head = |row: &Row| {
+            Ok(Head {
+                node: row.try_get("node_id")?,
+                customer: row.try_get("customer")?,
+                is_urgent: row.try_get::<i64>("rank")? == 0,
+                last_turn: row.try_get("last_turn")?,
+                asked_at: Timestamp(row.try_get("asked_at")?),
+            })
+        };
+        rows.iter().map(head).collect()
+    }
+}

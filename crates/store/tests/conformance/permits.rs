@@ -1,0 +1,371 @@
+//! Places in what machines share: never more than there is room for, given back however an effect ends, fair.
+
+use std::collections::BTreeMap;
+
+use rackwright_lifecycle::limits::{ImageLimits, PowerOnLimits};
+use rackwright_lifecycle::{Effect, Kind, Limits, Need, Outcome, Resource, Scope, Timestamp};
+use rackwright_store::{Asker, InLine, NodeRecord, Queue, Store, StoreError, WriteTx};
+
+use super::support::{Lab, at, node, try_of};
+
+/// Long after everything here.
+const LATER: i64 = 1_000_000_000;
+
+fn limits(per_circuit: u32, at_once: Option<u32>, settle_s: u32) -> Limits {
+    Limits {
+        power_on: PowerOnLimits {
+            per_circuit: Some(per_circuit),
+            at_once,
+            settle_s,
+            ..PowerOnLimits::default()
+        },
+        image: ImageLimits::default(),
+    }
+}
+
+fn needs(limits: &Limits, circuit: &str) -> Vec<Need> {
+    let labels = BTreeMap::from([("circuit".to_owned(), circuit.to_owned())]);
+    limits.needs(Effect::PowerOn, &labels)
+}
+
+fn circuit(name: &str) -> Resource {
+    Resource {
+        kind: Kind::PowerOn,
+        scope: Scope::Circuit(name.into()),
+    }
+}
+
+/// Nodes with these names, at rest for long.
+async fn resting(names: &[&str]) -> Lab {
+    let records: Vec<NodeRecord> = names.iter().map(|name| node(name)).collect();
+    let lab = Lab::new().await.with(&records).await;
+    for name in names {
+        lab.store.rest(name, 1, 0, "", at(LATER)).await.unwrap();
+    }
+    lab
+}
+
+/// As `node` of `customer` asks at `now`; then, if it may, begins to switch it on.
+async fn begin(tx: &mut WriteTx, who: (&str, &str), needs: &[Need], now: i64) -> Result<Option<InLine>, StoreError> {
+    let (node, customer) = who;
+    tx.node(node).await?;
+    let asker = Asker {
+        node,
+        customer,
+        is_urgent: customer == "operator",
+        asked_at: at(now),
+    };
+    let wait = tx.ask(asker, needs, at(now)).await?;
+    if wait.is_none() {
+        let row = try_of(node, Effect::PowerOn, 1);
+        tx.begin_effect(&row).await?;
+        tx.use_permits(node, &row.id, 0).await?;
+    }
+    Ok(wait)
+}
+
+/// The same in a change of its own.
+async fn begun(store: &Store, who: (&str, &str), needs: &[Need], now: i64) -> Option<InLine> {
+    let mut tx = store.write().await.unwrap();
+    let wait = begin(&mut tx, who, needs, now).await.unwrap();
+    tx.commit().await.unwrap();
+    wait
+}
+
+/// Ends its switching on. Answers whose turn it has become.
+async fn ended(store: &Store, node: &str, now: i64) -> Vec<String> {
+    let mut tx = store.write().await.unwrap();
+    tx.node(node).await.unwrap();
+    let id = try_of(node, Effect::PowerOn, 1).id;
+    assert!(tx.end_effect(&id, &Outcome::Interrupted, at(now)).await.unwrap());
+    let called = tx.take_called();
+    tx.commit().await.unwrap();
+    called
+}
+
+async fn due(store: &Store, now: i64) -> Vec<String> {
+    let mut due = store.lease_due("replica-1", at(now), at(LATER), 99).await.unwrap();
+    due.sort();
+    due
+}
+
+async fn queue(store: &Store, name: &str, now: i64) -> (u32, u32) {
+    let Queue { taken, waiting, .. } = store.queue(&circuit(name), at(now)).await.unwrap();
+    (taken, waiting)
+}
+
+#[tokio::test]
+async fn there_is_room_for_so_many_and_whoever_ends_calls_the_next() {
+    let lab = resting(&["n1", "n2", "n3", "n4"]).await;
+    let limits = limits(2, None, 0);
+    let on_c1 = needs(&limits, "c1");
+    assert_eq!(begun(&lab.store, ("n1", ""), &on_c1, 200).await, None);
+    assert_eq!(begun(&lab.store, ("n2", ""), &on_c1, 200).await, None);
+    let wait = begun(&lab.store, ("n3", ""), &on_c1, 201).await;
+    let full = InLine {
+        resource: circuit("c1"),
+        taken: 2,
+        room: 2,
+    };
+    assert_eq!(wait, Some(full));
+    assert_eq!(begun(&lab.store, ("n4", ""), &needs(&limits, "c2"), 201).await, None);
+    assert_eq!(queue(&lab.store, "c1", 202).await, (2, 1));
+    assert!(due(&lab.store, 300).await.is_empty());
+
+    assert_eq!(ended(&lab.store, "n1", 300).await, ["n3"]);
+    assert_eq!(due(&lab.store, 300).await, ["n3"]);
+    // It has its place before it begins: nobody comes in between.
+    assert_eq!(queue(&lab.store, "c1", 300).await, (2, 0));
+    assert!(begun(&lab.store, ("n1", ""), &on_c1, 301).await.is_some());
+    assert_eq!(begun(&lab.store, ("n3", ""), &on_c1, 302).await, None);
+    assert!(ended(&lab.store, "n4", 303).await.is_empty());
+    let kinds = lab.store.count_permits(at(303)).await.unwrap();
+    assert_eq!(kinds, [("power-on".to_owned(), 2, 1)]);
+}
+
+#[tokio::test]
+async fn a_place_settles_and_the_first_in_line_is_due_when_it_has() {
+    let lab = resting(&["n1", "n2", "n3"]).await;
+    let on_c1 = needs(&limits(1, None, 10), "c1");
+    assert_eq!(begun(&lab.store, ("n1", ""), &on_c1, 200).await, None);
+    assert!(begun(&lab.store, ("n2", ""), &on_c1, 201).await.is_some());
+    assert!(begun(&lab.store, ("n3", ""), &on_c1, 202).await.is_some());
+    assert!(ended(&lab.store, "n1", 300).await.is_empty());
+    let settled = 300 + 10_000_000;
+    assert_eq!(queue(&lab.store, "c1", settled - 1).await, (1, 2));
+    assert!(due(&lab.store, settled - 1).await.is_empty());
+    assert_eq!(due(&lab.store, settled).await, ["n2"]);
+    assert_eq!(begun(&lab.store, ("n2", ""), &on_c1, settled).await, None);
+    assert_eq!(queue(&lab.store, "c1", settled).await, (1, 1));
+    // Without anybody in line it comes free by itself, and is its own node's until then.
+    ended(&lab.store, "n2", settled).await;
+    let mut tx = lab.store.write().await.unwrap();
+    tx.node("n3").await.unwrap();
+    tx.leave_lines("n3", at(settled)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(queue(&lab.store, "c1", settled).await, (1, 0));
+    assert_eq!(queue(&lab.store, "c1", 2 * settled).await, (0, 0));
+    assert_eq!(begun(&lab.store, ("n3", ""), &on_c1, 2 * settled).await, None);
+}
+
+#[tokio::test]
+async fn a_try_again_keeps_the_place_that_settles_and_a_settled_one_is_asked_for_anew() {
+    let lab = resting(&["n1", "n2"]).await;
+    let on_c1 = needs(&limits(1, None, 10), "c1");
+    let ask = async |node: &'static str, now: i64| {
+        let mut tx = lab.store.write().await.unwrap();
+        tx.node(node).await.unwrap();
+        let asker = Asker {
+            node,
+            customer: "",
+            is_urgent: false,
+            asked_at: at(now),
+        };
+        let wait = tx.ask(asker, &on_c1, at(now)).await.unwrap();
+        tx.commit().await.unwrap();
+        wait.is_none()
+    };
+    assert_eq!(begun(&lab.store, ("n1", ""), &on_c1, 200).await, None);
+    assert!(!ask("n2", 201).await);
+    ended(&lab.store, "n1", 300).await;
+    assert!(ask("n1", 400).await, "it is still its own");
+    let mut tx = lab.store.write().await.unwrap();
+    let row = try_of("n1", Effect::PowerOn, 2);
+    tx.begin_effect(&row).await.unwrap();
+    tx.use_permits("n1", &row.id, 7).await.unwrap();
+    tx.end_effect(&row.id, &Outcome::Succeeded, at(500)).await.unwrap();
+    tx.commit().await.unwrap();
+    let settled = 500 + 10_000_000;
+    assert!(!ask("n1", settled).await, "n2 has waited longer");
+    assert!(ask("n2", settled).await);
+    assert_eq!(lab.store.in_line_us("n1", at(100)).await.unwrap(), 7);
+    assert_eq!(lab.store.in_line_us("n1", at(99)).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_node_keeps_what_it_has_while_it_waits_for_more() {
+    let lab = resting(&["n1", "n2", "n3"]).await;
+    let limits = limits(1, Some(1), 0);
+    let (on_c1, on_c2) = (needs(&limits, "c1"), needs(&limits, "c2"));
+    assert_eq!(begun(&lab.store, ("n1", ""), &on_c1, 200).await, None);
+    let wait = begun(&lab.store, ("n2", ""), &on_c2, 201).await.unwrap();
+    assert_eq!(wait.resource.scope, Scope::Site);
+    let wait = begun(&lab.store, ("n3", ""), &on_c2, 202).await.unwrap();
+    assert_eq!(wait.resource, circuit("c2"));
+    let permits = lab.store.permits("n2").await.unwrap();
+    let told: Vec<_> = permits
+        .iter()
+        .map(|p| (p.resource.scope.to_string(), p.is_taken))
+        .collect();
+    assert_eq!(told, [("circuit c2".to_owned(), true), ("site".to_owned(), false)]);
+    assert_eq!(ended(&lab.store, "n1", 300).await, ["n2"]);
+    assert_eq!(begun(&lab.store, ("n2", ""), &on_c2, 301).await, None);
+    assert_eq!(ended(&lab.store, "n2", 400).await, ["n3"]);
+    // Called for the circuit; the site has room for it too.
+    assert_eq!(begun(&lab.store, ("n3", ""), &on_c2, 401).await, None);
+    let permits = lab.store.permits("n3").await.unwrap();
+    assert!(permits.iter().all(|p| p.is_taken && p.effect.is_some()), "{permits:?}");
+}
+
+#[tokio::test]
+async fn whoever_leaves_or_is_forgotten_gives_back_what_it_had() {
+    let lab = resting(&["n1", "n2", "n3", "n4"]).await;
+    let limits = limits(1, Some(1), 0);
+    let (on_c1, on_c2) = (needs(&limits, "c1"), needs(&limits, "c2"));
+    assert_eq!(begun(&lab.store, ("n1", ""), &on_c1, 200).await, None);
+    for node in ["n2", "n3"] {
+        assert!(begun(&lab.store, (node, ""), &on_c2, 201).await.is_some());
+    }
+    // n2 has its circuit and waits for the site; n3 waits for the circuit.
+    let mut tx = lab.store.write().await.unwrap();
+    tx.node("n2").await.unwrap();
+    tx.leave_lines("n2", at(300)).await.unwrap();
+    assert_eq!(tx.take_called(), ["n3"]);
+    tx.commit().await.unwrap();
+    assert!(lab.store.permits("n2").await.unwrap().is_empty());
+    assert!(begun(&lab.store, ("n4", ""), &on_c2, 301).await.is_some());
+    // A node in the middle of it is forgotten.
+    let mut tx = lab.store.write().await.unwrap();
+    let record = tx.node("n1").await.unwrap();
+    tx.forget_permits("n1", at(302)).await.unwrap();
+    assert_eq!(tx.take_called(), ["n3"]);
+    tx.delete_node(&record).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(queue(&lab.store, "c1", 302).await, (0, 0));
+    assert_eq!(begun(&lab.store, ("n3", ""), &on_c2, 303).await, None);
+}
+
+#[tokio::test]
+async fn customers_take_turns_and_an_operator_goes_first() {
+    let names = ["a1", "a2", "a3", "a4", "b1", "op"];
+    let lab = resting(&names).await;
+    let on_c1 = needs(&limits(1, None, 0), "c1");
+    for (n, name) in names.iter().enumerate() {
+        let customer = match &name[..1] {
+            "o" => "operator",
+            letter => letter,
+        };
+        let wait = begun(&lab.store, (name, customer), &on_c1, 200 + i64::try_from(n).unwrap()).await;
+        assert_eq!(wait.is_none(), n == 0);
+    }
+    assert_eq!(lab.store.asked_before(&circuit("c1"), "b1").await.unwrap(), 3);
+    let mut order = vec!["a1".to_owned()];
+    for now in 300..305 {
+        let last = order.last().unwrap().clone();
+        let called = ended(&lab.store, &last, now).await;
+        assert_eq!(called.len(), 1, "as many as there is room for");
+        let customer = if called[0] == "op" { "operator" } else { &called[0][..1] };
+        assert_eq!(begun(&lab.store, (&called[0], customer), &on_c1, now).await, None);
+        order.extend(called);
+    }
+    assert_eq!(order, ["a1", "op", "a2", "b1", "a3", "a4"]);
+}
+
+#[tokio::test]
+async fn more_room_lets_more_in_and_less_room_lets_nobody_out() {
+    let lab = resting(&["n1", "n2", "n3", "n4", "n5"]).await;
+    let narrow = needs(&limits(1, None, 0), "c1");
+    let wide = needs(&limits(3, None, 0), "c1");
+    assert_eq!(begun(&lab.store, ("n1", ""), &narrow, 200).await, None);
+    assert!(begun(&lab.store, ("n2", ""), &narrow, 201).await.is_some());
+    assert!(begun(&lab.store, ("n3", ""), &narrow, 202).await.is_some());
+    assert!(
+        begun(&lab.store, ("n4", ""), &wide, 203).await.is_some(),
+        "two came before"
+    );
+    assert_eq!(due(&lab.store, 203).await, ["n2", "n3"]);
+    assert!(begun(&lab.store, ("n5", ""), &narrow, 204).await.is_some());
+    assert!(
+        ended(&lab.store, "n1", 300).await.is_empty(),
+        "two are too many already"
+    );
+}
+
+/// How many have begun, and how many wait.
+type Told = (usize, usize);
+
+/// Eight who ask at the same time, each from a store of its own.
+async fn rush(lab: &Lab, all_needs: impl Fn(usize) -> Vec<Need>) -> Told {
+    let mut askers = tokio::task::JoinSet::new();
+    for n in 0..8 {
+        let (store, needs) = (lab.other().await, all_needs(n));
+        askers.spawn(async move {
+            let node = format!("n{n}");
+            loop {
+                let mut tx = store.write().await.unwrap();
+                let asked = begin(&mut tx, (&node, ""), &needs, 200).await;
+                let wait = match asked {
+                    Ok(wait) => wait,
+                    Err(StoreError::Contended(_)) => continue,
+                    Err(error) => panic!("{error}"),
+                };
+                tx.commit().await.unwrap();
+                return wait.is_none();
+            }
+        });
+    }
+    let begun = askers.join_all().await.into_iter().filter(|begun| *begun).count();
+    (begun, 8 - begun)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_many_who_take_the_last_place_at_once_one_gets_it() {
+    let lab = resting(&["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"]).await;
+    let limits = limits(3, Some(5), 0);
+    let told = rush(&lab, |_| needs(&limits, "c1")).await;
+    assert_eq!(told, (3, 5));
+    let open = lab.store.open_effects().await.unwrap();
+    assert_eq!(open.len(), 3);
+
+    let lab = resting(&["n0", "n1", "n2", "n3", "n4", "n5", "n6", "n7"]).await;
+    let told = rush(&lab, |n| needs(&limits, &format!("c{}", n % 2))).await;
+    assert_eq!(told, (5, 3), "three and three on the circuits, five at the site");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_who_end_and_begin_at_once_lose_no_place_and_nobody() {
+    let names: Vec<String> = (0..12).map(|n| format!("n{n}")).collect();
+    let lab = resting(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let limits = limits(2, Some(3), 0);
+    let mut nodes = tokio::task::JoinSet::new();
+    for (n, node) in names.iter().cloned().enumerate() {
+        let (store, needs) = (lab.other().await, needs(&limits, &format!("c{}", n % 2)));
+        nodes.spawn(async move {
+            // Looks when it is called, as a step does; and asks the database, not its own clock, whether it is.
+            loop {
+                let mut tx = store.write().await.unwrap();
+                match begin(&mut tx, (&node, ""), &needs, 200).await {
+                    Ok(wait) => {
+                        tx.commit().await.unwrap();
+                        if wait.is_none() {
+                            break;
+                        }
+                    }
+                    Err(StoreError::Contended(_)) => continue,
+                    Err(error) => panic!("{error}"),
+                }
+                while !store.permits(&node).await.unwrap().iter().all(|p| p.is_taken) {
+                    tokio::task::yield_now().await;
+                }
+            }
+            let open = store.open_effects().await.unwrap();
+            assert!(open.len() <= 3, "{open:?}");
+            loop {
+                let mut tx = store.write().await.unwrap();
+                tx.node(&node).await.unwrap();
+                let id = try_of(&node, Effect::PowerOn, 1).id;
+                match tx.end_effect(&id, &Outcome::Succeeded, at(300)).await {
+                    Ok(_) => break tx.commit().await.unwrap(),
+                    Err(StoreError::Contended(_)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+    }
+    let done = tokio::time::timeout(std::time::Duration::from_secs(60), nodes.join_all()).await;
+    done.expect("each gets its turn");
+    for name in ["c0", "c1"] {
+        let now = Timestamp(400);
+        assert_eq!(lab.store.queue(&circuit(name), now).await.unwrap().taken, 0);
+    }
+}
