@@ -24,6 +24,7 @@ mod nodes;
 mod operations;
 mod replicas;
 mod requests;
+mod resting;
 mod schema;
 mod unerased;
 
@@ -48,6 +49,7 @@ pub use nodes::{Filter, HistoryRow, Identity, NodeRecord, Readings, Spec, Term};
 pub use operations::OperationRow;
 pub use replicas::ReplicaRow;
 pub use requests::RequestKey;
+pub use resting::RestingRow;
 
 use database::Kind;
 use group::{Group, Tx};

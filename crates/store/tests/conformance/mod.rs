@@ -14,5 +14,6 @@ mod operations;
 mod races;
 mod replicas;
 mod requests;
+mod resting;
 pub mod support;
 mod tokens;
