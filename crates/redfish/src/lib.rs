@@ -34,7 +34,7 @@ mod wire;
 
 pub use address::BmcAddress;
 pub use boot::{BootOutcome, BootTarget, Deviation, Persistence};
-pub use client::BmcClient;
+pub use client::{BmcClient, Shortcut};
 pub use environment::{Environment, SystemEnvironment};
 pub use error::{ErrorKind, Exchange, RedfishError};
 pub use etag::EtagRung;

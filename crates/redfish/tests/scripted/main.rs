@@ -11,4 +11,5 @@ mod power;
 mod requests;
 mod server;
 mod sessions;
+mod sparing;
 mod tls;
