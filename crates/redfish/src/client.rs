@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use http::Method;
+use reqwest::Response;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use url::Url;
 
 use crate::address::{self, BmcAddress};
-use crate::error::RedfishError;
+use crate::error::{Exchange, RedfishError};
 use crate::etag;
 use crate::quirks::{self, Evidence, Profile};
 use crate::resource::Resource;
@@ -409,6 +410,28 @@ impl BmcClient {
                 }
                 Err(failure) => wire.pause_or_fail(repeat, &mut attempts, failure).await?,
             }
+        }
+    }
+
+    /// Asks for a stream of events as whoever is logged in. None where what comes is none.
+    pub(crate) async fn open_stream(
+        &self,
+        url: Url,
+        last_id: Option<&str>,
+    ) -> Result<Option<(Box<Exchange>, Response)>, RedfishError> {
+        let Inner { wire, login, .. } = &*self.inner;
+        let credential = login.credential(wire).await?;
+        let at = wire.transport.exchange(&Method::GET, &url);
+        match wire.transport.stream(&url, &credential.proof, last_id).await? {
+            Ok(response) => Ok(Some((at, response))),
+            // It was asked for other resources before: what it refuses here it refuses for good.
+            Err(head) if head.status.is_success() || head.status.is_client_error() => Ok(None),
+            Err(head) => Err(RedfishError::Status {
+                at,
+                status: head.status.as_u16(),
+                detail: head.messages(),
+                retry_after: head.retry_after,
+            }),
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod bmc;
 mod boot;
+mod events;
 mod hostile;
 mod inventory;
 mod media_and_tasks;
