@@ -415,7 +415,7 @@ mod tests {
     fn a_fault_in_each_part_is_reported_with_its_field_and_a_line_each() {
         let text = "data_dir: var\napi: {names: []}\nstore: {urls: [\"https://a/store\", \"ftp://b\", \"c\"]}\n\
                     images: {require_signature: true}\npolicy: {tries: 0, boots: 0}\nssh_port: 0\n\
-                    power_watch: {interval_s: 0, recheck_s: 9, streamed_s: 100000, at_once: 0}\nboot:\n  \
+                    power_watch: {interval_s: 0, recheck_s: 9, streamed_s: 100000, streams: 99999, at_once: 0}\nboot:\n  \
                     ramdisk: {kernel: /no/such, initrd: /no/such, arguments: \"quiet\\nsplash\"}\n  \
                     network:\n    server_ip: 0.0.0.0\n    dhcp: off\n    first_stages: {}\n";
         let found = faults(text);
@@ -432,6 +432,7 @@ mod tests {
             "power_watch.interval_s",
             "power_watch.streamed_s",
             "power_watch.recheck_s",
+            "power_watch.streams",
             "power_watch.at_once",
             "boot.ramdisk.kernel",
             "boot.ramdisk.initrd",

@@ -44,6 +44,9 @@ pub struct FleetArgs {
     /// How often the control plane looks at the power of a node at rest
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "300s")]
     pub interval: Duration,
+    /// Streams of events of BMCs that the control plane holds open
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub streams: usize,
     /// Calls at once
     #[arg(long, default_value_t = 64, value_name = "N")]
     pub parallel: usize,

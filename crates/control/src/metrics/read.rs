@@ -55,6 +55,7 @@ pub(super) struct Gauges {
     bmcs: Gauge,
     stages: Gauge,
     watched: Gauge,
+    streams: Gauge,
     watch_lag: Gauge<f64, AtomicU64>,
     boot: Family<EventLabel, Counter>,
     cpu: Counter<f64, AtomicU64>,
@@ -89,6 +90,11 @@ impl Gauges {
             "power_watched",
             "Nodes at rest whose power this process watches",
             self.watched.clone(),
+        );
+        r.register(
+            "bmc_streams",
+            "Streams of events of BMCs that are open to this process",
+            self.streams.clone(),
         );
         r.register(
             "power_watch_lag_seconds",
@@ -163,6 +169,7 @@ impl Gauges {
         self.followers.set(whole(core.events.receiver_count()));
         self.bmcs.set(whole(core.bmcs.count().await));
         self.watched.set(whole(core.watch.watched()));
+        self.streams.set(whole(core.watch.streams()));
         self.watch_lag.set(seconds(core.watch.lag_us()));
         let boot = core.boot_counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(boot) = boot {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rackwright_lifecycle::{Bmc, Power, Reading, Timestamp};
+use rackwright_lifecycle::{Bmc, Power, Reading, Timestamp, seconds};
 use rackwright_redfish::{BmcClient, RetryPolicy, Shortcut};
 use rackwright_store::{EventRow, NodeRecord, Readings, RestingRow, Spec, StoreError};
 
@@ -20,6 +20,9 @@ use crate::runner::power_event;
 /// Looks in a row that a BMC may leave unanswered before it counts as lost.
 const MISSES: u32 = 3;
 
+/// What was seen of the power since then is not doubted because of an event: the event may be about that.
+const DOUBT_S: i64 = 5;
+
 /// What is known of a node's BMC from the look before.
 #[derive(Debug)]
 pub(super) struct Known {
@@ -31,6 +34,11 @@ pub(super) struct Known {
 }
 
 impl Known {
+    /// How to get into the BMC.
+    pub(super) fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
     fn of(record: &NodeRecord) -> Self {
         Self {
             version: record.version,
@@ -47,6 +55,8 @@ pub(super) struct Looked {
     pub(super) id: Id,
     pub(super) look: Look,
     pub(super) known: Option<Known>,
+    /// The BMC is another than at the look before.
+    pub(super) is_other_bmc: bool,
 }
 
 /// BMCs that are being looked at: one that has several machines is asked about one at a time.
@@ -78,22 +88,24 @@ impl Drop for Turn<'_> {
 
 /// Looks at a node once, after `silent` looks in a row that its BMC left unanswered.
 pub(super) async fn look(core: &Core, turns: &Turns, row: RestingRow, known: Option<Known>, silent: u32) -> Looked {
-    let id: Id = row.id.as_str().into();
+    let mut looked = Looked {
+        id: row.id.as_str().into(),
+        look: Look::Unsettled,
+        known: None,
+        is_other_bmc: false,
+    };
+    let before = known.as_ref().map(|known| known.spec.clone());
     match try_look(core, turns, &row, known, silent).await {
-        Ok((look, known)) => Looked {
-            id,
-            look,
-            known: Some(known),
-        },
+        Ok((look, known)) => {
+            looked.look = look;
+            looked.is_other_bmc = before.is_some_and(|before| before != known.spec);
+            looked.known = Some(known);
+        }
         Err(error) => {
             tracing::warn!(node = row.id, %error, "what was seen of the node's power is not stored; it is looked at again");
-            Looked {
-                id,
-                look: Look::Unsettled,
-                known: None,
-            }
         }
     }
+    looked
 }
 
 async fn try_look(
@@ -169,7 +181,7 @@ async fn ask(core: &Core, node: &str, known: &Known) -> Result<(Power, Shortcut)
 }
 
 /// A look that fails is repeated by the schedule, not at once.
-fn settings() -> rackwright_redfish::Settings {
+pub(super) fn settings() -> rackwright_redfish::Settings {
     rackwright_redfish::Settings {
         request_timeout: Duration::from_secs(30),
         max_concurrent: 1,
@@ -279,6 +291,30 @@ fn event(row: &RestingRow, kind: &str, message: String, now: Timestamp) -> Event
         message,
         ..EventRow::default()
     }
+}
+
+/// A node that somebody works with may have another power than it is known to have: that is marked as not known, and
+/// whoever decides what comes next looks first. What was seen a moment ago, or is being changed, is left alone. False when
+/// there is no such node.
+pub(super) async fn doubt(core: &Core, node: &str) -> Result<bool, StoreError> {
+    let mut tx = core.store.write().await?;
+    let record = match tx.node(node).await {
+        Err(StoreError::NotFound { .. }) => return Ok(false),
+        other => other?,
+    };
+    let now = clock::now();
+    let is_old = matches!(&record.readings.power, Reading::Known { at, .. } if now.since(*at) >= seconds(DOUBT_S));
+    if record.node.state.is_at_rest() || !is_old || tx.open_effect(node).await?.is_some() {
+        return Ok(true);
+    }
+    let readings = Readings {
+        power: Reading::Unknown { since: now },
+        ..record.readings
+    };
+    tx.save_readings(node, &readings).await?;
+    core.commit(tx).await?;
+    core.wake(node).await;
+    Ok(true)
 }
 
 /// Stores news of a node as it was before the look, and nothing when anybody has changed it, or begun something with it,

@@ -8,6 +8,7 @@ mod look;
 mod schedule;
 mod settings;
 mod share;
+mod streams;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -19,6 +20,7 @@ use rackwright_store::StoreError;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
+use crate::bmc;
 use crate::clock;
 use crate::core::Core;
 use crate::replicas::alive_since;
@@ -26,6 +28,7 @@ use look::{Known, Looked, Turns, look};
 use schedule::{Id, Look, Schedule};
 pub use settings::Settings;
 use share::Share;
+use streams::{News, Streams};
 
 /// Between two looks at what is due: what becomes due within it is read together.
 const TICK: Duration = Duration::from_millis(500);
@@ -45,6 +48,7 @@ pub struct Standing {
     seen: Mutex<HashMap<Id, Timestamp>>,
     watched: AtomicUsize,
     lag_us: AtomicI64,
+    streams: AtomicUsize,
 }
 
 impl Standing {
@@ -64,6 +68,12 @@ impl Standing {
         self.watched.load(Ordering::Relaxed)
     }
 
+    /// Streams of events that are open.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
     /// For how long the node has been due that has been due longest, in microseconds.
     #[must_use]
     pub fn lag_us(&self) -> i64 {
@@ -73,7 +83,8 @@ impl Standing {
 
 /// Runs until the core stops.
 pub async fn run(core: Arc<Core>) {
-    let mut watch = Watch::new(core.clone());
+    let (streams, mut news) = Streams::new(core.config.power_watch.streams);
+    let mut watch = Watch::new(core.clone(), streams);
     let mut looks = JoinSet::new();
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -86,6 +97,8 @@ pub async fn run(core: Arc<Core>) {
                 }
             }
             Some(ended) = looks.join_next_with_id(), if !looks.is_empty() => watch.ended(ended),
+            // Never none: the watch holds a sender.
+            Some(news) = news.recv() => watch.heard(news).await,
         }
     }
     looks.shutdown().await;
@@ -100,6 +113,7 @@ struct Watch {
     round: Round,
     known: HashMap<Id, Known>,
     turns: Arc<Turns>,
+    streams: Streams,
     /// Looks under way.
     looking: HashMap<tokio::task::Id, Id>,
 }
@@ -113,7 +127,7 @@ struct Round {
 }
 
 impl Watch {
-    fn new(core: Arc<Core>) -> Self {
+    fn new(core: Arc<Core>, streams: Streams) -> Self {
         let now = clock::now();
         Self {
             share: Share::new(&core.replica, []),
@@ -126,6 +140,7 @@ impl Watch {
             },
             known: HashMap::new(),
             turns: Arc::default(),
+            streams,
             looking: HashMap::new(),
             core,
         }
@@ -139,6 +154,7 @@ impl Watch {
         self.begin(now, looks).await?;
         let standing = &self.core.watch;
         standing.watched.store(self.schedule.len(), Ordering::Relaxed);
+        standing.streams.store(self.streams.open(), Ordering::Relaxed);
         standing.lag_us.store(self.schedule.lag_us(now), Ordering::Relaxed);
         Ok(())
     }
@@ -154,6 +170,7 @@ impl Watch {
         if share != self.share {
             self.share = share;
             let gone = self.schedule.keep(&self.share);
+            gone.iter().for_each(|node| self.streams.close(node));
             self.forget(&gone);
             // What is ours now is found by the next round.
             self.round.next_page_at = now;
@@ -235,14 +252,7 @@ impl Watch {
         match ended {
             Ok((task, looked)) => {
                 self.looking.remove(&task);
-                self.core.metrics.looked(looked.look.as_str());
-                if !self.schedule.looked(&looked.id, looked.look, now) {
-                    return;
-                }
-                if looked.look.has_seen() {
-                    self.core.watch.seen().insert(looked.id.clone(), now);
-                }
-                self.known.extend(looked.known.map(|known| (looked.id, known)));
+                self.looked(looked, now);
             }
             Err(error) => {
                 if let Some(id) = self.looking.remove(&error.id()) {
@@ -252,4 +262,65 @@ impl Watch {
             }
         }
     }
+
+    fn looked(&mut self, looked: Looked, now: Timestamp) {
+        let id = looked.id;
+        if looked.is_other_bmc {
+            self.streams.close(&id);
+        }
+        let look = match looked.look {
+            Look::Same if self.streams.has(&id) => Look::Streamed,
+            other => other,
+        };
+        self.core.metrics.looked(look.as_str());
+        if !self.schedule.looked(&id, look, now) {
+            return;
+        }
+        let Some(known) = looked.known else { return };
+        if look.has_seen() {
+            self.core.watch.seen().insert(id.clone(), now);
+            self.open_stream(&id, &known, now);
+        }
+        self.known.insert(id, known);
+    }
+
+    /// Has a BMC that answers tell by itself when something happens, where it offers that and there is room.
+    fn open_stream(&mut self, node: &Id, known: &Known, now: Timestamp) {
+        if !self.streams.may_open(node, now) {
+            return;
+        }
+        // What is wrong with the target was told by the look.
+        if let Ok(target) = bmc::target(node, known.spec(), &self.core.keys.sealer) {
+            self.streams.begin(node, target);
+        }
+    }
+
+    async fn heard(&mut self, news: News) {
+        let now = clock::now();
+        match news {
+            News::Open(node) => {
+                self.streams.opened(&node, now);
+                // What happened before it was open was told to nobody.
+                self.schedule.hasten(&node, now);
+            }
+            News::Hint(node) => {
+                if self.schedule.hasten(&node, now) {
+                    return;
+                }
+                match look::doubt(&self.core, &node).await {
+                    Ok(true) => {}
+                    Ok(false) => self.streams.close(&node),
+                    Err(error) => tracing::warn!(node = &*node, %error, "what a BMC has hinted at is not looked at"),
+                }
+            }
+            News::NotOffered(node) => self.streams.ended(&node, false, None, now),
+            News::Ended(node, last_id) => {
+                self.streams.ended(&node, true, last_id, now);
+                self.schedule.come_back(&node, now);
+            }
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

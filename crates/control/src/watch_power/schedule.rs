@@ -64,6 +64,7 @@ struct Entry {
     silent: u32,
     /// Looks in a row that could see nothing yet: each doubles the pause, too.
     unsettled: u32,
+    looked_at: Timestamp,
     /// Somebody wished for a look while one was under way.
     again: bool,
     /// The round in which it was last found at rest.
@@ -137,6 +138,7 @@ impl Schedule {
             calm: u32::MAX,
             silent: 0,
             unsettled: 0,
+            looked_at: Timestamp::default(),
             again: false,
             round,
         };
@@ -219,6 +221,7 @@ impl Schedule {
             return false;
         };
         entry.note(look);
+        entry.looked_at = now;
         let pause_s = match look {
             Look::Refused => REFUSED_S.max(pace.interval_s),
             Look::Unsettled => doubled(SOON_S.min(pace.recheck_s), entry.unsettled - 1, pace.interval_s),
@@ -227,33 +230,46 @@ impl Schedule {
         };
         let jitter = 0.9 + 0.2 * fraction(node, now);
         let pause = (seconds(pause_s.into()) as f64 * jitter) as i64;
-        let due = if std::mem::take(&mut entry.again) {
-            now
+        let pause = if std::mem::take(&mut entry.again) {
+            pause.min(seconds(SOON_S.into()))
         } else {
-            now.plus(pause)
+            pause
         };
+        let due = now.plus(pause);
         entry.due = Some(due);
         self.due.insert((due, node.clone()));
         true
     }
 
-    /// Something may have happened to a node: it is looked at now, or again if somebody is looking. False where it is
-    /// not watched.
+    /// Something may have happened to a node: it is looked at now, or again if somebody is looking, but not twice within a
+    /// few seconds. False where it is not watched.
     pub(super) fn hasten(&mut self, node: &str, now: Timestamp) -> bool {
         let Some(entry) = self.nodes.get_mut(node) else {
             return false;
         };
+        let soon = seconds(SOON_S.min(self.pace.recheck_s).into());
+        let at = now.max(entry.looked_at.plus(soon));
         match entry.due {
-            Some(due) if due <= now => {}
+            Some(due) if due <= at => {}
             Some(due) => {
-                entry.due = Some(now);
+                entry.due = Some(at);
                 let id: Id = node.into();
                 self.due.remove(&(due, id.clone()));
-                self.due.insert((now, id));
+                self.due.insert((at, id));
             }
             None => entry.again = true,
         }
         true
+    }
+
+    /// A node's BMC tells nothing by itself any more: it is looked at within the shorter pause, and not at the same time as
+    /// all others whose streams ended with this one.
+    pub(super) fn come_back(&mut self, node: &str, now: Timestamp) {
+        let within = seconds(self.pace.recheck_s.into()) as f64 * fraction(node, now);
+        let at = now.plus(within as i64);
+        if self.nodes.get(node).is_some_and(|entry| entry.due > Some(at)) {
+            self.hasten(node, at);
+        }
     }
 
     /// For how long the node has been due that has been due longest, in microseconds.
@@ -275,6 +291,7 @@ mod tests {
         interval_s: 300,
         recheck_s: 60,
         streamed_s: 3600,
+        streams: 10,
         at_once: 64,
     };
 
@@ -381,11 +398,16 @@ mod tests {
         let mut schedule = of(2);
         schedule.take(at(300), 9);
         for n in 1..4 {
-            let now = at(300 + n);
+            let now = at(300 + 10 * n);
             let id: Id = "n0".into();
             schedule.looked(&id, Look::Same, now);
             assert!(schedule.hasten("n0", now));
-            assert_eq!(schedule.take(now, 9), [id]);
+            let soon = now.plus(seconds(SOON_S.into()));
+            assert!(
+                schedule.take(at(304 + 10 * n), 9).is_empty(),
+                "not twice within seconds"
+            );
+            assert_eq!(schedule.take(soon, 9), [id]);
         }
     }
 
@@ -397,10 +419,30 @@ mod tests {
         assert!(schedule.hasten("n0", at(300)));
         assert_eq!(schedule.take(at(301), 9).len(), 0, "one look at a time");
         schedule.looked(&id, Look::Same, at(302));
-        assert_eq!(schedule.take(at(302), 9).len(), 1);
-        schedule.looked(&id, Look::Same, at(302));
-        assert_eq!(schedule.take(at(303), 9).len(), 0);
+        assert_eq!(schedule.take(at(307), 9).len(), 1);
+        schedule.looked(&id, Look::Same, at(308));
+        assert_eq!(schedule.take(at(315), 9).len(), 0);
         assert!(!schedule.hasten("nobody", at(303)));
+    }
+
+    #[test]
+    fn nodes_whose_streams_end_together_are_looked_at_apart_and_soon() {
+        let mut schedule = of(100);
+        let ids: Vec<Id> = (0..100).map(|n| format!("n{n}").into()).collect();
+        for second in 0..400 {
+            schedule.take(at(second), 9);
+        }
+        for id in &ids {
+            schedule.looked(id, Look::Streamed, at(400));
+        }
+        ids.iter().for_each(|id| schedule.come_back(id, at(500)));
+        let dues: Vec<i64> = schedule
+            .due
+            .iter()
+            .map(|(due, _)| due.since(at(500)) / 1_000_000)
+            .collect();
+        assert!(dues.iter().all(|due| (0..=60).contains(due)), "{dues:?}");
+        assert!(dues.first() < Some(&10) && dues.last() > Some(&50), "{dues:?}");
     }
 
     #[test]

@@ -6,6 +6,8 @@ use serde::Deserialize;
 const LONGEST_S: u32 = 86_400;
 /// Looks at once that a process has file descriptors and memory for.
 const AT_ONCE_MAX: usize = 1024;
+/// Streams that a process has file descriptors and memory for.
+const STREAMS_MAX: usize = 20_000;
 
 /// As written in the configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -17,6 +19,8 @@ pub struct Settings {
     pub recheck_s: u32,
     /// Between looks at a node whose BMC tells when something happens, in seconds.
     pub streamed_s: u32,
+    /// Streams of events that are open at once; 0: none is.
+    pub streams: usize,
     /// Looks at once.
     pub at_once: usize,
 }
@@ -27,6 +31,7 @@ impl Default for Settings {
             interval_s: 300,
             recheck_s: 60,
             streamed_s: 3600,
+            streams: 1000,
             at_once: 64,
         }
     }
@@ -50,6 +55,9 @@ impl Settings {
         }
         if self.streamed_s < self.interval_s {
             fault("streamed_s", "must not be shorter than interval_s".into());
+        }
+        if self.streams > STREAMS_MAX {
+            fault("streams", format!("must be at most {STREAMS_MAX}"));
         }
         if !(1..=AT_ONCE_MAX).contains(&self.at_once) {
             fault("at_once", format!("must be from 1 to {AT_ONCE_MAX}"));
