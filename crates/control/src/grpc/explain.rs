@@ -2,7 +2,7 @@
 
 use rackwright_api::v1;
 use rackwright_lifecycle::{Agent, Bmc, BootTarget, Reading, State, Timestamp, Wait};
-use rackwright_store::NodeRecord;
+use rackwright_store::{NodeRecord, Readings};
 
 use super::convert;
 use super::errors::ApiError;
@@ -21,8 +21,11 @@ const ATTEMPTS: usize = 20;
 /// There is no such node.
 pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError> {
     let now = clock::now();
-    let record = core.store.node(id).await?;
+    let mut record = core.store.node(id).await?;
     let (facts, rows) = gather(core, &record, now).await?;
+    if let Some(at) = core.watch.seen_at(id) {
+        seen_again(&mut record.readings, at);
+    }
     let history = core.store.history(id, HISTORY).await?;
     let open = rows.iter().find(|r| r.attempt.ended_at.is_none());
     let progress = open.and_then(|r| core.agents.progress(&r.node_id, &r.id));
@@ -34,6 +37,20 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
         facts: fact_lines(&record, &facts.agent),
         node: Some(convert::node(core, &record, None, now)),
     })
+}
+
+/// What the watch over nodes at rest has seen to be so still, which is not stored.
+fn seen_again(readings: &mut Readings, seen_at: Timestamp) {
+    if let Reading::Known { at, .. } = &mut readings.power {
+        *at = seen_at.max(*at);
+    }
+    if let Reading::Known {
+        value: Bmc::Identified,
+        at,
+    } = &mut readings.bmc
+    {
+        *at = seen_at.max(*at);
+    }
 }
 
 fn words(us: i64) -> String {

@@ -111,10 +111,12 @@ impl Host for LabHost {
 
     async fn power_other_than(&self, known: PowerState) -> PowerState {
         let mut machine = self.machine.watch();
-        match machine.wait_for(|view| view.power != known).await {
-            Ok(view) => view.power,
+        let seen = machine.wait_for(|view| view.power != known).await;
+        let other = seen.map(|view| view.power).ok();
+        match other {
+            Some(power) => power,
             // The machine is gone, and its BMC with it.
-            Err(_) => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
 
