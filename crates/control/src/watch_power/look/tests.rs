@@ -260,3 +260,30 @@ async fn who_works_on_a_node_is_left_alone_and_a_bmc_is_asked_one_thing_at_a_tim
     drop(turn);
     assert_eq!(bench.look(0).await, Look::Same);
 }
+
+#[tokio::test]
+async fn a_hint_makes_the_power_of_a_node_that_is_worked_with_unknown_unless_it_was_seen_a_moment_ago() {
+    let core = testing::core().await;
+    let old = Reading::Known {
+        value: Power::On,
+        at: Timestamp(1),
+    };
+    let fresh = Reading::Known {
+        value: Power::On,
+        at: clock::now().plus(seconds(3600)),
+    };
+    for (id, state, power, is_doubted) in [
+        ("old", State::Imaging, old.clone(), true),
+        ("fresh", State::Imaging, fresh, false),
+        ("rest", State::Available, old, false),
+    ] {
+        let mut record = testing::node(id, state, None);
+        record.readings.power = power.clone();
+        testing::add(&core, &record).await;
+        assert!(doubt(&core, id).await.unwrap());
+        let after = core.store.node(id).await.unwrap().readings.power;
+        assert_eq!(after != power, is_doubted, "{id}: {after:?}");
+        assert_eq!(matches!(after, Reading::Unknown { .. }), is_doubted, "{id}");
+    }
+    assert!(!doubt(&core, "nobody").await.unwrap());
+}
