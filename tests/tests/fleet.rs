@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::net::{SocketAddrV4, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rackwright_lifecycle::{Effect, Timestamp, seconds};
-use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Format, Phase, SystemUp, Systems};
+use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Format, Phase, Script, SystemUp, Systems};
 use rackwright_sim::lab::install_crypto;
 use rackwright_store::Store;
 use rackwright_tests::site::{Site, program, texts};
@@ -142,6 +142,67 @@ async fn a_fleet_is_inspected_by_the_agents_own_code() {
     }
     assert_eq!(addresses.len(), MACHINES, "each has an address of its own");
     // First: it says good-bye to each BMC.
+    plane.site.stop().await;
+    fleet.stop().await;
+}
+
+/// Waits until the kinds of events of a node that begin with one of these words are so.
+async fn until_told(site: &Site, id: &str, words: &[&str], expected: &[&str]) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let target = format!("nodes/{id}");
+        let events = site.cli(["events", "--target", &target, "-o", "json"]);
+        let kinds: Vec<String> = serde_json::Deserializer::from_str(&events)
+            .into_iter::<Value>()
+            .filter_map(|event| Some(event.expect("events are JSON")["kind"].as_str()?.to_owned()))
+            .filter(|kind| words.iter().any(|word| kind.starts_with(word)))
+            .collect();
+        if kinds == expected {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{kinds:?}, not {expected:?}\n{events}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_happens_to_machines_at_rest_is_seen_by_asking_and_by_streams_of_events() {
+    install_crypto();
+    for streams in [0, 10] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let pace = format!("power_watch: {{interval_s: 2, recheck_s: 1, streams: {streams}}}\n");
+        let plane = Plane::start_with(dir.path(), &pace).await;
+        let fleet = plane.machines(FleetConfig::default(), Arc::new(Seen::default())).await;
+        let (site, node) = (&plane.site, fleet.node(0));
+        let id = node.name();
+        // Of the inspection.
+        let mut told = vec!["power.off", "power.on", "power.off"];
+        until_told(site, &id, &["power."], &told).await;
+        assert!(node.press_button());
+        told.push("power.on");
+        until_told(site, &id, &["power."], &told).await;
+        node.power_cut();
+        told.push("power.off");
+        until_told(site, &id, &["power."], &told).await;
+        assert_eq!(site.state(&id), "available", "no state moves");
+        plane.site.stop().await;
+        fleet.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_bmc_that_is_lost_and_comes_back_is_told_once_each() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start_with(dir.path(), "power_watch: {interval_s: 1, recheck_s: 1}\n").await;
+    let faults = "faults:\n- {fault: bmc-down, from_s: 40, until_s: 52}\n";
+    let faults = Script::parse("faults", faults, 1).expect("a script");
+    let config = FleetConfig {
+        faults,
+        ..FleetConfig::default()
+    };
+    let fleet = plane.machines(config, Arc::new(Seen::default())).await;
+    until_told(&plane.site, &fleet.node(0).name(), &["bmc."], &["bmc.lost", "bmc.back"]).await;
     plane.site.stop().await;
     fleet.stop().await;
 }

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_identity::Sealer;
-use rackwright_redfish::{BmcClient, BmcTarget, CertificateFingerprint, RedfishError, Settings};
-use rackwright_store::{NodeRecord, Spec};
+use rackwright_lifecycle::{Power, Timestamp};
+use rackwright_redfish::{BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, PowerState, RedfishError, Settings};
+use rackwright_store::{EventRow, NodeRecord, Spec};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::grpc::nodes::bmc_password_purpose;
+use crate::text::{SENTENCE_MAX, cut};
 
 /// Why a BMC cannot be talked to.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +28,63 @@ pub enum BmcError {
     /// The pinned fingerprint is none.
     #[error("the pinned certificate {0:?} is not \"sha256:\" and 64 hex digits")]
     Pin(String),
+}
+
+impl BmcError {
+    /// A stable word for the kind of failure, and whether the same again may help.
+    #[must_use]
+    pub fn code(&self) -> (&'static str, bool) {
+        match self {
+            Self::Redfish(error) => match error.kind() {
+                ErrorKind::Retryable => ("bmc-unreachable", true),
+                ErrorKind::Permanent => ("bmc-refused", true),
+                ErrorKind::Security => ("bmc-security", false),
+                ErrorKind::Bug => ("bug", false),
+            },
+            Self::Password(_) | Self::Pin(_) => ("bmc-credential", false),
+        }
+    }
+
+    /// What whoever watches the site's security has to hear of, in the words that tell of the failure.
+    #[must_use]
+    pub fn security_event(&self, node: &str, message: &str, now: Timestamp) -> Option<EventRow> {
+        let Self::Redfish(RedfishError::CertificateChanged { .. }) = self else {
+            return None;
+        };
+        Some(EventRow {
+            at: now,
+            kind: "security.bmc-certificate-changed".into(),
+            target: format!("nodes/{node}"),
+            message: message.to_owned(),
+            ..EventRow::default()
+        })
+    }
+
+    /// The whole story in one line.
+    #[must_use]
+    pub fn told(&self, address: &str) -> String {
+        let mut text = format!("BMC {address}: {self}");
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            let cause_text = cause.to_string();
+            if !text.contains(&cause_text) {
+                text.push_str(": ");
+                text.push_str(&cause_text);
+            }
+            source = cause.source();
+        }
+        cut(&text, SENTENCE_MAX)
+    }
+}
+
+/// Power, as the stored readings have it.
+#[must_use]
+pub fn power_of(state: &PowerState) -> Power {
+    match state {
+        PowerState::On => Power::On,
+        PowerState::Off => Power::Off,
+        _ => Power::Changing,
+    }
 }
 
 /// A session that is not used is closed after this: BMCs have few of them, and some end them by themselves after 30 s.
@@ -137,9 +196,17 @@ async fn close(kept: Option<Kept>) {
 }
 
 async fn connect(record: &NodeRecord, sealer: &Sealer) -> Result<BmcClient, BmcError> {
-    let spec = &record.spec;
+    let target = target(&record.id, &record.spec, sealer)?;
+    Ok(BmcClient::connect(target, Settings::default()).await?)
+}
+
+/// Where the BMC of `node` is, and how to get in.
+///
+/// # Errors
+/// The password cannot be opened, or the pinned certificate is none.
+pub fn target(node: &str, spec: &Spec, sealer: &Sealer) -> Result<BmcTarget, BmcError> {
     let password = sealer
-        .open(&spec.bmc_password, &bmc_password_purpose(&record.id))
+        .open(&spec.bmc_password, &bmc_password_purpose(node))
         .map_err(BmcError::Password)?;
     let pin = match spec.bmc_certificate.as_str() {
         "" => None,
@@ -148,14 +215,13 @@ async fn connect(record: &NodeRecord, sealer: &Sealer) -> Result<BmcClient, BmcE
                 .map_err(|_| BmcError::Pin(text.to_owned()))?,
         ),
     };
-    let target = BmcTarget {
+    Ok(BmcTarget {
         address: spec.bmc_address.clone(),
         username: spec.bmc_username.clone(),
         password,
         certificate_sha256: pin,
         system: (!spec.bmc_system.is_empty()).then(|| spec.bmc_system.clone()),
-    };
-    Ok(BmcClient::connect(target, Settings::default()).await?)
+    })
 }
 
 #[cfg(test)]

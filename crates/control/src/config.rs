@@ -9,7 +9,7 @@ use rackwright_netboot::{ConfigFaults, NetbootConfig};
 use rackwright_store::Database;
 use serde::Deserialize;
 
-use crate::telemetry;
+use crate::{telemetry, watch_power};
 
 /// Replicas that agents are told of: the list stands on their kernel's command line.
 const ENDPOINTS_MAX: usize = 8;
@@ -48,6 +48,8 @@ struct Wire {
     ssh_port: u16,
     #[serde(default)]
     telemetry: Option<telemetry::Settings>,
+    #[serde(default)]
+    power_watch: watch_power::Settings,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -178,6 +180,8 @@ pub struct Config {
     pub ssh_port: u16,
     /// Where traces go; none: nowhere.
     pub telemetry: Option<telemetry::Settings>,
+    /// How often nodes at rest are looked at.
+    pub power_watch: watch_power::Settings,
 }
 
 /// Why a configuration is not taken.
@@ -299,6 +303,7 @@ impl Wire {
         if let Some(telemetry) = &self.telemetry {
             telemetry.check(faults);
         }
+        self.power_watch.check(faults);
         Config {
             shared_dir: self.shared_dir.unwrap_or_else(|| self.data_dir.clone()),
             data_dir: self.data_dir,
@@ -317,6 +322,7 @@ impl Wire {
             profiles: self.profiles,
             ssh_port: self.ssh_port,
             telemetry: self.telemetry,
+            power_watch: self.power_watch,
         }
     }
 }
@@ -414,7 +420,9 @@ mod tests {
     #[test]
     fn a_fault_in_each_part_is_reported_with_its_field_and_a_line_each() {
         let text = "data_dir: var\napi: {names: []}\nstore: {urls: [\"https://a/store\", \"ftp://b\", \"c\"]}\n\
-                    images: {require_signature: true}\npolicy: {tries: 0, boots: 0}\nlimits: {power_on: {per_rack: 0}, image: {per_node_mb_s: 100}}\nssh_port: 0\nboot:\n  \
+                    images: {require_signature: true}\npolicy: {tries: 0, boots: 0}\n\
+                    limits: {power_on: {per_rack: 0}, image: {per_node_mb_s: 100}}\nssh_port: 0\n\
+                    power_watch: {interval_s: 0, recheck_s: 9, streamed_s: 100000, streams: 99999, at_once: 0}\nboot:\n  \
                     ramdisk: {kernel: /no/such, initrd: /no/such, arguments: \"quiet\\nsplash\"}\n  \
                     network:\n    server_ip: 0.0.0.0\n    dhcp: off\n    first_stages: {}\n";
         let found = faults(text);
@@ -430,6 +438,11 @@ mod tests {
             "limits.power_on.per_rack",
             "limits.image.per_node_mb_s",
             "ssh_port",
+            "power_watch.interval_s",
+            "power_watch.streamed_s",
+            "power_watch.recheck_s",
+            "power_watch.streams",
+            "power_watch.at_once",
             "boot.ramdisk.kernel",
             "boot.ramdisk.initrd",
             "boot.ramdisk.arguments",

@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::perform::Performer;
 use crate::telemetry::Traces;
 use crate::uploads::Uploads;
+use crate::watch_power::Standing;
 
 /// Reads what the boot services count.
 #[derive(Clone)]
@@ -54,6 +55,8 @@ pub struct Core {
     pub uploads: Uploads,
     /// Nodes whose step runs in this process.
     pub runs: Runs,
+    /// How the watch over nodes at rest stands.
+    pub watch: Standing,
     /// What Prometheus is told.
     pub metrics: Metrics,
     /// What the collector of traces is told.
@@ -204,6 +207,12 @@ impl Runs {
     #[must_use]
     pub fn count(&self) -> usize {
         self.lock().len()
+    }
+
+    /// Whether a node's step runs.
+    #[must_use]
+    pub fn has(&self, node: &str) -> bool {
+        self.lock().contains_key(node)
     }
 
     /// Begins a node's step. None when one runs already: that one will look again.

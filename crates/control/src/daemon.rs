@@ -21,7 +21,8 @@ use crate::metrics::Metrics;
 use crate::perform::Hardware;
 use crate::telemetry::Traces;
 use crate::uploads::{self, Uploads};
-use crate::{boot, clock, grpc, housekeeping, image_http, replicas, runner};
+use crate::watch_power::Standing;
+use crate::{boot, clock, grpc, housekeeping, image_http, replicas, runner, watch_power};
 
 /// The first operator's name.
 const FIRST_OPERATOR: &str = "operator";
@@ -106,6 +107,7 @@ pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken
         chunks,
         uploads,
         runs: Runs::default(),
+        watch: Standing::default(),
         metrics: Metrics::new(&traces.counts),
         traces,
         boot_counts: Mutex::default(),
@@ -199,6 +201,7 @@ pub async fn run(
     tasks.spawn(runner::run(core.clone(), stop.clone()));
     tasks.spawn(replicas::run(core.clone()));
     tasks.spawn(replicas::hear(core.clone()));
+    tasks.spawn(watch_power::run(core.clone()));
     let tidied = core.clone();
     tasks.spawn(async move { tidied.bmcs.tidy(tidied.stop.clone()).await });
     tasks.spawn(housekeeping::run(core.clone(), certificate.clone(), validity));

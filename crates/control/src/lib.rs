@@ -26,3 +26,4 @@ mod testing;
 pub mod text;
 pub mod tls;
 pub mod uploads;
+pub mod watch_power;

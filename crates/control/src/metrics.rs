@@ -80,6 +80,12 @@ struct KindLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LookLabel {
+    /// "same", "changed", "silent", "refused" or "unsettled".
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StatusLabel {
     status: u16,
 }
@@ -156,6 +162,7 @@ pub struct Metrics {
     steps_failed: Counter,
     commits: Histogram,
     agent_messages: Counter,
+    looks: Family<LookLabel, Counter>,
     image_requests: Family<StatusLabel, Counter>,
     image_bytes: Counter,
     vendors: Words,
@@ -192,6 +199,7 @@ impl Metrics {
             steps_failed: Counter::default(),
             commits: Histogram::new(COMMIT_BUCKETS),
             agent_messages: Counter::default(),
+            looks: Family::default(),
             image_requests: Family::default(),
             image_bytes: Counter::default(),
             vendors: Words::default(),
@@ -240,6 +248,11 @@ impl Metrics {
             self.commits.clone(),
         );
         r.register("agent_messages", "Messages of agents", self.agent_messages.clone());
+        r.register(
+            "power_looks",
+            "Looks at the power of nodes at rest, by what came of them",
+            self.looks.clone(),
+        );
         r.register(
             "image_requests",
             "Requests to the image store by HTTP status",
@@ -374,6 +387,11 @@ impl Metrics {
     /// An agent said something.
     pub fn agent_said(&self) {
         self.agent_messages.inc();
+    }
+
+    /// The power of a node at rest was looked at.
+    pub fn looked(&self, outcome: &'static str) {
+        self.looks.get_or_create(&LookLabel { outcome }).inc();
     }
 
     /// The image store answered.

@@ -32,7 +32,8 @@ pub fn name(data_dir: &Path) -> String {
     format!("{}:{}", computer.trim(), data_dir.display())
 }
 
-fn alive_since(now: Timestamp) -> Timestamp {
+/// A replica that was not heard of since then is dead.
+pub(crate) fn alive_since(now: Timestamp) -> Timestamp {
     now.plus(-seconds(DEAD_S))
 }
 

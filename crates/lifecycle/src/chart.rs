@@ -67,6 +67,17 @@ names! {
     }
 }
 
+impl State {
+    /// Nothing happens to a node in it until somebody wants something.
+    #[must_use]
+    pub fn is_at_rest(self) -> bool {
+        matches!(
+            self,
+            Self::Available | Self::Active | Self::Failed | Self::Quarantined | Self::Maintenance
+        )
+    }
+}
+
 names! {
     /// The only ways from one state to another: past events.
     Edge {

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use futures::StreamExt as _;
 use http::Method;
+use reqwest::Response;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use url::Url;
 
 use crate::address::{self, BmcAddress};
-use crate::error::RedfishError;
+use crate::error::{Exchange, RedfishError};
 use crate::etag;
 use crate::quirks::{self, Evidence, Profile};
 use crate::resource::Resource;
@@ -38,6 +39,15 @@ struct Inner {
     profile: OnceCell<Profile>,
 }
 
+/// What a client has learned of a BMC that a later one need not ask for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Shortcut {
+    /// Path of the system.
+    pub system: Option<String>,
+    /// It refuses name and password outside of a session.
+    pub needs_session: bool,
+}
+
 impl BmcClient {
     /// Reads the service root and logs in. Where the BMC offers no sessions, a wrong password shows only with the
     /// first resource that is read.
@@ -45,27 +55,62 @@ impl BmcClient {
     /// # Errors
     /// Any: the address, the network, the certificate, the credentials, or an answer that is no Redfish.
     pub async fn connect(target: BmcTarget, settings: Settings) -> Result<Self, RedfishError> {
+        let login = Login::new(target.username.clone(), target.password.clone());
+        let client = Self::with_login(target, settings, login)?;
+        client.enter().await?;
+        Ok(client)
+    }
+
+    /// A client for whoever looks at a BMC now and then, which asks nothing before it is asked. Name and password go with
+    /// each request, which spares the BMC a session for each look; only where it refuses that is a session opened, which
+    /// [`close`](Self::close) ends. `known` is what an earlier client of the same BMC has learned.
+    ///
+    /// # Errors
+    /// The address cannot be used.
+    pub fn sparing(target: BmcTarget, settings: Settings, known: &Shortcut) -> Result<Self, RedfishError> {
+        let address = BmcAddress::parse(&target.address)?;
+        let sessions = address.resolve(None, &address.standard_sessions_path())?;
+        let login = Login::sparing(
+            target.username.clone(),
+            target.password.clone(),
+            sessions,
+            known.needs_session,
+        );
+        let mut client = Self::with_login(target, settings, login)?;
+        if let (Some(path), Some(inner)) = (&known.system, Arc::get_mut(&mut client.inner)) {
+            inner.system_path = OnceCell::new_with(Some(path.clone()));
+        }
+        Ok(client)
+    }
+
+    /// What the next client of this BMC need not find out again.
+    pub async fn shortcut(&self) -> Shortcut {
+        Shortcut {
+            system: self.inner.system_path.get().cloned(),
+            needs_session: self.inner.login.has_session().await,
+        }
+    }
+
+    fn with_login(target: BmcTarget, settings: Settings, login: Login) -> Result<Self, RedfishError> {
         let address = BmcAddress::parse(&target.address)?;
         let pin = PinVerifier::new(target.certificate_sha256);
         let wire = Wire {
             transport: Transport::new(address, pin, &settings)?,
             environment: Arc::clone(&settings.environment),
             policy: settings.retry.clone(),
-            password: target.password.clone(),
+            password: target.password,
         };
-        let client = Self {
+        Ok(Self {
             inner: Arc::new(Inner {
                 wire: Arc::new(wire),
-                login: Login::new(target.username, target.password),
+                login,
                 settings,
                 wanted_system: target.system,
                 root: OnceCell::new(),
                 system_path: OnceCell::new(),
                 profile: OnceCell::new(),
             }),
-        };
-        client.enter().await?;
-        Ok(client)
+        })
     }
 
     /// The address, without credentials.
@@ -91,7 +136,7 @@ impl BmcClient {
         self.inner.login.close(&self.inner.wire).await
     }
 
-    /// The service root, as read when connecting.
+    /// The service root, as it was read first.
     ///
     /// # Errors
     /// Those of [`get`](Self::get).
@@ -365,6 +410,28 @@ impl BmcClient {
                 }
                 Err(failure) => wire.pause_or_fail(repeat, &mut attempts, failure).await?,
             }
+        }
+    }
+
+    /// Asks for a stream of events as whoever is logged in. None where what comes is none.
+    pub(crate) async fn open_stream(
+        &self,
+        url: Url,
+        last_id: Option<&str>,
+    ) -> Result<Option<(Box<Exchange>, Response)>, RedfishError> {
+        let Inner { wire, login, .. } = &*self.inner;
+        let credential = login.credential(wire).await?;
+        let at = wire.transport.exchange(&Method::GET, &url);
+        match wire.transport.stream(&url, &credential.proof, last_id).await? {
+            Ok(response) => Ok(Some((at, response))),
+            // It was asked for other resources before: what it refuses here it refuses for good.
+            Err(head) if head.status.is_success() || head.status.is_client_error() => Ok(None),
+            Err(head) => Err(RedfishError::Status {
+                at,
+                status: head.status.as_u16(),
+                detail: head.messages(),
+                retry_after: head.retry_after,
+            }),
         }
     }
 

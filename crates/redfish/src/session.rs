@@ -43,6 +43,8 @@ struct Inner {
     /// Counts logins, so that ten requests that find the session gone renew it once.
     generation: u64,
     session_worked: bool,
+    /// Name and password are tried with each request first.
+    is_sparing: bool,
 }
 
 /// A proof and the login that it came from.
@@ -65,12 +67,31 @@ impl Login {
             sessions: None,
             generation: 0,
             session_worked: false,
+            is_sparing: false,
         };
         Self {
             username,
             password,
             inner: Mutex::new(inner),
         }
+    }
+
+    /// One that sends name and password with each request, and opens a session at `sessions` only where the BMC refuses
+    /// that, or `needs_session` says that it will.
+    pub(crate) fn sparing(username: String, password: SecretString, sessions: Url, needs_session: bool) -> Self {
+        let mut login = Self::new(username, password);
+        let inner = login.inner.get_mut();
+        inner.sessions = Some(sessions);
+        if !needs_session {
+            inner.state = State::Basic;
+            inner.is_sparing = true;
+        }
+        login
+    }
+
+    /// Whether a session is open.
+    pub(crate) async fn has_session(&self) -> bool {
+        matches!(self.inner.lock().await.state, State::Session { .. })
     }
 
     /// Says where sessions are opened.
@@ -91,8 +112,10 @@ impl Login {
     pub(crate) async fn renew(&self, wire: &Wire, generation: u64) -> Result<Option<Credential>, RedfishError> {
         let mut inner = self.inner.lock().await;
         if inner.generation == generation {
+            let is_sparing = std::mem::take(&mut inner.is_sparing);
             match inner.state {
                 State::Session { .. } => self.log_in(wire, &mut inner).await?,
+                State::Basic if is_sparing => self.log_in(wire, &mut inner).await?,
                 _ => return Ok(None),
             }
         }

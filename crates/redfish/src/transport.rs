@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
-use reqwest::Client;
+use reqwest::{Client, RequestBuilder, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -19,6 +19,11 @@ use crate::settings::{Limits, Settings};
 use crate::tls::PinVerifier;
 
 const MAX_REDIRECTS: usize = 3;
+/// A stream of events is opened anew after so long.
+const STREAM_LASTS: Duration = Duration::from_secs(24 * 3600);
+/// A connection on which nothing is said is tried after so long: a stream may be silent for days.
+const KEEPALIVE: Duration = Duration::from_secs(60);
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 
 /// How a request proves who sends it.
@@ -119,6 +124,7 @@ impl Transport {
             .user_agent("rackwright")
             .default_headers(headers)
             .connect_timeout(settings.connect_timeout)
+            .tcp_keepalive(KEEPALIVE)
             .timeout(settings.request_timeout)
             // BMCs close idle connections early; ours are gone before that.
             .pool_idle_timeout(Duration::from_secs(4))
@@ -173,15 +179,7 @@ impl Transport {
         // The semaphore is never closed; should it be, the request simply goes out unlimited.
         let _permit = self.permits.acquire().await.ok();
         let failed = |source: reqwest::Error| self.classify(&outgoing.method, url, source);
-        let mut request = self.http.request(outgoing.method.clone(), url.clone());
-        match proof {
-            Proof::Nothing => {}
-            Proof::Token(token) => request = request.header(AUTH_TOKEN, secret_header(token.expose_secret())),
-            Proof::Basic(pair) => {
-                let value = secret_header(&format!("Basic {}", pair.expose_secret()));
-                request = request.header(header::AUTHORIZATION, value);
-            }
-        }
+        let mut request = prove(self.http.request(outgoing.method.clone(), url.clone()), proof);
         if let Some(etag) = outgoing.if_match {
             request = request.header(header::IF_MATCH, etag);
         }
@@ -197,6 +195,38 @@ impl Transport {
             reply.etag = reply.json().and_then(|body| json::text(body, &["@odata.etag"]));
         }
         Ok(reply)
+    }
+
+    /// Asks for a stream of events behind `last_id`; answers the head of what comes where that is none. The answer has begun
+    /// within the time of a request; a stream may last a day.
+    pub(crate) async fn stream(
+        &self,
+        url: &Url,
+        proof: &Proof,
+        last_id: Option<&str>,
+    ) -> Result<Result<Response, Reply>, RedfishError> {
+        self.refuse_if_certificate_changed()?;
+        let mut request = prove(self.http.get(url.clone()), proof)
+            .header(header::ACCEPT, "text/event-stream")
+            .timeout(STREAM_LASTS);
+        if let Some(id) = last_id {
+            request = request.header(LAST_EVENT_ID, id);
+        }
+        let response = tokio::time::timeout(self.request_timeout, request.send()).await;
+        let response = response
+            .map_err(|_| RedfishError::TimedOut {
+                at: self.exchange(&Method::GET, url),
+                limit_s: self.request_timeout.as_secs(),
+            })?
+            .map_err(|source| self.classify(&Method::GET, url, source))?;
+        let kind = response.headers().get(header::CONTENT_TYPE);
+        let is_stream = kind
+            .and_then(|kind| kind.to_str().ok())
+            .is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"));
+        if response.status() == StatusCode::OK && is_stream {
+            return Ok(Ok(response));
+        }
+        Ok(Err(self.head(&response, url)))
     }
 
     fn head(&self, response: &reqwest::Response, url: &Url) -> Reply {
@@ -298,6 +328,17 @@ impl Transport {
             }
         } else {
             RedfishError::Broken { at, source }
+        }
+    }
+}
+
+fn prove(request: RequestBuilder, proof: &Proof) -> RequestBuilder {
+    match proof {
+        Proof::Nothing => request,
+        Proof::Token(token) => request.header(AUTH_TOKEN, secret_header(token.expose_secret())),
+        Proof::Basic(pair) => {
+            let value = secret_header(&format!("Basic {}", pair.expose_secret()));
+            request.header(header::AUTHORIZATION, value)
         }
     }
 }

@@ -105,3 +105,35 @@ async fn many_machines_at_once() {
     }
     assert_eq!(fleet.totals().boots, 200);
 }
+
+#[tokio::test]
+async fn a_stream_tells_when_the_power_has_changed_and_only_four_are_open_at_once() {
+    let fleet = fleet(Profile::Instant, 1, "").await;
+    let node = fleet.node(0);
+    let client = connect(&node).await.unwrap();
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        streams.push(client.event_stream(None).await.unwrap().unwrap());
+    }
+    let full = client.event_stream(None).await.unwrap_err();
+    assert_eq!(full.status(), Some(503), "{full}");
+    for change in [SimNode::press_button as fn(&SimNode) -> bool, |node| {
+        node.power_cut();
+        true
+    }] {
+        assert!(change(&node));
+        for stream in &mut streams {
+            let told = tokio::time::timeout(PATIENCE, stream.next_change()).await.unwrap();
+            assert!(told.unwrap());
+        }
+    }
+    // Whoever goes makes room.
+    drop(streams);
+    let again = async {
+        while client.event_stream(None).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, again).await.unwrap();
+    client.close().await.unwrap();
+}

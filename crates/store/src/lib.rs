@@ -26,6 +26,7 @@ mod permits;
 mod readers;
 mod replicas;
 mod requests;
+mod resting;
 mod schema;
 mod sql;
 mod unerased;
@@ -49,6 +50,7 @@ pub use operations::OperationRow;
 pub use permits::{Asker, InLine, Permit, Queue};
 pub use replicas::ReplicaRow;
 pub use requests::RequestKey;
+pub use resting::RestingRow;
 
 use database::{Kind, Readers, Writer};
 use group::Tx;

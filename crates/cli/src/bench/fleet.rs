@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::meter::Usage;
 use super::phases;
 use super::progress::{Edge, Progress, Tally};
-use super::report::{Cost, PhaseReport, TotalReport};
+use super::report::{Cost, PhaseReport, TotalReport, Watch};
 use super::stand::Stand;
 use crate::args::Cx;
 use crate::error::CliError;
@@ -41,6 +41,12 @@ pub struct FleetArgs {
     /// How long the phase `idle` is
     #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "60s")]
     pub idle: Duration,
+    /// How often the control plane looks at the power of a node at rest
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "300s")]
+    pub interval: Duration,
+    /// Streams of events of BMCs that the control plane holds open
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub streams: usize,
     /// Calls at once
     #[arg(long, default_value_t = 64, value_name = "N")]
     pub parallel: usize,
@@ -118,6 +124,9 @@ pub enum PhaseArg {
 pub async fn run(cx: &Cx, args: FleetArgs) -> Result<(), CliError> {
     if args.nodes == 0 || args.parallel == 0 {
         return Err(CliError::usage("--nodes and --parallel are at least 1", ""));
+    }
+    if args.interval.as_secs() == 0 {
+        return Err(CliError::usage("--interval is at least 1s", ""));
     }
     cx.ui
         .note(&format!("starting the control plane and {} machines", args.nodes));
@@ -235,6 +244,15 @@ impl Run<'_> {
             // The process is another one: what it uses counts from nothing.
             self.start.control.cpu_s -= before.control.cpu_s;
         }
+        let control_cpu_s = after.control.cpu_s - control_before;
+        let watch = (phase == PhaseArg::Idle).then(|| {
+            Watch::new(
+                self.args.nodes,
+                self.args.interval.as_secs_f64(),
+                seconds,
+                control_cpu_s,
+            )
+        });
         let report = PhaseReport {
             phase: name(phase),
             nodes: self.args.nodes,
@@ -242,14 +260,15 @@ impl Run<'_> {
             seconds,
             nodes_per_s: self.args.nodes as f64 / seconds,
             cost: Some(Cost {
-                control_cpu_s: after.control.cpu_s - control_before,
-                control_cpu_ms_per_node: (after.control.cpu_s - control_before) * 1e3 / self.args.nodes as f64,
+                control_cpu_s,
+                control_cpu_ms_per_node: control_cpu_s * 1e3 / self.args.nodes as f64,
                 control_peak_resident_bytes: after.control.peak_resident_bytes,
                 database_bytes: stand.database_bytes().await?,
                 simulator_cpu_s: after.simulator.cpu_s - before.simulator.cpu_s,
                 simulator_peak_resident_bytes: after.simulator.peak_resident_bytes,
             }),
             listing,
+            watch,
         };
         self.print(&report)
     }
@@ -266,6 +285,7 @@ impl Run<'_> {
             nodes_per_s: tally.edge(Edge::Validated).count as f64 / seconds,
             cost: None,
             listing: None,
+            watch: None,
         })
     }
 

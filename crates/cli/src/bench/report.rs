@@ -25,6 +25,9 @@ pub struct PhaseReport {
     /// What only the phase `list` measures.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub listing: Option<Listing>,
+    /// What only the phase `idle` measures.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub watch: Option<Watch>,
 }
 
 /// What was used meanwhile.
@@ -56,6 +59,36 @@ pub struct Listing {
     /// All nodes, 1000 a page.
     #[serde(serialize_with = "thousandths")]
     pub all_pages_s: f64,
+}
+
+/// What it costs to watch nodes at rest.
+#[derive(Debug, Serialize)]
+pub struct Watch {
+    /// Looks at the power of nodes that this time holds, each node's at its interval.
+    #[serde(serialize_with = "thousandths")]
+    pub looks: f64,
+    /// Everything that the control plane did, by look.
+    #[serde(serialize_with = "thousandths")]
+    pub control_cpu_ms_per_look: f64,
+    /// CPU time by time: 1 is one core.
+    #[serde(serialize_with = "thousandths")]
+    pub control_cores: f64,
+    /// The same for 10,000 nodes that are looked at every 300 s, if each look costs as much.
+    #[serde(serialize_with = "thousandths")]
+    pub control_cores_at_10000: f64,
+}
+
+impl Watch {
+    /// What `nodes` that are looked at each `interval_s` cost in so many seconds.
+    pub fn new(nodes: usize, interval_s: f64, seconds: f64, control_cpu_s: f64) -> Self {
+        let looks = nodes as f64 * seconds / interval_s;
+        Self {
+            looks,
+            control_cpu_ms_per_look: control_cpu_s * 1e3 / looks,
+            control_cores: control_cpu_s / seconds,
+            control_cores_at_10000: control_cpu_s / looks * 10_000.0 / 300.0,
+        }
+    }
 }
 
 /// All phases together.

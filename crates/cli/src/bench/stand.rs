@@ -337,6 +337,9 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
     let folder = folder.display();
     let database = args.database.as_ref();
     let database = database.map(|url| format!("database: \"{url}\"\n")).unwrap_or_default();
+    let streams = args.streams;
+    let interval_s = args.interval.as_secs();
+    let (recheck_s, streamed_s) = (interval_s.min(60), interval_s.max(3600));
     let Ports {
         api,
         store,
@@ -355,6 +358,7 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
          network:\n    server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    boot_server_port: {proxy}\n    \
          http_port: {boot}\n    tftp_port: {tftp}\n    first_stages: {{}}\n    \
          dhcp:\n      server:\n        subnets:\n        - network: {HOSTS}\n          pool: {{{HOSTS_POOL}}}\n\
-         ssh_port: {ssh}\n"
+         ssh_port: {ssh}\n\
+         power_watch: {{interval_s: {interval_s}, recheck_s: {recheck_s}, streamed_s: {streamed_s}, streams: {streams}}}\n"
     )
 }

@@ -2,7 +2,7 @@
 
 use rackwright_api::v1;
 use rackwright_lifecycle::{Agent, Bmc, BootTarget, Reading, State, Timestamp, Wait};
-use rackwright_store::{NodeRecord, Permit, StoreError};
+use rackwright_store::{NodeRecord, Permit, Readings, StoreError};
 
 use super::convert;
 use super::errors::ApiError;
@@ -25,6 +25,9 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     let Gathered { facts, rows, permits } = gather(core, &record, now).await?;
     if let Some(turn) = turn(core, &record, &permits, now).await? {
         record.wait_why = turn;
+    }
+    if let Some(at) = core.watch.seen_at(id) {
+        seen_again(&mut record.readings, at);
     }
     let history = core.store.history(id, HISTORY).await?;
     let mut node = convert::node(core, &record, None, now);
@@ -67,6 +70,20 @@ async fn turn(
         "{wait}, {} in line, of which {before} asked before it; customers take turns",
         queue.waiting
     )))
+}
+
+/// What the watch over nodes at rest has seen to be so still, which is not stored.
+fn seen_again(readings: &mut Readings, seen_at: Timestamp) {
+    if let Reading::Known { at, .. } = &mut readings.power {
+        *at = seen_at.max(*at);
+    }
+    if let Reading::Known {
+        value: Bmc::Identified,
+        at,
+    } = &mut readings.bmc
+    {
+        *at = seen_at.max(*at);
+    }
 }
 
 fn words(us: i64) -> String {

@@ -272,11 +272,7 @@ pub fn power(record: &mut NodeRecord, action: PowerAction, now: Timestamp) -> Re
         PowerAction::Cycle => PowerGoal::Cycle,
         PowerAction::Unspecified => return Err(ApiError::invalid("action", "one of on, off, cycle")),
     };
-    let at_rest = matches!(
-        record.node.state,
-        State::Available | State::Active | State::Failed | State::Maintenance | State::Quarantined
-    );
-    if !at_rest {
+    if !record.node.state.is_at_rest() {
         let hint = "what is under way switches it as it needs; hold or wait for it first";
         return Err(refused(record, "its power is in use", hint));
     }

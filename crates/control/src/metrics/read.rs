@@ -56,6 +56,9 @@ pub(super) struct Gauges {
     followers: Gauge,
     bmcs: Gauge,
     stages: Gauge,
+    watched: Gauge,
+    streams: Gauge,
+    watch_lag: Gauge<f64, AtomicU64>,
     boot: Family<EventLabel, Counter>,
     cpu: Counter<f64, AtomicU64>,
     memory: Gauge,
@@ -85,6 +88,21 @@ impl Gauges {
         let stages = self.stages.clone();
         r.register("boot_stages_waiting", "Boot stages seen and not stored yet", stages);
         r.register("boot", "What network boot has seen", self.boot.clone());
+        r.register(
+            "power_watched",
+            "Nodes at rest whose power this process watches",
+            self.watched.clone(),
+        );
+        r.register(
+            "bmc_streams",
+            "Streams of events of BMCs that are open to this process",
+            self.streams.clone(),
+        );
+        r.register(
+            "power_watch_lag_seconds",
+            "How long the node at rest has been due that has waited longest to be looked at by this process",
+            self.watch_lag.clone(),
+        );
         let cpu = self.cpu.clone();
         r.register("process_cpu_seconds", "Processor time of this process", cpu);
         r.register("process_resident_bytes", "Memory of this process", self.memory.clone());
@@ -170,6 +188,9 @@ impl Gauges {
         self.steps.set(whole(core.runs.count()));
         self.followers.set(whole(core.events.receiver_count()));
         self.bmcs.set(whole(core.bmcs.count().await));
+        self.watched.set(whole(core.watch.watched()));
+        self.streams.set(whole(core.watch.streams()));
+        self.watch_lag.set(seconds(core.watch.lag_us()));
         let boot = core.boot_counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(boot) = boot {
             self.stages.set(whole((boot.stages_waiting)()));

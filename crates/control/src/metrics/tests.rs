@@ -30,6 +30,7 @@ async fn everything() -> String {
     metrics.step_failed();
     metrics.committed(Duration::from_millis(3));
     metrics.agent_said();
+    metrics.looked("same");
     metrics.image_answered(206, 4096);
     let boot = BootCounts {
         counters: Arc::new(|| [("dhcp_offer_total".to_owned(), 7)].into()),

@@ -2,54 +2,23 @@
 
 use std::time::Duration;
 
-use rackwright_lifecycle::{Bmc, BootTarget, Power, Reading};
-use rackwright_redfish::{ErrorKind, Persistence, PowerGoal, PowerState, RedfishError};
-use rackwright_store::{EventRow, Identity, NodeRecord};
+use rackwright_lifecycle::{Bmc, BootTarget, Reading};
+use rackwright_redfish::{Persistence, PowerGoal, RedfishError};
+use rackwright_store::{Identity, NodeRecord};
 
 use super::{Done, Learned, seen_off, seen_on};
-use crate::bmc::BmcError;
+use crate::bmc::{BmcError, power_of};
 use crate::clock;
 use crate::config::BootMethod;
 use crate::core::Core;
-use crate::text::{SENTENCE_MAX, cut};
-
-/// The whole story of an error in one line.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    cut(&text, SENTENCE_MAX)
-}
 
 fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> Done {
-    let message = format!("BMC {}: {}", record.spec.bmc_address, told(error));
-    let (code, retryable) = match error {
-        BmcError::Redfish(error) => match error.kind() {
-            ErrorKind::Retryable => ("bmc-unreachable", true),
-            ErrorKind::Permanent => ("bmc-refused", true),
-            ErrorKind::Security => ("bmc-security", false),
-            ErrorKind::Bug => ("bug", false),
-        },
-        BmcError::Password(_) | BmcError::Pin(_) => ("bmc-credential", false),
-    };
+    let message = error.told(&record.spec.bmc_address);
+    let (code, retryable) = error.code();
     core.metrics.bmc_failed(code, &record.identity.vendor);
     let mut done = Done::failed(code, message.clone(), retryable);
-    if let BmcError::Redfish(RedfishError::CertificateChanged { .. }) = error {
-        done.events.push(EventRow {
-            at: clock::now(),
-            kind: "security.bmc-certificate-changed".into(),
-            target: format!("nodes/{}", record.id),
-            message: message.clone(),
-            ..EventRow::default()
-        });
-    }
+    done.events
+        .extend(error.security_event(&record.id, &message, clock::now()));
     done.seen(move |readings, now| {
         readings.bmc = Reading::Known {
             value: Bmc::Unreachable(message),
@@ -76,14 +45,6 @@ macro_rules! through_bmc {
             }
         }
     }};
-}
-
-fn power_of(state: &PowerState) -> Power {
-    match state {
-        PowerState::On => Power::On,
-        PowerState::Off => Power::Off,
-        _ => Power::Changing,
-    }
 }
 
 /// Reads who the machine is, its MAC addresses and its power.

@@ -15,7 +15,7 @@ use crate::clock;
 use crate::core::Core;
 
 pub use facts::{Gathered, gather};
-pub use step::{finish_effect, step_until_rest};
+pub use step::{finish_effect, power_event, step_until_rest};
 
 /// Nodes taken with one statement.
 const BATCH: i64 = 64;

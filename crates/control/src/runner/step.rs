@@ -507,7 +507,7 @@ async fn finish(
 }
 
 /// Whoever watches the node is told when its power is seen to be another, or anew after we changed it.
-fn power_event(node: &str, before: &Reading<Power>, after: &Reading<Power>, now: Timestamp) -> Option<EventRow> {
+pub fn power_event(node: &str, before: &Reading<Power>, after: &Reading<Power>, now: Timestamp) -> Option<EventRow> {
     let power = after.last().filter(|power| before.last() != Some(power))?;
     let word = match power {
         Power::On => "on",

@@ -56,6 +56,11 @@ impl ServiceRoot {
         self.either("Tasks").or_else(|| self.either("TaskService"))
     }
 
+    /// Link to the event service.
+    pub fn event_service(&self) -> Option<String> {
+        self.either("EventService")
+    }
+
     /// Link to the update service.
     pub fn update_service(&self) -> Option<String> {
         self.either("UpdateService")

@@ -4,6 +4,7 @@
 
 mod bmc;
 mod boot;
+mod events;
 mod hostile;
 mod inventory;
 mod media_and_tasks;
@@ -11,4 +12,5 @@ mod power;
 mod requests;
 mod server;
 mod sessions;
+mod sparing;
 mod tls;

@@ -44,6 +44,14 @@ pub(crate) trait Host: Send + Sync {
         0
     }
 
+    /// Waits until the power state is another one than `known`; answers it. One that lasts no time may be missed.
+    async fn power_other_than(&self, known: PowerState) -> PowerState;
+
+    /// Whether nobody hears of the BMC.
+    fn is_down(&self) -> bool {
+        false
+    }
+
     /// Forgets a task that has ended; `false` if there is none of that number.
     fn forget_task(&self, _number: u64) -> bool {
         false

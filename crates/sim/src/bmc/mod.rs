@@ -2,6 +2,7 @@
 //!
 //! Written from DMTF's DSP0266 (protocol) and DSP8010 (schemas), not from the client: the two share nothing.
 
+mod events;
 mod host;
 mod ordeal;
 mod reply;

@@ -1,5 +1,6 @@
 //! What a BMC that is not well does to requests and answers.
 
+use super::events;
 use super::host::{Asked, Ordeal, Spoilt};
 use super::reply::Fault;
 use super::routes::To;
@@ -36,6 +37,8 @@ pub(super) async fn suffer(To(bmc): To, request: Request, next: Next) -> Respons
         }
         Ordeal::Unavailable { retry_after_s } => Fault::unavailable(retry_after_s).into_response(),
         Ordeal::SessionsFull => Fault::sessions_full().into_response(),
+        // A stream has no end to wait for.
+        Ordeal::Spoilt(_) if path == events::STREAM => Fault::internal("as the fault script asks").into_response(),
         Ordeal::Spoilt(Spoilt::InternalError) => Fault::internal("as the fault script asks").into_response(),
         Ordeal::Spoilt(spoilt) => spoil(next.run(request).await, spoilt).await,
     }

@@ -76,6 +76,18 @@ impl Fault {
         Self { retry_after_s, ..fault }
     }
 
+    pub(super) fn not_acceptable() -> Self {
+        let message = "The service cannot provide the resource in a format that the request accepts.";
+        let resolution = "Accept text/event-stream.";
+        Self::new(
+            StatusCode::NOT_ACCEPTABLE,
+            "GeneralError",
+            message.into(),
+            vec![],
+            resolution,
+        )
+    }
+
     pub(super) fn not_found(path: &str) -> Self {
         let message = format!("The resource at the URI '{path}' was not found.");
         let resolution = "Provide a URI that this service offers.";

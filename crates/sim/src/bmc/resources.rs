@@ -1,5 +1,6 @@
 //! The documents that clients only read, after DMTF's schemas (DSP8010).
 
+use super::events;
 use super::host::{Description, Host};
 use super::time::{now_s, time};
 use super::words::ResetType;
@@ -16,6 +17,7 @@ pub(super) const READ_ONLY: &[(&str, Document)] = &[
     ("/redfish", |_| Some(json!({"v1": "/redfish/v1/"}))),
     ("/redfish/v1", root),
     ("/redfish/v1/odata", odata),
+    (events::SERVICE, events::service),
     ("/redfish/v1/AccountService", account_service),
     ("/redfish/v1/AccountService/Accounts", |_| {
         one("/redfish/v1/AccountService/Accounts", "ManagerAccountCollection", "1")
@@ -145,6 +147,7 @@ fn root(host: &dyn Host) -> Option<Value> {
         "Managers": link("/redfish/v1/Managers"),
         "AccountService": link("/redfish/v1/AccountService"),
         "SessionService": link("/redfish/v1/SessionService"),
+        "EventService": link(events::SERVICE),
         "Links": {"Sessions": link("/redfish/v1/SessionService/Sessions")},
     });
     if host.tasks().is_some() {
@@ -160,7 +163,14 @@ fn bmc_uuid(machine: &Description) -> String {
 
 fn odata(host: &dyn Host) -> Option<Value> {
     let entry = |name: &str| json!({"name": name, "kind": "Singleton", "url": format!("/redfish/v1/{name}")});
-    let names = ["Systems", "Chassis", "Managers", "AccountService", "SessionService"];
+    let names = [
+        "Systems",
+        "Chassis",
+        "Managers",
+        "AccountService",
+        "SessionService",
+        "EventService",
+    ];
     let mut value = vec![json!({"name": "Service", "kind": "Singleton", "url": "/redfish/v1/"})];
     value.extend(names.map(entry));
     if host.tasks().is_some() {

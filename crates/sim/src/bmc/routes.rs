@@ -1,11 +1,12 @@
 //! Which request goes where, and what every request passes through: faults, authentication, common headers.
 
+use super::events::Streams;
 use super::host::Host;
 use super::ordeal::HungUp;
 use super::reply::{Fault, empty, json, tagged};
 use super::resources;
 use super::session::{Refused, Sessions, basic};
-use super::{Limits, ordeal, system, tasks};
+use super::{Limits, events, ordeal, system, tasks};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
@@ -36,12 +37,17 @@ const ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
 pub(crate) struct Bmc {
     pub(super) host: Arc<dyn Host>,
     sessions: Mutex<Sessions>,
+    pub(super) streams: Streams,
 }
 
 impl Bmc {
     pub(crate) fn new(host: Arc<dyn Host>, limits: Limits) -> Self {
         let sessions = Mutex::new(Sessions::new(limits.sessions, limits.session_timeout));
-        Self { host, sessions }
+        Self {
+            host,
+            sessions,
+            streams: Streams::default(),
+        }
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
@@ -144,6 +150,7 @@ pub(crate) fn router() -> Router {
             "/redfish/v1/Managers/1/VirtualMedia/Cd/Actions/VirtualMedia.EjectMedia",
             post(system::eject),
         )
+        .route(events::STREAM, get(events::stream))
         .route("/redfish/v1/TaskService", get(tasks::service))
         .route(tasks::TASKS, get(tasks::list))
         .route(

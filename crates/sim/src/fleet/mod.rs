@@ -345,6 +345,11 @@ impl SimNode {
         self.node.sim_drives()
     }
 
+    /// Somebody presses the power button: a machine that is off starts. False if it does not.
+    pub fn press_button(&self) -> bool {
+        self.node.press_button()
+    }
+
     /// Takes its power away at once, as a failed power supply does.
     pub fn power_cut(&self) {
         self.node.cut();

@@ -11,8 +11,8 @@ use super::profile::{Parts, Phase as Timed, Sku};
 use super::shared::Shared;
 use super::tasks::Tasks;
 use crate::bmc::{
-    Accepted, Asked, BootOverride, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, Processor,
-    ResetRefused, ResetType, State, Task, same,
+    Accepted, Asked, BootOverride, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, PowerState,
+    Processor, ResetRefused, ResetType, State, Task, same,
 };
 use async_trait::async_trait;
 use rustls::pki_types::CertificateDer;
@@ -321,6 +321,13 @@ impl Node {
         self.with(|_, _| ());
     }
 
+    /// Switches the machine on, past the BMC.
+    pub(super) fn press_button(&self) -> bool {
+        self.with(|inner, around| {
+            inner.machine.phase == Phase::Off && inner.machine.reset(ResetType::On, around).is_ok()
+        })
+    }
+
     /// Takes the power away at once.
     pub(super) fn cut(&self) {
         self.with(|inner, _| {
@@ -511,6 +518,15 @@ impl Host for Node {
 
     fn tasks(&self) -> Option<Vec<Task>> {
         Some(self.inner().tasks.list())
+    }
+
+    async fn power_other_than(&self, known: PowerState) -> PowerState {
+        self.reached(|machine| machine.power() != known).await;
+        self.machine().power()
+    }
+
+    fn is_down(&self) -> bool {
+        self.shared.config.faults.is_down(self.moment())
     }
 
     fn clock_skew_s(&self) -> i64 {

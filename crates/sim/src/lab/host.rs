@@ -5,7 +5,7 @@ use super::media;
 use super::qemu::{MANUFACTURER, MODEL};
 use crate::bmc::{
     Accepted, Asked, BootOverride, Description, Drive, Faults, Host, MediaRefused, MemoryModule, Nic, Ordeal,
-    Processor, ResetRefused, ResetType, State, same,
+    PowerState, Processor, ResetRefused, ResetType, State, same,
 };
 use crate::lab::Firmware;
 use async_trait::async_trait;
@@ -107,6 +107,17 @@ impl Host for LabHost {
 
     async fn eject_media(&self) -> Result<(), String> {
         self.machine.eject_media().await.map_err(|error| error.to_string())
+    }
+
+    async fn power_other_than(&self, known: PowerState) -> PowerState {
+        let mut machine = self.machine.watch();
+        let seen = machine.wait_for(|view| view.power != known).await;
+        let other = seen.map(|view| view.power).ok();
+        match other {
+            Some(power) => power,
+            // The machine is gone, and its BMC with it.
+            None => std::future::pending().await,
+        }
     }
 
     async fn suffer(&self, _: Asked<'_>) -> Ordeal {

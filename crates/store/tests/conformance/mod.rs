@@ -15,5 +15,6 @@ mod permits;
 mod races;
 mod replicas;
 mod requests;
+mod resting;
 pub mod support;
 mod tokens;

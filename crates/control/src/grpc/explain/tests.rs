@@ -218,3 +218,34 @@ fn every_node_has_a_hint_and_takes_what_its_hints_name() {
     }
     assert!(useless.is_empty(), "{useless:?}");
 }
+
+#[test]
+fn what_was_seen_again_is_told_as_of_then_and_what_was_not_is_not() {
+    let seen_at = |at| Readings {
+        power: Reading::Known {
+            value: Power::On,
+            at: Timestamp(at),
+        },
+        bmc: Reading::Known {
+            value: Bmc::Identified,
+            at: Timestamp(at),
+        },
+        ..Readings::default()
+    };
+    for (stored, seen, shown) in [(5, 9, 9), (9, 5, 9)] {
+        let mut readings = seen_at(stored);
+        seen_again(&mut readings, Timestamp(seen));
+        assert_eq!(readings, seen_at(shown));
+    }
+    let lost = Readings {
+        power: Reading::Unknown { since: Timestamp(5) },
+        bmc: Reading::Known {
+            value: Bmc::Unreachable("away".into()),
+            at: Timestamp(5),
+        },
+        ..Readings::default()
+    };
+    let mut readings = lost.clone();
+    seen_again(&mut readings, Timestamp(9));
+    assert_eq!(readings, lost);
+}

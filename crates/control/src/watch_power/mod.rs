@@ -1,0 +1,326 @@
+//! The watch over nodes at rest: nothing happens to them that we did, but somebody may pull a plug.
+//!
+//! Each node is looked at every few minutes by one replica, evenly spread: there is no moment at which all are. A look is
+//! one request to the BMC, and where all is as it was, nothing is written. Who watches which node follows from the
+//! replicas that live (`share`), when from what came of the last look (`schedule`); what a look changes is in `look`.
+
+mod look;
+mod schedule;
+mod settings;
+mod share;
+mod streams;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_store::StoreError;
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::MissedTickBehavior;
+
+use crate::bmc;
+use crate::clock;
+use crate::core::Core;
+use crate::replicas::alive_since;
+use look::{Known, Looked, Turns, look};
+use schedule::{Id, Look, Schedule};
+pub use settings::Settings;
+use share::Share;
+use streams::{News, Streams};
+
+/// Between two looks at what is due: what becomes due within it is read together.
+const TICK: Duration = Duration::from_millis(500);
+/// Between two pages of the list of nodes at rest.
+const PAGE_S: i64 = 1;
+/// Nodes of a page.
+const PAGE: i64 = 500;
+/// From the beginning of one round over all nodes at rest to the next, where the interval is not shorter.
+const ROUND_S: i64 = 60;
+/// Between looks at which replicas live.
+const SHARE_S: i64 = 10;
+
+/// How the watch of this process stands, for whoever wants to know.
+#[derive(Debug, Default)]
+pub struct Standing {
+    /// When nodes were last seen to be as it is stored, or were found otherwise.
+    seen: Mutex<HashMap<Id, Timestamp>>,
+    watched: AtomicUsize,
+    lag_us: AtomicI64,
+    streams: AtomicUsize,
+}
+
+impl Standing {
+    fn seen(&self) -> MutexGuard<'_, HashMap<Id, Timestamp>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When this process has looked at a node last and its BMC answered; none where it does not watch it.
+    #[must_use]
+    pub fn seen_at(&self, node: &str) -> Option<Timestamp> {
+        self.seen().get(node).copied()
+    }
+
+    /// Nodes that this process watches.
+    #[must_use]
+    pub fn watched(&self) -> usize {
+        self.watched.load(Ordering::Relaxed)
+    }
+
+    /// Streams of events that are open.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    /// For how long the node has been due that has been due longest, in microseconds.
+    #[must_use]
+    pub fn lag_us(&self) -> i64 {
+        self.lag_us.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs until the core stops.
+pub async fn run(core: Arc<Core>) {
+    let (streams, mut news) = Streams::new(core.config.power_watch.streams);
+    let mut watch = Watch::new(core.clone(), streams);
+    let mut looks = JoinSet::new();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = core.stop.cancelled() => break,
+            _ = tick.tick() => {
+                if let Err(error) = watch.tick(&mut looks).await {
+                    tracing::warn!(%error, "nodes at rest cannot be read, so nobody looks at them");
+                }
+            }
+            Some(ended) = looks.join_next_with_id(), if !looks.is_empty() => watch.ended(ended),
+            // Never none: the watch holds a sender.
+            Some(news) = news.recv() => watch.heard(news).await,
+        }
+    }
+    looks.shutdown().await;
+}
+
+/// What one process watches.
+struct Watch {
+    core: Arc<Core>,
+    share: Share,
+    shared_at: Timestamp,
+    schedule: Schedule,
+    round: Round,
+    known: HashMap<Id, Known>,
+    turns: Arc<Turns>,
+    streams: Streams,
+    /// Looks under way.
+    looking: HashMap<tokio::task::Id, Id>,
+}
+
+/// How far the present round over all nodes at rest is.
+struct Round {
+    begun_at: Timestamp,
+    /// The last id of the page before.
+    after: String,
+    next_page_at: Timestamp,
+}
+
+impl Watch {
+    fn new(core: Arc<Core>, streams: Streams) -> Self {
+        let now = clock::now();
+        Self {
+            share: Share::new(&core.replica, []),
+            shared_at: Timestamp::default(),
+            schedule: Schedule::new(core.config.power_watch, now),
+            round: Round {
+                begun_at: now,
+                after: String::new(),
+                next_page_at: now,
+            },
+            known: HashMap::new(),
+            turns: Arc::default(),
+            streams,
+            looking: HashMap::new(),
+            core,
+        }
+    }
+
+    /// Takes up nodes that came to rest, and begins looks that are due.
+    async fn tick(&mut self, looks: &mut JoinSet<Looked>) -> Result<(), StoreError> {
+        let now = clock::now();
+        self.compare_shares(now).await?;
+        self.read_page(now).await?;
+        self.begin(now, looks).await?;
+        let standing = &self.core.watch;
+        standing.watched.store(self.schedule.len(), Ordering::Relaxed);
+        standing.streams.store(self.streams.open(), Ordering::Relaxed);
+        standing.lag_us.store(self.schedule.lag_us(now), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whoever came or went among the replicas changes what is ours.
+    async fn compare_shares(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        if now < self.shared_at.plus(seconds(SHARE_S)) {
+            return Ok(());
+        }
+        let alive = self.core.store.replicas(alive_since(now)).await?;
+        let share = Share::new(&self.core.replica, alive.into_iter().map(|replica| replica.id));
+        self.shared_at = now;
+        if share != self.share {
+            self.share = share;
+            let gone = self.schedule.keep(&self.share);
+            gone.iter().for_each(|node| self.streams.close(node));
+            self.forget(&gone);
+            // What is ours now is found by the next round.
+            self.round.next_page_at = now;
+        }
+        Ok(())
+    }
+
+    /// Reads the next page of nodes at rest when it is time. Those of a node that came to rest are found within a round.
+    async fn read_page(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        if now < self.round.next_page_at {
+            return Ok(());
+        }
+        let page = self.core.store.resting_ids(&self.round.after, PAGE).await?;
+        for node in page.iter().filter(|node| self.share.has(node)) {
+            self.schedule.found(node, now);
+        }
+        match page.last() {
+            Some(last) if page.len() as i64 == PAGE => {
+                self.round.after.clone_from(last);
+                self.round.next_page_at = now.plus(seconds(PAGE_S));
+            }
+            _ => {
+                let gone = self.schedule.end_round();
+                self.forget(&gone);
+                let round_s = ROUND_S.min(self.core.config.power_watch.interval_s.into());
+                let next = self.round.begun_at.plus(seconds(round_s));
+                self.round = Round {
+                    begun_at: now.max(next),
+                    after: String::new(),
+                    next_page_at: now.plus(seconds(PAGE_S)).max(next),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    fn forget(&mut self, nodes: &[Id]) {
+        let mut seen = self.core.watch.seen();
+        for node in nodes {
+            self.known.remove(node);
+            seen.remove(node);
+        }
+    }
+
+    async fn begin(&mut self, now: Timestamp, looks: &mut JoinSet<Looked>) -> Result<(), StoreError> {
+        let room = self.core.config.power_watch.at_once.saturating_sub(looks.len());
+        let due = self.schedule.take(now, room);
+        if due.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<&str> = due.iter().map(|id| &**id).collect();
+        let rows = match self.core.store.resting(&ids).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                for id in &due {
+                    self.schedule.looked(id, Look::Unsettled, now);
+                }
+                return Err(error);
+            }
+        };
+        let mut rows: HashMap<_, _> = rows.into_iter().map(|row| (row.id.clone(), row)).collect();
+        for id in due {
+            let Some(row) = rows.remove(&*id) else {
+                // Somebody works with it. When that has ended, a round finds it.
+                self.schedule.forget(&id);
+                self.forget(&[id]);
+                continue;
+            };
+            let (core, turns) = (self.core.clone(), self.turns.clone());
+            let (known, silent) = (self.known.remove(&id), self.schedule.silent(&id));
+            let task = looks.spawn(async move { look(&core, &turns, row, known, silent).await });
+            self.looking.insert(task.id(), id);
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, ended: Result<(tokio::task::Id, Looked), JoinError>) {
+        let now = clock::now();
+        match ended {
+            Ok((task, looked)) => {
+                self.looking.remove(&task);
+                self.looked(looked, now);
+            }
+            Err(error) => {
+                if let Some(id) = self.looking.remove(&error.id()) {
+                    tracing::error!(node = &*id, %error, "a look at the node's power panicked");
+                    self.schedule.looked(&id, Look::Silent, now);
+                }
+            }
+        }
+    }
+
+    fn looked(&mut self, looked: Looked, now: Timestamp) {
+        let id = looked.id;
+        if looked.is_other_bmc {
+            self.streams.close(&id);
+        }
+        let look = match looked.look {
+            Look::Same if self.streams.has(&id) => Look::Streamed,
+            other => other,
+        };
+        self.core.metrics.looked(look.as_str());
+        if !self.schedule.looked(&id, look, now) {
+            return;
+        }
+        let Some(known) = looked.known else { return };
+        if look.has_seen() {
+            self.core.watch.seen().insert(id.clone(), now);
+            self.open_stream(&id, &known, now);
+        }
+        self.known.insert(id, known);
+    }
+
+    /// Has a BMC that answers tell by itself when something happens, where it offers that and there is room.
+    fn open_stream(&mut self, node: &Id, known: &Known, now: Timestamp) {
+        if !self.streams.may_open(node, now) {
+            return;
+        }
+        // What is wrong with the target was told by the look.
+        if let Ok(target) = bmc::target(node, known.spec(), &self.core.keys.sealer) {
+            self.streams.begin(node, target);
+        }
+    }
+
+    async fn heard(&mut self, news: News) {
+        let now = clock::now();
+        match news {
+            News::Open(node) => {
+                self.streams.opened(&node, now);
+                // What happened before it was open was told to nobody.
+                self.schedule.hasten(&node, now);
+            }
+            News::Hint(node) => {
+                if self.schedule.hasten(&node, now) {
+                    return;
+                }
+                match look::doubt(&self.core, &node).await {
+                    Ok(true) => {}
+                    Ok(false) => self.streams.close(&node),
+                    Err(error) => tracing::warn!(node = &*node, %error, "what a BMC has hinted at is not looked at"),
+                }
+            }
+            News::NotOffered(node) => self.streams.ended(&node, false, None, now),
+            News::Ended(node, last_id) => {
+                self.streams.ended(&node, true, last_id, now);
+                self.schedule.come_back(&node, now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,467 @@
+//! Which node is looked at when. Pure: time is an argument.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use rackwright_lifecycle::{Timestamp, seconds};
+
+use super::Settings;
+use super::share::{Share, number_of};
+
+/// A node's id, which the schedule and whoever looks at the node share.
+pub(super) type Id = Arc<str>;
+
+/// Name or password were refused, or the certificate is another one: whoever goes on trying locks the account.
+const REFUSED_S: u32 = 3600;
+/// The BMC is being talked to about another of its machines, or the machine is between off and on.
+const SOON_S: u32 = 5;
+/// Beside its even pace, the watch may make up for this many seconds in which nothing could be looked at.
+const CATCH_UP_S: i64 = 2;
+
+/// What came of a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Look {
+    /// All is as it was.
+    Same,
+    /// All is as it was, and the BMC tells when that changes.
+    Streamed,
+    /// The power was another.
+    Changed,
+    /// The BMC does not answer.
+    Silent,
+    /// The BMC refuses us.
+    Refused,
+    /// Nothing could be seen yet.
+    Unsettled,
+}
+
+impl Look {
+    /// The BMC answered, and the power is on or off.
+    pub(super) fn has_seen(self) -> bool {
+        matches!(self, Self::Same | Self::Streamed | Self::Changed)
+    }
+
+    /// As it is counted.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Same | Self::Streamed => "same",
+            Self::Changed => "changed",
+            Self::Silent => "silent",
+            Self::Refused => "refused",
+            Self::Unsettled => "unsettled",
+        }
+    }
+}
+
+/// One node.
+#[derive(Debug)]
+struct Entry {
+    /// When it is looked at next; none while somebody looks.
+    due: Option<Timestamp>,
+    /// Looks since something was amiss: each doubles the pause, up to the ordinary one.
+    calm: u32,
+    /// Looks in a row that the BMC did not answer.
+    silent: u32,
+    /// Looks in a row that could see nothing yet: each doubles the pause, too.
+    unsettled: u32,
+    looked_at: Timestamp,
+    /// Somebody wished for a look while one was under way.
+    again: bool,
+    /// The round in which it was last found at rest.
+    round: u64,
+}
+
+impl Entry {
+    /// Counts a look.
+    fn note(&mut self, look: Look) {
+        if look == Look::Unsettled {
+            self.unsettled = self.unsettled.saturating_add(1);
+            return;
+        }
+        self.unsettled = 0;
+        let is_silent = matches!(look, Look::Silent | Look::Refused);
+        if look == Look::Changed || is_silent && self.silent == 0 {
+            self.calm = 0;
+        }
+        self.calm = self.calm.saturating_add(1);
+        self.silent = if is_silent { self.silent.saturating_add(1) } else { 0 };
+    }
+}
+
+/// A pause that has doubled so often, up to the longest.
+fn doubled(first_s: u32, times: u32, longest_s: u32) -> u32 {
+    let factor = 1_u32.checked_shl(times).unwrap_or(u32::MAX);
+    first_s.saturating_mul(factor).min(longest_s)
+}
+
+/// The nodes that this replica watches.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pace: Settings,
+    nodes: HashMap<Id, Entry>,
+    due: BTreeSet<(Timestamp, Id)>,
+    round: u64,
+    /// Looks that may begin, in thousandths.
+    allowance: i64,
+    refilled_at: Timestamp,
+}
+
+impl Schedule {
+    pub(super) fn new(pace: Settings, now: Timestamp) -> Self {
+        Self {
+            pace,
+            nodes: HashMap::new(),
+            due: BTreeSet::new(),
+            round: 0,
+            allowance: 0,
+            refilled_at: now,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// A node was found at rest. A new one is looked at somewhere within the coming interval, so that many that come at
+    /// once are spread over it.
+    pub(super) fn found(&mut self, node: &str, now: Timestamp) {
+        let round = self.round;
+        if let Some(entry) = self.nodes.get_mut(node) {
+            entry.round = round;
+            return;
+        }
+        let id: Id = node.into();
+        let within = (seconds(self.pace.interval_s.into()) as f64 * fraction(node, now)) as i64;
+        let due = now.plus(within);
+        let entry = Entry {
+            due: Some(due),
+            calm: u32::MAX,
+            silent: 0,
+            unsettled: 0,
+            looked_at: Timestamp::default(),
+            again: false,
+            round,
+        };
+        self.nodes.insert(id.clone(), entry);
+        self.due.insert((due, id));
+    }
+
+    /// Watches on only what belongs to `share`. Answers the ids of the others.
+    pub(super) fn keep(&mut self, share: &Share) -> Vec<Id> {
+        let gone: Vec<Id> = self.nodes.keys().filter(|id| !share.has(id)).cloned().collect();
+        gone.iter().for_each(|id| self.forget(id));
+        gone
+    }
+
+    /// All nodes have been gone through: those that were not found are at rest no more, or another replica's. Answers
+    /// their ids.
+    pub(super) fn end_round(&mut self) -> Vec<Id> {
+        let round = self.round;
+        let gone: Vec<Id> = self
+            .nodes
+            .iter()
+            .filter(|(_, entry)| entry.round != round)
+            .map(|(id, _)| id.clone())
+            .collect();
+        gone.iter().for_each(|id| self.forget(id));
+        self.round += 1;
+        gone
+    }
+
+    /// Watches a node no longer, until it is found again.
+    pub(super) fn forget(&mut self, node: &Id) {
+        if let Some(Entry { due: Some(due), .. }) = self.nodes.remove(node) {
+            self.due.remove(&(due, node.clone()));
+        }
+    }
+
+    /// Nodes to look at now, at most `most`, those first that have waited longest. Never many more than an even pace
+    /// has, however many are due: twice as many.
+    pub(super) fn take(&mut self, now: Timestamp, most: usize) -> Vec<Id> {
+        self.refill(now);
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && self.allowance >= 1000
+            && let Some((due, _)) = self.due.first()
+            && *due <= now
+        {
+            let Some((_, id)) = self.due.pop_first() else { break };
+            if let Some(entry) = self.nodes.get_mut(&id) {
+                entry.due = None;
+                self.allowance -= 1000;
+                taken.push(id);
+            }
+        }
+        taken
+    }
+
+    fn refill(&mut self, now: Timestamp) {
+        let passed_us = now.since(self.refilled_at).clamp(0, seconds(CATCH_UP_S));
+        let nodes = i64::try_from(self.nodes.len()).unwrap_or(i64::MAX).max(1);
+        // In thousandths of a look a second; one a second where there are few.
+        let rate = (nodes.saturating_mul(2000) / i64::from(self.pace.interval_s)).max(1000);
+        let room = rate.saturating_mul(CATCH_UP_S);
+        let gained = rate.saturating_mul(passed_us) / 1_000_000;
+        if gained > 0 || now < self.refilled_at {
+            self.refilled_at = now;
+        }
+        self.allowance = self.allowance.saturating_add(gained).min(room);
+    }
+
+    /// How often in a row the node's BMC has not answered, or has refused us.
+    pub(super) fn silent(&self, node: &Id) -> u32 {
+        self.nodes.get(node).map_or(0, |entry| entry.silent)
+    }
+
+    /// A look at a node has ended: the next one is due when what came of it asks for that. False where the node is not
+    /// watched any more.
+    pub(super) fn looked(&mut self, node: &Id, look: Look, now: Timestamp) -> bool {
+        let pace = self.pace;
+        let Some(entry) = self.nodes.get_mut(node) else {
+            return false;
+        };
+        entry.note(look);
+        entry.looked_at = now;
+        let pause_s = match look {
+            Look::Refused => REFUSED_S.max(pace.interval_s),
+            Look::Unsettled => doubled(SOON_S.min(pace.recheck_s), entry.unsettled - 1, pace.interval_s),
+            Look::Streamed => doubled(pace.recheck_s, entry.calm - 1, pace.streamed_s),
+            Look::Same | Look::Changed | Look::Silent => doubled(pace.recheck_s, entry.calm - 1, pace.interval_s),
+        };
+        let jitter = 0.9 + 0.2 * fraction(node, now);
+        let pause = (seconds(pause_s.into()) as f64 * jitter) as i64;
+        let pause = if std::mem::take(&mut entry.again) {
+            pause.min(seconds(SOON_S.into()))
+        } else {
+            pause
+        };
+        let due = now.plus(pause);
+        entry.due = Some(due);
+        self.due.insert((due, node.clone()));
+        true
+    }
+
+    /// Something may have happened to a node: it is looked at now, or again if somebody is looking, but not twice within a
+    /// few seconds. False where it is not watched.
+    pub(super) fn hasten(&mut self, node: &str, now: Timestamp) -> bool {
+        let Some(entry) = self.nodes.get_mut(node) else {
+            return false;
+        };
+        let soon = seconds(SOON_S.min(self.pace.recheck_s).into());
+        let at = now.max(entry.looked_at.plus(soon));
+        match entry.due {
+            Some(due) if due <= at => {}
+            Some(due) => {
+                entry.due = Some(at);
+                let id: Id = node.into();
+                self.due.remove(&(due, id.clone()));
+                self.due.insert((at, id));
+            }
+            None => entry.again = true,
+        }
+        true
+    }
+
+    /// A node's BMC tells nothing by itself any more: it is looked at within the shorter pause, and not at the same time as
+    /// all others whose streams ended with this one.
+    pub(super) fn come_back(&mut self, node: &str, now: Timestamp) {
+        let within = seconds(self.pace.recheck_s.into()) as f64 * fraction(node, now);
+        let at = now.plus(within as i64);
+        if self.nodes.get(node).is_some_and(|entry| entry.due > Some(at)) {
+            self.hasten(node, at);
+        }
+    }
+
+    /// For how long the node has been due that has been due longest, in microseconds.
+    pub(super) fn lag_us(&self, now: Timestamp) -> i64 {
+        self.due.first().map_or(0, |(due, _)| now.since(*due).max(0))
+    }
+}
+
+/// From 0 to 1, another one for each node and each moment.
+fn fraction(node: &str, now: Timestamp) -> f64 {
+    number_of([node.as_bytes(), &now.0.to_le_bytes()]) as f64 / u64::MAX as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACE: Settings = Settings {
+        interval_s: 300,
+        recheck_s: 60,
+        streamed_s: 3600,
+        streams: 10,
+        at_once: 64,
+    };
+
+    fn at(s: i64) -> Timestamp {
+        Timestamp(0).plus(seconds(1_000_000 + s))
+    }
+
+    fn of(nodes: usize) -> Schedule {
+        let mut schedule = Schedule::new(PACE, at(0));
+        (0..nodes).for_each(|n| schedule.found(&format!("n{n}"), at(0)));
+        schedule
+    }
+
+    /// The pause after a look, in seconds.
+    fn pause(schedule: &mut Schedule, look: Look, now: Timestamp) -> f64 {
+        let id: Id = "n0".into();
+        schedule.hasten(&id, now);
+        assert!(schedule.take(now, 9).contains(&id), "one node is looked at each second");
+        assert!(schedule.looked(&id, look, now));
+        schedule.due.first().unwrap().0.since(now) as f64 / 1e6
+    }
+
+    #[test]
+    fn the_pace_follows_what_was_seen() {
+        use Look::{Changed, Refused, Same, Silent, Streamed, Unsettled};
+        for looks in [
+            vec![(Same, 300), (Same, 300)],
+            vec![(Changed, 60), (Same, 120), (Same, 240), (Same, 300), (Same, 300)],
+            vec![
+                (Silent, 60),
+                (Silent, 120),
+                (Silent, 240),
+                (Silent, 300),
+                (Same, 300),
+                (Silent, 60),
+            ],
+            vec![(Silent, 60), (Changed, 60)],
+            vec![
+                (Streamed, 3600),
+                (Same, 300),
+                (Changed, 60),
+                (Streamed, 120),
+                (Streamed, 240),
+                (Streamed, 480),
+            ],
+            vec![(Refused, 3600), (Refused, 3600), (Same, 240)],
+            vec![
+                (Unsettled, 5),
+                (Unsettled, 10),
+                (Unsettled, 20),
+                (Same, 300),
+                (Unsettled, 5),
+            ],
+        ] {
+            let mut schedule = of(1);
+            for (n, (look, expected_s)) in looks.iter().enumerate() {
+                let pause = pause(&mut schedule, *look, at(5000 * (n as i64 + 1)));
+                let expected = f64::from(*expected_s);
+                assert!((0.9..=1.1).contains(&(pause / expected)), "{looks:?}, {n}: {pause}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_never_settles_is_looked_at_no_more_often_than_the_rest() {
+        let mut schedule = of(1);
+        let pauses: Vec<f64> = (1..100)
+            .map(|n| pause(&mut schedule, Look::Unsettled, at(5000 * n)))
+            .collect();
+        assert!(pauses[10..].iter().all(|pause| *pause >= 270.0), "{pauses:?}");
+    }
+
+    #[test]
+    fn many_that_come_at_once_are_spread_over_the_interval() {
+        let mut schedule = of(3000);
+        let mut counts = Vec::new();
+        for second in 0..=300 {
+            counts.push(schedule.take(at(second), usize::MAX).len());
+        }
+        assert_eq!(counts.iter().sum::<usize>(), 3000);
+        assert!(
+            counts.iter().all(|n| *n <= 25),
+            "ten a second are an even pace: {counts:?}"
+        );
+    }
+
+    #[test]
+    fn what_was_missed_is_made_up_for_at_twice_the_pace_and_by_who_waits_longest() {
+        let mut schedule = of(3000);
+        assert_eq!(schedule.take(at(600), usize::MAX).len(), 40, "two seconds' worth");
+        assert_eq!(schedule.take(at(601), usize::MAX).len(), 20);
+        assert_eq!(schedule.take(at(601), usize::MAX).len(), 0);
+        assert_eq!(schedule.take(at(602), 7).len(), 7, "as many as there is room for");
+        let rest = schedule.due.first().unwrap().0;
+        assert_eq!(schedule.lag_us(at(602)), at(602).since(rest));
+        // A clock that is set back stops nothing.
+        schedule.take(at(0), 1);
+        schedule.hasten("n1", at(0));
+        assert!(!schedule.take(at(2), 1).is_empty());
+    }
+
+    #[test]
+    fn few_nodes_wait_for_no_pace() {
+        let mut schedule = of(2);
+        schedule.take(at(300), 9);
+        for n in 1..4 {
+            let now = at(300 + 10 * n);
+            let id: Id = "n0".into();
+            schedule.looked(&id, Look::Same, now);
+            assert!(schedule.hasten("n0", now));
+            let soon = now.plus(seconds(SOON_S.into()));
+            assert!(
+                schedule.take(at(304 + 10 * n), 9).is_empty(),
+                "not twice within seconds"
+            );
+            assert_eq!(schedule.take(soon, 9), [id]);
+        }
+    }
+
+    #[test]
+    fn a_wish_for_a_look_that_comes_during_one_is_kept() {
+        let mut schedule = of(1);
+        let id: Id = "n0".into();
+        assert_eq!(schedule.take(at(300), 9).len(), 1);
+        assert!(schedule.hasten("n0", at(300)));
+        assert_eq!(schedule.take(at(301), 9).len(), 0, "one look at a time");
+        schedule.looked(&id, Look::Same, at(302));
+        assert_eq!(schedule.take(at(307), 9).len(), 1);
+        schedule.looked(&id, Look::Same, at(308));
+        assert_eq!(schedule.take(at(315), 9).len(), 0);
+        assert!(!schedule.hasten("nobody", at(303)));
+    }
+
+    #[test]
+    fn nodes_whose_streams_end_together_are_looked_at_apart_and_soon() {
+        let mut schedule = of(100);
+        let ids: Vec<Id> = (0..100).map(|n| format!("n{n}").into()).collect();
+        for second in 0..400 {
+            schedule.take(at(second), 9);
+        }
+        for id in &ids {
+            schedule.looked(id, Look::Streamed, at(400));
+        }
+        ids.iter().for_each(|id| schedule.come_back(id, at(500)));
+        let dues: Vec<i64> = schedule
+            .due
+            .iter()
+            .map(|(due, _)| due.since(at(500)) / 1_000_000)
+            .collect();
+        assert!(dues.iter().all(|due| (0..=60).contains(due)), "{dues:?}");
+        assert!(dues.first() < Some(&10) && dues.last() > Some(&50), "{dues:?}");
+    }
+
+    #[test]
+    fn whoever_is_not_found_in_a_round_is_forgotten_even_during_a_look() {
+        let mut schedule = of(3);
+        assert!(schedule.end_round().is_empty());
+        schedule.take(at(300), 1);
+        schedule.found("n1", at(300));
+        let mut gone = schedule.end_round();
+        gone.sort();
+        assert_eq!(gone, ["n0".into(), "n2".into()] as [Id; 2]);
+        assert_eq!(schedule.len(), 1);
+        assert!(!schedule.looked(&"n0".into(), Look::Same, at(301)));
+        assert!(schedule.due.len() <= 1);
+        let kept = Share::new("a", ["b".to_owned()]);
+        let mut schedule = of(100);
+        let gone = schedule.keep(&kept);
+        assert_eq!(gone.len() + schedule.len(), 100);
+        assert!(gone.iter().all(|id| !kept.has(id)) && schedule.nodes.keys().all(|id| kept.has(id)));
+        assert_eq!(schedule.due.len(), schedule.len());
+    }
+}

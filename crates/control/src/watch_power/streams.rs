@@ -1,0 +1,252 @@
+//! Streams of events: where a BMC tells when something happens, it need not be asked so often. What it tells is a hint to
+//! look, and never believed.
+
+use std::collections::HashMap;
+
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_redfish::{BmcClient, BmcTarget};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use super::schedule::Id;
+
+/// A BMC that offers no stream is asked again after this: its firmware may be another by then.
+const NOT_OFFERED_S: i64 = 24 * 3600;
+/// A stream that has lasted so long has worked.
+const WORKED_S: i64 = 600;
+/// The first pause after a stream that has not worked; it doubles.
+const AGAIN_S: i64 = 300;
+/// How often it doubles.
+const DOUBLINGS: u32 = 8;
+/// Hints that wait: while the watch is busy, streams wait.
+const WAITING: usize = 256;
+
+/// What comes of a stream.
+#[derive(Debug)]
+pub(super) enum News {
+    /// The BMC offers one, and it is open.
+    Open(Id),
+    /// Something happened that may have changed the power.
+    Hint(Id),
+    /// The BMC offers none.
+    NotOffered(Id),
+    /// It ended, behind the event of this id.
+    Ended(Id, Option<String>),
+}
+
+/// The stream of one node.
+#[derive(Debug)]
+enum Stream {
+    /// It is being opened, or open since then.
+    Running {
+        task: AbortHandle,
+        open_since: Option<Timestamp>,
+        failures: u32,
+    },
+    /// There is none; one is tried again at this time.
+    Waiting {
+        until: Timestamp,
+        failures: u32,
+        last_id: Option<String>,
+    },
+}
+
+/// All streams of this process.
+#[derive(Debug)]
+pub(super) struct Streams {
+    most: usize,
+    streams: HashMap<Id, Stream>,
+    running: usize,
+    sender: mpsc::Sender<News>,
+}
+
+impl Drop for Streams {
+    fn drop(&mut self) {
+        let nodes: Vec<Id> = self.streams.keys().cloned().collect();
+        nodes.iter().for_each(|node| self.close(node));
+    }
+}
+
+impl Streams {
+    /// No more than so many at once; what comes of them is received.
+    pub(super) fn new(most: usize) -> (Self, mpsc::Receiver<News>) {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let streams = Self {
+            most,
+            streams: HashMap::new(),
+            running: 0,
+            sender,
+        };
+        (streams, receiver)
+    }
+
+    /// Streams that are open.
+    pub(super) fn open(&self) -> usize {
+        self.streams.values().filter(|stream| stream.is_open()).count()
+    }
+
+    /// Whether the node's BMC tells when something happens.
+    pub(super) fn has(&self, node: &str) -> bool {
+        self.streams.get(node).is_some_and(Stream::is_open)
+    }
+
+    /// Whether a stream of the node's may be tried now.
+    pub(super) fn may_open(&self, node: &str, now: Timestamp) -> bool {
+        let is_time = match self.streams.get(node) {
+            None => true,
+            Some(Stream::Running { .. }) => false,
+            Some(Stream::Waiting { until, .. }) => *until <= now,
+        };
+        is_time && self.running < self.most
+    }
+
+    /// Begins to open the stream of a node's BMC.
+    pub(super) fn begin(&mut self, node: &Id, target: BmcTarget) {
+        let (failures, last_id) = match self.streams.remove(node) {
+            Some(Stream::Waiting { failures, last_id, .. }) => (failures, last_id),
+            _ => (0, None),
+        };
+        let task = tokio::spawn(follow(node.clone(), target, last_id, self.sender.clone()));
+        self.running += 1;
+        let stream = Stream::Running {
+            task: task.abort_handle(),
+            open_since: None,
+            failures,
+        };
+        self.streams.insert(node.clone(), stream);
+    }
+
+    /// It is open.
+    pub(super) fn opened(&mut self, node: &Id, now: Timestamp) {
+        if let Some(Stream::Running { open_since, .. }) = self.streams.get_mut(node) {
+            *open_since = Some(now);
+        }
+    }
+
+    /// It ended, or there is none (`is_offered` says which). It is tried again the later, the less it has worked.
+    pub(super) fn ended(&mut self, node: &Id, is_offered: bool, last_id: Option<String>, now: Timestamp) {
+        let Some(Stream::Running {
+            open_since, failures, ..
+        }) = self.streams.get(node)
+        else {
+            return;
+        };
+        let has_worked = open_since.is_some_and(|since| now.since(since) >= seconds(WORKED_S));
+        let failures = if has_worked { 0 } else { failures.saturating_add(1) };
+        let pause_s = match (is_offered, failures) {
+            (false, _) => NOT_OFFERED_S,
+            (true, 0) => 0,
+            (true, failures) => AGAIN_S << (failures - 1).min(DOUBLINGS),
+        };
+        self.running -= 1;
+        let stream = Stream::Waiting {
+            until: now.plus(seconds(pause_s)),
+            failures,
+            last_id,
+        };
+        self.streams.insert(node.clone(), stream);
+    }
+
+    /// Ends the stream of a node that is no longer ours, or has another BMC.
+    pub(super) fn close(&mut self, node: &str) {
+        if let Some(Stream::Running { task, .. }) = self.streams.remove(node) {
+            task.abort();
+            self.running -= 1;
+        }
+    }
+}
+
+impl Stream {
+    fn is_open(&self) -> bool {
+        matches!(
+            self,
+            Self::Running {
+                open_since: Some(_),
+                ..
+            }
+        )
+    }
+}
+
+/// Opens the stream and passes on what it hints at, until it ends.
+async fn follow(node: Id, target: BmcTarget, last_id: Option<String>, sender: mpsc::Sender<News>) {
+    let news = match try_follow(&node, target, last_id.clone(), &sender).await {
+        Ok(None) => News::NotOffered(node),
+        Ok(Some(last_id)) => News::Ended(node, last_id),
+        Err(error) => {
+            tracing::debug!(node = &*node, %error, "a BMC's stream of events broke");
+            News::Ended(node, last_id)
+        }
+    };
+    // Nobody receives when the watch has ended.
+    let _ = sender.send(news).await;
+}
+
+/// None where the BMC offers no stream; else the id of the last event.
+async fn try_follow(
+    node: &Id,
+    target: BmcTarget,
+    last_id: Option<String>,
+    sender: &mpsc::Sender<News>,
+) -> Result<Option<Option<String>>, rackwright_redfish::RedfishError> {
+    let client = BmcClient::sparing(target, super::look::settings(), &Default::default())?;
+    let Some(mut stream) = client.event_stream(last_id.as_deref()).await? else {
+        return Ok(None);
+    };
+    let _ = sender.send(News::Open(node.clone())).await;
+    while stream.next_change().await? {
+        let _ = sender.send(News::Hint(node.clone())).await;
+    }
+    Ok(Some(stream.last_id().map(str::to_owned)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(s: i64) -> Timestamp {
+        Timestamp(0).plus(seconds(s))
+    }
+
+    /// Nobody listens there.
+    fn target() -> BmcTarget {
+        BmcTarget {
+            address: "http://127.0.0.1:1".into(),
+            username: "admin".into(),
+            password: "secret".into(),
+            certificate_sha256: None,
+            system: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn no_more_streams_than_there_may_be_and_each_is_tried_again_the_later_the_less_it_worked() {
+        let (mut streams, _news) = Streams::new(2);
+        let [a, b]: [Id; 2] = ["a".into(), "b".into()];
+        for node in [&a, &b] {
+            assert!(streams.may_open(node, at(0)));
+            streams.begin(node, target());
+        }
+        assert!(!streams.may_open("c", at(0)), "two are enough");
+        streams.opened(&a, at(0));
+        assert!(streams.has("a") && !streams.has("b"));
+        assert_eq!(streams.open(), 1);
+        for (failure, pause_s) in [(1, 300), (2, 600), (3, 1200)] {
+            let now = failure * 100_000;
+            streams.ended(&b, true, Some("7".into()), at(now));
+            assert!(!streams.may_open(&b, at(now + pause_s - 1)), "after failure {failure}");
+            assert!(streams.may_open(&b, at(now + pause_s)), "after failure {failure}");
+            streams.begin(&b, target());
+        }
+        // One that has worked is opened again at once.
+        streams.ended(&a, true, None, at(600));
+        assert!(streams.may_open(&a, at(600)));
+        streams.ended(&b, false, None, at(500_000));
+        assert!(!streams.may_open(&b, at(500_000 + NOT_OFFERED_S - 1)));
+        assert!(streams.may_open(&b, at(500_000 + NOT_OFFERED_S)));
+        assert_eq!((streams.running, streams.open()), (0, 0));
+        streams.begin(&a, target());
+        streams.close(&a);
+        assert!(streams.running == 0 && streams.may_open(&a, at(600)));
+    }
+}

@@ -1,0 +1,83 @@
+//! Nodes at rest, as whoever watches their power reads them: often, and so no more of each than that needs.
+
+use rackwright_lifecycle::State;
+
+use crate::error::corrupt;
+use crate::sql::statement;
+use crate::{Readings, Result, Store};
+
+/// Rows that are read with one statement.
+const BATCH: usize = 64;
+
+/// A node at rest of which nothing is under way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestingRow {
+    /// Its id.
+    pub id: String,
+    /// Its version.
+    pub version: i64,
+    /// The number of its agent's connection.
+    pub session: i64,
+    /// What was seen of it last.
+    pub readings: Readings,
+}
+
+/// The node is at rest, and no effect of it is under way.
+fn at_rest() -> String {
+    let states: Vec<String> = State::ALL
+        .iter()
+        .filter(|state| state.is_at_rest())
+        .map(|state| format!("'{state}'"))
+        .collect();
+    let states = states.join(", ");
+    format!(
+        "state IN ({states}) AND NOT EXISTS (SELECT 1 FROM effects e WHERE e.node_id = nodes.id AND e.ended_at IS NULL)"
+    )
+}
+
+impl Store {
+    /// Ids after `after` of nodes at rest of which nothing is under way, in order, at most `limit`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn resting_ids(&self, after: &str, limit: i64) -> Result<Vec<String>> {
+        let sql = format!(
+            "SELECT id FROM nodes WHERE id > $1 AND {} ORDER BY id LIMIT $2",
+            at_rest()
+        );
+        let query = statement(sql).bind(after).bind(limit);
+        let rows = query.fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Those of `ids` that are at rest and of which nothing is under way.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn resting(&self, ids: &[&str]) -> Result<Vec<RestingRow>> {
+        // One text for all batches, so that it is prepared once.
+        let places: Vec<String> = (1..=BATCH).map(|n| format!("${n}")).collect();
+        let sql = format!(
+            "SELECT id, version, agent_session, readings FROM nodes WHERE id IN ({}) AND {}",
+            places.join(", "),
+            at_rest()
+        );
+        let mut found = Vec::with_capacity(ids.len());
+        for batch in ids.chunks(BATCH) {
+            let nobody = std::iter::repeat_n(&"", BATCH - batch.len());
+            let query = statement(sql.clone());
+            let query = batch.iter().chain(nobody).fold(query, |query, id| query.bind(*id));
+            for row in query.fetch_all(&self.readers).await? {
+                let id: String = row.try_get("id")?;
+                let readings = serde_json::from_str(row.try_get("readings")?).map_err(|e| corrupt("node", &id, e))?;
+                found.push(RestingRow {
+                    version: row.try_get("version")?,
+                    session: row.try_get("agent_session")?,
+                    readings,
+                    id,
+                });
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,65 @@
+//! Nodes at rest: which are, and what is read of them.
+
+use rackwright_lifecycle::{Effect, Outcome, Power, Reading, State};
+use rackwright_store::{Readings, RestingRow};
+
+use super::support::{Lab, at, node_in, try_of};
+
+const LIMIT: i64 = 100;
+
+#[tokio::test]
+async fn nodes_of_which_something_is_under_way_are_not_at_rest() {
+    let all: Vec<_> = State::ALL.iter().map(|state| node_in(state.as_str(), *state)).collect();
+    let lab = Lab::new().await.with(&all).await;
+    let ids = async |after: &str, limit| lab.store.resting_ids(after, limit).await.unwrap();
+    let resting = ["active", "available", "failed", "maintenance", "quarantined"];
+    assert_eq!(ids("", LIMIT).await, resting);
+    assert_eq!(ids("", 2).await, resting[..2]);
+    assert_eq!(ids("available", LIMIT).await, resting[2..]);
+
+    let mut tx = lab.store.write().await.unwrap();
+    tx.begin_effect(&try_of("active", Effect::PowerOn, 1)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(ids("", LIMIT).await, resting[1..]);
+    assert_eq!(lab.store.resting(&["active"]).await.unwrap(), []);
+    let mut tx = lab.store.write().await.unwrap();
+    tx.end_effect("active-power-on-1", &Outcome::Succeeded, at(150))
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(ids("", LIMIT).await, resting);
+}
+
+#[tokio::test]
+async fn any_number_of_them_is_read_with_what_was_seen_last() {
+    let all: Vec<_> = (0..150)
+        .map(|n| node_in(&format!("n{n:03}"), State::Available))
+        .collect();
+    let lab = Lab::new().await.with(&all).await;
+    let power = Reading::Known {
+        value: Power::Off,
+        at: at(7),
+    };
+    let readings = Readings {
+        power,
+        ..Readings::default()
+    };
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_readings("n149", &readings).await.unwrap();
+    let session = tx.hold_agent("n149", "replica-1").await.unwrap();
+    tx.commit().await.unwrap();
+
+    let wanted: Vec<&str> = all.iter().map(|node| node.id.as_str()).chain(["nobody"]).collect();
+    let mut found = lab.store.resting(&wanted).await.unwrap();
+    found.sort_by(|a, b| a.id.cmp(&b.id));
+    let ids: Vec<&str> = found.iter().map(|row| row.id.as_str()).collect();
+    assert_eq!(ids, wanted[..150]);
+    let last = RestingRow {
+        id: "n149".into(),
+        version: 1,
+        session,
+        readings,
+    };
+    assert_eq!(found[149], last);
+    assert_eq!(lab.store.resting(&[]).await.unwrap(), []);
+}
