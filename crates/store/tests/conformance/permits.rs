@@ -224,6 +224,8 @@ async fn whoever_leaves_or_is_forgotten_gives_back_what_it_had() {
     tx.commit().await.unwrap();
     assert!(lab.store.permits("n2").await.unwrap().is_empty());
     assert!(begun(&lab.store, ("n4", ""), &on_c2, 301).await.is_some());
+    let wait = begun(&lab.store, ("n3", ""), &on_c2, 301).await.unwrap();
+    assert_eq!(wait.resource.scope, Scope::Site);
     // A node in the middle of it is forgotten.
     let mut tx = lab.store.write().await.unwrap();
     let record = tx.node("n1").await.unwrap();
