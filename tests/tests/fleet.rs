@@ -1,6 +1,9 @@
 //! Simulated machines that run the agent's real code, and a real `rackwrightd` that inspects, images and erases them: BMCs,
 //! DHCP, boot HTTP, gRPC and the image store are all spoken over sockets.
 
+#[path = "fleet/faults.rs"]
+mod faults;
+
 use std::net::{SocketAddrV4, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -44,7 +47,7 @@ impl Plane {
              server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
              http_port: {http}\n    first_stages: {{}}\n    dhcp:\n      server:\n        subnets:\n        \
              - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
-             policy: {{backoff_s: 1, backoff_max_s: 5}}\n"
+             policy: {{backoff_s: 1, backoff_max_s: 5, tries: 2, agent_grace_s: 2, agent_boot_s: 10}}\n"
         );
         Self {
             site: Site::start_with(dir, &config).await,

@@ -9,15 +9,15 @@
 //! drive of the computer that this runs on.
 
 use super::dice::mix;
+use super::faults::During;
 use super::installed::Installed;
-use super::node::Node;
+use super::ramdisk::Life;
 use rackwright_agent::disk::marker::{self, Marker};
 use rackwright_agent::drives::{DriveError, DriveFacts, Drives, MethodError, RawDrive};
 use rackwright_agent::jobs::control::JobControl;
 use rackwright_api::v1::{Drive, EraseMethod};
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -316,28 +316,16 @@ fn pieces(offset: u64, length: usize, mut piece: impl FnMut(u64, usize, std::ops
     }
 }
 
-/// The boot of a machine in which a drive is used. When it is over, nothing of it reaches the drive any more.
-#[derive(Clone)]
-struct InBoot {
-    node: Arc<Node>,
-    number: u32,
-}
-
-impl fmt::Debug for InBoot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InBoot").field(&self.number).finish()
-    }
-}
-
 /// An open drive.
 struct Open {
     drive: Arc<SimDrive>,
-    boot: Option<InBoot>,
+    /// The boot of the machine in which it is used. When that is over, nothing of it reaches the drive any more.
+    life: Option<Arc<Life>>,
 }
 
 impl Open {
     fn range(&self, offset: u64, length: u64) -> io::Result<()> {
-        if self.boot.as_ref().is_some_and(|boot| !boot.node.runs(boot.number)) {
+        if self.life.as_ref().is_some_and(|life| !life.lasts()) {
             return Err(io::Error::other("this boot of the machine is over"));
         }
         self.drive.range(offset, length)
@@ -425,9 +413,10 @@ impl RawDrive for Open {
             _ => return Err(MethodError::Unsupported("not a command of NVMe".to_owned())),
         };
         self.drive.medium().fill(left);
-        if let Some(InBoot { node, .. }) = &self.boot {
+        if let Some(life) = &self.life {
+            life.survive(During::Erase, control)?;
             // The drive sanitizes for a while; nobody needs a thread to wait for it.
-            control.outlasts(node.erasing(), || ());
+            control.outlasts(life.node.erasing(), || ());
         }
         Ok(())
     }
@@ -438,24 +427,24 @@ impl RawDrive for Open {
 }
 
 /// The drives of a machine.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SimDrives {
     drives: Arc<[Arc<SimDrive>]>,
-    boot: Option<InBoot>,
+    life: Option<Arc<Life>>,
 }
 
 impl SimDrives {
     pub(super) fn new(drives: impl IntoIterator<Item = Arc<SimDrive>>) -> Self {
         Self {
             drives: drives.into_iter().collect(),
-            boot: None,
+            life: None,
         }
     }
 
     /// The same drives, in the hands of what runs in one boot of their machine.
-    pub(super) fn of_boot(self, node: Arc<Node>, number: u32) -> Self {
+    pub(super) fn of_boot(self, life: Arc<Life>) -> Self {
         Self {
-            boot: Some(InBoot { node, number }),
+            life: Some(life),
             ..self
         }
     }
@@ -495,7 +484,7 @@ impl Drives for SimDrives {
         match found {
             Some(drive) => Ok(Box::new(Open {
                 drive: Arc::clone(drive),
-                boot: self.boot.clone(),
+                life: self.life.clone(),
             })),
             None => Err(DriveError::Io {
                 drive: facts.drive.name.clone(),
@@ -520,7 +509,7 @@ mod tests {
     fn open(bytes: u64) -> Open {
         Open {
             drive: Arc::new(SimDrive::new("sim-00000", 0, "test", "S0".to_owned(), bytes)),
-            boot: None,
+            life: None,
         }
     }
 

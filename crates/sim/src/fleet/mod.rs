@@ -370,6 +370,11 @@ impl SimNode {
         self.node.address().map(Into::into)
     }
 
+    /// How often a fault of the script has struck it; those that a machine has for good do not count.
+    pub fn faults_struck(&self) -> u32 {
+        self.node.struck()
+    }
+
     /// What its agent finds in it.
     pub fn inventory(&self) -> Inventory {
         inventory::inventory(&self.node, &self.drives())

@@ -5,6 +5,7 @@
 
 use super::BootError;
 use crate::fleet::FleetError;
+use crate::fleet::faults::Lost;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -59,6 +60,9 @@ pub(super) struct Client {
     /// SMBIOS UUID, in the order in which it is written.
     pub(super) uuid: [u8; 16],
 }
+
+/// Asked for each message: what of it and its answer is lost.
+pub(super) type Loss<'a> = &'a (dyn Fn() -> Option<Lost> + Sync);
 
 /// The fleet's relay agent.
 #[derive(Debug)]
@@ -120,26 +124,39 @@ impl Relay {
     ///
     /// # Errors
     /// [`BootError::NoAnswer`]
-    pub(super) async fn lease(&self, client: Client) -> Result<Lease, BootError> {
-        let offer = self.exchange(client, DISCOVER, None).await?;
-        let acknowledged = self.exchange(client, REQUEST, Some(&offer)).await?;
+    pub(super) async fn lease(&self, client: Client, loss: Loss<'_>) -> Result<Lease, BootError> {
+        let offer = self.exchange(client, DISCOVER, None, loss).await?;
+        let acknowledged = self.exchange(client, REQUEST, Some(&offer), loss).await?;
         Ok(Lease {
             address: acknowledged.address,
             script: acknowledged.boot_file,
         })
     }
 
-    async fn exchange(&self, client: Client, kind: u8, offer: Option<&Answer>) -> Result<Answer, BootError> {
+    async fn exchange(
+        &self,
+        client: Client,
+        kind: u8,
+        offer: Option<&Answer>,
+        loss: Loss<'_>,
+    ) -> Result<Answer, BootError> {
         let wanted = if kind == DISCOVER { OFFER } else { ACK };
         for wait_s in WAITS_S {
             let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
             let (sender, receiver) = oneshot::channel();
-            self.waiting().insert(number, sender);
-            let message = message(client, kind, number, self.address, offer);
-            if let Err(error) = self.socket.send_to(&message, self.server).await {
-                tracing::debug!(%error, "a DHCP message was not sent");
+            let lost = loss();
+            let unheard = match lost {
+                Some(_) => Some(sender),
+                None => self.waiting().insert(number, sender),
+            };
+            if lost != Some(Lost::Request) {
+                let message = message(client, kind, number, self.address, offer);
+                if let Err(error) = self.socket.send_to(&message, self.server).await {
+                    tracing::debug!(%error, "a DHCP message was not sent");
+                }
             }
             let answer = tokio::time::timeout(Duration::from_secs(wait_s), receiver).await;
+            drop(unheard);
             self.waiting().remove(&number);
             let answer = answer.ok().and_then(Result::ok);
             if let Some(answer) = answer.and_then(|bytes| Answer::read(&bytes, client.mac))
@@ -303,7 +320,10 @@ mod tests {
         };
         let relay = Relay::bind(Ipv4Addr::LOCALHOST, server).await.unwrap();
         let begun = tokio::time::Instant::now();
-        assert!(matches!(relay.lease(CLIENT).await, Err(BootError::NoAnswer { .. })));
+        assert!(matches!(
+            relay.lease(CLIENT, &|| None).await,
+            Err(BootError::NoAnswer { .. })
+        ));
         assert_eq!(begun.elapsed().as_secs(), WAITS_S.iter().sum::<u64>());
         assert!(relay.waiting().is_empty());
     }

@@ -1,6 +1,7 @@
 //! The boot script, fetched and read as iPXE does: what counts of it is the kernel's command line.
 
 use super::BootError;
+use crate::fleet::faults::Lost;
 use bytes::Bytes;
 use http::{Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt as _, Empty, Limited};
@@ -15,28 +16,35 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Longest script, in bytes.
 const LONGEST: usize = 64 << 10;
 
+/// Asked for each fetch, by the path: what of it and its answer is lost.
+pub(super) type Loss<'a> = &'a (dyn Fn(&str) -> Option<Lost> + Sync);
+
 /// Fetches a script by plain HTTP, coming from the machine's own address.
 ///
 /// # Errors
 /// [`BootError::Script`]
-pub(super) async fn fetch(url: &str, from: Ipv4Addr) -> Result<String, BootError> {
+pub(super) async fn fetch(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result<String, BootError> {
     let failed = |why: String| BootError::Script {
         // Behind the question mark is the token.
         url: url.split('?').next().unwrap_or_default().to_owned(),
         why,
     };
-    let fetched = tokio::time::timeout(PATIENCE, get(url, from)).await;
+    let fetched = tokio::time::timeout(PATIENCE, get(url, from, loss)).await;
     fetched
         .unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
         .map_err(failed)
 }
 
-async fn get(url: &str, from: Ipv4Addr) -> Result<String, String> {
+async fn get(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result<String, String> {
     let uri: Uri = url.parse().map_err(|error| format!("not a URL: {error}"))?;
     let host = uri.host().filter(|_| uri.scheme_str() == Some("http"));
     let server: Ipv4Addr = host
         .and_then(|host| host.parse().ok())
         .ok_or("only http:// URLs with a numeric IPv4 address are fetched")?;
+    let lost = loss(uri.path());
+    if lost == Some(Lost::Request) {
+        return Err("the connection broke off before the server was asked".to_owned());
+    }
     let port = uri.port_u16().unwrap_or(80);
     let socket = TcpSocket::new_v4().map_err(|error| error.to_string())?;
     let here = SocketAddr::from((from, 0));
@@ -66,6 +74,9 @@ async fn get(url: &str, from: Ipv4Addr) -> Result<String, String> {
     // The connection moves only while it is waited for. It ends with the answer, and if it breaks, the answer says so.
     let (answer, _) = tokio::join!(answer, connection);
     let (status, body) = answer?;
+    if lost == Some(Lost::Answer) {
+        return Err("the connection broke off before the answer came".to_owned());
+    }
     if status != StatusCode::OK {
         return Err(format!("the server answered {status}: {}", body.trim()));
     }
@@ -124,7 +135,7 @@ mod tests {
             stream.write_all(answer.as_bytes()).await.unwrap();
             from
         };
-        tokio::join!(fetch(&url, ADDRESS), serve)
+        tokio::join!(fetch(&url, ADDRESS, &|_| None), serve)
     }
 
     #[tokio::test]
