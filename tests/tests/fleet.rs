@@ -31,34 +31,44 @@ fn free_port() -> u16 {
 struct Plane {
     site: Site,
     dhcp: SocketAddrV4,
+    tftp_port: u16,
 }
 
 impl Plane {
     async fn start(dir: &Path) -> Self {
+        Self::start_with(dir, "pxe").await
+    }
+
+    /// Machines are told to boot by `method`: pxe or uefi-http.
+    async fn start_with(dir: &Path, method: &str) -> Self {
         let [api, store, dhcp, tftp, http] = std::array::from_fn(|_| free_port());
-        for file in ["vmlinuz", "initrd"] {
-            std::fs::write(dir.join(file), "nobody fetches it").expect("the file can be written");
+        for file in ["vmlinuz", "initrd", "snponly.efi", "ipxe.efi"] {
+            std::fs::write(dir.join(file), file.repeat(10_000)).expect("the file can be written");
         }
         let dir_text = dir.display();
         let config = format!(
             "data_dir: {dir_text}/data\napi: {{listen: \"127.0.0.1:{api}\", names: [\"127.0.0.1\"]}}\n\
              store: {{listen: \"127.0.0.1:{store}\"}}\n\
-             boot:\n  ramdisk: {{kernel: {dir_text}/vmlinuz, initrd: {dir_text}/initrd}}\n  network:\n    \
+             boot:\n  method: {method}\n  ramdisk: {{kernel: {dir_text}/vmlinuz, initrd: {dir_text}/initrd}}\n  network:\n    \
              server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
-             http_port: {http}\n    first_stages: {{}}\n    dhcp:\n      server:\n        subnets:\n        \
+             http_port: {http}\n    first_stages: {{snponly.efi: {dir_text}/snponly.efi, ipxe.efi: {dir_text}/ipxe.efi}}\n    dhcp:\n      server:\n        subnets:\n        \
              - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
-             policy: {{backoff_s: 1, backoff_max_s: 5, tries: 2, agent_grace_s: 2, agent_boot_s: 10}}\n"
+             policy: {{backoff_s: 1, backoff_max_s: 5, tries: 2, agent_grace_s: 2, agent_boot_s: 30}}\n"
         );
         Self {
             site: Site::start_with(dir, &config).await,
             dhcp: SocketAddrV4::new([127, 0, 0, 1].into(), dhcp),
+            tftp_port: tftp,
         }
     }
 
     /// Starts machines that boot from it, enrols them and waits until they were inspected.
     async fn machines(&self, config: FleetConfig, systems: Arc<dyn Systems>) -> Fleet {
-        let boot_server = Some(self.dhcp);
-        let config = FleetConfig { boot_server, ..config };
+        let config = FleetConfig {
+            boot_server: Some(self.dhcp),
+            tftp_port: self.tftp_port,
+            ..config
+        };
         let fleet = Fleet::with_systems(config, systems).await.expect("the fleet starts");
         let file = self.site.dir().join("nodes.yaml");
         let mut out = std::fs::File::create(&file).expect("the file can be made");

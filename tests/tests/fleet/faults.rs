@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Phase, Script};
+use rackwright_sim::fleet::{BootFiles, BootSource, BootWay, Fleet, FleetConfig, Phase, Script};
 use rackwright_sim::lab::install_crypto;
 
 use super::{Plane, SOON, Seen, image};
@@ -77,6 +77,57 @@ async fn machines_whose_boots_stumble_are_inspected() {
     let plane = Plane::start(dir.path()).await;
     let fleet = plane.machines(suffering(&cases), Arc::new(Seen::default())).await;
     check(&fleet, &cases);
+    end(plane, fleet).await;
+}
+
+/// Firmware's own part of the boot: the first stage by TFTP, iPXE's DHCP, the script, kernel and ramdisk by HTTP.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_boot_from_firmwares_first_message_on_and_packets_may_be_lost() {
+    install_crypto();
+    let cases: [Case; 5] = [
+        ("fault: bmc-slow, delay_s: 0.1, at: 1", 1),
+        ("fault: tftp-lost, at: 1, times: 2", 1),
+        ("fault: tftp-lost, lost: answer, at: 3, times: 2", 1),
+        ("fault: boot-http-error, path: /boot/v1/files, at: 1", 1),
+        ("fault: boot-http-error, path: /boot/v1/files, lost: answer, at: 2", 1),
+    ];
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(dir.path()).await;
+    let config = FleetConfig {
+        boot_way: BootWay::Pxe,
+        boot_files: BootFiles::Fetch,
+        ..suffering(&cases)
+    };
+    let fleet = plane.machines(config, Arc::new(Seen::default())).await;
+    check(&fleet, &cases);
+    for index in 0..cases.len() {
+        let mac = fleet.node(index).mac();
+        for stage in [
+            "PXE firmware UEFI x86-64",
+            "snponly.efi by TFTP: 110000 bytes",
+            "vmlinuz",
+            "initrd",
+        ] {
+            plane.site.until_traced(&mac, stage, SOON).await;
+        }
+    }
+    end(plane, fleet).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_boots_its_first_stage_by_http() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start_with(dir.path(), "uefi-http").await;
+    let config = FleetConfig {
+        boot_way: BootWay::Pxe,
+        ..FleetConfig::default()
+    };
+    let fleet = plane.machines(config, Arc::new(Seen::default())).await;
+    let mac = fleet.node(0).mac();
+    for stage in ["HTTP firmware UEFI HTTP x86-64", "ipxe.efi by HTTP", "iPXE script"] {
+        plane.site.until_traced(&mac, stage, SOON).await;
+    }
     end(plane, fleet).await;
 }
 

@@ -12,6 +12,11 @@ impl Script {
         })
     }
 
+    /// Whether a packet of this direction, between firmware and the TFTP server, is lost.
+    pub(in crate::fleet) fn tftp(&self, lost: Lost, moment: Moment<'_>) -> bool {
+        self.any(Kind::TftpLost(lost), moment)
+    }
+
     /// What of a fetch by HTTP is lost; `path` is the one that firmware asks for.
     pub(in crate::fleet) fn boot_http(&self, path: &str, moment: Moment<'_>) -> Option<Lost> {
         self.first(moment, |rule| match rule.kind {

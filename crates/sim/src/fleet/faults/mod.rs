@@ -55,6 +55,8 @@ enum Kind {
     ClockSkew(i64),
     /// DHCP messages of firmware and their answers.
     DhcpLost(Lost),
+    /// Packets between firmware and the TFTP server.
+    TftpLost(Lost),
     /// What firmware fetches by HTTP.
     HttpLost(Lost),
     AgentCrash(During, Then),

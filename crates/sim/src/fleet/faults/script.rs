@@ -88,7 +88,7 @@ struct WireFault {
 
 const KINDS: &str = "bmc-down, bmc-slow, bmc-wrong, bmc-sessions-exhausted, bmc-unavailable, power-stuck, post-hang, \
                      wrong-inventory, host-never-up, host-degraded, slow-disk, disk-errors, erase-unsupported, erase-ignored, clock-skew, \
-                     dhcp-lost, boot-http-error, agent-crash, heartbeat-lost, image-cut, write-errors";
+                     dhcp-lost, tftp-lost, boot-http-error, agent-crash, heartbeat-lost, image-cut, write-errors";
 
 impl Script {
     /// Reads a script for a fleet of `nodes` machines; `file` is only for messages.
@@ -213,6 +213,7 @@ impl Judge {
                 Kind::ClockSkew(seconds as i64)
             }
             "dhcp-lost" => Kind::DhcpLost(self.lost(wire)),
+            "tftp-lost" => Kind::TftpLost(self.lost(wire)),
             "boot-http-error" => Kind::HttpLost(self.lost(wire)),
             "agent-crash" => Kind::AgentCrash(self.during(wire), self.then(wire)),
             "heartbeat-lost" => {
@@ -332,7 +333,7 @@ impl Judge {
         let requests = kind.is_about_requests();
         let parts = matches!(kind, Kind::WrongInventory(_));
         let drives = matches!(kind, Kind::Drives(_));
-        let loses = matches!(kind, Kind::DhcpLost(_) | Kind::HttpLost(_));
+        let loses = matches!(kind, Kind::DhcpLost(_) | Kind::TftpLost(_) | Kind::HttpLost(_));
         let crash = matches!(kind, Kind::AgentCrash(..));
         for (field, at, fits) in [
             ("delay_s", number(&wire.delay_s), matches!(kind, Kind::Slow(_))),

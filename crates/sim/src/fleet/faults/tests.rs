@@ -53,9 +53,11 @@ faults:
   - {fault: heartbeat-lost, lasts_s: 1.5}
   - {fault: image-cut, after_bytes: 100000}
   - {fault: write-errors, at: 2}
+  - {fault: tftp-lost, probability: 0.1, lost: answer}
 "#,
     );
-    assert_eq!(script.rules.len(), 22);
+    assert_eq!(script.rules.len(), 23);
+    assert_eq!(script.rules[22].kind, Kind::TftpLost(Lost::Answer));
     assert_eq!(script.rules[15].kind, Kind::DhcpLost(Lost::Request));
     assert_eq!(script.rules[16].kind, Kind::HttpLost(Lost::Answer));
     assert_eq!(

@@ -5,9 +5,12 @@
 
 mod cable;
 mod dhcp;
+mod fetch;
+mod firmware;
 mod host;
 mod life;
 mod script;
+mod tftp;
 mod writer;
 
 use super::clock::Clock;
@@ -15,14 +18,14 @@ use super::faults::Then;
 use super::machine::Phase;
 use super::node::{Boot, Node};
 use super::{FleetConfig, FleetError};
-use dhcp::{Client, Relay};
+use dhcp::Relay;
 use host::{SimHost, SimPower};
 pub(super) use life::Life;
 use rackwright_agent::agent;
 use rackwright_agent::cmdline::{CmdlineError, Mac, OnFatal, Settings};
 use rackwright_agent::jobs::power::{Power as _, PowerAction};
 use rackwright_agent::machine::Machine;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -46,10 +49,10 @@ const ROUND: Duration = Duration::from_secs(10);
 pub(super) enum BootError {
     #[error("the DHCP server {server} does not answer")]
     NoAnswer { server: SocketAddrV4 },
-    #[error("the DHCP server names no boot script: the machine is to boot from its drive")]
+    #[error("the DHCP server names nothing to boot: the machine is to boot from its drive")]
     NoScript,
-    #[error("boot script {url}: {why}")]
-    Script { url: String, why: String },
+    #[error("fetching {what}: {why}")]
+    Fetch { what: String, why: String },
     #[error("the boot script starts no kernel")]
     NoKernel,
     #[error("the kernel's command line: {0}")]
@@ -99,7 +102,7 @@ impl Ramdisk {
 
 async fn run(node: Arc<Node>, boot: Boot, relay: Arc<Relay>) {
     let (settings, address) = loop {
-        match load(&node, &relay).await {
+        match firmware::load(&node, boot.source, &relay).await {
             Ok(loaded) => break loaded,
             Err(error) => tracing::info!("nothing is booted from the network: {error}"),
         }
@@ -143,21 +146,6 @@ async fn supervise(settings: Settings, life: &Arc<Life>) -> PowerAction {
         OnFatal::PowerOff => PowerAction::PowerOff,
         OnFatal::Reset => PowerAction::Reset,
     }
-}
-
-/// The agent's settings, as the boot script has them, and the machine's address.
-async fn load(node: &Node, relay: &Relay) -> Result<(Settings, Ipv4Addr), BootError> {
-    let index = node.index();
-    let client = Client {
-        mac: mac(node).0,
-        uuid: node.shared.uuid_bytes(index),
-    };
-    let faults = &node.shared.config.faults;
-    let lease = relay.lease(client, &|| faults.dhcp(node.moment())).await?;
-    node.set_address(lease.address);
-    let url = lease.script.ok_or(BootError::NoScript)?;
-    let script = script::fetch(&url, lease.address, &|path| faults.boot_http(path, node.moment())).await?;
-    Ok((script::settings(&script, lease.address)?, lease.address))
 }
 
 /// The address of the NIC that machines boot from.
