@@ -1,8 +1,8 @@
 //! What network boot has to be told: who a MAC address is, which address it has, what it may boot, once.
 
+mod pools;
 mod unknown;
 
-use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -22,6 +22,7 @@ use crate::clock;
 use crate::config::Boot;
 use crate::core::{BootCounts, Core};
 use crate::text::{SENTENCE_MAX, cut};
+use pools::Pools;
 use unknown::Sightings;
 pub use unknown::Told;
 
@@ -41,6 +42,7 @@ pub struct Directory {
     boot: Boot,
     stages: mpsc::Sender<BootStageRow>,
     unknown: Sightings,
+    pools: Pools,
 }
 
 fn failed(error: StoreError) -> DirectoryError {
@@ -70,23 +72,11 @@ impl Directory {
             return Ok(Some(address));
         }
         let Some(pool) = subnet.pool else { return Ok(None) };
-        let mut tx = self.core.store.write().await?;
-        let taken: BTreeSet<Ipv4Addr> = tx
-            .addresses()
-            .await?
-            .iter()
-            .filter_map(|(_, address)| address.parse().ok())
-            .collect();
-        let free = (u32::from(pool.first)..=u32::from(pool.last))
-            .map(Ipv4Addr::from)
-            .find(|a| !taken.contains(a));
-        let Some(free) = free else {
+        let given = self.pools.give(&self.core.store, mac, pool).await?;
+        if given.is_none() {
             tracing::error!(mac, network = %subnet.network, "no address is left in the pool");
-            return Ok(None);
-        };
-        tx.give_address(mac, &free.to_string(), clock::now()).await?;
-        tx.commit().await?;
-        Ok(Some(free))
+        }
+        Ok(given)
     }
 
     fn saw_unknown(&self, mac: &str, client: &Client) {
@@ -334,6 +324,7 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = (
         boot,
         stages: sender,
         unknown,
+        pools: Pools::default(),
     });
     let netboot = Netboot::bind(network, directory).await.map_err(|e| e.to_string())?;
     let counters = netboot.counters();
