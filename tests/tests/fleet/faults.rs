@@ -1,8 +1,9 @@
 //! What goes wrong while machines boot and while their agents work, and what the control plane makes of it.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use rackwright_sim::fleet::{BootFiles, BootSource, BootWay, Fleet, FleetConfig, Phase, Script};
+use rackwright_sim::fleet::{BootFiles, BootSource, BootWay, Fleet, FleetConfig, ImageData, Phase, Script};
 use rackwright_sim::lab::install_crypto;
 
 use super::{Plane, SOON, Seen, image};
@@ -38,11 +39,11 @@ async fn end(plane: Plane, fleet: Fleet) {
 }
 
 /// Machines that are inspected, and then hold an image whatever befell them meanwhile.
-async fn imaged(cases: &[Case]) {
+async fn imaged(cases: &[Case], config: FleetConfig) {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
-    let fleet = plane.machines(suffering(cases), Arc::new(Seen::default())).await;
+    let fleet = plane.machines(config, Arc::new(Seen::default())).await;
     let file = image(dir.path()).display().to_string();
     plane.site.cli(["image", "add", "disk", "--file", &file]);
     for index in 0..cases.len() {
@@ -133,16 +134,65 @@ async fn a_machine_boots_its_first_stage_by_http() {
 
 /// One boot for the inspection, one for the image and one into it, and one more where the agent did not come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn machines_are_imaged_although_agents_drives_and_connections_fail() {
-    let cases: [Case; 6] = [
+async fn machines_are_imaged_although_agents_and_connections_fail() {
+    let cases: [Case; 5] = [
         ("fault: agent-crash, during: write, at: 1", 3),
         ("fault: agent-crash, during: write, then: stays-dead, at: 1", 4),
         ("fault: agent-crash, during: write, then: panics, at: 1", 4),
         ("fault: agent-crash, during: heartbeat, at: 2", 3),
-        ("fault: write-errors, at: 1", 3),
         ("fault: image-cut, after_bytes: 1000, at: 1, times: 2", 3),
     ];
-    imaged(&cases).await;
+    imaged(&cases, suffering(&cases)).await;
+}
+
+/// All of the image comes over the network, and is taken up again where a connection broke off in the middle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_whose_agents_fetch_all_of_an_image_are_imaged() {
+    let cases: [Case; 2] = [
+        ("fault: image-cut, after_bytes: 300000, at: 1, times: 4", 3),
+        ("fault: agent-crash, during: write, at: 1", 3),
+    ];
+    let config = FleetConfig {
+        image_data: ImageData::Fetch,
+        ..suffering(&cases)
+    };
+    imaged(&cases, config).await;
+}
+
+/// Puts something else in place of each file below a folder.
+fn spoil(folder: &Path) -> usize {
+    let mut done = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder can be read").flatten() {
+        if entry.path().is_dir() {
+            done += spoil(&entry.path());
+        } else {
+            std::fs::write(entry.path(), "no chunk").expect("the file can be written");
+            done += 1;
+        }
+    }
+    done
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_does_not_boot_an_image_whose_chunks_are_wrong() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(dir.path()).await;
+    let config = FleetConfig {
+        image_data: ImageData::Fetch,
+        ..FleetConfig::default()
+    };
+    let fleet = plane.machines(config, Arc::new(Seen::default())).await;
+    let file = image(dir.path()).display().to_string();
+    plane.site.cli(["image", "add", "disk", "--file", &file]);
+    assert!(spoil(&dir.path().join("data/images/chunks")) > 0);
+    let id = fleet.node(0).name();
+    plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
+    plane.site.until(&id, &["failed"], SOON).await;
+    let reason = plane.site.reason(&id);
+    assert!(reason.contains("chunk"), "{reason}");
+    assert!(fleet.node(0).installed().is_none());
+    end(plane, fleet).await;
 }
 
 /// A silence that ends before the control plane misses the agent costs nothing, a longer one another boot.
@@ -152,7 +202,7 @@ async fn machines_whose_agents_fall_silent_are_imaged() {
         ("fault: heartbeat-lost, lasts_s: 40, at: 2", 3),
         ("fault: heartbeat-lost, lasts_s: 1200, at: 2", 4),
     ];
-    imaged(&cases).await;
+    imaged(&cases, suffering(&cases)).await;
 }
 
 /// A drive whose erase nobody heard of is erased again, and a machine is given on only then.
@@ -188,7 +238,10 @@ async fn machines_whose_agents_crash_are_erased_all_the_same() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn machines_that_cannot_be_imaged_fail_and_say_why() {
     install_crypto();
-    let cases: [Case; 2] = [("fault: write-errors", 2), ("fault: image-cut, after_bytes: 1000", 2)];
+    let cases: [Case; 2] = [
+        ("fault: write-errors, at: 1", 2),
+        ("fault: image-cut, after_bytes: 1000", 2),
+    ];
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path()).await;
     let fleet = plane.machines(suffering(&cases), Arc::new(Seen::default())).await;

@@ -4,7 +4,7 @@ use clap::Parser;
 use ipnet::Ipv4Net;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rackwright_sim::fleet::{
-    BootFiles, BootWay, DescribeError, Fleet, FleetConfig, FleetError, Format, Profile, Script, ScriptError,
+    BootFiles, BootWay, DescribeError, Fleet, FleetConfig, FleetError, Format, ImageData, Profile, Script, ScriptError,
 };
 use rackwright_sim::lab::install_crypto;
 use std::fs::{File, OpenOptions};
@@ -68,6 +68,9 @@ struct Cli {
     /// Whether machines fetch the kernel and the ramdisk that their boot script names
     #[arg(long, value_enum, default_value = "skip")]
     boot_files: BootFiles,
+    /// Whether agents fetch and verify all of an image, or its index only
+    #[arg(long, value_enum, default_value = "skip")]
+    image_data: ImageData,
     /// The boot server's port for TFTP
     #[arg(long, default_value_t = 69, value_name = "PORT")]
     tftp_port: u16,
@@ -186,6 +189,7 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         boot_server: cli.boot_server,
         boot_way: cli.boot,
         boot_files: cli.boot_files,
+        image_data: cli.image_data,
         tftp_port: cli.tftp_port,
     };
     let fleet = Fleet::start(config).await?;

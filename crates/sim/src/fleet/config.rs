@@ -29,6 +29,16 @@ pub enum BootFiles {
     Fetch,
 }
 
+/// What becomes of an image's chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum ImageData {
+    /// They stay in the store; only the index is fetched
+    #[default]
+    Skip,
+    /// They are fetched and verified, and the drive remembers their digests
+    Fetch,
+}
+
 /// A fleet to start. `FleetConfig::default()` is one machine that takes no time for anything.
 #[derive(Debug, Clone)]
 pub struct FleetConfig {
@@ -61,6 +71,8 @@ pub struct FleetConfig {
     pub boot_way: BootWay,
     /// Whether they fetch kernel and ramdisk.
     pub boot_files: BootFiles,
+    /// Whether agents fetch the chunks of images.
+    pub image_data: ImageData,
     /// The port of the TFTP server, which DHCP cannot tell.
     pub tftp_port: u16,
 }
@@ -81,6 +93,7 @@ impl Default for FleetConfig {
             hosts: Ipv4Net::new_assert(Ipv4Addr::new(127, 128, 0, 0), 10),
             boot_way: BootWay::default(),
             boot_files: BootFiles::default(),
+            image_data: ImageData::default(),
             tftp_port: 69,
         }
     }

@@ -232,6 +232,17 @@ impl SimDrive {
         Ok(())
     }
 
+    /// Remembers a chunk of an image that was begun; the image is still begun.
+    pub(super) fn write_chunk(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.range(offset, bytes.len() as u64)?;
+        let mut medium = self.medium();
+        let begun = std::mem::take(&mut medium.system);
+        let blocks = (bytes.len() as u64).div_ceil(BLOCK as u64);
+        medium.set(offset / BLOCK as u64, blocks, Content::of(bytes));
+        medium.system = begun;
+        Ok(())
+    }
+
     /// Puts the seed beside an image that was begun.
     pub(super) fn put_seed(&self, put: impl FnOnce(&mut Installed)) -> io::Result<()> {
         self.range(0, 0)?;

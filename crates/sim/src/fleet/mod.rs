@@ -33,7 +33,7 @@ mod shared;
 mod tasks;
 mod tls;
 
-pub use config::{BootFiles, BootWay, FleetConfig, MOST_NODES};
+pub use config::{BootFiles, BootWay, FleetConfig, ImageData, MOST_NODES};
 pub use describe::{DescribeError, Format};
 pub use drive::{Ailment, SimDrive, SimDrives};
 pub use error::FleetError;
