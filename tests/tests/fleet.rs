@@ -1,6 +1,9 @@
 //! Simulated machines that run the agent's real code, and a real `rackwrightd` that inspects, images and erases them: BMCs,
 //! DHCP, boot HTTP, gRPC and the image store are all spoken over sockets.
 
+#[path = "fleet/faults.rs"]
+mod faults;
+
 use std::collections::BTreeSet;
 use std::net::{SocketAddrV4, TcpListener, UdpSocket};
 use std::path::Path;
@@ -31,39 +34,44 @@ fn free_port() -> u16 {
 struct Plane {
     site: Site,
     dhcp: SocketAddrV4,
+    tftp_port: u16,
 }
 
 impl Plane {
     async fn start(dir: &Path) -> Self {
-        Self::start_with(dir, "").await
+        Self::start_with(dir, "pxe", "").await
     }
 
-    /// The same with further lines of settings.
-    async fn start_with(dir: &Path, further: &str) -> Self {
+    /// Machines are told to boot by `method`, pxe or uefi-http; with further lines of settings.
+    async fn start_with(dir: &Path, method: &str, further: &str) -> Self {
         let [api, store, dhcp, tftp, http] = std::array::from_fn(|_| free_port());
-        for file in ["vmlinuz", "initrd"] {
-            std::fs::write(dir.join(file), "nobody fetches it").expect("the file can be written");
+        for file in ["vmlinuz", "initrd", "snponly.efi", "ipxe.efi"] {
+            std::fs::write(dir.join(file), file.repeat(10_000)).expect("the file can be written");
         }
         let dir_text = dir.display();
         let config = format!(
             "data_dir: {dir_text}/data\napi: {{listen: \"127.0.0.1:{api}\", names: [\"127.0.0.1\"]}}\n\
              store: {{listen: \"127.0.0.1:{store}\"}}\n\
-             boot:\n  ramdisk: {{kernel: {dir_text}/vmlinuz, initrd: {dir_text}/initrd}}\n  network:\n    \
+             boot:\n  method: {method}\n  ramdisk: {{kernel: {dir_text}/vmlinuz, initrd: {dir_text}/initrd}}\n  network:\n    \
              server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
-             http_port: {http}\n    first_stages: {{}}\n    dhcp:\n      server:\n        subnets:\n        \
+             http_port: {http}\n    first_stages: {{snponly.efi: {dir_text}/snponly.efi, ipxe.efi: {dir_text}/ipxe.efi}}\n    dhcp:\n      server:\n        subnets:\n        \
              - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
-             policy: {{backoff_s: 1, backoff_max_s: 5}}\n{further}"
+             policy: {{backoff_s: 1, backoff_max_s: 5, tries: 2, agent_grace_s: 2, agent_boot_s: 30}}\n{further}"
         );
         Self {
             site: Site::start_with(dir, &config).await,
             dhcp: SocketAddrV4::new([127, 0, 0, 1].into(), dhcp),
+            tftp_port: tftp,
         }
     }
 
     /// Starts machines that boot from it, enrols them and waits until they were inspected.
     async fn machines(&self, config: FleetConfig, systems: Arc<dyn Systems>) -> Fleet {
-        let boot_server = Some(self.dhcp);
-        let config = FleetConfig { boot_server, ..config };
+        let config = FleetConfig {
+            boot_server: Some(self.dhcp),
+            tftp_port: self.tftp_port,
+            ..config
+        };
         let fleet = Fleet::with_systems(config, systems).await.expect("the fleet starts");
         self.enrol(&fleet, |_| "lab".to_owned()).await;
         fleet
@@ -171,7 +179,7 @@ async fn what_happens_to_machines_at_rest_is_seen_by_asking_and_by_streams_of_ev
     for streams in [0, 10] {
         let dir = tempfile::tempdir().expect("a folder");
         let pace = format!("power_watch: {{interval_s: 2, recheck_s: 1, streams: {streams}}}\n");
-        let plane = Plane::start_with(dir.path(), &pace).await;
+        let plane = Plane::start_with(dir.path(), "pxe", &pace).await;
         let fleet = plane.machines(FleetConfig::default(), Arc::new(Seen::default())).await;
         let (site, node) = (&plane.site, fleet.node(0));
         let id = node.name();
@@ -194,7 +202,7 @@ async fn what_happens_to_machines_at_rest_is_seen_by_asking_and_by_streams_of_ev
 async fn a_bmc_that_is_lost_and_comes_back_is_told_once_each() {
     install_crypto();
     let dir = tempfile::tempdir().expect("a folder");
-    let plane = Plane::start_with(dir.path(), "power_watch: {interval_s: 1, recheck_s: 1}\n").await;
+    let plane = Plane::start_with(dir.path(), "pxe", "power_watch: {interval_s: 1, recheck_s: 1}\n").await;
     let faults = "faults:\n- {fault: bmc-down, from_s: 40, until_s: 52}\n";
     let faults = Script::parse("faults", faults, 1).expect("a script");
     let config = FleetConfig {
@@ -294,7 +302,7 @@ async fn a_circuit_switches_on_no_more_than_it_bears_and_customers_take_turns() 
     let ssh = free_port();
     let limits =
         format!("limits: {{power_on: {{per_circuit: {AT_ONCE}, settle_s: {SETTLE_S}}}, image: {{at_once: 3}}}}\n");
-    let plane = Plane::start_with(dir.path(), &format!("ssh_port: {ssh}\n{limits}")).await;
+    let plane = Plane::start_with(dir.path(), "pxe", &format!("ssh_port: {ssh}\n{limits}")).await;
     let config = FleetConfig {
         nodes: 12,
         boot_server: Some(plane.dhcp),

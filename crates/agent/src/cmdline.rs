@@ -75,7 +75,7 @@ pub struct Endpoint {
 }
 
 /// The checked command line.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Tried in order, at least one.
     pub endpoints: Vec<Endpoint>,

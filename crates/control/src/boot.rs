@@ -1,6 +1,6 @@
 //! What network boot has to be told: who a MAC address is, which address it has, what it may boot, once.
 
-mod addresses;
+mod pools;
 mod unknown;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -22,7 +22,7 @@ use crate::clock;
 use crate::config::Boot;
 use crate::core::{BootCounts, Core};
 use crate::text::{SENTENCE_MAX, cut};
-use addresses::Addresses;
+use pools::Pools;
 use unknown::Sightings;
 pub use unknown::Told;
 
@@ -42,7 +42,7 @@ pub struct Directory {
     boot: Boot,
     stages: mpsc::Sender<BootStageRow>,
     unknown: Sightings,
-    addresses: Addresses,
+    pools: Pools,
 }
 
 fn failed(error: StoreError) -> DirectoryError {
@@ -72,8 +72,7 @@ impl Directory {
             return Ok(Some(address));
         }
         let Some(pool) = subnet.pool else { return Ok(None) };
-        let pool = (pool.first, pool.last);
-        let given = self.addresses.give(&self.core.store, mac, pool, clock::now()).await?;
+        let given = self.pools.give(&self.core.store, mac, pool).await?;
         if given.is_none() {
             tracing::error!(mac, network = %subnet.network, "no address is left in the pool");
         }
@@ -325,7 +324,7 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = (
         boot,
         stages: sender,
         unknown,
-        addresses: Addresses::default(),
+        pools: Pools::default(),
     });
     let netboot = Netboot::bind(network, directory).await.map_err(|e| e.to_string())?;
     let counters = netboot.counters();

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rackwright_image::digest::is_zero;
 use rackwright_image::writer::{
-    ChunkSource, DirSource, FetchControl, FetchError, Fetched, Frame, IoMode, Object, Step, ZeroMethod,
+    ChunkSource, DirSource, FetchControl, FetchError, Fetched, Frame, IoMode, Object, Step, ZeroMethod, fetch_image,
 };
 use rackwright_image::{CHUNK_SIZE, ImageDigest, Options, WriteError, Written, ZeroPolicy, write_image};
 use support::{Fixture, as_root, noise, root_tool, sample_disk};
@@ -521,4 +521,31 @@ fn progress_rises_to_the_whole() {
         (last.fetched_bytes, last.written_bytes),
         (written.fetched_bytes, written.written_bytes)
     );
+}
+
+#[test]
+fn an_image_without_a_drive_is_the_same_and_ends_where_it_is_refused() {
+    let f = Fixture::new();
+    let disk = sample_disk();
+    let image = f.add(&disk);
+    let (source, target) = (DirSource(f.store.clone()), Path::new("nowhere"));
+    let mut found = vec![0; disk.len()];
+    let mut put = |offset: u64, bytes: &[u8]| {
+        found[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        Ok(())
+    };
+    let streamed = fetch_image(&source, &image, target, &AtomicBool::new(false), &mut put).unwrap();
+    assert!(found == disk, "what is not data is zero");
+    assert_eq!(streamed.logical_bytes, disk.len() as u64);
+    assert!(streamed.written_bytes < streamed.logical_bytes && streamed.fetched_bytes > 0);
+    let mut calls = 0;
+    let mut refuse = |_: u64, _: &[u8]| {
+        calls += 1;
+        Err(std::io::Error::from_raw_os_error(5))
+    };
+    let refused = fetch_image(&source, &image, target, &AtomicBool::new(false), &mut refuse);
+    assert!(matches!(refused, Err(WriteError::Write { .. })), "{refused:?}");
+    assert_eq!(calls, 1);
+    let cancelled = fetch_image(&source, &image, target, &AtomicBool::new(true), &mut |_, _| Ok(()));
+    assert!(matches!(cancelled, Err(WriteError::Cancelled)), "{cancelled:?}");
 }

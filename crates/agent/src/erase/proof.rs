@@ -51,16 +51,21 @@ enum Seen {
 impl Seen {
     fn of(bytes: &[u8]) -> Self {
         match bytes.first() {
-            Some(0) if bytes.iter().all(|byte| *byte == 0) => Self::Zeros,
-            Some(0xFF) if bytes.iter().all(|byte| *byte == 0xFF) => Self::Ones,
+            Some(0) if are_all(bytes, 0) => Self::Zeros,
+            Some(0xFF) if are_all(bytes, 0xFF) => Self::Ones,
             _ => {
-                let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
                 let mut short = [0; 16];
-                short.copy_from_slice(&digest.as_ref()[..16]);
+                short.copy_from_slice(&blake3::hash(bytes).as_bytes()[..16]);
                 Self::Data(short)
             }
         }
     }
+}
+
+/// Whether each byte is `value`. Looks at many at once: a loop that may end at each byte takes ten times as long.
+fn are_all(bytes: &[u8], value: u8) -> bool {
+    let differs = |part: &[u8]| part.iter().fold(0, |seen, byte| seen | (byte ^ value)) != 0;
+    !bytes.chunks(1024).any(differs)
 }
 
 /// The samples of one drive, as they were before the erase.

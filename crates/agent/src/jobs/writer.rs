@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use rackwright_api::v1::JobError;
 use rackwright_image::index::MAX_INDEX_BYTES;
 use rackwright_image::writer::{
-    ChunkSource as _, FetchControl, FetchError, Frame, HttpOptions, HttpSource, Object, Tls,
+    ChunkSource as _, FetchControl, FetchError, Frame, HttpOptions, HttpSource, Object, Tls, fetch_image,
 };
 use rackwright_image::{ImageDigest, Index, Options, write_image};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -99,6 +99,29 @@ pub trait ImageWriter: Send + Sync {
 pub struct StoreWriter;
 
 impl StoreWriter {
+    /// Fetches and verifies the image as [`ImageWriter::write`] does, and hands what it holds to `take`, with its place in
+    /// bytes: for a drive that is not the kernel's. `drive` is for messages.
+    ///
+    /// # Errors
+    /// Those of [`ImageWriter::write`].
+    pub fn stream(
+        order: &Order,
+        drive: &Path,
+        control: &JobControl,
+        take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> Result<Written, JobError> {
+        let (source, digest) = Self::source(order)?;
+        let streamed = fetch_image(&source, &digest, drive, &control.flag(), take);
+        let streamed = streamed.map_err(|error| job_error(error.code(), with_causes(&error), error.retryable()))?;
+        Ok(Written {
+            logical_bytes: streamed.logical_bytes,
+            fetched_bytes: streamed.fetched_bytes,
+            written_bytes: streamed.written_bytes,
+            resumed_downloads: streamed.resumed_downloads,
+            ..Written::default()
+        })
+    }
+
     fn source(order: &Order) -> Result<(HttpSource, ImageDigest), JobError> {
         let invalid = |what: &str, why: String| job_error("invalid-job", format!("{what}: {why}"), false);
         let digest = order

@@ -12,6 +12,7 @@
 //! 5. the whole disk is read back, if asked for; should it differ, the first chunk is overwritten again.
 
 mod error;
+mod fetch;
 mod http;
 mod plan;
 mod progress;
@@ -20,6 +21,7 @@ mod source;
 mod target;
 mod work;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +31,9 @@ use std::time::{Duration, Instant};
 
 use crate::digest::ImageDigest;
 use crate::direct::{AlignedBuf, Method, WriteQueue};
-use crate::index::{CHUNK_SIZE, Index, MAX_INDEX_BYTES};
+use crate::index::{CHUNK_SIZE, Index, MAX_INDEX_BYTES, chunk_offset};
 
+use fetch::Fetcher;
 use plan::Plan;
 use progress::Reporter;
 use target::Target;
@@ -169,6 +172,55 @@ pub fn write_image(
         threads: plan.threads,
         memory_bytes: plan.memory_bytes(&index),
     })
+}
+
+/// Fetches image `image` from `source` and verifies it as [`write_image`] does, in one thread and without a drive: `take` is
+/// given each chunk with data and its place in bytes, in order. What it refuses ends the run as a failed write to `target`.
+///
+/// # Errors
+/// See [`WriteError`].
+pub fn fetch_image(
+    source: &dyn ChunkSource,
+    image: &ImageDigest,
+    target: &Path,
+    cancel: &AtomicBool,
+    take: &mut dyn FnMut(u64, &[u8]) -> io::Result<()>,
+) -> Result<Streamed, WriteError> {
+    let counters = Counters::default();
+    let index = fetch_index(source, image, plan::default_budget(), &counters, cancel)?;
+    let mut fetcher = Fetcher::new(source, cancel, (&counters.fetched, &counters.resumes))?;
+    let mut buffer = vec![0; CHUNK_SIZE];
+    let mut written_bytes = 0;
+    for chunk in index.data() {
+        let (offset, len) = (chunk_offset(chunk.number), index.chunk_len(chunk.number));
+        fetcher.fetch(chunk, &mut buffer[..len])?;
+        take(offset, &buffer[..len]).map_err(|source| WriteError::Write {
+            path: target.to_owned(),
+            offset,
+            source,
+        })?;
+        written_bytes += len as u64;
+    }
+    drop(fetcher);
+    Ok(Streamed {
+        logical_bytes: index.logical_size(),
+        fetched_bytes: counters.fetched.into_inner(),
+        written_bytes,
+        resumed_downloads: counters.resumes.into_inner(),
+    })
+}
+
+/// What [`fetch_image`] has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Streamed {
+    /// Bytes of the image.
+    pub logical_bytes: u64,
+    /// Bytes fetched, the index and repeated parts included.
+    pub fetched_bytes: u64,
+    /// Bytes of its chunks with data.
+    pub written_bytes: u64,
+    /// Downloads that went on where they had broken off.
+    pub resumed_downloads: u32,
 }
 
 fn fetch_index(

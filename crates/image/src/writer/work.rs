@@ -5,10 +5,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::source::{ChunkSource, FetchControl, FetchError, Frame, Object};
+use super::fetch::Fetcher;
+use super::source::ChunkSource;
 use super::target::Target;
 use super::{WriteError, ZeroMethod};
-use crate::codec::{Decoder, FRAME_MAX};
 use crate::direct::{AlignedBuf, Method, WriteQueue};
 use crate::index::{CHUNK_SIZE, DataChunk, Index, chunk_offset};
 
@@ -128,8 +128,7 @@ pub(super) fn run(shared: &Shared<'_>, cursor: &Cursor<'_>) {
 struct Worker<'a> {
     shared: &'a Shared<'a>,
     queue: WriteQueue<'a>,
-    decoder: Decoder,
-    frame: Frame,
+    fetcher: Fetcher<'a>,
     /// Where the last write was begun.
     offset: u64,
 }
@@ -140,12 +139,11 @@ impl<'a> Worker<'a> {
         let zeros = Some(Arc::clone(&shared.zeros));
         let queue = WriteQueue::new(shared.target.blocks(), shared.method, shared.depth, CHUNK_SIZE, zeros)
             .map_err(setup("write buffers"))?;
-        let decoder = Decoder::new().map_err(setup("the decoder"))?;
+        let counters = (&shared.counters.fetched, &shared.counters.resumes);
         Ok(Self {
             shared,
             queue,
-            decoder,
-            frame: Frame::new(FRAME_MAX),
+            fetcher: Fetcher::new(shared.source, shared.cancel, counters)?,
             offset: 0,
         })
     }
@@ -181,7 +179,7 @@ impl<'a> Worker<'a> {
         let slot = self.queue.acquire().map_err(|source| self.write_error(source))?;
         self.count_written();
         let len = self.shared.index.chunk_len(chunk.number);
-        self.fetch(chunk, slot, len)?;
+        self.fetcher.fetch(chunk, &mut self.queue.buffer(slot)[..len])?;
         self.offset = chunk_offset(chunk.number);
         let target = self.shared.target;
         let blocks = target.block_part(len);
@@ -199,46 +197,6 @@ impl<'a> Worker<'a> {
             .map_err(|source| self.write_error(source))?;
         self.shared.counters.logical.fetch_add(len as u64, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Fills the buffer with the verified chunk, from whichever source has it right.
-    fn fetch(&mut self, chunk: &DataChunk, slot: usize, len: usize) -> Result<(), WriteError> {
-        let shared = self.shared;
-        let Counters { fetched, resumes, .. } = shared.counters;
-        let control = FetchControl {
-            cancel: shared.cancel,
-            fetched,
-            resumes,
-        };
-        let mut spliced_before = false;
-        loop {
-            let got = shared
-                .source
-                .fetch(&Object::Chunk(chunk.digest), &mut self.frame, &control);
-            let got = got.map_err(|error| match error {
-                FetchError::Cancelled => WriteError::Cancelled,
-                other => WriteError::Download(other),
-            })?;
-            let buffer = &mut self.queue.buffer(slot)[..len];
-            let Err(source) = self.decoder.decode(self.frame.filled(), &chunk.digest, buffer) else {
-                return Ok(());
-            };
-            if got.resumed && !spliced_before {
-                // Two halves of different packings may have met; that is nobody's fault.
-                spliced_before = true;
-                continue;
-            }
-            if !shared
-                .source
-                .reject(got.origin, &format_args!("chunk {}: {source}", chunk.digest))
-            {
-                return Err(WriteError::Chunk {
-                    chunk: chunk.digest,
-                    number: chunk.number,
-                    source,
-                });
-            }
-        }
     }
 
     fn zeros(&mut self, first: u32, count: u32) -> Result<(), WriteError> {

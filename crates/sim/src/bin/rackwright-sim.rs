@@ -3,7 +3,9 @@
 use clap::Parser;
 use ipnet::Ipv4Net;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use rackwright_sim::fleet::{DescribeError, Fleet, FleetConfig, FleetError, Format, Profile, Script, ScriptError};
+use rackwright_sim::fleet::{
+    BootFiles, BootWay, DescribeError, Fleet, FleetConfig, FleetError, Format, ImageData, Profile, Script, ScriptError,
+};
 use rackwright_sim::lab::install_crypto;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
@@ -60,6 +62,18 @@ struct Cli {
     /// Where the DHCP server gives the machines their addresses; the first host address is the relay's
     #[arg(long, default_value = "127.128.0.0/10", value_name = "NETWORK")]
     hosts: Ipv4Net,
+    /// How machines boot from the boot server: as iPXE, or from the firmware's first DHCP message on
+    #[arg(long, value_enum, default_value = "ipxe")]
+    boot: BootWay,
+    /// Whether machines fetch the kernel and the ramdisk that their boot script names
+    #[arg(long, value_enum, default_value = "skip")]
+    boot_files: BootFiles,
+    /// Whether agents fetch and verify all of an image, or its index only
+    #[arg(long, value_enum, default_value = "skip")]
+    image_data: ImageData,
+    /// The boot server's port for TFTP
+    #[arg(long, default_value_t = 69, value_name = "PORT")]
+    tftp_port: u16,
     /// How the machines are described
     #[arg(long, value_enum, default_value = "yaml")]
     format: Format,
@@ -173,6 +187,10 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         speed: cli.speed,
         faults: script(&cli)?,
         boot_server: cli.boot_server,
+        boot_way: cli.boot,
+        boot_files: cli.boot_files,
+        image_data: cli.image_data,
+        tftp_port: cli.tftp_port,
     };
     let fleet = Fleet::start(config).await?;
     match &cli.output {

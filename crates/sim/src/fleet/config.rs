@@ -9,6 +9,36 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 /// Most machines of a fleet.
 pub const MOST_NODES: usize = 100_000;
 
+/// How much of a network boot machines do before they ask for their script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum BootWay {
+    /// They are iPXE from the beginning: one DHCP exchange and the script
+    #[default]
+    Ipxe,
+    /// Firmware asks for iPXE and fetches it by TFTP, or by HTTP in a boot by UEFI HTTP; then as above
+    Pxe,
+}
+
+/// What becomes of the kernel and the ramdisk that a script names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum BootFiles {
+    /// They are not fetched
+    #[default]
+    Skip,
+    /// They are fetched whole, and thrown away
+    Fetch,
+}
+
+/// What becomes of an image's chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum ImageData {
+    /// They stay in the store; only the index is fetched
+    #[default]
+    Skip,
+    /// They are fetched and verified, and the drive remembers their digests
+    Fetch,
+}
+
 /// A fleet to start. `FleetConfig::default()` is one machine that takes no time for anything.
 #[derive(Debug, Clone)]
 pub struct FleetConfig {
@@ -37,6 +67,14 @@ pub struct FleetConfig {
     /// The machines' own addresses, which the DHCP server gives them: the control plane has a subnet of this network. Its
     /// first host address is the relay's, through which machines reach the server.
     pub hosts: Ipv4Net,
+    /// How they boot.
+    pub boot_way: BootWay,
+    /// Whether they fetch kernel and ramdisk.
+    pub boot_files: BootFiles,
+    /// Whether agents fetch the chunks of images.
+    pub image_data: ImageData,
+    /// The port of the TFTP server, which DHCP cannot tell.
+    pub tftp_port: u16,
 }
 
 impl Default for FleetConfig {
@@ -53,6 +91,10 @@ impl Default for FleetConfig {
             faults: Script::default(),
             boot_server: None,
             hosts: Ipv4Net::new_assert(Ipv4Addr::new(127, 128, 0, 0), 10),
+            boot_way: BootWay::default(),
+            boot_files: BootFiles::default(),
+            image_data: ImageData::default(),
+            tftp_port: 69,
         }
     }
 }

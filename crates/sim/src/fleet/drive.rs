@@ -1,7 +1,7 @@
 //! Simulated drives behind the agent's own traits, so that the agent's real code lists, writes and erases them.
 //!
-//! A drive remembers digests, not bytes: each block of 4 KiB reads as zeros, as ones, or as noise that follows from what was
-//! written there. Written again it reads differently, unwritten it reads the same again, and that is all that the proof of
+//! A drive remembers digests, not bytes: each block of 4 KiB reads as zeros, as ones, or as a word over and over that follows
+//! from what was written there. Written again it reads differently, unwritten it reads the same again, and that is all that the proof of
 //! an erase asks. A terabyte at rest is a hundred bytes. What it cannot do is give back what was written: see
 //! [`SimDrive`] for what follows.
 //!
@@ -9,15 +9,15 @@
 //! drive of the computer that this runs on.
 
 use super::dice::mix;
+use super::faults::During;
 use super::installed::Installed;
-use super::node::Node;
+use super::ramdisk::Life;
 use rackwright_agent::disk::marker::{self, Marker};
 use rackwright_agent::drives::{DriveError, DriveFacts, Drives, MethodError, RawDrive};
 use rackwright_agent::jobs::control::JobControl;
 use rackwright_api::v1::{Drive, EraseMethod};
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,9 +53,11 @@ enum Content {
 
 impl Content {
     fn of(block: &[u8]) -> Self {
+        // Compared with itself one byte further on, a block of one byte is the same.
+        let is_even = block[1..] == block[..block.len() - 1];
         match block.first() {
-            Some(0) if block.iter().all(|byte| *byte == 0) => Self::Zeros,
-            Some(0xff) if block.iter().all(|byte| *byte == 0xff) => Self::Ones,
+            Some(0) if is_even => Self::Zeros,
+            Some(0xff) if is_even => Self::Ones,
             _ => {
                 let hash = digest(&SHA256, block);
                 let mut seed = [0; 8];
@@ -69,12 +71,12 @@ impl Content {
         match self {
             Self::Zeros => bytes.fill(0),
             Self::Ones => bytes.fill(0xff),
+            // The same word over and over: what tells blocks apart is which.
             Self::Noise(seed) => {
-                let mut state = mix(seed ^ mix(block));
-                for word in bytes.chunks_mut(8) {
-                    state = mix(state);
-                    word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
-                }
+                let word = mix(seed ^ mix(block)) | 1;
+                let (words, rest) = bytes.as_chunks_mut();
+                words.fill(word.to_le_bytes());
+                rest.copy_from_slice(&word.to_le_bytes()[..rest.len()]);
             }
         }
     }
@@ -230,6 +232,17 @@ impl SimDrive {
         Ok(())
     }
 
+    /// Remembers a chunk of an image that was begun; the image is still begun.
+    pub(super) fn write_chunk(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.range(offset, bytes.len() as u64)?;
+        let mut medium = self.medium();
+        let begun = std::mem::take(&mut medium.system);
+        let blocks = (bytes.len() as u64).div_ceil(BLOCK as u64);
+        medium.set(offset / BLOCK as u64, blocks, Content::of(bytes));
+        medium.system = begun;
+        Ok(())
+    }
+
     /// Puts the seed beside an image that was begun.
     pub(super) fn put_seed(&self, put: impl FnOnce(&mut Installed)) -> io::Result<()> {
         self.range(0, 0)?;
@@ -316,28 +329,16 @@ fn pieces(offset: u64, length: usize, mut piece: impl FnMut(u64, usize, std::ops
     }
 }
 
-/// The boot of a machine in which a drive is used. When it is over, nothing of it reaches the drive any more.
-#[derive(Clone)]
-struct InBoot {
-    node: Arc<Node>,
-    number: u32,
-}
-
-impl fmt::Debug for InBoot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InBoot").field(&self.number).finish()
-    }
-}
-
 /// An open drive.
 struct Open {
     drive: Arc<SimDrive>,
-    boot: Option<InBoot>,
+    /// The boot of the machine in which it is used. When that is over, nothing of it reaches the drive any more.
+    life: Option<Arc<Life>>,
 }
 
 impl Open {
     fn range(&self, offset: u64, length: u64) -> io::Result<()> {
-        if self.boot.as_ref().is_some_and(|boot| !boot.node.runs(boot.number)) {
+        if self.life.as_ref().is_some_and(|life| !life.lasts()) {
             return Err(io::Error::other("this boot of the machine is over"));
         }
         self.drive.range(offset, length)
@@ -358,9 +359,13 @@ impl RawDrive for Open {
         let medium = self.drive.medium();
         let mut whole = [0; BLOCK];
         pieces(offset, buffer.len(), |block, from, range| {
-            medium.at(block).fill(block, &mut whole);
-            let count = range.len();
-            buffer[range].copy_from_slice(&whole[from..from + count]);
+            let (content, count) = (medium.at(block), range.len());
+            if count == BLOCK {
+                content.fill(block, &mut buffer[range]);
+            } else {
+                content.fill(block, &mut whole);
+                buffer[range].copy_from_slice(&whole[from..from + count]);
+            }
         });
         Ok(())
     }
@@ -370,10 +375,11 @@ impl RawDrive for Open {
         let mut medium = self.drive.medium();
         let mut whole = [0; BLOCK];
         pieces(offset, buffer.len(), |block, from, range| {
-            if range.len() < BLOCK {
-                medium.at(block).fill(block, &mut whole);
-            }
             let count = range.len();
+            if count == BLOCK {
+                return medium.set(block, 1, Content::of(&buffer[range]));
+            }
+            medium.at(block).fill(block, &mut whole);
             whole[from..from + count].copy_from_slice(&buffer[range]);
             medium.set(block, 1, Content::of(&whole));
         });
@@ -425,9 +431,10 @@ impl RawDrive for Open {
             _ => return Err(MethodError::Unsupported("not a command of NVMe".to_owned())),
         };
         self.drive.medium().fill(left);
-        if let Some(InBoot { node, .. }) = &self.boot {
+        if let Some(life) = &self.life {
+            life.survive(During::Erase, control)?;
             // The drive sanitizes for a while; nobody needs a thread to wait for it.
-            control.outlasts(node.erasing(), || ());
+            control.outlasts(life.node.erasing(), || ());
         }
         Ok(())
     }
@@ -438,24 +445,24 @@ impl RawDrive for Open {
 }
 
 /// The drives of a machine.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SimDrives {
     drives: Arc<[Arc<SimDrive>]>,
-    boot: Option<InBoot>,
+    life: Option<Arc<Life>>,
 }
 
 impl SimDrives {
     pub(super) fn new(drives: impl IntoIterator<Item = Arc<SimDrive>>) -> Self {
         Self {
             drives: drives.into_iter().collect(),
-            boot: None,
+            life: None,
         }
     }
 
     /// The same drives, in the hands of what runs in one boot of their machine.
-    pub(super) fn of_boot(self, node: Arc<Node>, number: u32) -> Self {
+    pub(super) fn of_boot(self, life: Arc<Life>) -> Self {
         Self {
-            boot: Some(InBoot { node, number }),
+            life: Some(life),
             ..self
         }
     }
@@ -495,7 +502,7 @@ impl Drives for SimDrives {
         match found {
             Some(drive) => Ok(Box::new(Open {
                 drive: Arc::clone(drive),
-                boot: self.boot.clone(),
+                life: self.life.clone(),
             })),
             None => Err(DriveError::Io {
                 drive: facts.drive.name.clone(),
@@ -520,7 +527,7 @@ mod tests {
     fn open(bytes: u64) -> Open {
         Open {
             drive: Arc::new(SimDrive::new("sim-00000", 0, "test", "S0".to_owned(), bytes)),
-            boot: None,
+            life: None,
         }
     }
 

@@ -33,7 +33,7 @@ mod shared;
 mod tasks;
 mod tls;
 
-pub use config::{FleetConfig, MOST_NODES};
+pub use config::{BootFiles, BootWay, FleetConfig, ImageData, MOST_NODES};
 pub use describe::{DescribeError, Format};
 pub use drive::{Ailment, SimDrive, SimDrives};
 pub use error::FleetError;
@@ -373,6 +373,11 @@ impl SimNode {
     /// Its address on the host network, once it was given one.
     pub fn address(&self) -> Option<IpAddr> {
         self.node.address().map(Into::into)
+    }
+
+    /// How often a fault of the script has struck it; those that a machine has for good do not count.
+    pub fn faults_struck(&self) -> u32 {
+        self.node.struck()
     }
 
     /// What its agent finds in it.

@@ -316,6 +316,11 @@ impl Node {
         }
     }
 
+    /// How often a fault of the script has struck it.
+    pub(super) fn struck(&self) -> u32 {
+        self.chances.struck()
+    }
+
     /// Does what is due.
     pub(super) fn wake(&self) {
         self.with(|_, _| ());

@@ -1,5 +1,6 @@
 //! What is broken in a fleet: a script of faults, each for some machines, by chance or at an exact step.
 
+mod boot;
 mod nodes;
 mod script;
 #[cfg(test)]
@@ -52,6 +53,46 @@ enum Kind {
     Drives(Ailment),
     /// Seconds that the BMC's clock is ahead.
     ClockSkew(i64),
+    /// DHCP messages of firmware and their answers.
+    DhcpLost(Lost),
+    /// Packets between firmware and the TFTP server.
+    TftpLost(Lost),
+    /// What firmware fetches by HTTP.
+    HttpLost(Lost),
+    AgentCrash(During, Then),
+    /// The agent is heard of no more for a while, in the machine's time.
+    HeartbeatLost(Duration),
+    /// A connection to the image store ends after so many bytes of answers.
+    ImageCut(u64),
+    /// Writing an image fails.
+    WriteErrors,
+}
+
+/// What of a question and its answer does not arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lost {
+    Request,
+    /// The server has done what it was asked for, and nobody hears of it.
+    Answer,
+}
+
+/// What an agent is at when it crashes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum During {
+    Heartbeat,
+    Write,
+    Erase,
+}
+
+/// What becomes of a machine whose agent has crashed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It is started again, as the ramdisk's PID 1 does it.
+    Restarts,
+    /// The machine stays up without it.
+    StaysDead,
+    /// The kernel panics, and resets the machine.
+    Panics,
 }
 
 /// A part that a machine should have and lacks one of.
@@ -65,10 +106,12 @@ pub(super) enum Part {
 }
 
 impl Kind {
-    /// Whether a request is a chance for it.
+    /// Whether a request to the BMC is a chance for it.
     fn is_about_requests(self) -> bool {
-        let boots = matches!(self, Self::PostHang | Self::HostNeverUp | Self::HostDegraded);
-        !boots && self != Self::PowerStuck && !self.is_of_the_machine()
+        matches!(
+            self,
+            Self::Down | Self::Slow(_) | Self::Wrong(_) | Self::SessionsExhausted | Self::Unavailable(_)
+        )
     }
 
     /// Whether the machine has it or has it not, once and for all.
@@ -103,13 +146,24 @@ impl Rule {
     }
 }
 
-/// How many chances each rule has had at one machine.
+/// How many chances each rule has had at one machine, and how often any of them struck.
 #[derive(Debug, Default)]
-pub(super) struct Chances(Box<[AtomicU32]>);
+pub(super) struct Chances {
+    had: Box<[AtomicU32]>,
+    struck: AtomicU32,
+}
 
 impl Chances {
     pub(super) fn new(script: &Script) -> Self {
-        Self(script.rules.iter().map(|_| AtomicU32::new(0)).collect())
+        Self {
+            had: script.rules.iter().map(|_| AtomicU32::new(0)).collect(),
+            struck: AtomicU32::new(0),
+        }
+    }
+
+    /// How often a fault has struck. One that the machine has for good is none of them.
+    pub(super) fn struck(&self) -> u32 {
+        self.struck.load(Ordering::Relaxed)
     }
 }
 
@@ -228,18 +282,23 @@ impl Script {
         found.next().unwrap_or(Ailment::None)
     }
 
-    /// Every rule of the kind has its chance counted, even if an earlier one strikes.
     fn any(&self, kind: Kind, moment: Moment<'_>) -> bool {
-        let rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.kind == kind);
-        let struck = rules.filter(|(index, rule)| self.strikes(*index, rule, moment));
-        struck.count() > 0
+        self.first(moment, |rule| (rule.kind == kind).then_some(())).is_some()
+    }
+
+    /// What the first rule that strikes says, of those that `says` finds to be about this. Each has its chance counted,
+    /// even if an earlier one strikes.
+    fn first<T>(&self, moment: Moment<'_>, says: impl Fn(&Rule) -> Option<T>) -> Option<T> {
+        let rules = self.rules.iter().enumerate();
+        let said = rules.filter_map(|(index, rule)| says(rule).filter(|_| self.strikes(index, rule, moment)));
+        said.reduce(|first, _| first)
     }
 
     fn strikes(&self, index: usize, rule: &Rule, moment: Moment<'_>) -> bool {
         if !rule.applies(moment.node, moment.now_ms) {
             return false;
         }
-        let Some(chances) = moment.chances.0.get(index) else {
+        let Some(chances) = moment.chances.had.get(index) else {
             return false;
         };
         let count = u64::from(chances.fetch_add(1, Ordering::Relaxed).wrapping_add(1));
@@ -248,6 +307,7 @@ impl Script {
             .is_none_or(|(first, times)| count >= first && count - first < times);
         let struck = step && thrown(index, rule, moment, count);
         if struck {
+            moment.chances.struck.fetch_add(1, Ordering::Relaxed);
             tracing::info!(node = moment.node, fault = index, count, kind = ?rule.kind, "a fault strikes");
         }
         struck

@@ -1,7 +1,7 @@
 //! Fault scripts in YAML: read whole, checked whole, every fault of the script told at once with its line and its field.
 
 use super::nodes::{Nodes, range};
-use super::{Kind, Part, Rule};
+use super::{During, Kind, Lost, Part, Rule, Then};
 use crate::bmc::Spoilt;
 use crate::fleet::drive::Ailment;
 use http::Method;
@@ -79,10 +79,16 @@ struct WireFault {
     missing: Option<Spanned<String>>,
     skew_s: Option<Spanned<f64>>,
     mb_per_s: Option<Spanned<f64>>,
+    lost: Option<Spanned<String>>,
+    during: Option<Spanned<String>>,
+    then: Option<Spanned<String>>,
+    lasts_s: Option<Spanned<f64>>,
+    after_bytes: Option<Spanned<u64>>,
 }
 
 const KINDS: &str = "bmc-down, bmc-slow, bmc-wrong, bmc-sessions-exhausted, bmc-unavailable, power-stuck, post-hang, \
-                     wrong-inventory, host-never-up, host-degraded, slow-disk, disk-errors, erase-unsupported, erase-ignored, clock-skew";
+                     wrong-inventory, host-never-up, host-degraded, slow-disk, disk-errors, erase-unsupported, erase-ignored, clock-skew, \
+                     dhcp-lost, tftp-lost, boot-http-error, agent-crash, heartbeat-lost, image-cut, write-errors";
 
 impl Script {
     /// Reads a script for a fleet of `nodes` machines; `file` is only for messages.
@@ -155,7 +161,7 @@ impl Judge {
             from_ms: self.milliseconds(wire.from_s.as_ref(), "from_s", 0),
             until_ms: self.until(wire),
             method: self.method(wire),
-            path: self.path(wire),
+            path: self.path(wire, kind),
         }
     }
 
@@ -206,6 +212,27 @@ impl Judge {
                 let seconds = self.number(wire.skew_s.as_ref(), "skew_s", 0.0, -MOST_S..=MOST_S);
                 Kind::ClockSkew(seconds as i64)
             }
+            "dhcp-lost" => Kind::DhcpLost(self.lost(wire)),
+            "tftp-lost" => Kind::TftpLost(self.lost(wire)),
+            "boot-http-error" => Kind::HttpLost(self.lost(wire)),
+            "agent-crash" => Kind::AgentCrash(self.during(wire), self.then(wire)),
+            "heartbeat-lost" => {
+                if wire.lasts_s.is_none() {
+                    self.note(line, "lasts_s is missing: for how long is nothing heard of the agent?");
+                }
+                let seconds = self.number(wire.lasts_s.as_ref(), "lasts_s", 0.0, 0.0..=86_400.0);
+                Kind::HeartbeatLost(Duration::from_secs_f64(seconds))
+            }
+            "image-cut" => {
+                if wire.after_bytes.is_none() {
+                    self.note(
+                        line,
+                        "after_bytes is missing: how much arrives before the connection ends?",
+                    );
+                }
+                Kind::ImageCut(wire.after_bytes.as_ref().map_or(0, |bytes| bytes.value))
+            }
+            "write-errors" => Kind::WriteErrors,
             other => {
                 let other: String = other.chars().take(40).collect();
                 self.note(line, format!("fault: `{other}` is none of {KINDS}"));
@@ -213,6 +240,44 @@ impl Judge {
             }
         };
         Some(kind)
+    }
+
+    fn lost(&mut self, wire: &WireFault) -> Lost {
+        let words = [("request", Lost::Request), ("answer", Lost::Answer)];
+        self.word(wire.lost.as_ref(), "lost must be request or answer", words)
+    }
+
+    fn during(&mut self, wire: &WireFault) -> During {
+        let words = [
+            ("heartbeat", During::Heartbeat),
+            ("write", During::Write),
+            ("erase", During::Erase),
+        ];
+        self.word(wire.during.as_ref(), "during must be heartbeat, write or erase", words)
+    }
+
+    fn then(&mut self, wire: &WireFault) -> Then {
+        let words = [
+            ("restarts", Then::Restarts),
+            ("stays-dead", Then::StaysDead),
+            ("panics", Then::Panics),
+        ];
+        self.word(wire.then.as_ref(), "then must be restarts, stays-dead or panics", words)
+    }
+
+    /// What a word stands for; the first of `words` where there is none.
+    fn word<T: Copy, const N: usize>(
+        &mut self,
+        wire: Option<&Spanned<String>>,
+        wrong: &str,
+        words: [(&str, T); N],
+    ) -> T {
+        let Some(wire) = wire else { return words[0].1 };
+        let found = words.iter().find(|(word, _)| *word == wire.value);
+        if found.is_none() {
+            self.note(wire.referenced.line(), wrong);
+        }
+        found.unwrap_or(&words[0]).1
     }
 
     fn answer(&mut self, wire: &WireFault) -> Spoilt {
@@ -268,6 +333,8 @@ impl Judge {
         let requests = kind.is_about_requests();
         let parts = matches!(kind, Kind::WrongInventory(_));
         let drives = matches!(kind, Kind::Drives(_));
+        let loses = matches!(kind, Kind::DhcpLost(_) | Kind::TftpLost(_) | Kind::HttpLost(_));
+        let crash = matches!(kind, Kind::AgentCrash(..));
         for (field, at, fits) in [
             ("delay_s", number(&wire.delay_s), matches!(kind, Kind::Slow(_))),
             ("skew_s", number(&wire.skew_s), matches!(kind, Kind::ClockSkew(_))),
@@ -280,7 +347,16 @@ impl Judge {
             ("answer", line(&wire.answer), matches!(kind, Kind::Wrong(_))),
             ("missing", line(&wire.missing), parts),
             ("method", line(&wire.method), requests),
-            ("path", line(&wire.path), requests),
+            ("path", line(&wire.path), requests || matches!(kind, Kind::HttpLost(_))),
+            ("lost", line(&wire.lost), loses),
+            ("during", line(&wire.during), crash),
+            ("then", line(&wire.then), crash),
+            ("lasts_s", number(&wire.lasts_s), matches!(kind, Kind::HeartbeatLost(_))),
+            (
+                "after_bytes",
+                count(&wire.after_bytes),
+                matches!(kind, Kind::ImageCut(_)),
+            ),
             ("at", count(&wire.at), !kind.is_of_the_machine()),
             ("from_s", number(&wire.from_s), !drives),
             ("until_s", number(&wire.until_s), !drives),
@@ -352,10 +428,14 @@ impl Judge {
         found
     }
 
-    fn path(&mut self, wire: &WireFault) -> Option<String> {
+    fn path(&mut self, wire: &WireFault, kind: Option<Kind>) -> Option<String> {
         let named = wire.path.as_ref()?;
-        if !named.value.starts_with("/redfish") {
-            self.note(named.referenced.line(), "path must begin with /redfish");
+        let begin = match kind {
+            Some(Kind::HttpLost(_)) => "/boot",
+            _ => "/redfish",
+        };
+        if !named.value.starts_with(begin) {
+            self.note(named.referenced.line(), format!("path must begin with {begin}"));
         }
         Some(named.value.clone())
     }

@@ -46,9 +46,25 @@ faults:
   - {fault: host-never-up, at: 1}
   - {fault: host-degraded, probability: 0.5}
   - {fault: slow-disk, mb_per_s: 4.5, from_s: 60}
+  - {fault: dhcp-lost, at: 1}
+  - {fault: boot-http-error, lost: answer, path: /boot/v1/files}
+  - {fault: agent-crash, at: 3}
+  - {fault: agent-crash, during: erase, then: panics}
+  - {fault: heartbeat-lost, lasts_s: 1.5}
+  - {fault: image-cut, after_bytes: 100000}
+  - {fault: write-errors, at: 2}
+  - {fault: tftp-lost, probability: 0.1, lost: answer}
 "#,
     );
-    assert_eq!(script.rules.len(), 15);
+    assert_eq!(script.rules.len(), 23);
+    assert_eq!(script.rules[22].kind, Kind::TftpLost(Lost::Answer));
+    assert_eq!(script.rules[15].kind, Kind::DhcpLost(Lost::Request));
+    assert_eq!(script.rules[16].kind, Kind::HttpLost(Lost::Answer));
+    assert_eq!(
+        script.rules[17].kind,
+        Kind::AgentCrash(During::Heartbeat, Then::Restarts)
+    );
+    assert_eq!(script.rules[18].kind, Kind::AgentCrash(During::Erase, Then::Panics));
     assert_eq!(
         script.rules[0].nodes,
         Nodes::new(vec![(0, 0), (5, 9), (42, 42), (17, 17)])
@@ -97,6 +113,20 @@ fn faults_of_a_script_are_told_with_line_and_field() {
   - fault: host-degraded
     mb_per_s: 1
     path: /redfish/v1
+  - fault: boot-http-error
+    path: /redfish/v1
+    lost: mind
+  - fault: agent-crash
+    during: lunch
+    then: sleeps
+  - fault: heartbeat-lost
+  - fault: image-cut
+  - fault: write-errors
+    during: write
+    then: panics
+    lost: answer
+    lasts_s: 1
+    after_bytes: 1
 "#;
     let error = Script::parse("faults.yaml", wrong, 1000).unwrap_err().to_string();
     let told: Vec<&str> = error.lines().collect();
@@ -126,6 +156,17 @@ fn faults_of_a_script_are_told_with_line_and_field() {
         "faults.yaml:31: mb_per_s must lie between 0.01",
         "faults.yaml:33: mb_per_s means nothing for host-degraded",
         "faults.yaml:34: path means nothing for host-degraded",
+        "faults.yaml:36: path must begin with /boot",
+        "faults.yaml:37: lost must be request or answer",
+        "faults.yaml:39: during must be heartbeat",
+        "faults.yaml:40: then must be restarts",
+        "faults.yaml:41: lasts_s is missing",
+        "faults.yaml:42: after_bytes is missing",
+        "faults.yaml:44: during means nothing for write-errors",
+        "faults.yaml:45: then means nothing for write-errors",
+        "faults.yaml:46: lost means nothing for write-errors",
+        "faults.yaml:47: lasts_s means nothing for write-errors",
+        "faults.yaml:48: after_bytes means nothing for write-errors",
     ];
     assert_eq!(told.len(), wanted.len(), "{error}");
     for (told, wanted) in told.iter().zip(wanted) {
@@ -233,4 +274,26 @@ fn sessions_are_exhausted_for_those_who_open_one() {
     assert_eq!(fares(&script, 0, &Method::POST, sessions, 1), [Ordeal::SessionsFull]);
     assert_eq!(fares(&script, 0, &Method::GET, sessions, 1), [Ordeal::None]);
     assert_eq!(fares(&script, 0, &Method::GET, SYSTEM, 1), [Ordeal::None]);
+}
+
+#[test]
+fn a_fetch_is_lost_by_its_path_and_an_agent_crashes_at_what_it_is_at() {
+    let script = script(
+        "faults: [{fault: boot-http-error, path: /boot/v1/script, at: 2}, {fault: agent-crash, during: write, nodes: [3]}]",
+    );
+    let chances = Chances::new(&script);
+    let moment = |node| Moment {
+        node,
+        now_ms: 0,
+        dice: Dice(1),
+        chances: &chances,
+    };
+    let fetches = ["/boot/v1/script", "/boot/v1/files/1/vmlinuz", "/boot/v1/script"];
+    let lost = fetches.map(|path| script.boot_http(path, moment(0)));
+    assert_eq!(lost, [None, None, Some(Lost::Request)]);
+    assert_eq!(script.agent_crash(During::Write, moment(3)), Some(Then::Restarts));
+    assert_eq!(script.agent_crash(During::Erase, moment(3)), None);
+    assert_eq!(script.agent_crash(During::Write, moment(4)), None);
+    assert_eq!(chances.struck(), 2);
+    assert!(script.restarts_agents(3) && !script.restarts_agents(4) && !script.spoils_connections(3));
 }

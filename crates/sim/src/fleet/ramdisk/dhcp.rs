@@ -1,10 +1,11 @@
-//! DHCP as iPXE speaks it, through a relay agent: all machines of a fleet share one socket, and answers find their
+//! DHCP as firmware and iPXE speak it, through a relay agent: all machines of a fleet share one socket, and answers find their
 //! machine by the transaction's number.
 //!
 //! The relay asks for answers on the port that it sends from (RFC 8357), so that it runs beside the server on one computer.
 
 use super::BootError;
 use crate::fleet::FleetError;
+use crate::fleet::faults::Lost;
 use nix::sys::socket::{setsockopt, sockopt};
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -48,8 +49,31 @@ mod option {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lease {
     pub(super) address: Ipv4Addr,
-    /// URL of the boot script; `None` for a machine that is to boot from its drive.
-    pub(super) script: Option<String>,
+    /// A file by TFTP, or the URL of one or of a boot script; `None` for a machine that is to boot from its drive.
+    pub(super) boot_file: Option<String>,
+    /// Where the file is, if it is one by TFTP.
+    pub(super) next_server: Ipv4Addr,
+}
+
+/// What asks, and shows by its classes and its architecture what it can load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Program {
+    /// UEFI firmware on x86-64, which loads by TFTP.
+    Pxe,
+    /// The same, which loads by HTTP.
+    HttpBoot,
+    /// Loads a script by HTTP.
+    Ipxe,
+}
+
+impl Program {
+    /// Vendor class and number of the architecture (RFC 4578).
+    fn kind(self) -> (&'static [u8], u16) {
+        match self {
+            Self::Pxe | Self::Ipxe => (b"PXEClient:Arch:00007:UNDI:003010", 7),
+            Self::HttpBoot => (b"HTTPClient:Arch:00016:UNDI:003010", 16),
+        }
+    }
 }
 
 /// The machine that asks.
@@ -58,7 +82,11 @@ pub(super) struct Client {
     pub(super) mac: [u8; 6],
     /// SMBIOS UUID, in the order in which it is written.
     pub(super) uuid: [u8; 16],
+    pub(super) program: Program,
 }
+
+/// Asked for each message: what of it and its answer is lost.
+pub(super) type Loss<'a> = &'a (dyn Fn() -> Option<Lost> + Sync);
 
 /// The fleet's relay agent.
 #[derive(Debug)]
@@ -120,26 +148,40 @@ impl Relay {
     ///
     /// # Errors
     /// [`BootError::NoAnswer`]
-    pub(super) async fn lease(&self, client: Client) -> Result<Lease, BootError> {
-        let offer = self.exchange(client, DISCOVER, None).await?;
-        let acknowledged = self.exchange(client, REQUEST, Some(&offer)).await?;
+    pub(super) async fn lease(&self, client: Client, loss: Loss<'_>) -> Result<Lease, BootError> {
+        let offer = self.exchange(client, DISCOVER, None, loss).await?;
+        let acknowledged = self.exchange(client, REQUEST, Some(&offer), loss).await?;
         Ok(Lease {
             address: acknowledged.address,
-            script: acknowledged.boot_file,
+            boot_file: acknowledged.boot_file,
+            next_server: acknowledged.next_server,
         })
     }
 
-    async fn exchange(&self, client: Client, kind: u8, offer: Option<&Answer>) -> Result<Answer, BootError> {
+    async fn exchange(
+        &self,
+        client: Client,
+        kind: u8,
+        offer: Option<&Answer>,
+        loss: Loss<'_>,
+    ) -> Result<Answer, BootError> {
         let wanted = if kind == DISCOVER { OFFER } else { ACK };
         for wait_s in WAITS_S {
             let number = self.last.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
             let (sender, receiver) = oneshot::channel();
-            self.waiting().insert(number, sender);
-            let message = message(client, kind, number, self.address, offer);
-            if let Err(error) = self.socket.send_to(&message, self.server).await {
-                tracing::debug!(%error, "a DHCP message was not sent");
+            let lost = loss();
+            let unheard = match lost {
+                Some(_) => Some(sender),
+                None => self.waiting().insert(number, sender),
+            };
+            if lost != Some(Lost::Request) {
+                let message = message(client, kind, number, self.address, offer);
+                if let Err(error) = self.socket.send_to(&message, self.server).await {
+                    tracing::debug!(%error, "a DHCP message was not sent");
+                }
             }
             let answer = tokio::time::timeout(Duration::from_secs(wait_s), receiver).await;
+            drop(unheard);
             self.waiting().remove(&number);
             let answer = answer.ok().and_then(Result::ok);
             if let Some(answer) = answer.and_then(|bytes| Answer::read(&bytes, client.mac))
@@ -170,9 +212,12 @@ fn message(client: Client, kind: u8, number: u32, relay: Ipv4Addr, offer: Option
         add(option::REQUESTED_ADDRESS, &offer.address.octets());
         add(option::SERVER, &offer.server.octets());
     }
-    add(option::CLASS, b"PXEClient:Arch:00007:UNDI:003010");
-    add(option::USER_CLASS, b"iPXE");
-    add(option::ARCHITECTURE, &7_u16.to_be_bytes());
+    let (class, architecture) = client.program.kind();
+    add(option::CLASS, class);
+    if client.program == Program::Ipxe {
+        add(option::USER_CLASS, b"iPXE");
+    }
+    add(option::ARCHITECTURE, &architecture.to_be_bytes());
     add(option::MACHINE_ID, &machine_id(client.uuid));
     // Sub-option 19, empty: answer to the port that this comes from.
     add(option::RELAY, &[19, 0]);
@@ -202,6 +247,7 @@ struct Answer {
     kind: u8,
     address: Ipv4Addr,
     server: Ipv4Addr,
+    next_server: Ipv4Addr,
     boot_file: Option<String>,
 }
 
@@ -212,12 +258,18 @@ impl Answer {
         if bytes[28..34] != mac {
             return None;
         }
-        let address: [u8; 4] = bytes[16..20].try_into().ok()?;
+        let address = |at: usize| <[u8; 4]>::try_from(&bytes[at..at + 4]).map(Ipv4Addr::from);
+        // The field for the file's name; option 67 has it where it is longer.
+        let file = bytes[108..236]
+            .split(|byte| *byte == 0)
+            .next()
+            .filter(|name| !name.is_empty());
         let mut answer = Self {
             kind: 0,
-            address: address.into(),
+            address: address(16).ok()?,
             server: Ipv4Addr::UNSPECIFIED,
-            boot_file: None,
+            next_server: address(20).ok()?,
+            boot_file: file.and_then(|name| String::from_utf8(name.to_vec()).ok()),
         };
         let mut rest = &bytes[HEADER..];
         while let [code, tail @ ..] = rest {
@@ -253,13 +305,14 @@ mod tests {
     const CLIENT: Client = Client {
         mac: [2, 0, 0x57, 0, 0, 7],
         uuid: [0xaa, 0xbb, 0xcc, 0xdd, 0, 1, 2, 3, 0x80, 0, 0, 0, 0, 0, 0, 7],
+        program: Program::Ipxe,
     };
 
     fn answer(kind: u8, options: &[u8]) -> Vec<u8> {
         let mut bytes = message(CLIENT, kind, 7, Ipv4Addr::LOCALHOST, None);
         bytes.truncate(HEADER);
         bytes[0] = BOOT_REPLY;
-        bytes[16..20].copy_from_slice(&[127, 128, 0, 9]);
+        bytes[16..24].copy_from_slice(&[127, 128, 0, 9, 127, 0, 0, 2]);
         bytes.extend([option::MESSAGE_TYPE, 1, kind, option::SERVER, 4, 127, 0, 0, 1]);
         bytes.extend_from_slice(options);
         bytes
@@ -273,8 +326,13 @@ mod tests {
             kind: ACK,
             address: [127, 128, 0, 9].into(),
             server: [127, 0, 0, 1].into(),
+            next_server: [127, 0, 0, 2].into(),
             boot_file: Some("hi".to_owned()),
         };
+        let mut by_field = answer(ACK, &[option::END]);
+        by_field[108..119].copy_from_slice(b"snponly.efi");
+        let file = Answer::read(&by_field, CLIENT.mac).unwrap().boot_file;
+        assert_eq!(file.as_deref(), Some("snponly.efi"));
         assert_eq!((read, transaction(&whole)), (expected, Some(7)));
         assert_eq!(Answer::read(&whole, [2, 0, 0x57, 0, 0, 8]), None);
         for length in (0..whole.len() - 1).filter(|length| *length != whole.len() - 5) {
@@ -303,7 +361,10 @@ mod tests {
         };
         let relay = Relay::bind(Ipv4Addr::LOCALHOST, server).await.unwrap();
         let begun = tokio::time::Instant::now();
-        assert!(matches!(relay.lease(CLIENT).await, Err(BootError::NoAnswer { .. })));
+        assert!(matches!(
+            relay.lease(CLIENT, &|| None).await,
+            Err(BootError::NoAnswer { .. })
+        ));
         assert_eq!(begun.elapsed().as_secs(), WAITS_S.iter().sum::<u64>());
         assert!(relay.waiting().is_empty());
     }

@@ -1,8 +1,9 @@
 //! The host of an agent on a simulated machine: values instead of a kernel.
 
+use super::life::Life;
 use super::{mac, seconds_since};
 use crate::fleet::inventory::inventory;
-use crate::fleet::node::Node;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use rackwright_agent::cmdline::Mac;
 use rackwright_agent::drives::Drives;
 use rackwright_agent::efi::vars::EfiVars;
@@ -12,54 +13,80 @@ use rackwright_agent::jobs::power::{Power, PowerAction};
 use rackwright_agent::ledger::{Ledger, LedgerError};
 use rackwright_api::v1::Inventory;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The host during one boot.
 pub(super) struct SimHost {
-    node: Arc<Node>,
-    number: u32,
-    address: Ipv4Addr,
-    since_ms: u64,
+    life: Arc<Life>,
+    /// What an agent leaves for the next one of this boot; only where the fault script lets one crash.
+    kept: Option<Kept>,
+}
+
+/// What outlives an agent.
+#[derive(Default)]
+struct Kept {
+    identity: Mutex<Option<Identity>>,
+    /// A file in memory, as the ramdisk's files are.
+    ledger: OnceLock<OwnedFd>,
 }
 
 impl SimHost {
-    pub(super) fn new(node: Arc<Node>, number: u32, address: Ipv4Addr) -> Self {
+    pub(super) fn new(life: Arc<Life>) -> Self {
+        let restarts = life.node.shared.config.faults.restarts_agents(life.node.index());
         Self {
-            since_ms: node.shared.clock.now_ms(),
-            node,
-            number,
-            address,
+            life,
+            kept: restarts.then(Kept::default),
         }
+    }
+}
+
+impl Kept {
+    fn ledger(&self) -> Result<Ledger, LedgerError> {
+        let file = match self.ledger.get() {
+            Some(file) => file,
+            None => {
+                let made = memfd_create(c"rackwright-sim ledger", MFdFlags::MFD_CLOEXEC);
+                let made = made.map_err(|errno| LedgerError::Io {
+                    path: PathBuf::from("memfd"),
+                    source: errno.into(),
+                })?;
+                self.ledger.get_or_init(|| made)
+            }
+        };
+        Ledger::open(&PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())))
     }
 }
 
 impl Host for SimHost {
     fn boot_id(&self) -> String {
-        self.node.shared.boot_id(self.node.index(), self.number)
+        self.life.node.shared.boot_id(self.life.node.index(), self.life.number)
     }
 
     fn uptime_s(&self) -> f64 {
-        seconds_since(self.node.shared.clock, self.since_ms)
+        self.life.note_uptime();
+        seconds_since(self.life.node.shared.clock, self.life.since_ms)
     }
 
     fn system_uuid(&self) -> String {
-        self.node.shared.uuid(self.node.index())
+        self.life.node.shared.uuid(self.life.node.index())
     }
 
     fn inventory(&self, drives: &dyn Drives) -> Inventory {
-        inventory(&self.node, drives)
+        inventory(&self.life.node, drives)
     }
 
     fn presence(&self, _server: &str, named: Option<Mac>) -> Presence {
         Presence {
-            address: Some(self.address.into()),
-            mac: Some(named.unwrap_or_else(|| mac(&self.node))),
+            address: Some(self.life.address.into()),
+            mac: Some(named.unwrap_or_else(|| mac(&self.life.node))),
         }
     }
 
     fn source_address(&self) -> Option<IpAddr> {
-        Some(self.address.into())
+        Some(self.life.address.into())
     }
 
     /// The simulated machines go by this computer's clock, which is not theirs to set.
@@ -68,18 +95,29 @@ impl Host for SimHost {
     }
 
     fn mark(&self, stage: &str) {
-        tracing::debug!(uptime_s = self.uptime_s(), "MARK {stage}");
+        let uptime_s = seconds_since(self.life.node.shared.clock, self.life.since_ms);
+        tracing::debug!(uptime_s, "MARK {stage}");
+        if stage == "ready" {
+            self.life.note_stream();
+        }
     }
 
     fn ledger(&self) -> Result<Ledger, LedgerError> {
-        Ok(Ledger::in_memory())
+        match &self.kept {
+            Some(kept) => kept.ledger(),
+            None => Ok(Ledger::in_memory()),
+        }
     }
 
     fn kept_identity(&self) -> Option<Identity> {
-        None
+        let kept = self.kept.as_ref()?;
+        kept.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn keep_identity(&self, _: &Identity) -> Result<(), IdentityError> {
+    fn keep_identity(&self, identity: &Identity) -> Result<(), IdentityError> {
+        if let Some(kept) = &self.kept {
+            *kept.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.clone());
+        }
         Ok(())
     }
 
@@ -89,11 +127,11 @@ impl Host for SimHost {
 }
 
 /// The power switch of a machine, in the hands of what runs in one boot.
-pub(super) struct SimPower(pub(super) Arc<SimHost>);
+pub(super) struct SimPower(pub(super) Arc<Life>);
 
 impl Power for SimPower {
     fn perform(&self, action: PowerAction) -> io::Result<()> {
-        let SimHost { node, number, .. } = &*self.0;
+        let Life { node, number, .. } = &*self.0;
         let acted = match action {
             PowerAction::Reset => node.restart_of(*number),
             PowerAction::PowerOff => node.switch_off_of(*number),

@@ -3,22 +3,29 @@
 //! Of the ramdisk only the agent is real: it runs in this process, on the machine's simulated host and drives. A boot is one
 //! task. It ends when the machine loses power, is reset or leaves the fleet, whatever the agent is at then.
 
+mod cable;
 mod dhcp;
+mod fetch;
+mod firmware;
 mod host;
+mod life;
 mod script;
+mod tftp;
 mod writer;
 
 use super::clock::Clock;
+use super::faults::Then;
 use super::machine::Phase;
 use super::node::{Boot, Node};
 use super::{FleetConfig, FleetError};
-use dhcp::{Client, Relay};
+use dhcp::Relay;
 use host::{SimHost, SimPower};
+pub(super) use life::Life;
 use rackwright_agent::agent;
 use rackwright_agent::cmdline::{CmdlineError, Mac, OnFatal, Settings};
 use rackwright_agent::jobs::power::{Power as _, PowerAction};
 use rackwright_agent::machine::Machine;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -28,6 +35,12 @@ use writer::SimWriter;
 /// How long an agent's last words stay on the console before the machine goes down, in the machine's time.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 
+/// How often a crashed agent is started again in one boot, and what lies before that, in the machine's time.
+const RESTARTS: u32 = 5;
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// When the kernel resets the machine after a panic, in the machine's time.
+const PANIC_RESET: Duration = Duration::from_secs(30);
+
 /// Firmware that has come to the end of its boot order without success begins anew; one round in the machine's time.
 const ROUND: Duration = Duration::from_secs(10);
 
@@ -36,10 +49,10 @@ const ROUND: Duration = Duration::from_secs(10);
 pub(super) enum BootError {
     #[error("the DHCP server {server} does not answer")]
     NoAnswer { server: SocketAddrV4 },
-    #[error("the DHCP server names no boot script: the machine is to boot from its drive")]
+    #[error("the DHCP server names nothing to boot: the machine is to boot from its drive")]
     NoScript,
-    #[error("boot script {url}: {why}")]
-    Script { url: String, why: String },
+    #[error("fetching {what}: {why}")]
+    Fetch { what: String, why: String },
     #[error("the boot script starts no kernel")]
     NoKernel,
     #[error("the kernel's command line: {0}")]
@@ -89,7 +102,7 @@ impl Ramdisk {
 
 async fn run(node: Arc<Node>, boot: Boot, relay: Arc<Relay>) {
     let (settings, address) = loop {
-        match load(&node, &relay).await {
+        match firmware::load(&node, boot.source, &relay).await {
             Ok(loaded) => break loaded,
             Err(error) => tracing::info!("nothing is booted from the network: {error}"),
         }
@@ -98,33 +111,41 @@ async fn run(node: Arc<Node>, boot: Boot, relay: Arc<Relay>) {
     };
     drop(relay);
     node.reached(|machine| machine.phase == Phase::Up(boot.source)).await;
-    let on_fatal = settings.on_fatal;
-    let (host, machine) = equip(&node, boot.number, address);
-    let ended = Box::pin(agent::run(settings, machine, async {})).await;
-    let Err(error) = ended;
-    tracing::warn!("the agent cannot go on: {error}");
-    tokio::time::sleep(node.shared.clock.lasts(LAST_WORDS)).await;
-    let action = match on_fatal {
-        OnFatal::PowerOff => PowerAction::PowerOff,
-        OnFatal::Reset => PowerAction::Reset,
-    };
-    if let Err(error) = SimPower(host).perform(action) {
+    let life = Arc::new(Life::new(node, boot.number, address));
+    let action = supervise(settings, &life).await;
+    if let Err(error) = SimPower(life).perform(action) {
         tracing::debug!("{error}");
     }
 }
 
-/// The agent's settings, as the boot script has them, and the machine's address.
-async fn load(node: &Node, relay: &Relay) -> Result<(Settings, Ipv4Addr), BootError> {
-    let index = node.index();
-    let client = Client {
-        mac: mac(node).0,
-        uuid: node.shared.uuid_bytes(index),
-    };
-    let lease = relay.lease(client).await?;
-    node.set_address(lease.address);
-    let url = lease.script.ok_or(BootError::NoScript)?;
-    let script = script::fetch(&url, lease.address).await?;
-    Ok((script::settings(&script, lease.address)?, lease.address))
+/// Starts the agent, and again when it crashed, as PID 1 of the ramdisk does; returns how the machine goes down.
+async fn supervise(settings: Settings, life: &Arc<Life>) -> PowerAction {
+    let clock = life.node.shared.clock;
+    let machine = equip(life);
+    for _ in 0..=RESTARTS {
+        let settings = life.wired(settings.clone());
+        let then = tokio::select! {
+            Err(error) = Box::pin(agent::run(settings, machine.clone(), async {})) => {
+                tracing::warn!("the agent cannot go on: {error}");
+                break;
+            }
+            then = life.crashed() => then,
+        };
+        match then {
+            Then::Restarts => tokio::time::sleep(clock.lasts(RESTART_PAUSE)).await,
+            // Until the boot ends.
+            Then::StaysDead => std::future::pending().await,
+            Then::Panics => {
+                tokio::time::sleep(clock.lasts(PANIC_RESET)).await;
+                return PowerAction::Reset;
+            }
+        }
+    }
+    tokio::time::sleep(clock.lasts(LAST_WORDS)).await;
+    match settings.on_fatal {
+        OnFatal::PowerOff => PowerAction::PowerOff,
+        OnFatal::Reset => PowerAction::Reset,
+    }
 }
 
 /// The address of the NIC that machines boot from.
@@ -133,15 +154,13 @@ fn mac(node: &Node) -> Mac {
 }
 
 /// The machine as the agent of one boot has it. Nothing of it reaches beyond the simulation, or into another boot.
-fn equip(node: &Arc<Node>, number: u32, address: Ipv4Addr) -> (Arc<SimHost>, Machine) {
-    let host = Arc::new(SimHost::new(Arc::clone(node), number, address));
-    let machine = Machine {
-        drives: Arc::new(node.sim_drives().of_boot(Arc::clone(node), number)),
-        writer: Arc::new(SimWriter::new(Arc::clone(node), number)),
-        power: Arc::new(SimPower(Arc::clone(&host))),
-        host: Arc::clone(&host) as _,
-    };
-    (host, machine)
+fn equip(life: &Arc<Life>) -> Machine {
+    Machine {
+        drives: Arc::new(life.node.sim_drives().of_boot(Arc::clone(life))),
+        writer: Arc::new(SimWriter::new(Arc::clone(life))),
+        power: Arc::new(SimPower(Arc::clone(life))),
+        host: Arc::new(SimHost::new(Arc::clone(life))),
+    }
 }
 
 /// Seconds of the machines that have passed since `since_ms`.

@@ -1,11 +1,15 @@
-//! Writing images on simulated machines: the index comes from the real store over HTTPS, the chunks are left there.
+//! Writing images on simulated machines: the index comes from the real store over HTTPS. The chunks are left there, or come too
+//! and are verified, as the fleet's configuration says.
 //!
-//! What was fetched is that an image of this digest may be had and how large it is. The drive is filled with noise that
-//! follows from the digest, and holds a system that boots once the time has passed that the profile's rate gives.
+//! The drive is filled with what follows from the image's digest, or from its chunks', and holds a system that boots once the
+//! time has passed that the profile's rate gives.
 
+use super::cable::Carries;
+use super::life::Life;
+use crate::fleet::config::ImageData;
 use crate::fleet::drive::SimDrive;
+use crate::fleet::faults::During;
 use crate::fleet::installed::Installed;
-use crate::fleet::node::Node;
 use rackwright_agent::drives::DriveFacts;
 use rackwright_agent::jobs::control::JobControl;
 use rackwright_agent::jobs::job_error;
@@ -19,26 +23,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The writer during one boot.
 pub(super) struct SimWriter {
-    node: Arc<Node>,
-    number: u32,
+    life: Arc<Life>,
     /// The image whose index was fetched last: its digest and size in bytes.
     image: Mutex<Option<(String, u64)>>,
 }
 
 impl SimWriter {
-    pub(super) fn new(node: Arc<Node>, number: u32) -> Self {
+    pub(super) fn new(life: Arc<Life>) -> Self {
         Self {
-            node,
-            number,
+            life,
             image: Mutex::default(),
         }
     }
 
+    /// The same order, by way of the machine's cable.
+    fn wired(&self, order: &Order) -> Order {
+        let through = |url: &String| self.life.through_cable(url, Carries::Images);
+        Order {
+            store_urls: order.store_urls.iter().map(through).collect(),
+            ..order.clone()
+        }
+    }
+
     fn drive(&self, path: &Path) -> io::Result<Arc<SimDrive>> {
-        if !self.node.runs(self.number) {
+        if !self.life.lasts() {
             return Err(io::Error::other("this boot of the machine is over"));
         }
-        let drives = self.node.sim_drives();
+        let drives = self.life.node.sim_drives();
         let found = drives.all().iter().find(|drive| drive.node() == path);
         found.cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -46,7 +57,7 @@ impl SimWriter {
 
 impl ImageWriter for SimWriter {
     fn logical_bytes(&self, order: &Order, control: &JobControl) -> Result<u64, JobError> {
-        let bytes = StoreWriter.logical_bytes(order, control)?;
+        let bytes = StoreWriter.logical_bytes(&self.wired(order), control)?;
         let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
         *image = Some((order.image_digest.clone(), bytes));
         Ok(bytes)
@@ -59,21 +70,49 @@ impl ImageWriter for SimWriter {
             _ => self.logical_bytes(order, control)?,
         };
         let failed = |error: io::Error| job_error("write-failed", format!("{}: {error}", drive.display()), true);
-        let drive = self.drive(drive).map_err(failed)?;
-        drive.write_image(&order.image_digest, bytes).map_err(failed)?;
-        let time = self.node.shared.clock.lasts(self.node.shared.timing.writing(bytes));
-        let (node, number) = (Arc::clone(&self.node), self.number);
+        let target = self.drive(drive).map_err(failed)?;
+        let shared = &self.life.node.shared;
+        target.write_image(&order.image_digest, bytes).map_err(failed)?;
+        // EIO, as the kernel reports a medium error.
+        let fails = shared.config.faults.write_fails(self.life.node.moment());
+        let medium_error = || io::Error::from_raw_os_error(5);
+        let written = match shared.config.image_data {
+            // Final, as the agent has it: the drive is broken.
+            ImageData::Skip if fails => Err(JobError {
+                retryable: false,
+                ..failed(medium_error())
+            }),
+            ImageData::Skip => Ok(Written {
+                logical_bytes: bytes,
+                written_bytes: bytes,
+                ..Written::default()
+            }),
+            ImageData::Fetch => StoreWriter::stream(&self.wired(order), drive, control, &mut |offset, chunk| {
+                if fails || !self.life.lasts() {
+                    return Err(medium_error());
+                }
+                let done = offset + chunk.len() as u64;
+                control.measured("image: write".to_owned(), (done, bytes), done, 0);
+                target.write_chunk(offset, chunk)
+            }),
+        };
+        if written.is_err() {
+            target.spoil();
+        }
+        let written = written?;
+        let survived = self.life.survive(During::Write, control);
+        survived.map_err(|stop| stop.error("writing the image"))?;
+        let time = shared.clock.lasts(shared.timing.writing(bytes));
+        let life = Arc::clone(&self.life);
         control.outlasts(time, move || {
-            if node.runs(number) {
-                drive.settle();
+            if life.lasts() {
+                target.settle();
             }
         });
-        control.measured("image: write".to_owned(), (bytes, bytes), bytes, 0);
+        control.measured("image: write".to_owned(), (bytes, bytes), written.written_bytes, 0);
         Ok(Written {
-            logical_bytes: bytes,
-            written_bytes: bytes,
             verified_whole_disk: order.verify_whole_disk,
-            ..Written::default()
+            ..written
         })
     }
 

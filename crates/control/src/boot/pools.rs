@@ -1,0 +1,139 @@
+//! Free addresses of pools. Reading all that are given for each machine that asks would cost more with every machine, and
+//! thousands ask within the same second: they are read once, and then remembered.
+//!
+//! The database has the last word. Another replica may have given an address that is free here: then the next one is tried.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rackwright_netboot::Pool;
+use rackwright_store::{Store, StoreError};
+
+use crate::clock;
+
+/// A pool in which nothing is free is looked at anew after this time: a change may have failed that had an address.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// What is known of the addresses that were given.
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    known: Mutex<Option<Known>>,
+    /// Held by whoever reads them, so that of many who wait for it one does.
+    reading: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Known {
+    taken: BTreeSet<Ipv4Addr>,
+    /// By a pool's first address: below this one nothing is free.
+    searched: BTreeMap<Ipv4Addr, u32>,
+    read_at: Instant,
+}
+
+impl Pools {
+    /// Gives a machine the first free address of a pool; none if there is none.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub(super) async fn give(&self, store: &Store, mac: &str, pool: Pool) -> Result<Option<Ipv4Addr>, StoreError> {
+        loop {
+            let Some(free) = self.take(pool) else {
+                if self.is_fresh() {
+                    return Ok(None);
+                }
+                self.read(store).await?;
+                continue;
+            };
+            let mut tx = store.write().await?;
+            match tx.give_address(mac, &free.to_string(), clock::now()).await {
+                Ok(()) => {
+                    tx.commit().await?;
+                    return Ok(Some(free));
+                }
+                Err(StoreError::Exists { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.known()
+            .as_ref()
+            .is_some_and(|known| known.read_at.elapsed() < AGAIN)
+    }
+
+    async fn read(&self, store: &Store) -> Result<(), StoreError> {
+        let _reading = self.reading.lock().await;
+        if self.is_fresh() {
+            return Ok(());
+        }
+        let given = store.addresses().await?;
+        *self.known() = Some(Known {
+            taken: given.iter().filter_map(|(_, address)| address.parse().ok()).collect(),
+            searched: BTreeMap::new(),
+            read_at: Instant::now(),
+        });
+        Ok(())
+    }
+
+    /// The first address of a pool that is not taken; it is then.
+    fn take(&self, pool: Pool) -> Option<Ipv4Addr> {
+        let mut known = self.known();
+        let Known { taken, searched, .. } = known.as_mut()?;
+        let from = searched.entry(pool.first).or_insert(u32::from(pool.first));
+        let mut ahead = (*from..=u32::from(pool.last)).map(Ipv4Addr::from);
+        let free = ahead.find(|address| taken.insert(*address))?;
+        *from = u32::from(free);
+        Some(free)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    const MACHINES: usize = 300;
+
+    fn pool(last: [u8; 4]) -> Pool {
+        Pool {
+            first: [10, 0, 0, 0].into(),
+            last: last.into(),
+        }
+    }
+
+    fn mac(number: usize) -> String {
+        format!("02:00:00:00:{:02x}:{:02x}", number / 256, number % 256)
+    }
+
+    #[tokio::test]
+    async fn machines_that_ask_at_once_get_one_address_each_from_any_replica() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = Store::open(&dir.path().join("rackwright.db")).await.expect("it opens");
+        let replicas = [Arc::new(Pools::default()), Arc::new(Pools::default())];
+        let mut asking = JoinSet::new();
+        for number in 0..MACHINES {
+            let (replica, store) = (Arc::clone(&replicas[number % 2]), store.clone());
+            asking.spawn(async move { replica.give(&store, &mac(number), pool([10, 0, 1, 255])).await });
+        }
+        let given = asking.join_all().await.into_iter();
+        let given: BTreeSet<Ipv4Addr> = given.flat_map(|given| given.expect("the database works")).collect();
+        assert_eq!(given.len(), MACHINES);
+        let stored = store.addresses().await.expect("they can be read").into_iter();
+        let stored: BTreeSet<Ipv4Addr> = stored.filter_map(|(_, address)| address.parse().ok()).collect();
+        assert_eq!(stored, given);
+        for replica in replicas {
+            let more = replica.give(&store, &mac(MACHINES), pool([10, 0, 0, 99])).await;
+            assert_eq!(more.expect("the database works"), None, "a pool that is given away");
+        }
+    }
+}

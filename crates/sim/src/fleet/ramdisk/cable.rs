@@ -1,0 +1,188 @@
+//! A machine's cable, for faults of its connections: a relay for TCP between its agent and the servers that it talks to.
+//!
+//! It listens on the server's own address, so that the server's certificate fits. A server on another computer is therefore
+//! talked to without it, and with a warning.
+
+use crate::fleet::node::Node;
+use http::Uri;
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+/// Bytes that are under way in one direction of a connection.
+const BUFFER: usize = 16 << 10;
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carries {
+    /// The agent's stream.
+    Stream,
+    /// Images.
+    Images,
+}
+
+/// The cable during one boot.
+pub(super) struct Cable {
+    node: Arc<Node>,
+    number: u32,
+    /// The machine's address, from which its connections come.
+    from: Ipv4Addr,
+    /// The relay's port for each server.
+    ports: Mutex<BTreeMap<SocketAddrV4, u16>>,
+    /// Until when nothing passes.
+    silent_until: Mutex<Option<Instant>>,
+}
+
+impl Cable {
+    pub(super) fn new(node: Arc<Node>, number: u32, from: Ipv4Addr) -> Self {
+        Self {
+            node,
+            number,
+            from,
+            ports: Mutex::default(),
+            silent_until: Mutex::default(),
+        }
+    }
+
+    /// A URL by which the server of `url` is reached through the cable.
+    pub(super) fn through(self: Arc<Self>, url: &str, carries: Carries, runtime: &Handle) -> String {
+        let Some((server, rest)) = place(url) else {
+            tracing::warn!("{url} has no numeric IPv4 address and a port: its connections have no faults");
+            return url.to_owned();
+        };
+        match self.port_towards(server, carries, runtime) {
+            Ok(port) => format!("https://{}:{port}{rest}", server.ip()),
+            Err(error) => {
+                tracing::warn!(%error, "{} is not an address of this computer: its connections have no faults", server.ip());
+                url.to_owned()
+            }
+        }
+    }
+
+    fn port_towards(self: Arc<Self>, server: SocketAddrV4, carries: Carries, runtime: &Handle) -> io::Result<u16> {
+        let cable = Arc::clone(&self);
+        let mut ports = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(port) = ports.get(&server) {
+            return Ok(*port);
+        }
+        let listener = std::net::TcpListener::bind((*server.ip(), 0))?;
+        listener.set_nonblocking(true)?;
+        let port = listener.local_addr()?.port();
+        let _runtime = runtime.enter();
+        let listener = TcpListener::from_std(listener)?;
+        ports.insert(server, port);
+        runtime.spawn(async move {
+            tokio::select! {
+                () = cable.serve(listener, server, carries) => {}
+                () = cable.node.left(cable.number) => {}
+            }
+        });
+        Ok(port)
+    }
+
+    /// Nothing passes for a while; connections stay.
+    pub(super) fn fall_silent(&self, time: Duration) {
+        *self.silent_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + time);
+    }
+
+    /// Waits until something passes.
+    async fn passes(&self) {
+        loop {
+            let until = *self.silent_until.lock().unwrap_or_else(PoisonError::into_inner);
+            match until {
+                Some(until) if until > Instant::now() => tokio::time::sleep_until(until).await,
+                _ => return,
+            }
+        }
+    }
+
+    async fn serve(self: &Arc<Self>, listener: TcpListener, server: SocketAddrV4, carries: Carries) {
+        let mut connections = JoinSet::new();
+        loop {
+            while connections.try_join_next().is_some() {}
+            let near = match listener.accept().await {
+                Ok((near, _)) => near,
+                Err(error) => return tracing::warn!(%error, "a machine's cable takes no connections any more"),
+            };
+            let faults = &self.node.shared.config.faults;
+            let most = match carries {
+                Carries::Images => faults.image_cut(self.node.moment()),
+                Carries::Stream => None,
+            };
+            let cable = Arc::clone(self);
+            connections.spawn(async move {
+                if let Err(error) = cable.relay(near, server, most.unwrap_or(u64::MAX)).await {
+                    tracing::debug!(%error, "a connection over a machine's cable broke off");
+                }
+            });
+        }
+    }
+
+    /// Relays one connection until either side ends it, or `most` bytes came from the server.
+    async fn relay(&self, mut near: TcpStream, server: SocketAddrV4, most: u64) -> io::Result<()> {
+        self.passes().await;
+        let socket = TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from((self.from, 0)))?;
+        let mut far = socket.connect(SocketAddr::V4(server)).await?;
+        near.set_nodelay(true)?;
+        far.set_nodelay(true)?;
+        let ((near_in, near_out), (far_in, far_out)) = (near.split(), far.split());
+        tokio::select! {
+            up = self.pass(near_in, far_out, u64::MAX) => up,
+            down = self.pass(far_in, near_out, most) => down,
+        }
+    }
+
+    async fn pass(&self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, most: u64) -> io::Result<()> {
+        let mut left = most;
+        let mut buffer = vec![0; BUFFER];
+        while left > 0 {
+            let count = from.read(&mut buffer).await?;
+            if count == 0 {
+                break;
+            }
+            self.passes().await;
+            let count = usize::try_from(left).map_or(count, |left| count.min(left));
+            to.write_all(&buffer[..count]).await?;
+            left -= count as u64;
+        }
+        Ok(())
+    }
+}
+
+/// The server of an HTTPS URL, and what follows it.
+fn place(url: &str) -> Option<(SocketAddrV4, &str)> {
+    let uri: Uri = url.parse().ok()?;
+    let server = SocketAddrV4::new(uri.host()?.parse().ok()?, uri.port_u16()?);
+    let rest = url.strip_prefix("https://")?;
+    let rest = rest.find('/').map_or("", |begin| &rest[begin..]);
+    Some((server, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_is_taken_out_of_a_url() {
+        let server = "127.0.0.1:7443".parse().unwrap();
+        assert_eq!(place("https://127.0.0.1:7443/store/v1"), Some((server, "/store/v1")));
+        assert_eq!(place("https://127.0.0.1:7443"), Some((server, "")));
+        for other in [
+            "https://control:7443",
+            "http://127.0.0.1:7443",
+            "https://127.0.0.1",
+            "7443",
+        ] {
+            assert_eq!(place(other), None, "{other}");
+        }
+    }
+}

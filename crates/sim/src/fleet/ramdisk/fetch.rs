@@ -1,0 +1,182 @@
+//! Fetching by plain HTTP from the machine's own address, as firmware and iPXE do it.
+
+use super::BootError;
+use crate::fleet::faults::Lost;
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
+use tokio::net::TcpSocket;
+
+/// How long a script may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a file may take.
+const FILE_PATIENCE: Duration = Duration::from_secs(600);
+/// Longest script, in bytes.
+const LONGEST: usize = 64 << 10;
+
+/// Asked for each fetch, by the path: what of it and its answer is lost.
+pub(super) type Loss<'a> = &'a (dyn Fn(&str) -> Option<Lost> + Sync);
+
+/// Fetches a text.
+///
+/// # Errors
+/// [`BootError::Fetch`]
+pub(super) async fn text(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result<String, BootError> {
+    let read = async |response: Response<Incoming>| {
+        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        let body = body.map_err(|error| error.to_string())?.to_bytes();
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    };
+    patiently(url, PATIENCE, get(url, from, loss, read)).await
+}
+
+/// Fetches a file to throw it away; returns its length in bytes, which is the announced one.
+///
+/// # Errors
+/// [`BootError::Fetch`]
+pub(super) async fn discard(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result<u64, BootError> {
+    let read = async |response: Response<Incoming>| {
+        let announced = response.headers().get(header::CONTENT_LENGTH);
+        let announced: Option<u64> = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+        let mut body = response.into_body();
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| error.to_string())?;
+            length += frame.data_ref().map_or(0, |data| data.len() as u64);
+        }
+        match announced {
+            Some(announced) if announced == length => Ok(length),
+            _ => Err(format!("{length} bytes came of {announced:?}")),
+        }
+    };
+    patiently(url, FILE_PATIENCE, get(url, from, loss, read)).await
+}
+
+async fn patiently<T>(
+    url: &str,
+    patience: Duration,
+    fetch: impl Future<Output = Result<T, String>>,
+) -> Result<T, BootError> {
+    let fetched = tokio::time::timeout(patience, fetch).await;
+    let fetched = fetched.unwrap_or_else(|_| Err(format!("no answer within {} s", patience.as_secs())));
+    fetched.map_err(|why| BootError::Fetch {
+        // Behind the question mark is the token.
+        what: url.split('?').next().unwrap_or_default().to_owned(),
+        why,
+    })
+}
+
+async fn get<T>(
+    url: &str,
+    from: Ipv4Addr,
+    loss: Loss<'_>,
+    read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, String>,
+) -> Result<T, String> {
+    let uri: Uri = url.parse().map_err(|error| format!("not a URL: {error}"))?;
+    let lost = loss(uri.path());
+    if lost == Some(Lost::Request) {
+        return Err("the connection broke off before the server was asked".to_owned());
+    }
+    let host = uri.host().filter(|_| uri.scheme_str() == Some("http"));
+    let server: Ipv4Addr = host
+        .and_then(|host| host.parse().ok())
+        .ok_or("only http:// URLs with a numeric IPv4 address are fetched")?;
+    let there = SocketAddr::V4(SocketAddrV4::new(server, uri.port_u16().unwrap_or(80)));
+    let socket = TcpSocket::new_v4().map_err(|error| error.to_string())?;
+    socket
+        .bind(SocketAddr::from((from, 0)))
+        .map_err(|error| format!("the machine's address {from} cannot be used: {error}"))?;
+    let stream = socket.connect(there).await.map_err(|error| error.to_string())?;
+    let words = |error: hyper::Error| error.to_string();
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(words)?;
+    let target = uri.path_and_query().map_or("/", |target| target.as_str());
+    let request = Request::get(target)
+        .header(header::HOST, there.to_string())
+        .header(header::CONNECTION, "close")
+        .header(header::USER_AGENT, "iPXE/1.21.1")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| error.to_string())?;
+    let answer = async {
+        let response = sender.send_request(request).await.map_err(words)?;
+        let status = response.status();
+        if status == StatusCode::OK {
+            return read(response).await;
+        }
+        let body = Limited::new(response.into_body(), LONGEST).collect().await;
+        let body = body.map_err(|error| error.to_string())?.to_bytes();
+        Err(format!(
+            "the server answered {status}: {}",
+            String::from_utf8_lossy(&body).trim()
+        ))
+    };
+    // The connection moves only while it is waited for. It ends with the answer, and if it breaks, the answer says so.
+    let (answer, _) = tokio::join!(answer, connection);
+    if lost == Some(Lost::Answer) {
+        return Err("the connection broke off before the answer came".to_owned());
+    }
+    answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 128, 0, 9);
+
+    /// Answers one request; returns the address that it came from.
+    async fn answer(listener: TcpListener, answer: &str) -> SocketAddr {
+        let (mut stream, from) = listener.accept().await.unwrap();
+        let _ = stream.read(&mut [0; 4096]).await.unwrap();
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        from
+    }
+
+    async fn server() -> (TcpListener, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/boot?token=s3cret", listener.local_addr().unwrap());
+        (listener, url)
+    }
+
+    async fn answered(with: &str, lost: Option<Lost>) -> (Result<String, BootError>, SocketAddr) {
+        let (listener, url) = server().await;
+        let loss = |_: &str| lost;
+        tokio::join!(text(&url, ADDRESS, &loss), answer(listener, with))
+    }
+
+    #[tokio::test]
+    async fn a_text_is_fetched_from_the_machines_own_address() {
+        let whole = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\n#!ipxe";
+        let (script, from) = answered(whole, None).await;
+        assert_eq!((script.unwrap().as_str(), from.ip()), ("#!ipxe", ADDRESS.into()));
+        let (refused, _) = answered("HTTP/1.1 403 Forbidden\r\nContent-Length: 4\r\n\r\nused", None).await;
+        let refused = refused.unwrap_err().to_string();
+        assert!(
+            refused.contains("403 Forbidden: used") && !refused.contains("s3cret"),
+            "{refused}"
+        );
+        assert!(answered("", None).await.0.is_err());
+        assert!(answered(whole, Some(Lost::Answer)).await.0.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_file_has_the_length_that_was_announced() {
+        for (with, length) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nkernel", Some(6)),
+            ("HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nkernel", None),
+            ("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nkernel", None),
+        ] {
+            let (listener, url) = server().await;
+            let loss = |_: &str| None;
+            let (fetched, _) = tokio::join!(discard(&url, ADDRESS, &loss), answer(listener, with));
+            assert_eq!(fetched.ok(), length, "{with}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What goes wrong while machines boot and while their agents work, and what the control plane makes of it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rackwright_sim::fleet::{BootFiles, BootSource, BootWay, Fleet, FleetConfig, ImageData, Phase, Script};
+use rackwright_sim::lab::install_crypto;
+
+use super::{Plane, SOON, Seen, image};
+
+/// A fault of the script, and the boots that a machine with it takes for its way through the test.
+type Case = (&'static str, u32);
+
+/// A machine for each case. Their time is quick, so that the pauses of firmware and of the ramdisk are short.
+fn suffering(cases: &[Case]) -> FleetConfig {
+    let line = |(node, (fault, _)): (usize, &Case)| format!("  - {{nodes: [{node}], {fault}}}\n");
+    let yaml: String = cases.iter().enumerate().map(line).collect();
+    let faults = Script::parse("faults.yaml", &format!("faults:\n{yaml}"), cases.len());
+    FleetConfig {
+        nodes: cases.len(),
+        speed: 20.0,
+        faults: faults.unwrap_or_else(|error| panic!("{error}")),
+        ..FleetConfig::default()
+    }
+}
+
+fn check(fleet: &Fleet, cases: &[Case]) {
+    for (index, (fault, boots)) in cases.iter().enumerate() {
+        let node = fleet.node(index);
+        assert!(node.faults_struck() > 0, "{fault} did not strike");
+        assert_eq!(node.view().boots, *boots, "boots with {fault}");
+    }
+}
+
+async fn end(plane: Plane, fleet: Fleet) {
+    // First: it says good-bye to each BMC.
+    plane.site.stop().await;
+    fleet.stop().await;
+}
+
+/// Machines that are inspected, and then hold an image whatever befell them meanwhile.
+async fn imaged(cases: &[Case], config: FleetConfig) {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(dir.path()).await;
+    let fleet = plane.machines(config, Arc::new(Seen::default())).await;
+    let file = image(dir.path()).display().to_string();
+    plane.site.cli(["image", "add", "disk", "--file", &file]);
+    for index in 0..cases.len() {
+        let id = fleet.node(index).name();
+        plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
+    }
+    for (index, (fault, _)) in cases.iter().enumerate() {
+        let node = fleet.node(index);
+        let state = plane.site.until(&node.name(), &["rebooting", "failed"], SOON).await;
+        assert_eq!(state, "rebooting", "{fault}: {}", plane.site.reason(&node.name()));
+        node.wait_for(|view| view.phase == Phase::Up(BootSource::Disk)).await;
+    }
+    check(&fleet, cases);
+    end(plane, fleet).await;
+}
+
+/// Firmware asks again, or begins its boot order anew; either way it is inspected by its one boot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_whose_boots_stumble_are_inspected() {
+    install_crypto();
+    let cases: [Case; 5] = [
+        ("fault: dhcp-lost, at: 1", 1),
+        ("fault: dhcp-lost, lost: answer, at: 2", 1),
+        ("fault: dhcp-lost, probability: 0.6", 1),
+        ("fault: boot-http-error, path: /boot/v1/script, at: 1", 1),
+        (
+            "fault: boot-http-error, path: /boot/v1/script, lost: answer, at: 1, times: 2",
+            1,
+        ),
+    ];
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(dir.path()).await;
+    let fleet = plane.machines(suffering(&cases), Arc::new(Seen::default())).await;
+    check(&fleet, &cases);
+    end(plane, fleet).await;
+}
+
+/// Firmware's own part of the boot: the first stage by TFTP, iPXE's DHCP, the script, kernel and ramdisk by HTTP.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_boot_from_firmwares_first_message_on_and_packets_may_be_lost() {
+    install_crypto();
+    let cases: [Case; 5] = [
+        ("fault: bmc-slow, delay_s: 0.1, at: 1", 1),
+        ("fault: tftp-lost, at: 1, times: 2", 1),
+        ("fault: tftp-lost, lost: answer, at: 3, times: 2", 1),
+        ("fault: boot-http-error, path: /boot/v1/files, at: 1", 1),
+        ("fault: boot-http-error, path: /boot/v1/files, lost: answer, at: 2", 1),
+    ];
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(dir.path()).await;
+    let config = FleetConfig {
+        boot_way: BootWay::Pxe,
+        boot_files: BootFiles::Fetch,
+        ..suffering(&cases)
+    };
+    let fleet = plane.machines(config, Arc::new(Seen::default())).await;
+    check(&fleet, &cases);
+    for index in 0..cases.len() {
+        let mac = fleet.node(index).mac();
+        for stage in [
+            "PXE firmware UEFI x86-64",
+            "snponly.efi by TFTP: 110000 bytes",
+            "vmlinuz",
+            "initrd",
+        ] {
+            plane.site.until_traced(&mac, stage, SOON).await;
+        }
+    }
+    end(plane, fleet).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_boots_its_first_stage_by_http() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start_with(dir.path(), "uefi-http", "").await;
+    let config = FleetConfig {
+        boot_way: BootWay::Pxe,
+        ..FleetConfig::default()
+    };
+    let fleet = plane.machines(config, Arc::new(Seen::default())).await;
+    let mac = fleet.node(0).mac();
+    for stage in ["HTTP firmware UEFI HTTP x86-64", "ipxe.efi by HTTP", "iPXE script"] {
+        plane.site.until_traced(&mac, stage, SOON).await;
+    }
+    end(plane, fleet).await;
+}
+
+/// One boot for the inspection, one for the image and one into it, and one more where the agent did not come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_are_imaged_although_agents_and_connections_fail() {
+    let cases: [Case; 5] = [
+        ("fault: agent-crash, during: write, at: 1", 3),
+        ("fault: agent-crash, during: write, then: stays-dead, at: 1", 4),
+        ("fault: agent-crash, during: write, then: panics, at: 1", 4),
+        ("fault: agent-crash, during: heartbeat, at: 2", 3),
+        ("fault: image-cut, after_bytes: 1000, at: 1, times: 2", 3),
+    ];
+    imaged(&cases, suffering(&cases)).await;
+}
+
+/// All of the image comes over the network, and is taken up again where a connection broke off in the middle.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_whose_agents_fetch_all_of_an_image_are_imaged() {
+    let cases: [Case; 2] = [
+        ("fault: image-cut, after_bytes: 300000, at: 1, times: 4", 3),
+        ("fault: agent-crash, during: write, at: 1", 3),
+    ];
+    let config = FleetConfig {
+        image_data: ImageData::Fetch,
+        ..suffering(&cases)
+    };
+    imaged(&cases, config).await;
+}
+
+/// Puts something else in place of each file below a folder.
+fn spoil(folder: &Path) -> usize {
+    let mut done = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder can be read").flatten() {
+        if entry.path().is_dir() {
+            done += spoil(&entry.path());
+        } else {
+            std::fs::write(entry.path(), "no chunk").expect("the file can be written");
+            done += 1;
+        }
+    }
+    done
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_does_not_boot_an_image_whose_chunks_are_wrong() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(dir.path()).await;
+    let config = FleetConfig {
+        image_data: ImageData::Fetch,
+        ..FleetConfig::default()
+    };
+    let fleet = plane.machines(config, Arc::new(Seen::default())).await;
+    let file = image(dir.path()).display().to_string();
+    plane.site.cli(["image", "add", "disk", "--file", &file]);
+    assert!(spoil(&dir.path().join("data/images/chunks")) > 0);
+    let id = fleet.node(0).name();
+    plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
+    plane.site.until(&id, &["failed"], SOON).await;
+    let reason = plane.site.reason(&id);
+    assert!(reason.contains("chunk"), "{reason}");
+    assert!(fleet.node(0).installed().is_none());
+    end(plane, fleet).await;
+}
+
+/// A silence that ends before the control plane misses the agent costs nothing, a longer one another boot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_whose_agents_fall_silent_are_imaged() {
+    let cases: [Case; 2] = [
+        ("fault: heartbeat-lost, lasts_s: 40, at: 2", 3),
+        ("fault: heartbeat-lost, lasts_s: 1200, at: 2", 4),
+    ];
+    imaged(&cases, suffering(&cases)).await;
+}
+
+/// A drive whose erase nobody heard of is erased again, and a machine is given on only then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_whose_agents_crash_are_erased_all_the_same() {
+    install_crypto();
+    let cases: [Case; 2] = [
+        ("fault: agent-crash, during: erase, at: 1", 4),
+        ("fault: agent-crash, during: erase, then: stays-dead, at: 1", 5),
+    ];
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(dir.path()).await;
+    let fleet = plane.machines(suffering(&cases), Arc::new(Seen::default())).await;
+    let file = image(dir.path()).display().to_string();
+    plane.site.cli(["image", "add", "disk", "--file", &file]);
+    let nodes = [fleet.node(0), fleet.node(1)];
+    for node in &nodes {
+        plane.site.cli(["node", "deploy", &node.name(), "--image", "disk"]);
+    }
+    for node in &nodes {
+        plane.site.until(&node.name(), &["rebooting"], SOON).await;
+        plane.site.cli(["node", "release", "--yes", &node.name()]);
+    }
+    for node in &nodes {
+        plane.site.until(&node.name(), &["available"], SOON).await;
+        assert!(node.installed().is_none(), "{}", node.name());
+    }
+    check(&fleet, &cases);
+    end(plane, fleet).await;
+}
+
+/// What never gets better ends with a reason that names it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn machines_that_cannot_be_imaged_fail_and_say_why() {
+    install_crypto();
+    let cases: [Case; 2] = [
+        ("fault: write-errors, at: 1", 2),
+        ("fault: image-cut, after_bytes: 1000", 2),
+    ];
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(dir.path()).await;
+    let fleet = plane.machines(suffering(&cases), Arc::new(Seen::default())).await;
+    let file = image(dir.path()).display().to_string();
+    plane.site.cli(["image", "add", "disk", "--file", &file]);
+    for index in 0..cases.len() {
+        plane
+            .site
+            .cli(["node", "deploy", &fleet.node(index).name(), "--image", "disk"]);
+    }
+    for (index, word) in ["Input/output error", "not fetched"].into_iter().enumerate() {
+        let id = fleet.node(index).name();
+        plane.site.until(&id, &["failed"], SOON).await;
+        let reason = plane.site.reason(&id);
+        assert!(reason.contains(word), "{reason}");
+        assert!(fleet.node(index).installed().is_none());
+    }
+    check(&fleet, &cases);
+    end(plane, fleet).await;
+}
