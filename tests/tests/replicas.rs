@@ -6,6 +6,8 @@
 mod client;
 #[path = "replicas/cluster.rs"]
 mod cluster;
+#[path = "replicas/deploys.rs"]
+mod deploys;
 #[path = "replicas/fleet.rs"]
 mod fleet;
 
@@ -15,6 +17,7 @@ use std::time::{Duration, Instant};
 use client::Client;
 use cluster::Cluster;
 use fleet::Fleet;
+use rackwright_api::v1;
 use tokio::task::JoinSet;
 
 const MACHINES: usize = 40;
@@ -22,17 +25,18 @@ const MACHINES: usize = 40;
 const CHAOS: Duration = Duration::from_secs(45);
 /// Between two kills.
 const PAUSE: Duration = Duration::from_secs(3);
+/// PostgreSQL is killed after so many replicas were.
+const RESTARTED_AFTER: u32 = 3;
 /// Agents never come: nobody waits long for them.
 const POLICY: &str =
-    "{agent_boot_s: 2, boots: 1, tries: 3, bmc_s: 20, agent_grace_s: 2, backoff_s: 1, backoff_max_s: 2}";
+    "policy: {agent_boot_s: 2, boots: 1, tries: 3, bmc_s: 20, agent_grace_s: 2, backoff_s: 1, backoff_max_s: 2}\n";
 
-/// Kills one replica after the other, and PostgreSQL once. Answers how often.
-async fn chaos(cluster: &mut Cluster, end: Instant) -> (u32, u32) {
+/// Kills one replica after the other, and PostgreSQL once, until `is_over`. Answers how often.
+async fn chaos(cluster: &mut Cluster, is_over: impl Fn(u32) -> bool) -> (u32, u32) {
     let (mut kills, mut restarts) = (0, 0);
-    let middle = Instant::now() + (end - Instant::now()) / 2;
-    while Instant::now() < end {
+    while !is_over(kills) {
         tokio::time::sleep(PAUSE).await;
-        if restarts == 0 && Instant::now() > middle {
+        if kills == RESTARTED_AFTER {
             cluster.postgres.restart().await;
             restarts += 1;
         }
@@ -49,9 +53,38 @@ async fn chaos(cluster: &mut Cluster, end: Instant) -> (u32, u32) {
     (kills, restarts)
 }
 
+/// Who followed the events has seen all of them, in order. Answers how many there are.
+async fn gapless(client: &Client, seen: &Mutex<Vec<v1::Event>>) -> u64 {
+    let told = client.events(0).await;
+    let last = told.last().expect("much has happened").position;
+    let begun = Instant::now();
+    while seen
+        .lock()
+        .expect("no follower failed")
+        .last()
+        .is_none_or(|event| event.position < last)
+    {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "a follower does not come along"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(
+        told.iter().map(|event| event.position).eq(1..=last),
+        "positions without a gap"
+    );
+    let seen = seen.lock().expect("no follower failed");
+    assert!(
+        seen.iter().take(told.len()).eq(&told),
+        "who followed saw something else"
+    );
+    last
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_is_killed_nothing_is_lost_and_nothing_is_stuck() {
-    let mut cluster = Cluster::start(2, POLICY).await;
+    let mut cluster = Cluster::start(2, |_, _| POLICY.to_owned()).await;
     let fleet = Fleet::start(MACHINES);
     let servers: Vec<_> = cluster.replicas.iter().map(|replica| replica.url.clone()).collect();
     let client = Arc::new(Client::new(&cluster.login, &servers));
@@ -65,7 +98,7 @@ async fn whoever_is_killed_nothing_is_lost_and_nothing_is_stuck() {
     for (id, bmc) in fleet.machines.iter().cloned() {
         people.spawn(fleet::live(client.clone(), id, bmc, end));
     }
-    let (kills, restarts) = chaos(&mut cluster, end).await;
+    let (kills, restarts) = chaos(&mut cluster, |_| Instant::now() >= end).await;
     let mut settling = JoinSet::new();
     for account in people.join_all().await {
         settling.spawn(fleet::settle(client.clone(), account));
@@ -78,26 +111,8 @@ async fn whoever_is_killed_nothing_is_lost_and_nothing_is_stuck() {
         cluster.replicas[number].start().await;
     }
 
-    let told = client.events(0).await;
-    let last = told.last().expect("much has happened").position;
-    let begun = Instant::now();
-    while seen.lock().unwrap().last().is_none_or(|event| event.position < last) {
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "a follower does not come along"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let last = gapless(&client, &seen).await;
     followers.shutdown().await;
-    let seen = std::mem::take(&mut *seen.lock().unwrap());
-    assert!(
-        told.iter().map(|event| event.position).eq(1..=last),
-        "positions without a gap"
-    );
-    assert!(
-        seen.iter().take(told.len()).eq(&told),
-        "who followed saw something else"
-    );
 
     let operations: usize = accounts.iter().map(|account| account.operations.len()).sum();
     let holds: u64 = accounts.iter().map(|account| account.holds).sum();

@@ -153,8 +153,8 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// With its data below `dir`; `policy` is that of the settings. Every replica has the keys of the site.
-    fn new(dir: PathBuf, port: u16, database: &str, ports: &[u16], policy: &str) -> Self {
+    /// With its data below `dir`; `further` are lines of settings. Every replica has the keys of the site.
+    fn new(dir: PathBuf, port: u16, database: &str, ports: &[u16], further: &str) -> Self {
         let url = format!("https://127.0.0.1:{port}");
         let endpoints: Vec<_> = ports
             .iter()
@@ -162,7 +162,7 @@ impl Replica {
             .collect();
         let text = format!(
             "data_dir: {}\ndatabase: {database}\nsite: chaos\napi:\n  listen: 127.0.0.1:{port}\n  \
-             names: [127.0.0.1]\n  endpoints: [{}]\nstore:\n  listen: 127.0.0.1:{}\npolicy: {policy}\n",
+             names: [127.0.0.1]\n  endpoints: [{}]\nstore:\n  listen: 127.0.0.1:{}\n{further}",
             dir.join("data").display(),
             endpoints.join(", "),
             free_port(),
@@ -246,22 +246,31 @@ pub struct Cluster {
     pub postgres: Postgres,
     /// The files of an operator who has logged in: `*.pem` and `*.ca.pem`.
     pub login: PathBuf,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Cluster {
-    pub async fn start(replicas: usize, policy: &str) -> Self {
+    /// The folder that all share.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// With further lines of settings, which may name the folder that all share and be another for each replica.
+    pub async fn start(replicas: usize, further: impl Fn(&Path, usize) -> String) -> Self {
         let postgres = Postgres::start().await;
         let dir = tempfile::tempdir().expect("a folder");
         let ports: Vec<u16> = (0..replicas).map(|_| free_port()).collect();
         let of = |number: usize| dir.path().join(format!("replica-{number}"));
-        let replica = |(number, port): (usize, &u16)| Replica::new(of(number), *port, &postgres.url(), &ports, policy);
+        let replica = |(number, port): (usize, &u16)| {
+            let further = further(dir.path(), number);
+            Replica::new(of(number), *port, &postgres.url(), &ports, &further)
+        };
         let replicas: Vec<_> = ports.iter().enumerate().map(replica).collect();
         let mut cluster = Self {
             replicas,
             login: dir.path().join("login"),
             postgres,
-            _dir: dir,
+            dir,
         };
         cluster.replicas[0].start().await;
         // Every start of another makes a new invitation as long as nobody has joined.

@@ -37,7 +37,14 @@ impl Drop for Fleet {
 
 impl Fleet {
     pub fn start(machines: usize) -> Self {
-        let mut process = Command::new(program("rackwright-sim"))
+        Self::start_with(machines, |_| {})
+    }
+
+    /// With further arguments.
+    pub fn start_with(machines: usize, further: impl FnOnce(&mut Command)) -> Self {
+        let mut command = Command::new(program("rackwright-sim"));
+        further(&mut command);
+        let mut process = command
             .args(["--nodes", &machines.to_string(), "--format", "json"])
             .args(["--listen", &format!("0.0.0.0:{}", free_port())])
             .stdin(Stdio::piped())
