@@ -94,6 +94,15 @@ bench-image: deps ## Our image writer against dd, qemu-img and bmaptool; prints 
 bench-store: deps ## Changes a second of the embedded database, against a COMMIT for each; prints JSON
 	@cargo bench --locked --quiet -p rackwright-store --bench commits
 
+# How many machines `make chaos` deploys.
+MACHINES ?= 500
+
+.PHONY: chaos
+chaos: deps ## Kill replicas every few seconds, and PostgreSQL once, while MACHINES simulated machines deploy
+	@cargo build --locked --workspace --bins
+	@RACKWRIGHT_CHAOS_MACHINES=$(MACHINES) cargo nextest run --locked -p rackwright-tests \
+	  -E 'test(many_machines_are_deployed_whoever_is_killed)' --no-capture
+
 # Machines of each run of bench-fleet, and what else its program is told: FLEET_ARGS='--profile dgx-h100'.
 NODES ?= 1000 10000
 FLEET_ARGS ?=
