@@ -32,7 +32,9 @@ const ENDS: Duration = Duration::from_secs(1200);
 /// How many, by `RACKWRIGHT_CHAOS_MACHINES`.
 fn machines() -> usize {
     let asked = std::env::var("RACKWRIGHT_CHAOS_MACHINES").ok();
-    asked.map_or(MACHINES, |text| text.parse().expect("RACKWRIGHT_CHAOS_MACHINES is a number"))
+    asked.map_or(MACHINES, |text| {
+        text.parse().expect("RACKWRIGHT_CHAOS_MACHINES is a number")
+    })
 }
 
 /// Settings by which machines boot from each replica.
