@@ -5,12 +5,17 @@ use std::time::Duration;
 use rackwright_lifecycle::{Bmc, BootTarget, Reading};
 use rackwright_redfish::{Persistence, PowerGoal, RedfishError};
 use rackwright_store::{Identity, NodeRecord};
+use tokio::sync::Semaphore;
 
 use super::{Done, Learned, seen_off, seen_on};
 use crate::bmc::{BmcError, power_of};
 use crate::clock;
 use crate::config::BootMethod;
 use crate::core::Core;
+
+/// Machines asked at once who they are. That is many requests, some of which take seconds, and 150 kB each meanwhile: ten
+/// thousand at once would take 1.5 GB.
+static IDENTIFYING: Semaphore = Semaphore::const_new(4096);
 
 fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> Done {
     let message = error.told(&record.spec.bmc_address);
@@ -49,6 +54,8 @@ macro_rules! through_bmc {
 
 /// Reads who the machine is, its MAC addresses and its power.
 pub(super) async fn identify(core: &Core, record: &NodeRecord) -> Done {
+    // It is never closed; should it be, they are all asked at once.
+    let _turn = IDENTIFYING.acquire().await;
     through_bmc!(core, record, |client| {
         let identity = client.identity().await?;
         let power = power_of(&client.power().await?);
