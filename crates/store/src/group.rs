@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::Connection;
 use sqlx::{Postgres, Transaction};
 use tokio::runtime::Handle;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::error::DatabaseError;
-use crate::readers::{PATIENCE, open_writer};
+use crate::readers::{PATIENCE, is_busy, open_writer};
 use crate::sql::{Done, On, Query};
 use crate::{Result, StoreError};
 
@@ -162,10 +162,6 @@ impl Writer {
 
 fn run(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.raw_execute().map(|_| ())
-}
-
-fn is_busy(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
 /// Does what may wait on a thread for that. It is done to its end, even if nobody waits for it any more.

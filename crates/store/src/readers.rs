@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::error::DatabaseError;
 use crate::sql::{Done, PREPARED, Query};
@@ -14,15 +14,28 @@ use crate::sql::{Done, PREPARED, Query};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Every connection that writes. What was acknowledged survives a power cut, not only a crash.
 /// What undoes a savepoint is kept in memory, not in a file.
-const WRITER: &str = "PRAGMA foreign_keys = ON; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
-                      PRAGMA temp_store = MEMORY;";
+const WRITER: &str = "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;";
+const WAL: &str = "PRAGMA journal_mode = WAL;";
+/// Between two tries of that. SQLite does not wait by itself for others who want the same of a new file.
+const PAUSE: Duration = Duration::from_millis(10);
 
-/// Opens the file to write to it, and makes it where it is not there.
+/// Opens the file to write to it, and makes it where it is not there. May wait: not for threads that others need.
 pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = open(path, flags)?;
     connection.execute_batch(WRITER)?;
-    Ok(connection)
+    let begun = Instant::now();
+    loop {
+        match connection.execute_batch(WAL) {
+            Err(error) if is_busy(&error) && begun.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
+            done => return done.map(|()| connection),
+        }
+    }
+}
+
+/// Somebody else has the file's lock.
+pub(crate) fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
 fn open(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
