@@ -106,14 +106,18 @@ async fn enrol(client: Arc<Client>, id: String, bmc: v1::Bmc) -> String {
     asked.await.expect("a new node").name
 }
 
+fn deployment(hostname: String) -> v1::Deployment {
+    v1::Deployment {
+        image: "images/disk".into(),
+        hostname,
+        ..v1::Deployment::default()
+    }
+}
+
 async fn deploy(client: Arc<Client>, id: String, _: v1::Bmc) -> String {
     let request = v1::DeployNodeRequest {
         name: format!("nodes/{id}"),
-        deployment: Some(v1::Deployment {
-            image: "images/disk".into(),
-            hostname: id,
-            ..v1::Deployment::default()
-        }),
+        deployment: Some(deployment(id)),
         mutation: client.fresh(),
     };
     let asked = client.call(request, async |channel, request| {
@@ -125,11 +129,7 @@ async fn deploy(client: Arc<Client>, id: String, _: v1::Bmc) -> String {
 async fn reimage(client: Arc<Client>, id: String, _: v1::Bmc) -> String {
     let request = v1::ReimageNodeRequest {
         name: format!("nodes/{id}"),
-        deployment: Some(v1::Deployment {
-            image: "images/disk".into(),
-            hostname: id,
-            ..v1::Deployment::default()
-        }),
+        deployment: Some(deployment(id)),
         mutation: client.fresh(),
     };
     let asked = client.call(request, async |channel, request| {
@@ -182,7 +182,7 @@ async fn checked(cluster: &Cluster, fleet: &Fleet, rounds: usize) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes many minutes: `make chaos` runs it"]
+#[ignore = "was not seen to end under constant kills yet: `make chaos` runs it"]
 async fn many_machines_are_deployed_whoever_is_killed() {
     let machines = machines();
     let (ssh, dhcp) = (free_port(), [free_port(), free_port()]);
