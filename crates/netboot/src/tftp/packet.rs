@@ -99,13 +99,15 @@ impl ReadRequest {
             timeout: DEFAULT_TIMEOUT,
             granted: Vec::new(),
         };
-        while let (Some(name), Some(value)) = (next()?, next()?) {
-            request.negotiate(&name.to_ascii_lowercase(), value);
-        }
         let mut seen = HashSet::new();
-        request
-            .granted
-            .retain(|granted| seen.insert(std::mem::discriminant(granted)));
+        while let (Some(name), Some(value)) = (next()?, next()?) {
+            let name = name.to_ascii_lowercase();
+            // An option may be given once (RFC 2347): what was acknowledged is what is done.
+            if !seen.contains(&name) {
+                request.negotiate(&name, value);
+                seen.insert(name);
+            }
+        }
         Ok(request)
     }
 
@@ -211,6 +213,8 @@ mod tests {
             "9000",
             "windowsize",
             "64",
+            "BLKSIZE",
+            "512",
             "x",
             "1",
         ])
@@ -251,7 +255,7 @@ mod tests {
             if let Ok(request) = parse(&[&path, "octet", &name, &value]) {
                 prop_assert!((8..=1468).contains(&request.block_size));
                 prop_assert!((1..=32).contains(&request.window));
-                prop_assert!(!request.path.contains(".."));
+                prop_assert!(request.path.split('/').all(|part| !part.is_empty() && !part.starts_with('.')));
             }
         }
     }
