@@ -138,7 +138,8 @@ impl Core {
         let _ = (point, what);
     }
 
-    /// Has a node looked at again, soon: by the step that runs for it, or by a new one.
+    /// Has a node looked at again, soon: by the step that runs for it, or by a new one. For what no change has stored: what
+    /// one has makes its nodes due itself, or it would be forgotten with this process.
     pub async fn wake(&self, node: &str) {
         if self.runs.nudge(node) {
             return;
@@ -147,6 +148,13 @@ impl Core {
             tracing::warn!(node, %error, "the node could not be made due; its lease's end will find it");
         }
         self.runs.due.notify_one();
+    }
+
+    /// Has a node looked at that a change has made due: by the step that runs for it, or by a new one.
+    pub fn is_due(&self, node: &str) {
+        if !self.runs.nudge(node) {
+            self.runs.due.notify_one();
+        }
     }
 
     /// An effect has ended, and that is stored.

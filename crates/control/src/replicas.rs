@@ -78,11 +78,12 @@ async fn take_over(core: &Core, open: &EffectRow) -> Result<(), StoreError> {
     } else {
         tx.end_effect(&open.id, &Outcome::Interrupted, now).await?;
     }
+    tx.wake(&open.node_id, now).await?;
     core.commit(tx).await?;
     if !goes_on {
         core.effect_ended(&record, open, &Outcome::Interrupted, now);
     }
-    core.wake(&open.node_id).await;
+    core.is_due(&open.node_id);
     Ok(())
 }
 
@@ -221,10 +222,7 @@ mod tests {
             let mut tx = core.store.write().await.unwrap();
             tx.begin_effect(&row).await.unwrap();
             tx.commit().await.unwrap();
-            core.store
-                .rest(&id, 1, 0, "", clock::now().plus(seconds(3600)))
-                .await
-                .unwrap();
+            testing::rest(core, &id, "").await;
         }
     }
 
@@ -290,10 +288,7 @@ mod tests {
     async fn who_is_alone_takes_up_every_unfinished_node() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
-        core.store
-            .rest("n1", 1, 0, "", clock::now().plus(seconds(3600)))
-            .await
-            .unwrap();
+        testing::rest(&core, "n1", "").await;
         recover(&core).await.unwrap();
         assert!(core.store.next_due(&core.replica).await.unwrap().unwrap() <= clock::now());
     }
@@ -311,7 +306,7 @@ mod tests {
             agent,
             ..Readings::default()
         };
-        tx.save_readings(id, &readings).await.unwrap();
+        tx.save_readings(id, &readings, at).await.unwrap();
         tx.commit().await.unwrap();
         session
     }
@@ -374,8 +369,7 @@ mod tests {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Available, None)).await;
         hold(&core, "n1", "other").await;
-        let hour = clock::now().plus(seconds(3600));
-        core.store.rest("n1", 1, 1, "the other", hour).await.unwrap();
+        testing::rest(&core, "n1", "the other").await;
         let nudge = core.runs.begin("n1").unwrap();
         step_until_rest(core.clone(), "n1".into(), nudge).await;
         let record = core.store.node("n1").await.unwrap();

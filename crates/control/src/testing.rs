@@ -9,6 +9,7 @@ use rackwright_store::{Hold, Identity, NodeRecord, Readings, Spec};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::clock;
 use crate::config::Config;
 use crate::core::Core;
 use crate::daemon;
@@ -96,9 +97,17 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
         address: String::new(),
         wait_why: String::new(),
         wait_until: at,
+        due_at: at,
         created_at: at,
         updated_at: at,
     }
+}
+
+/// Puts a node to rest for an hour, as it is.
+pub async fn rest(core: &Core, id: &str, why: &str) {
+    let record = core.store.node(id).await.unwrap();
+    let hour = clock::now().plus(rackwright_lifecycle::seconds(3600));
+    core.store.rest(&record, why, hour).await.unwrap();
 }
 
 /// Puts a node in.

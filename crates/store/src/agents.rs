@@ -109,7 +109,9 @@ impl WriteTx {
                    WHERE id = $2 AND agent_session = $3 AND agent_holder <> ''";
         let query = statement(sql).bind(now.0).bind(id).bind(session);
         let is_done = query.execute(&mut self.tx).await? > 0;
-        self.is_due |= is_done;
+        if is_done {
+            self.due.push(id.to_owned());
+        }
         Ok(is_done)
     }
 }

@@ -78,8 +78,8 @@ pub struct WriteTx {
     tx: Tx,
     /// Added at the end, by `commit`.
     events: Vec<EventRow>,
-    /// It makes a node due.
-    is_due: bool,
+    /// Nodes that it makes due.
+    due: Vec<String>,
     /// Nodes whose turn it has become.
     called: Vec<String>,
     hints: Arc<Hints>,
@@ -107,7 +107,7 @@ impl Store {
             kind: self.kind,
             tx,
             events: Vec::new(),
-            is_due: false,
+            due: Vec::new(),
             called: Vec::new(),
             hints: self.hints.clone(),
         })
@@ -159,7 +159,7 @@ impl WriteTx {
         if has_events {
             self.hints.say(Change::Events);
         }
-        if self.is_due {
+        if !self.due.is_empty() {
             self.hints.say(Change::Due);
         }
         Ok(())

@@ -90,6 +90,8 @@ pub struct NodeRecord {
     pub wait_why: String,
     /// Until when.
     pub wait_until: Timestamp,
+    /// When somebody looks at it next. Every change of the node by anybody else sets it.
+    pub due_at: Timestamp,
     /// First seen.
     pub created_at: Timestamp,
     /// Last changed.
@@ -139,7 +141,7 @@ pub struct Term {
     pub negated: bool,
 }
 
-const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readings, address, wait_why, wait_until, \
+const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readings, address, due_at, wait_why, wait_until, \
                        created_at, updated_at, agent_holder, agent_session, agent_gone_at FROM nodes n";
 
 /// Whose turn a node is: of the replica that makes its open try; else of the one that its agent is connected to; else
@@ -197,6 +199,7 @@ impl NodeRecord {
                 gone_at: Timestamp(row.try_get("agent_gone_at")?),
             },
             address: row.try_get("address")?,
+            due_at: Timestamp(row.try_get("due_at")?),
             wait_why: row.try_get("wait_why")?,
             wait_until: Timestamp(row.try_get("wait_until")?),
             created_at: Timestamp(row.try_get("created_at")?),
@@ -388,20 +391,19 @@ impl Store {
         Ok(())
     }
 
-    /// Puts a node to rest until `until`, with what it waits for, as it was decided of that version of it and while its
-    /// agent was where it was.
+    /// Puts a node to rest until `until`, with what it waits for, as it was decided of what was read.
     ///
     /// # Errors
-    /// `Conflict`: it was changed since, or its agent came or went, and is due for that.
-    pub async fn rest(&self, id: &str, version: i64, session: i64, why: &str, until: Timestamp) -> Result<()> {
+    /// `Conflict`: it was changed or made due since, or its agent came or went.
+    pub async fn rest(&self, seen: &NodeRecord, why: &str, until: Timestamp) -> Result<()> {
         let sql = "UPDATE nodes SET due_at = $1, wait_why = $2, wait_until = $1 \
-                   WHERE id = $3 AND version = $4 AND agent_session = $5";
-        let query = statement(sql).bind(until.0).bind(why).bind(id);
-        let done = self.execute(query.bind(version).bind(session)).await?;
-        if done == 0 {
+                   WHERE id = $3 AND version = $4 AND agent_session = $5 AND due_at = $6";
+        let query = statement(sql).bind(until.0).bind(why).bind(&seen.id);
+        let query = query.bind(seen.version).bind(seen.hold.session).bind(seen.due_at.0);
+        if self.execute(query).await? == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
-                id: id.to_owned(),
+                id: seen.id.clone(),
             });
         }
         Ok(())
@@ -460,7 +462,7 @@ impl WriteTx {
                 id: record.id.clone(),
             });
         }
-        self.is_due = true;
+        self.due.push(record.id.clone());
         self.put_labels(record).await
     }
 
@@ -491,21 +493,42 @@ impl WriteTx {
                 id: record.id.clone(),
             });
         }
-        self.is_due = true;
+        self.due.push(record.id.clone());
         record.version += 1;
+        record.due_at = now;
         record.updated_at = now;
         self.put_labels(record).await
     }
 
-    /// Sets when a node is due: a runner keeps its lease over a change of its own.
+    /// Makes a node due.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn wake(&mut self, id: &str, now: Timestamp) -> Result<()> {
+        self.put_due(id, now).await?;
+        self.due.push(id.to_owned());
+        Ok(())
+    }
+
+    /// Sets when a node is due: a runner keeps its lease over a change of its own, as the last thing of it.
     ///
     /// # Errors
     /// The database failed.
     pub async fn put_due(&mut self, id: &str, due: Timestamp) -> Result<()> {
-        let query = statement("UPDATE nodes SET due_at = $1 WHERE id = $2")
-            .bind(due.0)
-            .bind(id);
-        query.execute(&mut self.tx).await?;
+        let query = statement("UPDATE nodes SET due_at = $1 WHERE id = $2").bind(due.0);
+        query.bind(id).execute(&mut self.tx).await?;
+        self.due.retain(|node| node != id);
+        Ok(())
+    }
+
+    /// Notes what a node waits for and until when, in the change that begins it, as the last thing of it.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn wait(&mut self, id: &str, why: &str, until: Timestamp) -> Result<()> {
+        let query = statement("UPDATE nodes SET due_at = $1, wait_why = $2, wait_until = $1 WHERE id = $3");
+        query.bind(until.0).bind(why).bind(id).execute(&mut self.tx).await?;
+        self.due.retain(|node| node != id);
         Ok(())
     }
 
@@ -530,12 +553,11 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn save_readings(&mut self, id: &str, readings: &Readings) -> Result<()> {
+    pub async fn save_readings(&mut self, id: &str, readings: &Readings, now: Timestamp) -> Result<()> {
         let readings = serde_json::to_string(readings).map_err(|e| corrupt("node", id, e))?;
-        let query = statement("UPDATE nodes SET readings = $1 WHERE id = $2")
-            .bind(readings)
-            .bind(id);
-        query.execute(&mut self.tx).await?;
+        let query = statement("UPDATE nodes SET readings = $1, due_at = $2 WHERE id = $3").bind(readings);
+        query.bind(now.0).bind(id).execute(&mut self.tx).await?;
+        self.due.push(id.to_owned());
         Ok(())
     }
 

@@ -375,7 +375,7 @@ impl WriteTx {
         );
         let query = statement(sql).bind(at.0).bind(node);
         let is_made = query.execute(&mut self.tx).await? > 0;
-        self.is_due = true;
+        self.due.push(node.to_owned());
         Ok(is_made || self.kind == Database::Sqlite)
     }
 

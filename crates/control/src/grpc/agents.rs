@@ -214,7 +214,7 @@ pub(crate) async fn arrive(
     };
     readings.agent = Reading::Known { value, at: now };
     readings.boot = Some((hello.boot_id.clone(), booted_at));
-    tx.save_readings(node, &readings).await?;
+    tx.save_readings(node, &readings, now).await?;
     tx.save_address(node, &hello.address).await?;
     if let Ok(mac) = super::boot::mac(&hello.mac) {
         tx.add_boot_stage(&stage(&mac, &connected(hello), hello.address.clone()))
@@ -362,10 +362,10 @@ pub(crate) async fn heard(core: &Core, node: &str, number: i64, message: v1::Age
             }
             let mut readings = record.readings;
             readings.inventory = Reading::Known { value: (), at: now };
-            tx.save_readings(node, &readings).await?;
+            tx.save_readings(node, &readings, now).await?;
             tx.save_inventory(node, &bytes).await?;
             core.commit(tx).await?;
-            core.wake(node).await;
+            core.is_due(node);
         }
         Some(Message::Job(report)) => perform::job_ended(core, node, &report).await?,
         Some(Message::Heartbeat(_) | Message::Hello(_)) | None => {}
@@ -385,7 +385,7 @@ pub(crate) async fn farewell(core: &Core, node: &str, number: i64) {
     match stored.await {
         Ok(true) => {
             tracing::info!(node, "agent gone");
-            core.wake(node).await;
+            core.is_due(node);
         }
         Ok(false) => {}
         Err(error) => tracing::warn!(node, %error, "that the agent is gone is stored a little later"),

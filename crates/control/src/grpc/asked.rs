@@ -193,7 +193,7 @@ impl<'a> Asked<'a> {
         tx.add_event(&self.event("requested", &operation.target, message))
             .await?;
         let response = self.end(tx, convert::operation(&operation, None)).await?;
-        self.core.wake(id).await;
+        self.core.is_due(id);
         Ok(response)
     }
 
@@ -220,7 +220,7 @@ impl<'a> Asked<'a> {
             .await?;
         let node = convert::node(self.core, &record, None, self.now);
         let response = self.end(tx, node).await?;
-        self.core.wake(id).await;
+        self.core.is_due(id);
         Ok(response)
     }
 }

@@ -81,6 +81,7 @@ impl Nodes {
             address: String::new(),
             wait_why: String::new(),
             wait_until: Timestamp::default(),
+            due_at: now,
             created_at: now,
             updated_at: now,
         })

@@ -79,7 +79,7 @@ impl Operations {
         };
         let response = asked.end(tx, convert::operation(&requested, None)).await?;
         match row.target.strip_prefix("nodes/") {
-            Some(node) => self.0.wake(node).await,
+            Some(node) => self.0.is_due(node),
             None => self.0.uploads.cancel(id),
         }
         Ok(response)

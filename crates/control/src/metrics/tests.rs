@@ -6,7 +6,7 @@ use rackwright_lifecycle::Wait;
 
 use super::*;
 use crate::core::BootCounts;
-use crate::{clock, testing};
+use crate::testing;
 
 /// A scrape after each thing happened once.
 async fn everything() -> String {
@@ -120,14 +120,13 @@ fn waiting(told: &str) -> Vec<&str> {
 #[tokio::test]
 async fn nodes_are_told_by_what_they_wait_for_and_the_database_is_not_asked_by_everyone() {
     let core = testing::core().await;
-    let hour = clock::now().plus(rackwright_lifecycle::seconds(3600));
     for (id, why) in [
         ("n1", Wait::AgentBoot.to_string()),
         ("n2", "the next try of power-on: BMC n2 is away".into()),
         ("n3", "the next try of identify: BMC n3 is away".into()),
     ] {
         testing::add(&core, &testing::node(id, State::Inspecting, None)).await;
-        core.store.rest(id, 1, 0, &why, hour).await.unwrap();
+        testing::rest(&core, id, &why).await;
     }
     let begun = Instant::now();
     let first = scrape(&core).await.unwrap();
@@ -142,7 +141,7 @@ async fn nodes_are_told_by_what_they_wait_for_and_the_database_is_not_asked_by_e
         .find_map(|l| l.strip_prefix("rackwright_oldest_in_state_seconds{state=\"inspecting\"} "));
     assert!(longest.unwrap().parse::<f64>().unwrap() > 1e9);
 
-    core.store.rest("n1", 1, 0, "", hour).await.unwrap();
+    testing::rest(&core, "n1", "").await;
     let second = scrape(&core).await.unwrap();
     assert!(waiting(&second) == wanted || begun.elapsed() >= read::FRESH, "{second}");
     core.metrics.gauges.forget().await;

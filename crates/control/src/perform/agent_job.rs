@@ -44,7 +44,7 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
         Ok(job) => job,
         Err(message) => {
             let done = Done::failed("job", message, false);
-            if let Err(error) = finish_effect(core, effect, done).await {
+            if let Err(error) = finish_effect(core, effect, &done).await {
                 tracing::error!(node, %error, "a job that could not be made could not be ended");
             }
             return;
@@ -179,7 +179,7 @@ pub async fn job_ended(core: &Core, node: &str, report: &v1::JobReport) -> Resul
             Done::failed(&error.code, error.message, error.retryable)
         }
     };
-    finish_effect(core, &effect, bounded(done)).await
+    finish_effect(core, &effect, &bounded(done)).await
 }
 
 /// What the agent said, and the names of drives that are told on, at a length that can be kept and shown.

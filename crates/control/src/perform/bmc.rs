@@ -26,7 +26,7 @@ fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> Done {
         .extend(error.security_event(&record.id, &message, clock::now()));
     done.seen(move |readings, now| {
         readings.bmc = Reading::Known {
-            value: Bmc::Unreachable(message),
+            value: Bmc::Unreachable(message.clone()),
             at: now,
         }
     })

@@ -15,7 +15,7 @@ use crate::core::Core;
 
 pub use agent_job::{cancel_job, job_ended, seed_files, send_job};
 
-type Change = Box<dyn FnOnce(&mut Readings, Timestamp) + Send>;
+type Change = Box<dyn Fn(&mut Readings, Timestamp) + Send + Sync>;
 
 /// How an effect went: stored in one transaction.
 pub struct Done {
@@ -51,7 +51,7 @@ impl Learned {
     ///
     /// # Errors
     /// The database failed, or a MAC address belongs to another node.
-    pub async fn store(self, tx: &mut WriteTx, record: &mut NodeRecord, now: Timestamp) -> Result<(), StoreError> {
+    pub async fn store(&self, tx: &mut WriteTx, record: &mut NodeRecord, now: Timestamp) -> Result<(), StoreError> {
         let mut next = record.clone();
         match self {
             Self::Machine { identity, certificate } => {
@@ -60,9 +60,9 @@ impl Learned {
                     let before = next.node.evidence.written_at;
                     next.node.evidence.written_at = before.max(Some(written_at));
                 }
-                next.identity = identity;
+                next.identity.clone_from(identity);
                 if let (true, Some(seen)) = (next.spec.bmc_certificate.is_empty(), certificate) {
-                    next.spec.bmc_certificate = seen;
+                    next.spec.bmc_certificate.clone_from(seen);
                 }
             }
             Self::Gone(drives) => next.node.evidence.drives.retain(|d| !drives.contains(d)),
@@ -106,7 +106,7 @@ impl Done {
 
     /// With what was seen.
     #[must_use]
-    pub fn seen(mut self, change: impl FnOnce(&mut Readings, Timestamp) + Send + 'static) -> Self {
+    pub fn seen(mut self, change: impl Fn(&mut Readings, Timestamp) + Send + Sync + 'static) -> Self {
         self.readings = Some(Box::new(change));
         self
     }

@@ -22,6 +22,9 @@ use crate::core::{Core, Point};
 use crate::drives;
 use crate::perform::{self, Done};
 
+/// Between two tries to store how an effect went.
+const AWAY: Duration = Duration::from_secs(1);
+
 /// Goes on until the node is at rest or this process stops.
 pub async fn step_until_rest(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
     let span = tracing::info_span!("step", node = %node);
@@ -130,9 +133,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
             } else {
                 why.to_string()
             };
-            core.store
-                .rest(id, record.version, record.hold.session, &told, until)
-                .await?;
+            core.store.rest(&record, &told, until).await?;
             Ok(Next::Rest)
         }
     }
@@ -154,16 +155,8 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     let now = clock::now();
     let Some(node) = apply(&record.node, edge, now) else {
         tracing::error!(node = %record.id, %edge, state = %record.node.state, "the chart has no such edge");
-        return core
-            .store
-            .rest(
-                &record.id,
-                record.version,
-                record.hold.session,
-                "an edge that the chart does not have (a bug)",
-                core.lease_end(now),
-            )
-            .await;
+        let why = "an edge that the chart does not have (a bug)";
+        return core.store.rest(record, why, core.lease_end(now)).await;
     };
     let mut next = record.clone();
     next.node = node;
@@ -190,6 +183,7 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     tx.add_event(&edge_event(&next, edge, &row)).await?;
     settle_operations(&mut tx, &next, now).await?;
     put_away(&mut tx, record, edge).await?;
+    tx.put_due(&record.id, core.lease_end(now)).await?;
     core.commit(tx).await?;
     tracing::info!(%edge, from = %row.from, to = %row.to, reason, "edge");
     core.metrics.edge(edge, row.from, row.to, row.spent_us);
@@ -297,17 +291,6 @@ async fn act(core: &Core, record: &NodeRecord, row: &EffectRow, nudge: &Notify) 
         perform::send_job(core, &record.id, row).await;
         return Ok(());
     }
-    // The node's row is leased for as long as the effect may take. A wish that came meanwhile makes it due at once; the
-    // step that runs here takes it up when the effect has ended.
-    let waits_for = Wait::Effect(effect).to_string();
-    let (version, session) = (record.version, record.hold.session);
-    let leased = core
-        .store
-        .rest(&record.id, version, session, &waits_for, row.attempt.deadline);
-    match leased.await {
-        Ok(()) | Err(StoreError::Conflict { .. }) => {}
-        Err(error) => return Err(error),
-    }
     let limit = Duration::from_micros(u64::try_from(row.attempt.deadline.since(clock::now())).unwrap_or(0));
     core.point(Point::BeforeEffect, &record.id).await;
     let done = tokio::time::timeout(limit, perform::perform(core, record, effect, nudge)).await;
@@ -316,13 +299,27 @@ async fn act(core: &Core, record: &NodeRecord, row: &EffectRow, nudge: &Notify) 
         let message = format!("{} did not end within {} s", effect.as_str(), limit.as_secs());
         Done::failed("deadline", message, true)
     });
-    match finish_effect(core, row, done).await {
+    match stored(core, row, &done).await {
         // Somebody else was enrolled with the same machine in the meantime.
         Err(error @ StoreError::MacTaken { .. }) => {
             let done = Done::failed("mac-taken", error.to_string(), true);
-            finish_effect(core, row, done).await
+            stored(core, row, &done).await
         }
         ended => ended,
+    }
+}
+
+/// Stores how an effect went. While the database is away or others are in the way, again and again: nobody else knows it,
+/// and until it is stored the node would wait for the effect's deadline.
+async fn stored(core: &Core, row: &EffectRow, done: &Done) -> Result<(), StoreError> {
+    loop {
+        match finish_effect(core, row, done).await {
+            Err(error) if error.is_retryable() && clock::now() < row.attempt.deadline => {
+                tracing::warn!(effect = %row.id, %error, "how the effect went could not be stored; tried again in a moment");
+                tokio::time::sleep(AWAY).await;
+            }
+            ended => return ended,
+        }
     }
 }
 
@@ -393,7 +390,7 @@ async fn begin(
     let mut readings = current.readings.clone();
     disturb(&mut readings, effect, now);
     if readings != current.readings {
-        tx.save_readings(&record.id, &readings).await?;
+        tx.save_readings(&record.id, &readings, now).await?;
     }
     if effect == Effect::WriteImage {
         current.node.evidence.written_at = Some(now);
@@ -401,7 +398,14 @@ async fn begin(
         current.node.evidence.deployment = None;
         current.node.evidence.drives.extend(writable);
         tx.save_node(&mut current, now).await?;
+    }
+    if effect.class() == EffectClass::Once {
         tx.put_due(&record.id, core.lease_end(now)).await?;
+    } else {
+        // Leased for as long as the effect may take. A wish that comes meanwhile makes it due at once; the step that runs
+        // here takes it up when the effect has ended.
+        let why = Wait::Effect(effect).to_string();
+        tx.wait(&record.id, &why, row.attempt.deadline).await?;
     }
     core.commit(tx).await?;
     if let Some(kind) = Kind::of(effect).filter(|_| !needs.is_empty()) {
@@ -437,7 +441,7 @@ fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
 ///
 /// # Errors
 /// The database failed.
-pub async fn finish_effect(core: &Core, effect: &EffectRow, done: Done) -> Result<(), StoreError> {
+pub async fn finish_effect(core: &Core, effect: &EffectRow, done: &Done) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
     match tx.node(&effect.node_id).await {
         // Forgotten meanwhile, and its effects with it.
@@ -454,7 +458,7 @@ async fn give_up(core: &Core, seen: &NodeRecord, effect: &EffectRow, verdict: Ou
     if record.hold.session != seen.hold.session {
         return Err(conflict(seen));
     }
-    finish(core, tx, record, effect, Done::failed_as(verdict)).await
+    finish(core, tx, record, effect, &Done::failed_as(verdict)).await
 }
 
 async fn finish(
@@ -462,17 +466,17 @@ async fn finish(
     mut tx: WriteTx,
     mut record: NodeRecord,
     effect: &EffectRow,
-    done: Done,
+    done: &Done,
 ) -> Result<(), StoreError> {
     let now = clock::now();
     let (node, effect_id) = (effect.node_id.as_str(), effect.id.as_str());
     if !tx.end_effect(effect_id, &done.outcome, now).await? {
         return Ok(());
     }
-    if let Some(change) = done.readings {
+    if let Some(change) = &done.readings {
         let mut readings = record.readings.clone();
         change(&mut readings, now);
-        tx.save_readings(node, &readings).await?;
+        tx.save_readings(node, &readings, now).await?;
         if let Some(event) = power_event(node, &record.readings.power, &readings.power, now) {
             tx.add_event(&event).await?;
         }
@@ -482,7 +486,7 @@ async fn finish(
         }
         record.readings = readings;
     }
-    if let Some(learned) = done.learned {
+    if let Some(learned) = &done.learned {
         learned.store(&mut tx, &mut record, now).await?;
     }
     for (kind, id, body) in &done.proofs {
@@ -499,10 +503,22 @@ async fn finish(
     if let Some(wish) = record.node.wanted.power {
         settle_power(core, &mut tx, &record, wish, now).await?;
     }
+    // A step that runs here goes on with it, and keeps its lease.
+    let has_step = core.runs.has(node);
+    if has_step {
+        tx.put_due(node, core.lease_end(now)).await?;
+    } else {
+        tx.wake(node, now).await?;
+    }
     core.commit(tx).await?;
     core.effect_ended(&record, effect, &done.outcome, now);
     core.agents.forget_progress(node);
-    core.wake(node).await;
+    if has_step {
+        // It may have ended meanwhile.
+        core.wake(node).await;
+    } else {
+        core.is_due(node);
+    }
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use rackwright_store::{EventRow, NodeRecord, OperationRow, Store};
 use tonic::Code;
 
 use super::performer::Fake;
-use super::world::Content;
+use super::world::{Coming, Content};
 use crate::clock;
 use crate::grpc::said::Wish;
 
@@ -156,6 +156,23 @@ pub async fn all_rest(store: &Store, replicas: &[String]) -> bool {
         }
     }
     records(store).await.iter().all(|r| is_rest(r.node.state))
+}
+
+/// Nothing happens any more, but that agents are refused again and again who are of a former claim's boot: their machines
+/// wait for an operator.
+pub async fn nothing_comes(store: &Store, fake: &Fake) -> bool {
+    let records = records(store).await;
+    let mut world = fake.world();
+    let coming: Vec<_> = world
+        .coming
+        .values()
+        .map(|(id, coming)| (id.clone(), matches!(coming, Coming::Connect { .. })))
+        .collect();
+    coming.iter().all(|(id, connects)| {
+        let certificate = world.machine(id).certificate;
+        let record = records.iter().find(|record| record.id == *id);
+        *connects && record.is_some_and(|record| certificate.is_some_and(|of| of != record.node.generation))
+    })
 }
 
 /// All nodes and their states, in words.

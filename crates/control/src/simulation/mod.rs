@@ -472,7 +472,7 @@ impl Run {
             }
             if let Turn::Idle(next) = turn {
                 let is_quiet = self.processes.iter().all(|p| p.is_quiet() && p.down_until.is_none());
-                let nothing_comes = self.fake.world().coming.is_empty() && is_quiet;
+                let nothing_comes = is_quiet && checks::nothing_comes(&self.store, &self.fake).await;
                 let names: Vec<_> = self.processes.iter().map(|p| p.core.replica.clone()).collect();
                 if nothing_comes && checks::all_rest(&self.store, &names).await {
                     return;

@@ -150,7 +150,7 @@ fn identified(id: &str, machine: &Machine) -> Done {
             value: Bmc::Identified,
             at,
         };
-        if let Some(power) = power {
+        if let Some(power) = &power {
             power(readings, at);
         }
     })

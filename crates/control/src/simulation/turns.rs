@@ -68,10 +68,6 @@ impl Turns {
 /// When nothing happens, nothing could be done: no node rests that its replica would do something with now.
 pub async fn put_off(store: &Store, processes: &[Process]) -> Vec<String> {
     let (mut wrong, now) = (Vec::new(), clock::now());
-    let next_due = async |process: &Process| {
-        let due = store.next_due(&process.core.replica).await;
-        due.expect("the database answers")
-    };
     for record in records(store).await {
         let open = store.open_effects().await.expect("effects can be read");
         let open = open.into_iter().find(|effect| effect.node_id == record.id);
@@ -87,7 +83,7 @@ pub async fn put_off(store: &Store, processes: &[Process]) -> Vec<String> {
         let verdict = open.and_then(|row| verdict_on_open(&row.attempt, &facts, policy, now));
         let decision = decide(&record.node, &facts, policy, now);
         // A lease that somebody left who is gone ends within a minute.
-        let is_soon = next_due(process).await.is_some_and(|due| due <= core.lease_end(now));
+        let is_soon = record.due_at <= core.lease_end(now);
         if verdict.is_none() && bounds::is_in_line(store, &record.id, processes).await {
             continue;
         }

@@ -311,9 +311,9 @@ pub(super) async fn doubt(core: &Core, node: &str) -> Result<bool, StoreError> {
         power: Reading::Unknown { since: now },
         ..record.readings
     };
-    tx.save_readings(node, &readings).await?;
+    tx.save_readings(node, &readings, now).await?;
     core.commit(tx).await?;
-    core.wake(node).await;
+    core.is_due(node);
     Ok(true)
 }
 
@@ -331,7 +331,7 @@ async fn keep(core: &Core, row: &RestingRow, news: News, now: Timestamp) -> Resu
     if !is_as_before {
         return Ok(());
     }
-    tx.save_readings(&row.id, &news.readings).await?;
+    tx.save_readings(&row.id, &news.readings, now).await?;
     for event in &news.events {
         tracing::info!(node = row.id, kind = event.kind, message = event.message, "seen");
         tx.add_event(event).await?;
@@ -349,7 +349,7 @@ async fn keep(core: &Core, row: &RestingRow, news: News, now: Timestamp) -> Resu
         core.agents.disconnected(&row.id, session.number);
         session.end.cancel();
     }
-    core.wake(&row.id).await;
+    core.is_due(&row.id);
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use rackwright_store::{Hold, Store};
 
-use super::support::{Lab, at, is_conflict, is_missing, node};
+use super::support::{Lab, at, is_conflict, is_missing, node, rest};
 
 async fn hold(store: &Store, id: &str, replica: &str) -> i64 {
     let mut tx = store.write().await.unwrap();
@@ -31,7 +31,7 @@ async fn the_end_of_a_connection_counts_only_while_it_is_the_present_one() {
     assert!(second > first);
     assert!(!release(&lab.store, "n1", first, 300).await, "it is elsewhere by now");
     assert_eq!((held(&lab.store, "n1").await.replica.as_str(), second), ("b", second));
-    lab.store.rest("n1", 1, second, "", at(9000)).await.unwrap();
+    rest(&lab.store, "n1", "", at(9000)).await;
     assert!(release(&lab.store, "n1", second, 400).await);
     let after = held(&lab.store, "n1").await;
     assert_eq!((after.replica.as_str(), after.gone_at), ("", at(400)));
@@ -51,13 +51,15 @@ async fn what_was_decided_before_the_agent_came_or_went_is_refused() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut before = lab.store.node("n1").await.unwrap();
     let session = hold(&lab.store, "n1", "a").await;
-    assert!(is_conflict(&lab.store.rest("n1", 1, 0, "", at(900)).await));
+    assert!(is_conflict(&lab.store.rest(&before, "", at(900)).await));
     let mut tx = lab.store.write().await.unwrap();
     assert!(is_conflict(&tx.save_node(&mut before, at(200)).await));
     drop(tx);
-    lab.store.rest("n1", 1, session, "", at(900)).await.unwrap();
+    let mut held = lab.store.node("n1").await.unwrap();
+    lab.store.rest(&held, "", at(900)).await.unwrap();
     release(&lab.store, "n1", session, 300).await;
-    assert!(is_conflict(&lab.store.rest("n1", 1, session, "", at(900)).await));
+    held.due_at = lab.store.node("n1").await.unwrap().due_at;
+    assert!(is_conflict(&lab.store.rest(&held, "", at(900)).await));
 }
 
 #[tokio::test]
@@ -66,8 +68,8 @@ async fn the_agents_of_the_dead_are_freed_and_those_of_the_living_are_not() {
     lab.store.replica_lives("alive", at(200)).await.unwrap();
     lab.store.replica_lives("silent", at(100)).await.unwrap();
     for (id, replica) in [("n1", "alive"), ("n2", "silent"), ("n3", "nobody")] {
-        let session = hold(&lab.store, id, replica).await;
-        lab.store.rest(id, 1, session, "", at(9000)).await.unwrap();
+        hold(&lab.store, id, replica).await;
+        rest(&lab.store, id, "", at(9000)).await;
     }
     assert_eq!(lab.store.held_agents("silent").await.unwrap(), [("n2".to_owned(), 1)]);
     assert_eq!(lab.store.free_agents_of_dead(at(150), at(300)).await.unwrap(), 2);

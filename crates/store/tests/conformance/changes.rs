@@ -7,7 +7,7 @@ use rackwright_store::{BootStageRow, ImageVersionBody, ImageVersionRow, Proof, R
 
 use crate::database::Fresh;
 
-use super::support::{Lab, at, event, is_missing, node, node_in, try_of};
+use super::support::{Lab, at, event, is_missing, node, node_in, rest, try_of};
 
 /// Long enough that a writer that does not wait has gone on.
 const MOMENT: Duration = Duration::from_millis(150);
@@ -121,7 +121,7 @@ async fn fill(store: &Store) {
     };
     tx.add_boot_stage(&stage).await.unwrap();
     tx.commit().await.unwrap();
-    store.rest("n1", 1, 0, "the agent", at(5000)).await.unwrap();
+    rest(store, "n1", "the agent", at(5000)).await;
 }
 
 fn request() -> RequestKey {

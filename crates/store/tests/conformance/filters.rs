@@ -3,7 +3,7 @@
 use rackwright_lifecycle::{State, Wait};
 use rackwright_store::{NodeRecord, Term};
 
-use super::support::{Lab, at, node, node_in};
+use super::support::{Lab, at, node, node_in, rest};
 
 /// Each term as `FIELD=VALUE` or `FIELD!=VALUE`.
 fn filter(terms: &[&str]) -> Vec<Term> {
@@ -133,7 +133,7 @@ async fn waiting_nodes_are_counted_by_state_and_by_the_head_of_what_they_wait_fo
         ("b", &format!("{retry}2")),
         ("c", &"an operator".to_owned()),
     ] {
-        lab.store.rest(id, 1, 0, why, at(900)).await.unwrap();
+        rest(&lab.store, id, why, at(900)).await;
     }
     let mut counts = lab.store.count_waiting().await.unwrap();
     counts.sort();

@@ -97,7 +97,7 @@ async fn readings_are_not_versioned_and_a_save_does_not_turn_them_back() {
         ..Readings::default()
     };
     let mut tx = lab.store.write().await.unwrap();
-    tx.save_readings("n1", &seen).await.unwrap();
+    tx.save_readings("n1", &seen, at(300)).await.unwrap();
     tx.save_address("n1", "10.0.0.9").await.unwrap();
     tx.save_inventory("n1", &[1, 0, 255]).await.unwrap();
     tx.commit().await.unwrap();

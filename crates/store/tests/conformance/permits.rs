@@ -6,7 +6,7 @@ use rackwright_lifecycle::limits::{ImageLimits, PowerOnLimits};
 use rackwright_lifecycle::{Effect, Kind, Limits, Need, Outcome, Resource, Scope, Timestamp};
 use rackwright_store::{Asker, InLine, NodeRecord, Queue, Store, StoreError, WriteTx};
 
-use super::support::{Lab, at, node, try_of};
+use super::support::{Lab, at, node, rest, try_of};
 
 /// Long after everything here.
 const LATER: i64 = 1_000_000_000;
@@ -40,7 +40,7 @@ async fn resting(names: &[&str]) -> Lab {
     let records: Vec<NodeRecord> = names.iter().map(|name| node(name)).collect();
     let lab = Lab::new().await.with(&records).await;
     for name in names {
-        lab.store.rest(name, 1, 0, "", at(LATER)).await.unwrap();
+        rest(&lab.store, name, "", at(LATER)).await;
     }
     lab
 }

@@ -91,7 +91,7 @@ async fn readings_that_come_at_once_are_all_kept() {
         let mut readings = tx.node("n1").await.unwrap().readings;
         let (seen, since) = readings.boot.unwrap_or_default();
         readings.boot = Some((format!("{seen}{n}"), since));
-        tx.save_readings("n1", &readings).await.unwrap();
+        tx.save_readings("n1", &readings, at(300)).await.unwrap();
         tx.commit().await.unwrap();
     })
     .await;

@@ -68,9 +68,16 @@ pub fn node_in(id: &str, state: State) -> NodeRecord {
         address: String::new(),
         wait_why: String::new(),
         wait_until: at(0),
+        due_at: at(100),
         created_at: at(100),
         updated_at: at(100),
     }
+}
+
+/// Puts a node to rest, as it is.
+pub async fn rest(store: &Store, id: &str, why: &str, until: Timestamp) {
+    let record = store.node(id).await.unwrap();
+    store.rest(&record, why, until).await.unwrap();
 }
 
 pub fn node(id: &str) -> NodeRecord {

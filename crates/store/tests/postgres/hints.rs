@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rackwright_store::{Change, Changes};
 
-use crate::conformance::support::{Lab, at, event, node};
+use crate::conformance::support::{Lab, at, event, node, rest};
 
 /// Within this a hint has come, however busy the computer is; without one, the look that is taken anyway.
 const SOON: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ async fn another_replica_hears_of_events_and_of_what_is_due() {
         tx.commit().await.unwrap();
         hear(&mut changes, Change::Events).await;
         quiet(&mut changes).await;
-        lab.store.rest("n1", 1, 0, "", at(5000 + round)).await.unwrap();
+        rest(&lab.store, "n1", "", at(5000 + round)).await;
         lab.store.wake("n1", at(100)).await.unwrap();
         hear(&mut changes, Change::Due).await;
         quickest = quickest.min(start.elapsed());

@@ -93,6 +93,7 @@ pub fn record(state: State, shape: Shape) -> NodeRecord {
         address: String::new(),
         wait_why: String::new(),
         wait_until: Timestamp::default(),
+        due_at: Timestamp::default(),
         created_at: Timestamp(1),
         updated_at: Timestamp(100),
     }

@@ -203,7 +203,7 @@ async fn what_the_runner_has_learned_meanwhile_is_not_overwritten() {
     let mut newer = stale.readings.clone();
     seen_off(&mut newer, Timestamp(2));
     let mut tx = core.store.write().await.unwrap();
-    tx.save_readings("n1", &newer).await.unwrap();
+    tx.save_readings("n1", &newer, clock::now()).await.unwrap();
     tx.commit().await.unwrap();
     look_late(stale).await;
     assert_eq!(bench.readings().await, newer);
