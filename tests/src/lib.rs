@@ -3,6 +3,7 @@
 //! Everything runs inside the lab's network namespace and ends with it.
 
 pub mod neighbour;
+pub mod ports;
 pub mod site;
 pub mod timing;
 pub mod witness;

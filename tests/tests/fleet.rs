@@ -5,7 +5,7 @@
 mod faults;
 
 use std::collections::BTreeSet;
-use std::net::{SocketAddrV4, TcpListener, UdpSocket};
+use std::net::SocketAddrV4;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,21 +14,13 @@ use rackwright_lifecycle::{Effect, Timestamp, seconds};
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Format, Phase, Script, SystemUp, Systems};
 use rackwright_sim::lab::install_crypto;
 use rackwright_store::Store;
+use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, program, texts};
 use serde_json::Value;
 
 /// Generous: the control plane shares the computer with other tests.
 const SOON: Duration = Duration::from_secs(120);
 const MACHINES: usize = 20;
-
-/// A port that is free for TCP and for UDP, and so is the next one: DHCP clients listen there.
-fn free_port() -> u16 {
-    let free = |port| TcpListener::bind(("0.0.0.0", port)).is_ok() && UdpSocket::bind(("0.0.0.0", port)).is_ok();
-    let any = || UdpSocket::bind("0.0.0.0:0").and_then(|socket| socket.local_addr());
-    let ports = std::iter::repeat_with(|| any().expect("there are free ports").port());
-    let mut fitting = ports.filter(|port| *port < u16::MAX && free(*port) && free(port + 1));
-    fitting.next().expect("the ports never end")
-}
 
 /// A control plane on the loopback interface.
 struct Plane {

@@ -1,12 +1,12 @@
 //! PostgreSQL and replicas of `rackwrightd` on it, all of them processes on this computer's loopback that can be killed.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rackwright_tests::ports::free_port;
 use rackwright_tests::site::program;
 use tempfile::TempDir;
 
@@ -14,11 +14,6 @@ use tempfile::TempDir;
 const PROGRAMS: &str = "/usr/lib/postgresql";
 /// Long for anything that starts.
 const PATIENCE: Duration = Duration::from_secs(90);
-
-pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    listener.local_addr().expect("it has an address").port()
-}
 
 fn ok(command: &mut Command) {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));

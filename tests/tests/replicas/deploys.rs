@@ -11,10 +11,11 @@ use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::operation_service_client::OperationServiceClient;
 use rackwright_lifecycle::{Effect, Outcome, State};
 use rackwright_store::{Database, Store};
+use rackwright_tests::ports::free_port;
 use tokio::task::JoinSet;
 
 use crate::client::Client;
-use crate::cluster::{Cluster, free_port};
+use crate::cluster::Cluster;
 use crate::fleet::Fleet;
 use crate::{chaos, gapless};
 

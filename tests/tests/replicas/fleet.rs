@@ -9,12 +9,12 @@ use prost_types::FieldMask;
 use rackwright_api::v1;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::operation_service_client::OperationServiceClient;
+use rackwright_tests::ports::free_port;
 use rackwright_tests::site::program;
 use serde_json::Value;
 use tonic::{Code, Status};
 
 use crate::client::Client;
-use crate::cluster::free_port;
 
 /// Once nobody disturbs it any more, whatever was asked for ends within this: a lease and the time until a replica counts
 /// as dead, a minute each, and the work itself.

@@ -1,11 +1,12 @@
 //! `rackwright bench fleet`: every machine of a simulated fleet through its life, with what that cost.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
+use super::alone::{self, Times};
 use super::meter::Usage;
 use super::phases;
 use super::progress::{Edge, Progress, Tally};
@@ -16,7 +17,7 @@ use crate::error::CliError;
 use crate::units;
 
 /// `rackwright bench fleet`
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct FleetArgs {
     /// Machines
     #[arg(long, default_value_t = 1000, value_name = "N")]
@@ -50,6 +51,10 @@ pub struct FleetArgs {
     /// Calls at once
     #[arg(long, default_value_t = 64, value_name = "N")]
     pub parallel: usize,
+    /// Before, in a run of their own, the first N machines alone; in the large run they come last. A line says how much
+    /// longer they took there
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub alone: usize,
     /// How many seconds of the machines pass in one second
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub speed: f64,
@@ -125,16 +130,36 @@ pub async fn run(cx: &Cx, args: FleetArgs) -> Result<(), CliError> {
     if args.nodes == 0 || args.parallel == 0 {
         return Err(CliError::usage("--nodes and --parallel are at least 1", ""));
     }
+    if args.alone > args.nodes {
+        return Err(CliError::usage("--alone is at most --nodes", ""));
+    }
     if args.interval.as_secs() == 0 {
         return Err(CliError::usage("--interval is at least 1s", ""));
     }
+    let alone = match args.alone {
+        0 => Times::default(),
+        nodes => life(cx, &alone::args(&args, nodes), true).await?,
+    };
+    let times = life(cx, &args, false).await?;
+    if args.alone > 0 {
+        print(cx, &alone::compared(&alone, &times, args.alone))?;
+    }
+    Ok(())
+}
+
+/// Takes machines through their phases. Answers how long those took that are watched; the others' figures are printed,
+/// unless nobody wants them.
+async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<Times, CliError> {
     cx.ui
         .note(&format!("starting the control plane and {} machines", args.nodes));
-    let mut stand = Stand::start(cx, &args).await?;
+    let mut stand = Stand::start(cx, args).await?;
     if args.phases.contains(&PhaseArg::Deploy) {
         phases::add_image(&cx.ui, &stand).await?;
     }
-    let progress = Progress::follow(stand.client.clone());
+    let watched: Vec<_> = stand.machines.iter().take(args.alone).map(|m| m.id.clone()).collect();
+    // They come last, after everybody else.
+    stand.machines.reverse();
+    let progress = Progress::follow(stand.client.clone(), watched.iter().cloned());
     let mut run = Run {
         cx,
         progress,
@@ -142,7 +167,10 @@ pub async fn run(cx: &Cx, args: FleetArgs) -> Result<(), CliError> {
         start: Spent::of(&stand)?,
         peak: Peak::default(),
         right: args.nodes,
-        args: &args,
+        args,
+        is_quiet,
+        watched,
+        times: Times::default(),
     };
     for phase in &args.phases {
         cx.ui.note(&format!("phase {}", name(*phase)));
@@ -151,7 +179,7 @@ pub async fn run(cx: &Cx, args: FleetArgs) -> Result<(), CliError> {
     run.total(&stand).await?;
     let tally = run.progress.now();
     if run.right == args.nodes && tally.failed() == 0 {
-        return Ok(());
+        return Ok(run.times);
     }
     Err(CliError::Missed {
         what: format!(
@@ -163,7 +191,7 @@ pub async fn run(cx: &Cx, args: FleetArgs) -> Result<(), CliError> {
     })
 }
 
-fn name(phase: PhaseArg) -> &'static str {
+pub fn name(phase: PhaseArg) -> &'static str {
     match phase {
         PhaseArg::Enrol => "enrol",
         PhaseArg::Inspect => "inspect",
@@ -206,6 +234,10 @@ struct Run<'a> {
     peak: Peak,
     /// Nodes that have done all phases so far as they should.
     right: usize,
+    is_quiet: bool,
+    /// Machines whose times are kept.
+    watched: Vec<String>,
+    times: Times,
 }
 
 impl Run<'_> {
@@ -214,6 +246,9 @@ impl Run<'_> {
         stand.simulator().reset_peak()?;
         let before = Spent::of(stand)?;
         let begun = Instant::now();
+        let begun_s = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0.0, |since| since.as_secs_f64());
         let mut listing = None;
         let mut seconds = None;
         match phase {
@@ -235,6 +270,8 @@ impl Run<'_> {
         }
         let seconds = seconds.unwrap_or_else(|| begun.elapsed().as_secs_f64());
         self.check(stand, phase).await?;
+        let tally = self.progress.now();
+        self.times.take(phase, begun_s, &self.watched, &tally);
         let after = Spent::of(stand)?;
         let fresh = phase == PhaseArg::Restart;
         let control_before = if fresh { 0.0 } else { before.control.cpu_s };
@@ -327,7 +364,14 @@ impl Run<'_> {
     }
 
     fn print(&self, report: &impl Serialize) -> Result<(), CliError> {
-        let line = serde_json::to_string(report).map_err(|e| CliError::BadAnswer(e.to_string()))?;
-        self.cx.ui.line(&line)
+        if self.is_quiet {
+            return Ok(());
+        }
+        print(self.cx, report)
     }
+}
+
+fn print(cx: &Cx, report: &impl Serialize) -> Result<(), CliError> {
+    let line = serde_json::to_string(report).map_err(|e| CliError::BadAnswer(e.to_string()))?;
+    cx.ui.line(&line)
 }

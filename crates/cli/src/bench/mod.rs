@@ -1,5 +1,6 @@
 //! `rackwright bench ...`: what the control plane costs, measured on processes that this program starts itself.
 
+mod alone;
 mod fleet;
 mod meter;
 mod phases;
@@ -8,6 +9,7 @@ mod report;
 mod stand;
 
 use clap::Subcommand;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Cx;
 use crate::error::CliError;
@@ -24,7 +26,35 @@ pub enum BenchCommand {
 
 /// Runs one of them.
 pub async fn run(cx: &Cx, command: BenchCommand) -> Result<(), CliError> {
-    match command {
-        BenchCommand::Fleet(args) => fleet::run(cx, args).await,
+    let work = async {
+        match command {
+            BenchCommand::Fleet(args) => fleet::run(cx, args).await,
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        // What was started goes with it.
+        ended = told_to_end() => Err(ended),
+    }
+}
+
+async fn told_to_end() -> CliError {
+    let listen = |kind| signal(kind).map_err(|e| CliError::io("listen for signals", e));
+    let heard = async {
+        let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+        let mut hangup = listen(SignalKind::hangup())?;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hangup.recv() => {}
+        }
+        Ok(())
+    };
+    match heard.await {
+        Err(error) => error,
+        Ok(()) => CliError::Missed {
+            what: "the run was ended by a signal; what it had started is gone".to_owned(),
+            hint: String::new(),
+        },
     }
 }

@@ -51,6 +51,8 @@ pub struct Passages {
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     edges: BTreeMap<Edge, Passages>,
+    /// When each of some machines passed which edge.
+    watched: HashMap<String, BTreeMap<Edge, f64>>,
     /// Machines that failed or were condemned, and why.
     failed: HashMap<String, String>,
     /// Why no more is heard.
@@ -74,12 +76,21 @@ impl Tally {
         words
     }
 
+    /// When the watched machine passed an edge, in seconds since 1970; none when it has not.
+    pub fn passed_s(&self, machine: &str, edge: Edge) -> Option<f64> {
+        self.watched.get(machine)?.get(&edge).copied()
+    }
+
     fn take(&mut self, event: &Event) {
         if let Some(edge) = Edge::parse(&event.kind) {
             let at = event
                 .time
                 .as_ref()
                 .map_or(0.0, |t| t.seconds as f64 + f64::from(t.nanos) / 1e9);
+            let machine = event.target.strip_prefix("nodes/").unwrap_or_default();
+            if let Some(edges) = self.watched.get_mut(machine) {
+                edges.insert(edge, at);
+            }
             let passages = self.edges.entry(edge).or_default();
             if passages.count == 0 {
                 passages.first_s = at;
@@ -99,9 +110,12 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Follows all events from the first one on.
-    pub fn follow(client: Arc<Client>) -> Self {
-        let (sender, tally) = watch::channel(Tally::default());
+    /// Follows all events from the first one on, and keeps the times of some machines.
+    pub fn follow(client: Arc<Client>, watched: impl Iterator<Item = String>) -> Self {
+        let (sender, tally) = watch::channel(Tally {
+            watched: watched.map(|machine| (machine, BTreeMap::new())).collect(),
+            ..Tally::default()
+        });
         tokio::spawn(async move {
             let ended = follow(&client, &sender).await;
             let why = ended.map_or_else(|e| e.to_string(), |()| "the stream of events ended".to_owned());
@@ -182,7 +196,10 @@ mod tests {
 
     #[test]
     fn edges_are_counted_and_timed_and_a_node_fails_once() {
-        let mut tally = Tally::default();
+        let mut tally = Tally {
+            watched: [("b".to_owned(), BTreeMap::new())].into(),
+            ..Tally::default()
+        };
         for (kind, node, second) in [
             ("validated", "nodes/a", 3),
             ("power.on", "nodes/a", 4),
@@ -196,5 +213,7 @@ mod tests {
         assert_eq!((passages.count, passages.first_s, passages.last_s), (2, 3.5, 7.5));
         assert_eq!((tally.failed(), tally.failures()), (1, vec!["nodes/c: why".to_owned()]));
         assert_eq!(tally.edge(Edge::Erased).count, 0);
+        assert_eq!(tally.passed_s("b", Edge::Validated), Some(7.5));
+        assert_eq!(tally.passed_s("a", Edge::Validated), None, "nobody watches it");
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 /// To thousandths: more digits than that say nothing.
-fn thousandths<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub fn thousandths<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64((value * 1e3).round() / 1e3)
 }
 

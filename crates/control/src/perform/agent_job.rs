@@ -29,21 +29,16 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
     // Read after the effect was written down: whoever got the connection since sends it there.
     let record = match core.store.node(node).await {
         Ok(record) => record,
-        Err(error) => {
-            tracing::warn!(node, %error, "a job waits for the agent's next connection");
-            if let Some(session) = core.agents.session(node) {
-                session.end.cancel();
-            }
-            return;
-        }
+        Err(error) => return later(core, node, &error),
     };
     let Some(session) = core.agents.held(&record) else {
         return;
     };
     let job = match job(core, &record, effect).await {
         Ok(job) => job,
-        Err(message) => {
-            let done = Done::failed("job", message, false);
+        Err(Unmade::Unread(error)) if error.is_retryable() => return later(core, node, &error),
+        Err(unmade) => {
+            let done = Done::failed("job", unmade.to_string(), false);
             if let Err(error) = finish_effect(core, effect, &done).await {
                 tracing::error!(node, %error, "a job that could not be made could not be ended");
             }
@@ -59,6 +54,31 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
     }
 }
 
+/// What the job is made of cannot be read now: the agent is to come again for it.
+fn later(core: &Core, node: &str, error: &StoreError) {
+    tracing::warn!(node, %error, "a job waits for the agent's next connection");
+    if let Some(session) = core.agents.session(node) {
+        session.end.cancel();
+    }
+}
+
+/// Why a job could not be made.
+#[derive(Debug, thiserror::Error)]
+enum Unmade {
+    /// It is made of what cannot be.
+    #[error("{0}")]
+    Wrong(String),
+    /// What it is made of could not be read.
+    #[error(transparent)]
+    Unread(#[from] StoreError),
+}
+
+impl From<String> for Unmade {
+    fn from(why: String) -> Self {
+        Self::Wrong(why)
+    }
+}
+
 /// Tells the agent to end a job, if it is there.
 pub async fn cancel_job(core: &Core, node: &str, effect: &str) {
     if let Some(session) = core.agents.session(node) {
@@ -71,7 +91,7 @@ pub async fn cancel_job(core: &Core, node: &str, effect: &str) {
     }
 }
 
-async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1::Job, String> {
+async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1::Job, Unmade> {
     let work = match effect.attempt.effect {
         Effect::WriteImage => Work::WriteImage(write_image(core, record).await?),
         Effect::EraseDrives => Work::EraseDrives(v1::EraseDrives {
@@ -79,7 +99,7 @@ async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1:
             samples: 0,
             clear_boot_entries: true,
         }),
-        other => return Err(format!("{} is not the agent's to do", other.as_str())),
+        other => return Err(format!("{} is not the agent's to do", other.as_str()).into()),
     };
     let left_us = effect.attempt.deadline.since(clock::now()).max(1_000_000);
     Ok(v1::Job {
@@ -90,8 +110,12 @@ async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1:
     })
 }
 
-async fn write_image(core: &Core, record: &NodeRecord) -> Result<v1::WriteImage, String> {
-    let claim = record.node.claim.as_ref().ok_or("the node has no claim")?;
+async fn write_image(core: &Core, record: &NodeRecord) -> Result<v1::WriteImage, Unmade> {
+    let claim = record
+        .node
+        .claim
+        .as_ref()
+        .ok_or_else(|| "the node has no claim".to_owned())?;
     Ok(v1::WriteImage {
         store_urls: core.config.store_urls.clone(),
         image_digest: claim.image_digest.clone(),
@@ -105,12 +129,12 @@ async fn write_image(core: &Core, record: &NodeRecord) -> Result<v1::WriteImage,
     })
 }
 
-async fn seed(core: &Core, record: &NodeRecord, claim: &Claim) -> Result<BTreeMap<String, Vec<u8>>, String> {
+async fn seed(core: &Core, record: &NodeRecord, claim: &Claim) -> Result<BTreeMap<String, Vec<u8>>, Unmade> {
     let keys = core
         .store
         .deployment_keys(&record.id, claim.generation, claim.deployment)
-        .await;
-    seed_files(core, record, claim, &keys.map_err(|e| e.to_string())?)
+        .await?;
+    Ok(seed_files(core, record, claim, &keys)?)
 }
 
 /// The seed of a deployment. Also made, and thrown away, when the deployment is asked for: what is wrong with its host

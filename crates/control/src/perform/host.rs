@@ -42,7 +42,7 @@ async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<D
         .store
         .deployment_keys(&record.id, claim.generation, claim.deployment)
         .await;
-    let keys = keys.map_err(|e| fail(e.to_string()))?;
+    let keys = keys.map_err(|e| Box::new(Done::unread(&e)))?;
     let address: IpAddr = record.address.parse().map_err(|_| {
         fail(format!(
             "the machine's address is not known ({:?}); its agent never told one",
@@ -142,7 +142,7 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
         .store
         .expected_inventory(&record.id)
         .await
-        .map_err(|e| Box::new(Done::failed("store", e.to_string(), true)))?;
+        .map_err(|e| Box::new(Done::unread(&e)))?;
     let expected = Expected {
         inventory: convert::inventory(stored).unwrap_or_default(),
         former_boot_id: former_boot_id(core, record).await?,
@@ -159,7 +159,7 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
 async fn image_says(core: &Core, claim: &Claim) -> Result<ImageSays, Box<Done>> {
     let id = claim.image_name.trim_start_matches("images/");
     let versions = core.store.image_versions(id).await;
-    let versions = versions.map_err(|e| Box::new(Done::failed("store", e.to_string(), true)))?;
+    let versions = versions.map_err(|e| Box::new(Done::unread(&e)))?;
     let version = versions.into_iter().find(|v| v.digest == claim.image_digest);
     let body = version.map(|v| v.body).unwrap_or_default();
     let given = |pattern: String| Some(pattern).filter(|p| !p.is_empty());
@@ -180,7 +180,7 @@ fn told(error: &dyn std::error::Error) -> String {
 /// The boot of the agent that wrote the image: the installed system must run under another.
 async fn former_boot_id(core: &Core, record: &NodeRecord) -> Result<Option<String>, Box<Done>> {
     let tries = core.store.tries_of(&record.id, Effect::WriteImage).await;
-    let tries = tries.map_err(|e| Box::new(Done::failed("store", e.to_string(), true)))?;
+    let tries = tries.map_err(|e| Box::new(Done::unread(&e)))?;
     let last = tries
         .into_iter()
         .rev()

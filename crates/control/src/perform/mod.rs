@@ -104,6 +104,16 @@ impl Done {
         })
     }
 
+    /// What it needs to know could not be read. While the database is away that is not the machine's fault, and no try.
+    #[must_use]
+    pub fn unread(error: &StoreError) -> Self {
+        if error.is_retryable() {
+            tracing::warn!(%error, "broken off: the database does not answer");
+            return Self::failed_as(Outcome::Interrupted);
+        }
+        Self::failed("store", error.to_string(), true)
+    }
+
     /// With what was seen.
     #[must_use]
     pub fn seen(mut self, change: impl Fn(&mut Readings, Timestamp) + Send + Sync + 'static) -> Self {

@@ -3,6 +3,8 @@
 mod admission;
 mod facts;
 mod step;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

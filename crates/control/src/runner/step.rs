@@ -22,8 +22,10 @@ use crate::core::{Core, Point};
 use crate::drives;
 use crate::perform::{self, Done};
 
-/// Between two tries to store how an effect went.
+/// Between two tries while the database is away: to store how an effect went, and at first to go on with a node.
 const AWAY: Duration = Duration::from_secs(1);
+/// At last to go on with a node.
+const LONGEST_AWAY: Duration = Duration::from_secs(30);
 
 /// Goes on until the node is at rest or this process stops.
 pub async fn step_until_rest(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
@@ -49,6 +51,7 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
         node: &node,
     };
     core.point(Point::Begin, &node).await;
+    let mut away = AWAY;
     loop {
         match step(&core, &node, &nudge).await {
             Ok(Next::Again) => {}
@@ -67,6 +70,12 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
                 }
             }
             Err(StoreError::NotFound { .. }) => return,
+            Err(error) if error.is_retryable() => {
+                tracing::warn!(%error, source = ?std::error::Error::source(&error), "the step is tried again in a moment");
+                core.metrics.step_failed();
+                tokio::time::sleep(away).await;
+                away = (away * 2).min(LONGEST_AWAY);
+            }
             Err(error) => {
                 tracing::error!(%error, source = ?std::error::Error::source(&error), "the step failed");
                 core.metrics.step_failed();
@@ -90,6 +99,11 @@ fn is_our_turn(core: &Core, record: &NodeRecord, open: Option<&EffectRow>) -> bo
     whose.is_empty() || *whose == core.replica
 }
 
+/// Done by the step itself, not by the agent.
+fn is_ours_to_do(effect: &EffectRow) -> bool {
+    effect.attempt.effect.class() != EffectClass::Once
+}
+
 async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError> {
     let _ = core.runs.take_again(id);
     let now = clock::now();
@@ -98,6 +112,11 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
     let open = rows.iter().find(|r| r.attempt.outcome == Outcome::Open);
     if !is_our_turn(core, &record, open) {
         return Ok(Next::Elsewhere);
+    }
+    if let Some(open) = open.filter(|open| open.owner == core.replica && is_ours_to_do(open)) {
+        // What this step does it ends before it looks again: it was begun, and the database's answer to that was lost.
+        finish_effect(core, open, &Done::failed_as(Outcome::Interrupted)).await?;
+        return Ok(Next::Again);
     }
     if let Some(open) = open
         && let Some(verdict) = verdict_on_open(&open.attempt, &facts, &core.config.policy, now)

@@ -1,0 +1,130 @@
+//! The same machines alone and among all: what being many costs each.
+
+use serde::Serialize;
+
+use super::fleet::{FleetArgs, PhaseArg, name};
+use super::progress::{Edge, Tally};
+use super::report::thousandths;
+
+/// How the run of the few differs from that of all.
+pub fn args(all: &FleetArgs, nodes: usize) -> FleetArgs {
+    let keep = all.keep.as_ref().map(|dir| {
+        let mut name = dir.clone().into_os_string();
+        name.push("-alone");
+        name.into()
+    });
+    let has_end = |phase: &PhaseArg| *phase == PhaseArg::Enrol || last_edge(*phase).is_some();
+    FleetArgs {
+        nodes,
+        keep,
+        phases: all.phases.iter().copied().filter(has_end).collect(),
+        ..all.clone()
+    }
+}
+
+/// The edge with which a machine has done a phase.
+fn last_edge(phase: PhaseArg) -> Option<Edge> {
+    match phase {
+        PhaseArg::Inspect => Some(Edge::Inspected),
+        PhaseArg::Deploy => Some(Edge::Validated),
+        PhaseArg::Release => Some(Edge::Erased),
+        PhaseArg::Enrol | PhaseArg::List | PhaseArg::Idle | PhaseArg::Restart => None,
+    }
+}
+
+type PhaseTimes = (PhaseArg, Vec<f64>);
+
+/// How many seconds after a phase's begin each of the watched machines had done it.
+#[derive(Debug, Default)]
+pub struct Times {
+    phases: Vec<PhaseTimes>,
+    /// Machines are inspected as soon as they are made known: the time of that counts.
+    enrol_begun_s: Option<f64>,
+}
+
+impl Times {
+    /// Keeps those of a phase that has just ended.
+    pub fn take(&mut self, phase: PhaseArg, begun_s: f64, watched: &[String], tally: &Tally) {
+        let Some(edge) = last_edge(phase) else {
+            if phase == PhaseArg::Enrol {
+                self.enrol_begun_s = Some(begun_s);
+            }
+            return;
+        };
+        let begun_s = match phase {
+            PhaseArg::Inspect => self.enrol_begun_s.unwrap_or(begun_s),
+            _ => begun_s,
+        };
+        let passed = watched.iter().filter_map(|machine| tally.passed_s(machine, edge));
+        self.phases.push((phase, passed.map(|at| at - begun_s).collect()));
+    }
+}
+
+/// The last line of a run with `--alone`.
+#[derive(Debug, Serialize)]
+pub struct Comparison {
+    /// Always "alone".
+    phase: &'static str,
+    /// Machines that took part in both runs.
+    machines: usize,
+    /// Each phase that ends with an edge.
+    phases: Vec<PhaseComparison>,
+}
+
+#[derive(Debug, Serialize)]
+struct PhaseComparison {
+    phase: &'static str,
+    /// Until the last of them had done it, alone.
+    #[serde(serialize_with = "thousandths")]
+    alone_s: f64,
+    /// The same among all.
+    #[serde(serialize_with = "thousandths")]
+    among_all_s: f64,
+    /// Among all over alone: the mean of the machines' own ratios.
+    #[serde(serialize_with = "thousandths")]
+    ratio_mean: f64,
+    /// The worst machine's.
+    #[serde(serialize_with = "thousandths")]
+    ratio_worst: f64,
+}
+
+/// How much longer the same machines took among all.
+pub fn compared(alone: &Times, among_all: &Times, machines: usize) -> Comparison {
+    let pairs = alone.phases.iter().zip(&among_all.phases);
+    let phase = |((phase, alone), (_, among_all)): (&PhaseTimes, &PhaseTimes)| {
+        let ratios: Vec<f64> = alone.iter().zip(among_all).map(|(alone, all)| all / alone).collect();
+        let largest = |values: &[f64]| values.iter().copied().fold(0.0, f64::max);
+        PhaseComparison {
+            phase: name(*phase),
+            alone_s: largest(alone),
+            among_all_s: largest(among_all),
+            ratio_mean: ratios.iter().sum::<f64>() / ratios.len() as f64,
+            ratio_worst: largest(&ratios),
+        }
+    };
+    Comparison {
+        phase: "alone",
+        machines,
+        phases: pairs.map(phase).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_machine_is_compared_with_itself() {
+        let times = |seconds: &[f64]| Times {
+            phases: vec![(PhaseArg::Inspect, seconds.to_vec())],
+            ..Times::default()
+        };
+        let told = compared(&times(&[100.0, 200.0]), &times(&[110.0, 206.0]), 2);
+        let phase = &told.phases[0];
+        assert_eq!(
+            (phase.phase, phase.alone_s, phase.among_all_s),
+            ("inspect", 200.0, 206.0)
+        );
+        assert!((phase.ratio_mean - 1.065).abs() < 1e-9 && (phase.ratio_worst - 1.1).abs() < 1e-9);
+    }
+}
