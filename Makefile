@@ -101,7 +101,7 @@ MACHINES ?= 500
 chaos: deps ## Kill replicas every few seconds, and PostgreSQL once, while MACHINES simulated machines deploy
 	@cargo build --locked --workspace --bins
 	@RACKWRIGHT_CHAOS_MACHINES=$(MACHINES) cargo nextest run --locked -p rackwright-tests \
-	  -E 'test(many_machines_are_deployed_whoever_is_killed)' --run-ignored only --no-capture
+	  -E 'test(many_machines_are_deployed_whoever_is_killed)' --no-capture
 
 # Machines of each run of bench-fleet, and what else its program is told: FLEET_ARGS='--profile dgx-h100'.
 NODES ?= 1000 10000

@@ -11,7 +11,7 @@ mod deploys;
 #[path = "replicas/fleet.rs"]
 mod fleet;
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use client::Client;
@@ -53,45 +53,59 @@ async fn chaos(cluster: &mut Cluster, is_over: impl Fn(u32) -> bool) -> (u32, u3
     (kills, restarts)
 }
 
-/// Who followed the events has seen all of them, in order. Answers how many there are.
-async fn gapless(client: &Client, seen: &Mutex<Vec<v1::Event>>) -> u64 {
-    let told = client.events(0).await;
-    let last = told.last().expect("much has happened").position;
-    let begun = Instant::now();
-    while seen
-        .lock()
-        .expect("no follower failed")
-        .last()
-        .is_none_or(|event| event.position < last)
-    {
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "a follower does not come along"
-        );
-        tokio::time::sleep(Duration::from_millis(50)).await;
+/// Follows all events, from replica to replica.
+struct Follower {
+    seen: Arc<Mutex<Vec<v1::Event>>>,
+    /// Ends with this.
+    _following: JoinSet<()>,
+}
+
+impl Follower {
+    fn of(cluster: &Cluster) -> Self {
+        let (client, seen) = (cluster.client(), Arc::new(Mutex::new(Vec::new())));
+        let mut following = JoinSet::new();
+        let into = seen.clone();
+        following.spawn(async move { client.follow(&into).await });
+        Self {
+            seen,
+            _following: following,
+        }
     }
-    assert!(
-        told.iter().map(|event| event.position).eq(1..=last),
-        "positions without a gap"
-    );
-    let seen = seen.lock().expect("no follower failed");
-    assert!(
-        seen.iter().take(told.len()).eq(&told),
-        "who followed saw something else"
-    );
-    last
+
+    fn seen(&self) -> MutexGuard<'_, Vec<v1::Event>> {
+        self.seen.lock().expect("the follower did not fail")
+    }
+
+    /// It has seen all events, in order. Answers how many there are.
+    async fn gapless(&self, client: &Client) -> u64 {
+        let told = client.events(0).await;
+        let last = told.last().expect("much has happened").position;
+        let begun = Instant::now();
+        while self.seen().last().is_none_or(|event| event.position < last) {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "the follower does not come along"
+            );
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(
+            told.iter().map(|event| event.position).eq(1..=last),
+            "positions without a gap"
+        );
+        assert!(
+            self.seen().iter().take(told.len()).eq(&told),
+            "who followed saw something else"
+        );
+        last
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_is_killed_nothing_is_lost_and_nothing_is_stuck() {
     let mut cluster = Cluster::start(2, |_, _| POLICY.to_owned()).await;
     let fleet = Fleet::start(MACHINES);
-    let servers: Vec<_> = cluster.replicas.iter().map(|replica| replica.url.clone()).collect();
-    let client = Arc::new(Client::new(&cluster.login, &servers));
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let mut followers = JoinSet::new();
-    let (following, into) = (Client::new(&cluster.login, &servers), seen.clone());
-    followers.spawn(async move { following.follow(&into).await });
+    let client = Arc::new(cluster.client());
+    let follower = Follower::of(&cluster);
 
     let end = Instant::now() + CHAOS;
     let mut people = JoinSet::new();
@@ -111,8 +125,7 @@ async fn whoever_is_killed_nothing_is_lost_and_nothing_is_stuck() {
         cluster.replicas[number].start().await;
     }
 
-    let last = gapless(&client, &seen).await;
-    followers.shutdown().await;
+    let last = follower.gapless(&client).await;
 
     let operations: usize = accounts.iter().map(|account| account.operations.len()).sum();
     let holds: u64 = accounts.iter().map(|account| account.holds).sum();

@@ -10,6 +10,8 @@ use rackwright_tests::ports::free_port;
 use rackwright_tests::site::program;
 use tempfile::TempDir;
 
+use crate::client::Client;
+
 /// Where Debian puts its servers.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 /// Long for anything that starts.
@@ -298,6 +300,12 @@ impl Cluster {
             "--token",
             &token,
         ]);
+    }
+
+    /// A client that knows all replicas.
+    pub fn client(&self) -> Client {
+        let servers: Vec<_> = self.replicas.iter().map(|replica| replica.url.clone()).collect();
+        Client::new(&self.login, &servers)
     }
 
     /// Runs `rackwright`, which knows every replica since its login.

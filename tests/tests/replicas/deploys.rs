@@ -2,8 +2,8 @@
 //! written twice for one deployment.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rackwright_api::v1;
@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 use crate::client::Client;
 use crate::cluster::Cluster;
 use crate::fleet::Fleet;
-use crate::{chaos, gapless};
+use crate::{Follower, chaos};
 
-/// Without a word of how many: `make chaos` asks for 500, which takes many minutes.
-const MACHINES: usize = 100;
+/// Without a word of how many.
+const MACHINES: usize = 500;
 /// They are deployed again and again until so many replicas were killed.
 const KILLS: u32 = 6;
 /// Calls under way at once.
@@ -183,7 +183,6 @@ async fn checked(cluster: &Cluster, fleet: &Fleet, rounds: usize) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "was not seen to end under constant kills yet: `make chaos` runs it"]
 async fn many_machines_are_deployed_whoever_is_killed() {
     let machines = machines();
     let (ssh, dhcp) = (free_port(), [free_port(), free_port()]);
@@ -192,12 +191,8 @@ async fn many_machines_are_deployed_whoever_is_killed() {
         command.args(["--boot-server", &format!("127.0.0.1:{}", dhcp[0])]);
         command.args(["--ssh-listen", &format!("0.0.0.0:{ssh}")]);
     });
-    let servers: Vec<_> = cluster.replicas.iter().map(|replica| replica.url.clone()).collect();
-    let client = Arc::new(Client::new(&cluster.login, &servers));
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let mut followers = JoinSet::new();
-    let (following, into) = (Client::new(&cluster.login, &servers), seen.clone());
-    followers.spawn(async move { following.follow(&into).await });
+    let client = Arc::new(cluster.client());
+    let follower = Follower::of(&cluster);
 
     let enrolled = for_each(&client, &fleet, enrol).await;
     ended(&client, &enrolled).await;
@@ -223,8 +218,7 @@ async fn many_machines_are_deployed_whoever_is_killed() {
     let ((kills, restarts), (took, rounds)) = tokio::join!(chaos(&mut cluster, is_over), deploying);
 
     let writes = checked(&cluster, &fleet, rounds).await;
-    let events = gapless(&client, &seen).await;
-    followers.shutdown().await;
+    let events = follower.gapless(&client).await;
     println!(
         "{machines} machines deployed {rounds} times in {:.0} s, {kills} kills, {restarts} restarts of PostgreSQL; images begun {writes} \
          times, {events} events",
