@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rackwright_identity::{KeyFiles, Rng};
 use rackwright_image::ChunkStore;
@@ -127,6 +127,16 @@ impl Core {
         Ok(())
     }
 
+    /// Occasions to look into the database again, at most one in `pause`.
+    #[must_use]
+    pub fn ticks(&self, pause: Duration) -> Ticks {
+        Ticks {
+            changes: self.events.subscribe(),
+            pause,
+            next: tokio::time::Instant::now(),
+        }
+    }
+
     /// A point where tests may end the process. Nothing else does.
     #[cfg_attr(not(test), allow(clippy::unused_async, clippy::unused_self))]
     pub async fn point(&self, point: Point, what: &str) {
@@ -189,6 +199,25 @@ impl Core {
     #[must_use]
     pub fn lease_end(&self, now: Timestamp) -> Timestamp {
         now.plus(rackwright_lifecycle::seconds(60))
+    }
+}
+
+/// Tells whoever follows what is stored that there may be something new.
+#[derive(Debug)]
+pub struct Ticks {
+    changes: watch::Receiver<u64>,
+    pause: Duration,
+    next: tokio::time::Instant,
+}
+
+impl Ticks {
+    /// Waits until something was stored since the last call: at once after a quiet time, and in a storm for many changes
+    /// together. False when nothing will be stored any more.
+    pub async fn next(&mut self) -> bool {
+        tokio::time::sleep_until(self.next).await;
+        let is_open = self.changes.changed().await.is_ok();
+        self.next = tokio::time::Instant::now() + self.pause;
+        is_open
     }
 }
 

@@ -28,6 +28,7 @@ mod replicas;
 mod requests;
 mod resting;
 mod schema;
+mod seen;
 mod sql;
 mod unerased;
 

@@ -8,6 +8,7 @@ use rackwright_lifecycle::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
+use crate::seen::readings_text;
 use crate::sql::{Row, statement};
 use crate::{Change, Hold, Result, Store, StoreError, WriteTx};
 
@@ -444,7 +445,7 @@ impl WriteTx {
         let sql = "INSERT INTO nodes (id, uid, version, state, state_since, sku, body, readings, claimed_image, \
                    held_image, address, due_at, wait_why, wait_until, created_at, updated_at) \
                    VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, '', $10, '', 0, $10, $10) ON CONFLICT DO NOTHING";
-        let readings = serde_json::to_string(&record.readings).map_err(|e| corrupt("node", &record.id, e))?;
+        let readings = readings_text(&record.id, &record.readings)?;
         let (claimed, held) = record.images();
         let query = statement(sql)
             .bind(&record.id)
@@ -466,7 +467,7 @@ impl WriteTx {
         self.put_labels(record).await
     }
 
-    /// Writes a node back, due at once. `record.version` must be the one that was read; it becomes the new one. Its agent
+    /// Writes a node back, due at once, but for its labels. `record.version` must be the one that was read; it becomes the new one. Its agent
     /// must not have come or gone since either.
     ///
     /// # Errors
@@ -497,7 +498,7 @@ impl WriteTx {
         record.version += 1;
         record.due_at = now;
         record.updated_at = now;
-        self.put_labels(record).await
+        Ok(())
     }
 
     /// Makes a node due.
@@ -521,18 +522,11 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Notes what a node waits for and until when, in the change that begins it, as the last thing of it.
+    /// Makes a node found by the labels that its record has: whoever changes them does this after `save_node`.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn wait(&mut self, id: &str, why: &str, until: Timestamp) -> Result<()> {
-        let query = statement("UPDATE nodes SET due_at = $1, wait_why = $2, wait_until = $1 WHERE id = $3");
-        query.bind(until.0).bind(why).bind(id).execute(&mut self.tx).await?;
-        self.due.retain(|node| node != id);
-        Ok(())
-    }
-
-    async fn put_labels(&mut self, record: &NodeRecord) -> Result<()> {
+    pub async fn put_labels(&mut self, record: &NodeRecord) -> Result<()> {
         statement("DELETE FROM node_labels WHERE node_id = $1")
             .bind(&record.id)
             .execute(&mut self.tx)
@@ -546,52 +540,6 @@ impl WriteTx {
                 .execute(&mut self.tx)
                 .await?;
         }
-        Ok(())
-    }
-
-    /// Stores readings. They are not versioned: they are what was seen, not what was decided.
-    ///
-    /// # Errors
-    /// The database failed.
-    pub async fn save_readings(&mut self, id: &str, readings: &Readings, now: Timestamp) -> Result<()> {
-        let readings = serde_json::to_string(readings).map_err(|e| corrupt("node", id, e))?;
-        let query = statement("UPDATE nodes SET readings = $1, due_at = $2 WHERE id = $3").bind(readings);
-        query.bind(now.0).bind(id).execute(&mut self.tx).await?;
-        self.due.push(id.to_owned());
-        Ok(())
-    }
-
-    /// Stores what the agent found, and from where it spoke.
-    ///
-    /// # Errors
-    /// The database failed.
-    pub async fn save_inventory(&mut self, id: &str, inventory: &[u8]) -> Result<()> {
-        let query = statement("UPDATE nodes SET inventory = $1 WHERE id = $2")
-            .bind(inventory)
-            .bind(id);
-        query.execute(&mut self.tx).await?;
-        Ok(())
-    }
-
-    /// From now on the machine is expected to be as it was reported last.
-    ///
-    /// # Errors
-    /// The database failed.
-    pub async fn expect_inventory(&mut self, id: &str) -> Result<()> {
-        let query = statement("UPDATE nodes SET expected = inventory WHERE id = $1").bind(id);
-        query.execute(&mut self.tx).await?;
-        Ok(())
-    }
-
-    /// Stores where the machine was seen.
-    ///
-    /// # Errors
-    /// The database failed.
-    pub async fn save_address(&mut self, id: &str, address: &str) -> Result<()> {
-        let query = statement("UPDATE nodes SET address = $1 WHERE id = $2")
-            .bind(address)
-            .bind(id);
-        query.execute(&mut self.tx).await?;
         Ok(())
     }
 

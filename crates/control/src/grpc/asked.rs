@@ -213,8 +213,12 @@ impl<'a> Asked<'a> {
         };
         let mut record = tx.node(id).await?;
         self.check_version(&format!("nodes/{id}"), record.version)?;
+        let labels = record.labels.clone();
         change(&mut record)?;
         tx.save_node(&mut record, self.now).await?;
+        if record.labels != labels {
+            tx.put_labels(&record).await?;
+        }
         let message = format!("{} asked for {kind} of {id}", self.caller.name);
         tx.add_event(&self.event("requested", &format!("nodes/{id}"), message))
             .await?;

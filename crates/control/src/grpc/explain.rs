@@ -22,7 +22,8 @@ const ATTEMPTS: usize = 20;
 pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError> {
     let now = clock::now();
     let mut record = core.store.node(id).await?;
-    let Gathered { facts, rows, permits } = gather(core, &record, now).await?;
+    let rows = core.store.attempts(&record.id, record.node.since).await?;
+    let Gathered { facts, permits } = gather(core, &record, &rows, now).await?;
     if let Some(turn) = turn(core, &record, &permits, now).await? {
         record.wait_why = turn;
     }

@@ -19,6 +19,8 @@ use crate::core::Core;
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
 /// The longest wait.
 const WAIT_MAX: Duration = Duration::from_secs(600);
+/// Between two looks at one operation at the least, however much happens meanwhile.
+const WAIT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -230,7 +232,7 @@ impl OperationService for Operations {
         } else {
             timeout.min(WAIT_MAX)
         };
-        let mut ticks = self.0.events.subscribe();
+        let mut ticks = self.0.ticks(WAIT_PAUSE);
         let deadline = tokio::time::Instant::now() + timeout;
         loop {
             let row = self.0.store.operation(id).await.map_err(ApiError::from)?;
@@ -238,7 +240,7 @@ impl OperationService for Operations {
                 return Ok(Response::new(self.message(&row).await.map_err(ApiError::from)?));
             }
             tokio::select! {
-                _ = ticks.changed() => {}
+                _ = ticks.next() => {}
                 () = self.0.stop.cancelled() => return Err(Status::unavailable("the server is stopping; ask again")),
                 () = tokio::time::sleep_until(deadline) => {
                     return Ok(Response::new(self.message(&row).await.map_err(ApiError::from)?));

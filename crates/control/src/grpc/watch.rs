@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_store::{EventRow, Filter, StoreError};
@@ -14,12 +15,15 @@ use tonic::Status;
 use super::convert;
 use super::errors::ApiError;
 use crate::clock;
-use crate::core::Core;
+use crate::core::{Core, Ticks};
 
 /// Messages a stream may be ahead of its reader.
 const QUEUE: usize = 64;
 /// Rows read at once.
 const PAGE: i64 = 500;
+const ROWS: usize = PAGE as usize;
+/// Between two looks of one stream at the least: what is stored meanwhile comes together.
+const PAUSE: Duration = Duration::from_millis(10);
 
 type Sender<T> = mpsc::Sender<Result<T, Status>>;
 
@@ -52,7 +56,7 @@ pub fn nodes(core: Arc<Core>, filter: Filter) -> impl Stream<Item = Result<v1::W
 }
 
 async fn watch_nodes(core: Arc<Core>, filter: Filter, sender: Sender<v1::WatchNodesResponse>) -> Result<(), ApiError> {
-    let mut ticks = core.events.subscribe();
+    let mut ticks = core.ticks(PAUSE);
     let (_, mut position) = core.store.event_range().await?;
     let mut shown = HashSet::new();
     let mut after = String::new();
@@ -87,6 +91,7 @@ async fn watch_nodes(core: Arc<Core>, filter: Filter, sender: Sender<v1::WatchNo
     }
     loop {
         let events = core.store.events(position, "", PAGE).await?;
+        let is_full = events.len() == ROWS;
         if let Some(last) = events.last() {
             position = last.position;
             let changed: BTreeSet<&str> = events.iter().filter_map(|e| e.target.strip_prefix("nodes/")).collect();
@@ -98,12 +103,21 @@ async fn watch_nodes(core: Arc<Core>, filter: Filter, sender: Sender<v1::WatchNo
                     return Ok(());
                 }
             }
-            continue;
+            if is_full {
+                continue;
+            }
         }
-        tokio::select! {
-            changed = ticks.changed() => if changed.is_err() { return Ok(()) },
-            () = sender.closed() => return Ok(()),
+        if !go_on(&mut ticks, &sender).await {
+            return Ok(());
         }
+    }
+}
+
+/// Waits for the next occasion to look. False when nobody listens or nothing comes any more.
+async fn go_on<T>(ticks: &mut Ticks, sender: &Sender<T>) -> bool {
+    tokio::select! {
+        is_open = ticks.next() => is_open,
+        () = sender.closed() => false,
     }
 }
 
@@ -162,9 +176,10 @@ async fn follow_events(
     target: String,
     sender: Sender<v1::Event>,
 ) -> Result<(), ApiError> {
-    let mut ticks = core.events.subscribe();
+    let mut ticks = core.ticks(PAUSE);
     loop {
         let mut events: Vec<EventRow> = core.store.events(position, &target, PAGE).await?;
+        let goes_on = last.is_some() || events.len() == ROWS;
         if let Some(last) = last {
             events.retain(|e| e.position <= last);
             if events.is_empty() {
@@ -178,11 +193,9 @@ async fn follow_events(
                     return Ok(());
                 }
             }
-            continue;
         }
-        tokio::select! {
-            changed = ticks.changed() => if changed.is_err() { return Ok(()) },
-            () = sender.closed() => return Ok(()),
+        if !goes_on && !go_on(&mut ticks, &sender).await {
+            return Ok(());
         }
     }
 }

@@ -6,24 +6,26 @@ use rackwright_store::{EffectRow, NodeRecord, Permit, StoreError};
 use super::admission;
 use crate::core::Core;
 
-/// What is known of a node, and the rows that it comes from.
+/// What is known of a node.
 #[derive(Debug)]
 pub struct Gathered {
     /// For `decide`.
     pub facts: Facts,
-    /// The tries of the present state.
-    pub rows: Vec<EffectRow>,
     /// What the node has a place in or stands in line for.
     pub permits: Vec<Permit>,
 }
 
-/// The facts of one node now.
+/// The facts of one node now, of which `rows` are the tries of its present state.
 ///
 /// # Errors
 /// The database failed.
-pub async fn gather(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<Gathered, StoreError> {
+pub async fn gather(
+    core: &Core,
+    record: &NodeRecord,
+    rows: &[EffectRow],
+    now: Timestamp,
+) -> Result<Gathered, StoreError> {
     let since = record.node.since;
-    let rows = core.store.attempts(&record.id, since).await?;
     let (permits, waited_us) = if core.config.limits.is_empty() {
         (Vec::new(), 0)
     } else {
@@ -41,5 +43,5 @@ pub async fn gather(core: &Core, record: &NodeRecord, now: Timestamp) -> Result<
         attempts: rows.iter().map(|r| r.attempt.clone()).collect(),
         in_line_us: waited_us.saturating_add(waits_us),
     };
-    Ok(Gathered { facts, rows, permits })
+    Ok(Gathered { facts, permits })
 }

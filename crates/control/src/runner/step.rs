@@ -51,10 +51,11 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
         node: &node,
     };
     core.point(Point::Begin, &node).await;
-    let mut away = AWAY;
+    let (mut away, mut known) = (AWAY, None);
     loop {
-        match step(&core, &node, &nudge).await {
+        match step(&core, &node, &nudge, known.take()).await {
             Ok(Next::Again) => {}
+            Ok(Next::With(as_it_is)) => known = Some(*as_it_is),
             // Somebody changed the node meanwhile: what is there now is decided anew.
             Err(StoreError::Conflict { .. } | StoreError::Contended(_)) => core.metrics.step_lost(),
             Ok(next) => {
@@ -87,9 +88,24 @@ async fn steps(core: Arc<Core>, node: String, nudge: Arc<Notify>) {
 
 enum Next {
     Again,
+    /// Again, and nothing has to be read for it.
+    With(Box<Known>),
     Rest,
     /// It is another replica's turn.
     Elsewhere,
+}
+
+/// A node as this step left it, and the tries of its present state. Nobody may have changed it since: whatever is done of
+/// this is done only if that is so.
+struct Known {
+    record: NodeRecord,
+    rows: Vec<EffectRow>,
+}
+
+impl Known {
+    fn next(record: NodeRecord, rows: Vec<EffectRow>) -> Next {
+        Next::With(Box::new(Self { record, rows }))
+    }
 }
 
 /// A node is decided of by the replica that makes its open try; else by the one that its agent is connected to; else by
@@ -104,11 +120,18 @@ fn is_ours_to_do(effect: &EffectRow) -> bool {
     effect.attempt.effect.class() != EffectClass::Once
 }
 
-async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError> {
-    let _ = core.runs.take_again(id);
+async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Result<Next, StoreError> {
+    let is_told = core.runs.take_again(id);
     let now = clock::now();
-    let record = core.store.node(id).await?;
-    let Gathered { facts, rows, permits } = gather(core, &record, now).await?;
+    let Known { record, rows } = match known.filter(|_| !is_told) {
+        Some(known) => known,
+        None => {
+            let record = core.store.node(id).await?;
+            let rows = core.store.attempts(id, record.node.since).await?;
+            Known { record, rows }
+        }
+    };
+    let Gathered { facts, permits } = gather(core, &record, &rows, now).await?;
     let open = rows.iter().find(|r| r.attempt.outcome == Outcome::Open);
     if !is_our_turn(core, &record, open) {
         return Ok(Next::Elsewhere);
@@ -132,16 +155,12 @@ async fn step(core: &Core, id: &str, nudge: &Notify) -> Result<Next, StoreError>
         return Ok(Next::Again);
     }
     match decision {
-        Decision::Move { edge, reason } => {
-            take_edge(core, &record, edge, &reason).await?;
-            Ok(Next::Again)
-        }
+        Decision::Move { edge, reason } => take_edge(core, &record, edge, &reason).await,
         Decision::Act(effect) => {
-            let Some(row) = begin(core, &record, &rows, &permits, effect).await? else {
+            let Some((record, row)) = begin(core, record, &rows, &permits, effect).await? else {
                 return Ok(Next::Rest);
             };
-            act(core, &record, &row, nudge).await?;
-            Ok(Next::Again)
+            act(core, record, rows, row, nudge).await
         }
         Decision::Wait { why, until } => {
             let until = wait_limit(core, &record, &facts.agent, until);
@@ -170,12 +189,13 @@ fn wait_limit(core: &Core, record: &NodeRecord, agent: &Reading<Agent>, until: T
 }
 
 /// Takes an edge: node, history, event, open effect and operations in one transaction.
-async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -> Result<(), StoreError> {
+async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -> Result<Next, StoreError> {
     let now = clock::now();
     let Some(node) = apply(&record.node, edge, now) else {
         tracing::error!(node = %record.id, %edge, state = %record.node.state, "the chart has no such edge");
         let why = "an edge that the chart does not have (a bug)";
-        return core.store.rest(record, why, core.lease_end(now)).await;
+        core.store.rest(record, why, core.lease_end(now)).await?;
+        return Ok(Next::Again);
     };
     let mut next = record.clone();
     next.node = node;
@@ -202,7 +222,8 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     tx.add_event(&edge_event(&next, edge, &row)).await?;
     settle_operations(&mut tx, &next, now).await?;
     put_away(&mut tx, record, edge).await?;
-    tx.put_due(&record.id, core.lease_end(now)).await?;
+    next.due_at = core.lease_end(now);
+    tx.put_due(&record.id, next.due_at).await?;
     core.commit(tx).await?;
     tracing::info!(%edge, from = %row.from, to = %row.to, reason, "edge");
     core.metrics.edge(edge, row.from, row.to, row.spent_us);
@@ -210,7 +231,7 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
         core.effect_ended(record, &open, &Outcome::Interrupted, now);
         perform::cancel_job(core, &record.id, &open.id).await;
     }
-    Ok(())
+    Ok(Known::next(next, Vec::new()))
 }
 
 /// What an edge makes needless or settled beside the node itself.
@@ -302,37 +323,53 @@ async fn end_badly(
 }
 
 /// Does the effect that was written down, and stores how it went.
-async fn act(core: &Core, record: &NodeRecord, row: &EffectRow, nudge: &Notify) -> Result<(), StoreError> {
+async fn act(
+    core: &Core,
+    record: NodeRecord,
+    mut rows: Vec<EffectRow>,
+    mut row: EffectRow,
+    nudge: &Notify,
+) -> Result<Next, StoreError> {
     let effect = row.attempt.effect;
     tracing::info!(effect = effect.as_str(), id = %row.id, number = row.number, "begin");
     if effect.class() == EffectClass::Once {
         // The agent ends it; a failure to tell the agent is found by its reconnection or the deadline.
-        perform::send_job(core, &record.id, row).await;
-        return Ok(());
+        perform::send_job(core, &record.id, &row).await;
+        rows.push(row);
+        return Ok(Known::next(record, rows));
     }
     let limit = Duration::from_micros(u64::try_from(row.attempt.deadline.since(clock::now())).unwrap_or(0));
     core.point(Point::BeforeEffect, &record.id).await;
-    let done = tokio::time::timeout(limit, perform::perform(core, record, effect, nudge)).await;
+    let done = tokio::time::timeout(limit, perform::perform(core, &record, effect, nudge)).await;
     core.point(Point::AfterEffect, &record.id).await;
     let done = done.unwrap_or_else(|_| {
         let message = format!("{} did not end within {} s", effect.as_str(), limit.as_secs());
         Done::failed("deadline", message, true)
     });
-    match stored(core, row, &done).await {
+    let ended = match stored(core, &record, &row, &done).await {
         // Somebody else was enrolled with the same machine in the meantime.
         Err(error @ StoreError::MacTaken { .. }) => {
             let done = Done::failed("mac-taken", error.to_string(), true);
-            stored(core, row, &done).await
+            stored(core, &record, &row, &done).await?
         }
-        ended => ended,
-    }
+        ended => ended?,
+    };
+    let Some((record, attempt)) = ended else {
+        return Ok(Next::Again);
+    };
+    row.attempt = attempt;
+    rows.push(row);
+    Ok(Known::next(record, rows))
 }
+
+/// The node after an effect, and how that ended.
+type Ended = Option<(NodeRecord, Attempt)>;
 
 /// Stores how an effect went. While the database is away or others are in the way, again and again: nobody else knows it,
 /// and until it is stored the node would wait for the effect's deadline.
-async fn stored(core: &Core, row: &EffectRow, done: &Done) -> Result<(), StoreError> {
+async fn stored(core: &Core, begun: &NodeRecord, row: &EffectRow, done: &Done) -> Result<Ended, StoreError> {
     loop {
-        match finish_effect(core, row, done).await {
+        match finish_own(core, begun, row, done).await {
             Err(error) if error.is_retryable() && clock::now() < row.attempt.deadline => {
                 tracing::warn!(effect = %row.id, %error, "how the effect went could not be stored; tried again in a moment");
                 tokio::time::sleep(AWAY).await;
@@ -353,16 +390,16 @@ fn conflict(record: &NodeRecord) -> StoreError {
 /// stands in line for what it needs, and rests.
 async fn begin(
     core: &Core,
-    record: &NodeRecord,
+    record: NodeRecord,
     rows: &[EffectRow],
     permits: &[Permit],
     effect: Effect,
-) -> Result<Option<EffectRow>, StoreError> {
+) -> Result<Option<(NodeRecord, EffectRow)>, StoreError> {
     let now = clock::now();
-    let boot_id = match (effect.class(), core.agents.held(record)) {
+    let boot_id = match (effect.class(), core.agents.held(&record)) {
         (EffectClass::Once, Some(session)) => Some(session.boot_id),
         // It was there when this was decided: decide again.
-        (EffectClass::Once, None) => return Err(conflict(record)),
+        (EffectClass::Once, None) => return Err(conflict(&record)),
         _ => None,
     };
     let number = rows.iter().filter(|r| r.attempt.effect == effect).count() + 1;
@@ -382,12 +419,9 @@ async fn begin(
             boot_id,
         },
     };
-    let writable = writable_drives(core, record, effect).await?;
+    let writable = writable_drives(core, &record, effect).await?;
     let mut tx = core.store.write().await?;
-    let mut current = tx.node(&record.id).await?;
-    if (current.version, current.hold.session) != (record.version, record.hold.session) {
-        return Err(conflict(record));
-    }
+    let mut current = as_read(&mut tx, record).await?;
     let needs = admission::needs(core, &current, effect);
     if let Some(wait) = admission::admit(&mut tx, &current, permits, &needs, now).await? {
         core.commit(tx).await?;
@@ -397,20 +431,16 @@ async fn begin(
     tx.begin_effect(&row).await?;
     let in_line_us = admission::asked_at(permits).map_or(0, |asked| now.since(asked).max(0));
     if !needs.is_empty() {
-        tx.use_permits(&record.id, &row.id, in_line_us).await?;
+        tx.use_permits(&current.id, &row.id, in_line_us).await?;
     }
     if effect == Effect::PowerOn {
         // What the machine was given for an earlier boot opens nothing in this one.
-        for mac in &record.identity.macs {
+        for mac in &current.identity.macs {
             tx.revoke_tokens("boot", mac).await?;
             tx.revoke_tokens("agent", mac).await?;
         }
     }
-    let mut readings = current.readings.clone();
-    disturb(&mut readings, effect, now);
-    if readings != current.readings {
-        tx.save_readings(&record.id, &readings, now).await?;
-    }
+    disturb(&mut current.readings, effect, now);
     if effect == Effect::WriteImage {
         current.node.evidence.written_at = Some(now);
         current.node.evidence.image_digest = None;
@@ -419,18 +449,32 @@ async fn begin(
         tx.save_node(&mut current, now).await?;
     }
     if effect.class() == EffectClass::Once {
-        tx.put_due(&record.id, core.lease_end(now)).await?;
+        current.due_at = core.lease_end(now);
+        tx.put_due(&current.id, current.due_at).await?;
     } else {
         // Leased for as long as the effect may take. A wish that comes meanwhile makes it due at once; the step that runs
         // here takes it up when the effect has ended.
+        current.due_at = row.attempt.deadline;
         let why = Wait::Effect(effect).to_string();
-        tx.wait(&record.id, &why, row.attempt.deadline).await?;
+        tx.wait(&current.id, &why, current.due_at, &current.readings).await?;
     }
     core.commit(tx).await?;
     if let Some(kind) = Kind::of(effect).filter(|_| !needs.is_empty()) {
         core.metrics.admitted(kind, in_line_us);
     }
-    Ok(Some(row))
+    Ok(Some((current, row)))
+}
+
+/// The node as it is now, if that is what was read of it or differs only in what was seen.
+async fn as_read(tx: &mut WriteTx, record: NodeRecord) -> Result<NodeRecord, StoreError> {
+    if tx.is_as_read(&record).await? {
+        return Ok(record);
+    }
+    let current = tx.node(&record.id).await?;
+    if (current.version, current.hold.session) != (record.version, record.hold.session) {
+        return Err(conflict(&record));
+    }
+    Ok(current)
 }
 
 /// The drives that whoever gets the machine may write to.
@@ -466,8 +510,23 @@ pub async fn finish_effect(core: &Core, effect: &EffectRow, done: &Done) -> Resu
         // Forgotten meanwhile, and its effects with it.
         Err(StoreError::NotFound { .. }) => Ok(()),
         Err(error) => Err(error),
-        Ok(record) => finish(core, tx, record, effect, done).await,
+        Ok(record) => finish_for(core, tx, record, effect, done).await,
     }
+}
+
+/// The same by the step that did it, which goes on with the node and keeps its lease. Answers the node as it is then, unless
+/// that has to be read.
+async fn finish_own(core: &Core, begun: &NodeRecord, effect: &EffectRow, done: &Done) -> Result<Ended, StoreError> {
+    let mut tx = core.store.write().await?;
+    let record = if tx.is_as_read(begun).await? {
+        begun.clone()
+    } else {
+        match tx.node(&effect.node_id).await {
+            Err(StoreError::NotFound { .. }) => return Ok(None),
+            other => other?,
+        }
+    };
+    finish(core, tx, record, effect, done, true).await
 }
 
 /// Closes what cannot be ended any more, unless the agent came or went since that was found.
@@ -477,31 +536,53 @@ async fn give_up(core: &Core, seen: &NodeRecord, effect: &EffectRow, verdict: Ou
     if record.hold.session != seen.hold.session {
         return Err(conflict(seen));
     }
-    finish(core, tx, record, effect, &Done::failed_as(verdict)).await
+    finish_for(core, tx, record, effect, &Done::failed_as(verdict)).await
 }
 
+/// Ends an effect for whoever goes on with the node: a step that runs here, which looks again, or another one.
+async fn finish_for(
+    core: &Core,
+    tx: WriteTx,
+    record: NodeRecord,
+    effect: &EffectRow,
+    done: &Done,
+) -> Result<(), StoreError> {
+    let has_step = core.runs.has(&effect.node_id);
+    finish(core, tx, record, effect, done, has_step).await?;
+    if has_step {
+        // It may have ended meanwhile.
+        core.wake(&effect.node_id).await;
+    } else {
+        core.is_due(&effect.node_id);
+    }
+    Ok(())
+}
+
+/// With `has_step` the lease of the step goes on; else the node is due.
 async fn finish(
     core: &Core,
     mut tx: WriteTx,
     mut record: NodeRecord,
     effect: &EffectRow,
     done: &Done,
-) -> Result<(), StoreError> {
+    has_step: bool,
+) -> Result<Ended, StoreError> {
     let now = clock::now();
     let (node, effect_id) = (effect.node_id.as_str(), effect.id.as_str());
     if !tx.end_effect(effect_id, &done.outcome, now).await? {
-        return Ok(());
+        return Ok(None);
     }
+    let mut is_known = true;
     if let Some(change) = &done.readings {
         let mut readings = record.readings.clone();
         change(&mut readings, now);
-        tx.save_readings(node, &readings, now).await?;
         if let Some(event) = power_event(node, &record.readings.power, &readings.power, now) {
             tx.add_event(&event).await?;
         }
         if readings.agent.last() == Some(&Agent::Absent) && !record.hold.replica.is_empty() {
             // Seen off: whoever has the connection has that of a machine that is gone.
             tx.release_agent(node, record.hold.session, now).await?;
+            is_known = false;
         }
         record.readings = readings;
     }
@@ -522,23 +603,22 @@ async fn finish(
     if let Some(wish) = record.node.wanted.power {
         settle_power(core, &mut tx, &record, wish, now).await?;
     }
-    // A step that runs here goes on with it, and keeps its lease.
-    let has_step = core.runs.has(node);
-    if has_step {
-        tx.put_due(node, core.lease_end(now)).await?;
-    } else {
-        tx.wake(node, now).await?;
+    record.due_at = if has_step { core.lease_end(now) } else { now };
+    match (&done.readings, has_step) {
+        (Some(_), true) => tx.keep_readings(node, &record.readings, record.due_at).await?,
+        (Some(_), false) => tx.save_readings(node, &record.readings, now).await?,
+        (None, true) => tx.put_due(node, record.due_at).await?,
+        (None, false) => tx.wake(node, now).await?,
     }
     core.commit(tx).await?;
     core.effect_ended(&record, effect, &done.outcome, now);
     core.agents.forget_progress(node);
-    if has_step {
-        // It may have ended meanwhile.
-        core.wake(node).await;
-    } else {
-        core.is_due(node);
-    }
-    Ok(())
+    let attempt = Attempt {
+        ended_at: Some(now),
+        outcome: done.outcome.clone(),
+        ..effect.attempt.clone()
+    };
+    Ok(is_known.then_some((record, attempt)))
 }
 
 /// Whoever watches the node is told when its power is seen to be another, or anew after we changed it.

@@ -77,7 +77,12 @@ pub async fn put_off(store: &Store, processes: &[Process]) -> Vec<String> {
             continue;
         };
         let core = &process.core;
-        let Gathered { facts, rows, .. } = gather(core, &record, now).await.expect("facts can be read");
+        let rows = store
+            .attempts(&record.id, record.node.since)
+            .await
+            .expect("tries can be read");
+        let gathered = gather(core, &record, &rows, now).await;
+        let Gathered { facts, .. } = gathered.expect("facts can be read");
         let open = rows.iter().find(|row| row.attempt.outcome == Outcome::Open);
         let policy = &core.config.policy;
         let verdict = open.and_then(|row| verdict_on_open(&row.attempt, &facts, policy, now));

@@ -77,9 +77,8 @@ async fn labels_that_were_taken_off_match_no_more() {
     record.labels = [("rack".to_owned(), "r9".to_owned())].into();
     record.spec.sku = "odd".into();
     let mut tx = lab.store.write().await.unwrap();
-    tx.save_node(&mut record, rackwright_lifecycle::Timestamp(200))
-        .await
-        .unwrap();
+    tx.save_node(&mut record, at(200)).await.unwrap();
+    tx.put_labels(&record).await.unwrap();
     tx.commit().await.unwrap();
     for (term, wanted) in [
         ("labels.rack=r1", vec!["c"]),

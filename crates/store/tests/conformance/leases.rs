@@ -102,7 +102,7 @@ async fn what_was_made_due_after_it_was_read_does_not_rest() {
     // Neither a lease of its own nor a wait of its own makes it due for others.
     let mut tx = lab.store.write().await.unwrap();
     tx.wake("n1", at(310)).await.unwrap();
-    tx.wait("n1", "its power", at(700)).await.unwrap();
+    tx.wait("n1", "its power", at(700), &seen.readings).await.unwrap();
     tx.commit().await.unwrap();
     let record = lab.store.node("n1").await.unwrap();
     assert_eq!((record.due_at, record.wait_until), (at(700), at(700)));

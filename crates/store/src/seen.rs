@@ -1,0 +1,103 @@
+//! What was seen of nodes: readings, inventories, addresses.
+
+use rackwright_lifecycle::Timestamp;
+
+use crate::error::corrupt;
+use crate::sql::statement;
+use crate::{NodeRecord, Readings, Result, WriteTx};
+
+/// Readings as they are stored; the same readings are the same text.
+pub(crate) fn readings_text(id: &str, readings: &Readings) -> Result<String> {
+    serde_json::to_string(readings).map_err(|e| corrupt("node", id, e))
+}
+
+impl WriteTx {
+    /// Whether a node is as it was read: nothing was decided or asked of it since, its agent is where it was, and nothing else
+    /// was seen. If so, nobody else changes it until this change ends.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn is_as_read(&mut self, seen: &NodeRecord) -> Result<bool> {
+        let sql = format!(
+            "SELECT 1 FROM nodes WHERE id = $1 AND version = $2 AND agent_session = $3 AND readings = $4{}",
+            self.kind.for_update()
+        );
+        let query = statement(sql).bind(&seen.id).bind(seen.version);
+        let query = query
+            .bind(seen.hold.session)
+            .bind(readings_text(&seen.id, &seen.readings)?);
+        Ok(query.fetch_optional(&mut self.tx).await?.is_some())
+    }
+
+    /// Notes what a node waits for and until when, and what is known of it meanwhile, in the change that begins it, as the
+    /// last thing of it.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn wait(&mut self, id: &str, why: &str, until: Timestamp, readings: &Readings) -> Result<()> {
+        let sql = "UPDATE nodes SET due_at = $1, wait_why = $2, wait_until = $1, readings = $3 WHERE id = $4";
+        let query = statement(sql)
+            .bind(until.0)
+            .bind(why)
+            .bind(readings_text(id, readings)?);
+        query.bind(id).execute(&mut self.tx).await?;
+        self.due.retain(|node| node != id);
+        Ok(())
+    }
+
+    /// Stores readings; the node is due. They are not versioned: they are what was seen, not what was decided.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn save_readings(&mut self, id: &str, readings: &Readings, now: Timestamp) -> Result<()> {
+        self.keep_readings(id, readings, now).await?;
+        self.due.push(id.to_owned());
+        Ok(())
+    }
+
+    /// Stores readings and when the node is due, as the last thing of a change: as `put_due`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn keep_readings(&mut self, id: &str, readings: &Readings, due: Timestamp) -> Result<()> {
+        let query = statement("UPDATE nodes SET readings = $1, due_at = $2 WHERE id = $3");
+        let query = query.bind(readings_text(id, readings)?).bind(due.0);
+        query.bind(id).execute(&mut self.tx).await?;
+        self.due.retain(|node| node != id);
+        Ok(())
+    }
+
+    /// Stores what the agent found, and from where it spoke.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn save_inventory(&mut self, id: &str, inventory: &[u8]) -> Result<()> {
+        let query = statement("UPDATE nodes SET inventory = $1 WHERE id = $2")
+            .bind(inventory)
+            .bind(id);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// From now on the machine is expected to be as it was reported last.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn expect_inventory(&mut self, id: &str) -> Result<()> {
+        let query = statement("UPDATE nodes SET expected = inventory WHERE id = $1").bind(id);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Stores where the machine was seen.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn save_address(&mut self, id: &str, address: &str) -> Result<()> {
+        let query = statement("UPDATE nodes SET address = $1 WHERE id = $2")
+            .bind(address)
+            .bind(id);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+}
