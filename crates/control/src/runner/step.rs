@@ -450,7 +450,7 @@ async fn begin(
     }
     if effect.class() == EffectClass::Once {
         current.due_at = core.lease_end(now);
-        tx.put_due(&current.id, current.due_at).await?;
+        tx.keep_readings(&current.id, &current.readings, current.due_at).await?;
     } else {
         // Leased for as long as the effect may take. A wish that comes meanwhile makes it due at once; the step that runs
         // here takes it up when the effect has ended.
