@@ -172,7 +172,8 @@ impl Bmcs {
             let mut clients = self.clients.lock().await;
             let limit = if clients.len() > MANY { IDLE_OF_MANY } else { IDLE };
             // Whoever works with a client holds it, too.
-            let is_idle = |kept: &Kept| Arc::strong_count(&kept.client) == 1 && now.duration_since(kept.used_at) >= limit;
+            let is_idle =
+                |kept: &Kept| Arc::strong_count(&kept.client) == 1 && now.duration_since(kept.used_at) >= limit;
             let idle = clients.extract_if(|_, kept| is_idle(kept));
             idle.map(|(_, kept)| kept).collect()
         };
