@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::perform::Performer;
 use crate::telemetry::Traces;
 use crate::uploads::Uploads;
+use crate::waits::Waits;
 use crate::watch_power::Standing;
 
 /// Reads what the boot services count.
@@ -53,6 +54,8 @@ pub struct Core {
     pub chunks: ChunkStore,
     /// Uploads being written and imported.
     pub uploads: Uploads,
+    /// Calls that wait for operations.
+    pub waits: Waits,
     /// Nodes whose step runs in this process.
     pub runs: Runs,
     /// How the watch over nodes at rest stands.
@@ -114,12 +117,13 @@ impl Core {
     /// # Errors
     /// The database failed; nothing of the change stays.
     pub async fn commit(&self, mut tx: WriteTx) -> Result<(), StoreError> {
-        let called = tx.take_called();
+        let (called, ended) = (tx.take_called(), tx.take_ended());
         self.point(Point::BeforeCommit, "").await;
         let begun = Instant::now();
         tx.commit().await?;
         self.metrics.committed(begun.elapsed());
         self.events.send_modify(|n| *n += 1);
+        ended.iter().for_each(|operation| self.waits.ended(operation));
         self.point(Point::AfterCommit, "").await;
         for node in called {
             self.wake(&node).await;
@@ -211,6 +215,11 @@ pub struct Ticks {
 }
 
 impl Ticks {
+    /// From now on at most one in `pause`.
+    pub fn slow_to(&mut self, pause: Duration) {
+        self.pause = pause;
+    }
+
     /// Waits until something was stored since the last call: at once after a quiet time, and in a storm for many changes
     /// together. False when nothing will be stored any more.
     pub async fn next(&mut self) -> bool {

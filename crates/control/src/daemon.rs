@@ -106,6 +106,7 @@ pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken
         bmcs: Bmcs::default(),
         chunks,
         uploads,
+        waits: crate::waits::Waits::default(),
         runs: Runs::default(),
         watch: Standing::default(),
         metrics: Metrics::new(&traces.counts),

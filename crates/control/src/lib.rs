@@ -26,4 +26,5 @@ mod testing;
 pub mod text;
 pub mod tls;
 pub mod uploads;
+pub mod waits;
 pub mod watch_power;

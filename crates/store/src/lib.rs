@@ -83,6 +83,8 @@ pub struct WriteTx {
     due: Vec<String>,
     /// Nodes whose turn it has become.
     called: Vec<String>,
+    /// Operations that it ends.
+    ended: Vec<String>,
     hints: Arc<Hints>,
 }
 
@@ -110,6 +112,7 @@ impl Store {
             events: Vec::new(),
             due: Vec::new(),
             called: Vec::new(),
+            ended: Vec::new(),
             hints: self.hints.clone(),
         })
     }

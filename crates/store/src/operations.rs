@@ -161,7 +161,16 @@ impl WriteTx {
         let sql = "UPDATE operations SET ended_at = $1, code = $2, message = $3, version = version + 1 \
                    WHERE id = $4 AND ended_at IS NULL";
         let query = statement(sql).bind(now.0).bind(i64::from(code)).bind(message).bind(id);
-        Ok(query.execute(&mut self.tx).await? > 0)
+        let has_ended = query.execute(&mut self.tx).await? > 0;
+        if has_ended {
+            self.ended.push(id.to_owned());
+        }
+        Ok(has_ended)
+    }
+
+    /// The operations that this change ends, once: whoever waits for them is told after the commit.
+    pub fn take_ended(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.ended)
     }
 
     /// Notes that somebody asked for an end. Answers false when it has ended.

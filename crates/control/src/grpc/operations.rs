@@ -1,5 +1,6 @@
 //! `OperationService`.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,8 +20,10 @@ use crate::core::Core;
 const WAIT_DEFAULT: Duration = Duration::from_secs(30);
 /// The longest wait.
 const WAIT_MAX: Duration = Duration::from_secs(600);
-/// Between two looks at one operation at the least, however much happens meanwhile.
+/// Between two looks at an operation that another replica may have ended, at the least: for so many waits that are looked
+/// after in this time, and the longer the more there are.
 const WAIT_PAUSE: Duration = Duration::from_millis(50);
+const WAITS_IN_PAUSE: usize = 64;
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -234,12 +237,19 @@ impl OperationService for Operations {
         };
         let mut ticks = self.0.ticks(WAIT_PAUSE);
         let deadline = tokio::time::Instant::now() + timeout;
+        let wait = self.0.waits.of(id);
         loop {
+            let mut ended = pin!(wait.ended.notified());
+            // From here on: it may end between the look and the wait.
+            ended.as_mut().enable();
             let row = self.0.store.operation(id).await.map_err(ApiError::from)?;
             if row.ended_at.is_some() {
                 return Ok(Response::new(self.message(&row).await.map_err(ApiError::from)?));
             }
+            let shares = u32::try_from(self.0.waits.count().div_ceil(WAITS_IN_PAUSE)).unwrap_or(u32::MAX);
+            ticks.slow_to(WAIT_PAUSE.saturating_mul(shares));
             tokio::select! {
+                () = ended => {}
                 _ = ticks.next() => {}
                 () = self.0.stop.cancelled() => return Err(Status::unavailable("the server is stopping; ask again")),
                 () = tokio::time::sleep_until(deadline) => {

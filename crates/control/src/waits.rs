@@ -1,0 +1,94 @@
+//! Who waits for the end of which operation.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Calls that wait in this process. Whoever ends an operation here wakes those that wait for it and nobody else.
+#[derive(Debug, Default)]
+pub struct Waits {
+    waiting: Mutex<HashMap<String, (usize, Arc<Notify>)>>,
+}
+
+/// One call that waits; leaves when it is dropped.
+#[derive(Debug)]
+pub struct Wait<'a> {
+    waits: &'a Waits,
+    operation: String,
+    /// Notified when the operation has ended, if that was done here.
+    pub ended: Arc<Notify>,
+}
+
+impl Waits {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, (usize, Arc<Notify>)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for an operation from here on.
+    #[must_use]
+    pub fn of(&self, operation: &str) -> Wait<'_> {
+        let mut waiting = self.lock();
+        let (count, ended) = waiting.entry(operation.to_owned()).or_default();
+        *count += 1;
+        Wait {
+            waits: self,
+            operation: operation.to_owned(),
+            ended: ended.clone(),
+        }
+    }
+
+    /// For how many operations somebody waits.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// An operation has ended, and that is stored.
+    pub fn ended(&self, operation: &str) {
+        if let Some((_, ended)) = self.lock().get(operation) {
+            ended.notify_waiters();
+        }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.waits.lock();
+        if let Some((count, _)) = waiting.get_mut(&self.operation) {
+            *count -= 1;
+            if *count == 0 {
+                waiting.remove(&self.operation);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use tokio::time::{Duration, timeout};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_who_wait_for_an_operation_are_woken_by_its_end_and_nobody_else() {
+        let waits = Waits::default();
+        let (first, second, other) = (waits.of("a"), waits.of("a"), waits.of("b"));
+        assert_eq!(waits.count(), 2);
+        let heard = [&first, &second, &other].map(|wait| wait.ended.clone());
+        let (mut woken, mut too) = (pin!(heard[0].notified()), pin!(heard[1].notified()));
+        let mut not = pin!(heard[2].notified());
+        assert!(!woken.as_mut().enable() && !too.as_mut().enable() && !not.as_mut().enable());
+        waits.ended("a");
+        waits.ended("nobody's");
+        woken.await;
+        too.await;
+        assert!(timeout(Duration::from_millis(1), not).await.is_err());
+        drop(first);
+        assert_eq!(waits.count(), 2, "one still waits for it");
+        drop((second, other));
+        assert_eq!(waits.count(), 0);
+    }
+}
