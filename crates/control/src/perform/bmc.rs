@@ -1,5 +1,7 @@
 //! What is done through the BMC. Every change is read back before it counts.
 
+use std::num::NonZero;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use rackwright_lifecycle::{Bmc, BootTarget, Reading};
@@ -13,9 +15,14 @@ use crate::clock;
 use crate::config::BootMethod;
 use crate::core::Core;
 
-/// Machines asked at once who they are. That is many requests, some of which take seconds, and 150 kB each meanwhile: ten
-/// thousand at once would take 1.5 GB.
-static IDENTIFYING: Semaphore = Semaphore::const_new(4096);
+/// Machines asked at once who they are, for each core: that is many requests, some of which take seconds, and 150 kB each
+/// meanwhile. A core does not get through more of them in these seconds.
+const IDENTIFYING_A_CORE: usize = 512;
+
+static IDENTIFYING: LazyLock<Semaphore> = LazyLock::new(|| {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    Semaphore::new(IDENTIFYING_A_CORE * cores)
+});
 
 fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> Done {
     let message = error.told(&record.spec.bmc_address);
@@ -56,6 +63,11 @@ macro_rules! through_bmc {
 pub(super) async fn identify(core: &Core, record: &NodeRecord) -> Done {
     // It is never closed; should it be, they are all asked at once.
     let _turn = IDENTIFYING.acquire().await;
+    // Boxed: who waits for a turn takes little.
+    Box::pin(ask_who_it_is(core, record)).await
+}
+
+async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> Done {
     through_bmc!(core, record, |client| {
         let identity = client.identity().await?;
         let power = power_of(&client.power().await?);
