@@ -1,5 +1,6 @@
 //! One thread unpacks and cuts; the others hash, pack and store.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,7 +42,8 @@ struct Shared<'a> {
     data: Mutex<Vec<DataChunk>>,
     error: Mutex<Option<ImportError>>,
     failed: AtomicBool,
-    new_chunks: AtomicU64,
+    /// Chunks that were not there before: two threads may pack the same one at the same time, and it counts once.
+    added: Mutex<HashSet<ChunkDigest>>,
     new_bytes: AtomicU64,
     packed_bytes: AtomicU64,
 }
@@ -82,7 +84,7 @@ pub(super) fn store_chunks(
         data: Mutex::default(),
         error: Mutex::default(),
         failed: AtomicBool::new(false),
-        new_chunks: AtomicU64::new(0),
+        added: Mutex::default(),
         new_bytes: AtomicU64::new(0),
         packed_bytes: AtomicU64::new(0),
     };
@@ -114,7 +116,7 @@ pub(super) fn store_chunks(
     Ok(Stored {
         logical_size,
         data,
-        new_chunks: shared.new_chunks.into_inner(),
+        new_chunks: shared.added.into_inner().unwrap_or_else(PoisonError::into_inner).len() as u64,
         new_bytes: shared.new_bytes.into_inner(),
         packed_bytes: shared.packed_bytes.into_inner(),
     })
@@ -242,10 +244,8 @@ impl<'a> Packer<'a> {
         }
         let digest = ChunkDigest::of(bytes);
         match self.put(&digest, bytes)? {
-            Put::Known => {}
-            Put::New => {
+            Put::New if self.is_first(digest) => {
                 let added = self.frame.len() as u64;
-                self.shared.new_chunks.fetch_add(1, Ordering::Relaxed);
                 let total = self.shared.new_bytes.fetch_add(added, Ordering::Relaxed) + added;
                 if total > self.shared.max_new_bytes {
                     return Err(ImportError::TooMuchData {
@@ -253,6 +253,7 @@ impl<'a> Packer<'a> {
                     });
                 }
             }
+            Put::Known | Put::New => {}
         }
         self.shared
             .packed_bytes
@@ -260,6 +261,11 @@ impl<'a> Packer<'a> {
         let mut data = self.shared.data.lock().unwrap_or_else(PoisonError::into_inner);
         data.push(DataChunk { number, digest });
         Ok(())
+    }
+
+    fn is_first(&self, digest: ChunkDigest) -> bool {
+        let mut added = self.shared.added.lock().unwrap_or_else(PoisonError::into_inner);
+        added.insert(digest)
     }
 
     /// Leaves the packed chunk in `self.frame`. A chunk that is there is verified, which costs a tenth of packing it;
