@@ -16,6 +16,8 @@ use crate::text::{NAME_MAX, cut};
 
 /// Messages to one agent that may wait to be sent.
 pub const QUEUE: usize = 32;
+/// One of them. Boxed, because a queue takes the memory for 32 at once.
+pub type ToAgent = Box<ControlMessage>;
 
 /// One connected agent.
 #[derive(Debug, Clone)]
@@ -29,7 +31,7 @@ pub struct Session {
     /// When it was last heard.
     pub heard_at: Timestamp,
     /// Messages to it.
-    pub sender: mpsc::Sender<ControlMessage>,
+    pub sender: mpsc::Sender<ToAgent>,
     /// Ends the connection.
     pub end: CancellationToken,
 }

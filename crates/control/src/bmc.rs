@@ -87,14 +87,12 @@ pub fn power_of(state: &PowerState) -> Power {
     }
 }
 
-/// A session that is not used is closed after this: BMCs have few of them, and some end them by themselves after 30 s.
-const IDLE: Duration = Duration::from_secs(25);
-/// Between looks for such sessions.
-const ROUND: Duration = Duration::from_secs(10);
-/// With more clients than this, those that nobody uses go sooner: each takes some 70 kB.
-const MANY: usize = 1024;
-/// So soon, and so often it is looked for them.
-const IDLE_OF_MANY: Duration = Duration::from_secs(2);
+/// A session that is not used is closed after this: BMCs have few of them. One that the BMC ended sooner is made again.
+const IDLE: Duration = Duration::from_secs(120);
+/// Connections that are not used are closed after this: they take some 60 kB, and BMCs close them after a while, too.
+const REST: Duration = Duration::from_secs(2);
+/// Between looks for either.
+const ROUND: Duration = Duration::from_secs(2);
 /// Sessions that are being closed at once.
 const CLOSING: usize = 64;
 
@@ -102,6 +100,7 @@ struct Kept {
     spec: Spec,
     client: Arc<BmcClient>,
     used_at: Instant,
+    is_at_rest: bool,
 }
 
 /// The clients.
@@ -121,6 +120,7 @@ impl Bmcs {
             match clients.get_mut(&record.id) {
                 Some(kept) if kept.spec == record.spec => {
                     kept.used_at = Instant::now();
+                    kept.is_at_rest = false;
                     return Ok(kept.client.clone());
                 }
                 _ => clients.remove(&record.id),
@@ -132,6 +132,7 @@ impl Bmcs {
             spec: record.spec.clone(),
             client: client.clone(),
             used_at: Instant::now(),
+            is_at_rest: false,
         };
         let former = self.clients.lock().await.insert(record.id.clone(), kept);
         close(former).await;
@@ -155,13 +156,12 @@ impl Bmcs {
         close_many(all).await;
     }
 
-    /// Closes sessions that nobody uses, until told to stop.
+    /// Closes connections, and later sessions, that nobody uses, until told to stop.
     pub async fn tidy(&self, stop: CancellationToken) {
         loop {
-            let round = if self.count().await > MANY { IDLE_OF_MANY } else { ROUND };
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(round) => {}
+                () = tokio::time::sleep(ROUND) => {}
             }
             self.close_idle(Instant::now()).await;
         }
@@ -170,11 +170,17 @@ impl Bmcs {
     async fn close_idle(&self, now: Instant) {
         let idle = {
             let mut clients = self.clients.lock().await;
-            let limit = if clients.len() > MANY { IDLE_OF_MANY } else { IDLE };
             // Whoever works with a client holds it, too.
             let is_idle =
-                |kept: &Kept| Arc::strong_count(&kept.client) == 1 && now.duration_since(kept.used_at) >= limit;
-            let idle = clients.extract_if(|_, kept| is_idle(kept));
+                |kept: &Kept, limit| Arc::strong_count(&kept.client) == 1 && now.duration_since(kept.used_at) >= limit;
+            for kept in clients
+                .values_mut()
+                .filter(|kept| !kept.is_at_rest && is_idle(kept, REST))
+            {
+                kept.client.rest();
+                kept.is_at_rest = true;
+            }
+            let idle = clients.extract_if(|_, kept| is_idle(kept, IDLE));
             idle.map(|(_, kept)| kept).collect()
         };
         close_many(idle).await;

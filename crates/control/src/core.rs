@@ -50,6 +50,8 @@ pub struct Core {
     pub performer: Arc<dyn Performer>,
     /// Connections to BMCs.
     pub bmcs: Bmcs,
+    /// Logins to installed systems.
+    pub logins: rackwright_validate::Logins,
     /// Image chunks.
     pub chunks: ChunkStore,
     /// Uploads being written and imported.

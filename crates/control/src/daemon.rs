@@ -104,6 +104,7 @@ pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken
         rng,
         performer: Arc::new(Hardware),
         bmcs: Bmcs::default(),
+        logins: rackwright_validate::Logins::default(),
         chunks,
         uploads,
         waits: crate::waits::Waits::default(),
@@ -205,6 +206,8 @@ pub async fn run(
     tasks.spawn(watch_power::run(core.clone()));
     let tidied = core.clone();
     tasks.spawn(async move { tidied.bmcs.tidy(tidied.stop.clone()).await });
+    let tidied = core.clone();
+    tasks.spawn(async move { tidied.logins.tidy(tidied.stop.clone()).await });
     tasks.spawn(housekeeping::run(core.clone(), certificate.clone(), validity));
     announce(&core, ready)?;
     stop.cancelled().await;

@@ -411,7 +411,7 @@ mod tests {
         welcome(&core, "n1", &hello, arrived.unwrap().1).await.unwrap();
         let owner = core.store.effect("erase").await.unwrap().unwrap().owner;
         assert_eq!(owner, core.replica, "{boot}: it is ours to judge");
-        receiver.try_recv().ok()
+        receiver.try_recv().ok().map(|message| *message)
     }
 
     #[tokio::test]

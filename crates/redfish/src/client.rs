@@ -128,6 +128,11 @@ impl BmcClient {
         self.inner.wire.transport.pin().observed()
     }
 
+    /// Closes the connections and keeps the session and what is known of the BMC: little enough to wait for whoever asks next.
+    pub fn rest(&self) {
+        self.inner.wire.transport.rest();
+    }
+
     /// Deletes the session. Every later call fails with [`RedfishError::Closed`].
     ///
     /// # Errors
@@ -231,6 +236,16 @@ impl BmcClient {
     /// Those of [`system`](Self::system); a manager that cannot be read is left out.
     pub async fn profile(&self) -> Result<&Profile, RedfishError> {
         self.inner.profile.get_or_try_init(|| self.find_profile()).await
+    }
+
+    /// The same for whoever has read the system and its manager anyway.
+    pub(crate) async fn profile_of(
+        &self,
+        system: &System,
+        manager: Option<&Resource>,
+    ) -> Result<&Profile, RedfishError> {
+        let find = || self.profile_by(system, manager);
+        self.inner.profile.get_or_try_init(find).await
     }
 
     /// Sends a PATCH, trying one `If-Match` after the other while the BMC answers 412 or 428.
@@ -494,18 +509,27 @@ impl BmcClient {
         }
     }
 
-    async fn find_profile(&self) -> Result<Profile, RedfishError> {
-        let root = self.service_root().await?;
-        let system = self.system().await?;
-        let manager = match self.manager_links(&system).await?.first() {
-            Some(link) => match self.get(link).await {
-                Ok(manager) => Some(manager),
-                Err(failure) if failure.ends_a_walk() => return Err(failure),
-                Err(_) => None,
-            },
-            None => None,
+    /// The system's manager: its link where there is one, and the resource unless just that cannot be read.
+    pub(crate) async fn manager_of(&self, system: &System) -> Result<(Option<String>, Option<Resource>), RedfishError> {
+        let Some(link) = self.manager_links(system).await?.into_iter().next() else {
+            return Ok((None, None));
         };
-        let evidence = Evidence::gather(root.resource(), Some(system.resource()), manager.as_ref());
+        match self.get(&link).await {
+            Ok(manager) => Ok((Some(link), Some(manager))),
+            Err(failure) if failure.ends_a_walk() => Err(failure),
+            Err(_) => Ok((Some(link), None)),
+        }
+    }
+
+    async fn find_profile(&self) -> Result<Profile, RedfishError> {
+        let system = self.system().await?;
+        let (_, manager) = self.manager_of(&system).await?;
+        self.profile_by(&system, manager.as_ref()).await
+    }
+
+    async fn profile_by(&self, system: &System, manager: Option<&Resource>) -> Result<Profile, RedfishError> {
+        let root = self.service_root().await?;
+        let evidence = Evidence::gather(root.resource(), Some(system.resource()), manager);
         let profile = quirks::profile_for(&evidence)?;
         tracing::debug!(bmc = %self.bmc(), profiles = ?profile.names, "redfish profile");
         Ok(profile)

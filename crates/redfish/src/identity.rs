@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::client::BmcClient;
 use crate::error::RedfishError;
-use crate::views::Manager;
+
+use crate::views::{MacAddress, Manager, PowerState, System};
 
 /// What tells one machine from all others, as far as its BMC knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -41,24 +42,45 @@ pub struct Identity {
     pub profiles: Vec<String>,
 }
 
+/// What is asked of a BMC before anything is done with its machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// Who it is.
+    pub identity: Identity,
+    /// Its power.
+    pub power: PowerState,
+    /// All its Ethernet addresses, those of the system's own interfaces first.
+    pub macs: Vec<MacAddress>,
+}
+
 impl BmcClient {
     /// Reads who the machine is. A manager that cannot be read costs only its own fields.
     ///
     /// # Errors
     /// Those of [`system`](Self::system).
     pub async fn identity(&self) -> Result<Identity, RedfishError> {
-        let root = self.service_root().await?;
         let system = self.system().await?;
-        let manager_path = self.manager_links(&system).await?.into_iter().next();
-        let manager = match &manager_path {
-            Some(link) => match self.get(link).await {
-                Ok(manager) => Some(Manager::from(manager)),
-                Err(failure) if failure.ends_a_walk() => return Err(failure),
-                Err(_) => None,
-            },
-            None => None,
-        };
-        let profile = self.profile().await?;
+        self.identity_of(&system).await
+    }
+
+    /// Who the machine is, its power and its Ethernet addresses, by one look at its system.
+    ///
+    /// # Errors
+    /// Those of [`identity`](Self::identity) and [`macs`](Self::macs).
+    pub async fn machine(&self) -> Result<Machine, RedfishError> {
+        let system = self.system().await?;
+        Ok(Machine {
+            identity: self.identity_of(&system).await?,
+            power: system.power_state(),
+            macs: self.macs_of(&system).await?,
+        })
+    }
+
+    async fn identity_of(&self, system: &System) -> Result<Identity, RedfishError> {
+        let root = self.service_root().await?;
+        let (manager_path, manager) = self.manager_of(system).await?;
+        let profile = self.profile_of(system, manager.as_ref()).await?;
+        let manager = manager.map(Manager::from);
         let serial = if profile.serial_is_sku {
             system.sku().or_else(|| system.serial())
         } else {

@@ -161,9 +161,13 @@ impl BmcClient {
     /// Those of [`inventory`](Self::inventory).
     pub async fn macs(&self) -> Result<Vec<MacAddress>, RedfishError> {
         let system = self.system().await?;
+        self.macs_of(&system).await
+    }
+
+    pub(crate) async fn macs_of(&self, system: &System) -> Result<Vec<MacAddress>, RedfishError> {
         let mut walk = Walk::new(self);
         let interfaces = walk.members(system.ethernet_interfaces()).await?;
-        let adapters = walk.adapters(&system).await?;
+        let adapters = walk.adapters(system).await?;
         let own = interfaces
             .into_iter()
             .filter_map(|interface| EthernetInterface::from(interface).mac());

@@ -42,7 +42,7 @@ pub use error::{ErrorKind, Exchange, RedfishError};
 pub use etag::EtagRung;
 pub use events::EventStream;
 pub use extended::{BmcMessage, BmcMessages};
-pub use identity::Identity;
+pub use identity::{Identity, Machine};
 pub use inventory::{BmcInventory, DriveInfo, InventoryGap, MemoryInfo, Nic, ProcessorInfo};
 pub use power::{PowerChange, PowerGoal};
 pub use resource::Resource;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use ring::digest;
 use rustls::client::Resumption;
@@ -71,6 +71,8 @@ impl FromStr for CertificateFingerprint {
 /// TLS sessions of one BMC that are kept to be resumed.
 const TICKETS: usize = 8;
 
+static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
+
 #[derive(Debug, Default)]
 struct Seen {
     expected: Option<CertificateFingerprint>,
@@ -81,15 +83,15 @@ struct Seen {
 /// Accepts exactly one certificate: the pinned one, or else the first that it sees.
 #[derive(Debug)]
 pub(crate) struct PinVerifier {
-    provider: Arc<CryptoProvider>,
+    /// Kept here, so that it outlives the connections: one server, for which more room would be 15 kB for each BMC.
+    tickets: Resumption,
     seen: Mutex<Seen>,
 }
 
 impl PinVerifier {
     pub(crate) fn new(pin: Option<CertificateFingerprint>) -> Arc<Self> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
         Arc::new(Self {
-            provider,
+            tickets: Resumption::in_memory_sessions(TICKETS),
             seen: Mutex::new(Seen {
                 expected: pin,
                 ..Seen::default()
@@ -99,13 +101,12 @@ impl PinVerifier {
 
     /// A TLS configuration that asks this verifier.
     pub(crate) fn client_config(self: &Arc<Self>) -> Result<ClientConfig, rustls::Error> {
-        let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
             .with_safe_default_protocol_versions()?
             .dangerous()
             .with_custom_certificate_verifier(Arc::clone(self) as Arc<dyn ServerCertVerifier>)
             .with_no_client_auth();
-        // One server: more room would be 15 kB for each BMC.
-        config.resumption = Resumption::in_memory_sessions(TICKETS);
+        config.resumption = self.tickets.clone();
         Ok(config)
     }
 
@@ -152,7 +153,7 @@ impl ServerCertVerifier for PinVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls12_signature(message, cert, dss, &PROVIDER.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -161,11 +162,11 @@ impl ServerCertVerifier for PinVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        verify_tls13_signature(message, cert, dss, &PROVIDER.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        PROVIDER.signature_verification_algorithms.supported_schemes()
     }
 }
 

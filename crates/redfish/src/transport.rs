@@ -1,6 +1,7 @@
 //! One HTTP exchange with a BMC: bounded in time, size, depth and number; redirects only within the BMC.
 
 use std::error::Error as _;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -15,7 +16,7 @@ use crate::address::BmcAddress;
 use crate::error::{Exchange, RedfishError};
 use crate::extended::BmcMessages;
 use crate::json;
-use crate::settings::{Limits, Settings};
+use crate::settings::Settings;
 use crate::tls::PinVerifier;
 
 const MAX_REDIRECTS: usize = 3;
@@ -90,57 +91,38 @@ impl Reply {
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) address: BmcAddress,
-    http: Client,
-    pin: std::sync::Arc<PinVerifier>,
+    http: Mutex<Option<Client>>,
+    pin: Arc<PinVerifier>,
     permits: Semaphore,
-    limits: Limits,
-    request_timeout: Duration,
+    settings: Settings,
 }
 
 impl Transport {
-    pub(crate) fn new(
-        address: BmcAddress,
-        pin: std::sync::Arc<PinVerifier>,
-        settings: &Settings,
-    ) -> Result<Self, RedfishError> {
-        let tls = pin
-            .client_config()
-            .map_err(|source| RedfishError::TlsSetup { source })?;
-        let mut headers = HeaderMap::new();
-        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        // Compression turns strong ETags into weak ones on several BMCs.
-        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        headers.insert(
-            HeaderName::from_static("odata-version"),
-            HeaderValue::from_static("4.0"),
-        );
-        let concurrent = settings.max_concurrent.clamp(1, 4);
-        let http = Client::builder()
-            .tls_backend_preconfigured(tls)
-            .no_proxy()
-            .http1_only()
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .user_agent("rackwright")
-            .default_headers(headers)
-            .connect_timeout(settings.connect_timeout)
-            .tcp_keepalive(KEEPALIVE)
-            .timeout(settings.request_timeout)
-            // BMCs close idle connections early; ours are gone before that.
-            .pool_idle_timeout(Duration::from_secs(4))
-            .pool_max_idle_per_host(concurrent)
-            .build()
-            .map_err(|source| RedfishError::ClientSetup { source })?;
-        let permits = Semaphore::new(concurrent);
-        let (limits, request_timeout) = (settings.limits.clone(), settings.request_timeout);
-        Ok(Self {
+    pub(crate) fn new(address: BmcAddress, pin: Arc<PinVerifier>, settings: &Settings) -> Result<Self, RedfishError> {
+        let transport = Self {
             address,
-            http,
+            http: Mutex::new(None),
             pin,
-            permits,
-            limits,
-            request_timeout,
-        })
+            permits: Semaphore::new(concurrent(settings)),
+            settings: settings.clone(),
+        };
+        // What is wrong with the settings shows now.
+        transport.http()?;
+        Ok(transport)
+    }
+
+    /// The connections, made anew where [`rest`](Self::rest) dropped them.
+    fn http(&self) -> Result<Client, RedfishError> {
+        let mut http = self.http.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = &*http {
+            return Ok(client.clone());
+        }
+        Ok(http.insert(client(&self.pin, &self.settings)?).clone())
+    }
+
+    /// Closes the connections; the next request opens one.
+    pub(crate) fn rest(&self) {
+        *self.http.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     pub(crate) fn pin(&self) -> &PinVerifier {
@@ -179,7 +161,7 @@ impl Transport {
         // The semaphore is never closed; should it be, the request simply goes out unlimited.
         let _permit = self.permits.acquire().await.ok();
         let failed = |source: reqwest::Error| self.classify(&outgoing.method, url, source);
-        let mut request = prove(self.http.request(outgoing.method.clone(), url.clone()), proof);
+        let mut request = prove(self.http()?.request(outgoing.method.clone(), url.clone()), proof);
         if let Some(etag) = outgoing.if_match {
             request = request.header(header::IF_MATCH, etag);
         }
@@ -206,17 +188,17 @@ impl Transport {
         last_id: Option<&str>,
     ) -> Result<Result<Response, Reply>, RedfishError> {
         self.refuse_if_certificate_changed()?;
-        let mut request = prove(self.http.get(url.clone()), proof)
+        let mut request = prove(self.http()?.get(url.clone()), proof)
             .header(header::ACCEPT, "text/event-stream")
             .timeout(STREAM_LASTS);
         if let Some(id) = last_id {
             request = request.header(LAST_EVENT_ID, id);
         }
-        let response = tokio::time::timeout(self.request_timeout, request.send()).await;
+        let response = tokio::time::timeout(self.settings.request_timeout, request.send()).await;
         let response = response
             .map_err(|_| RedfishError::TimedOut {
                 at: self.exchange(&Method::GET, url),
-                limit_s: self.request_timeout.as_secs(),
+                limit_s: self.settings.request_timeout.as_secs(),
             })?
             .map_err(|source| self.classify(&Method::GET, url, source))?;
         let kind = response.headers().get(header::CONTENT_TYPE);
@@ -255,7 +237,7 @@ impl Transport {
         mut response: reqwest::Response,
     ) -> Result<Body, RedfishError> {
         let at = || self.exchange(&outgoing.method, url);
-        let limit_bytes = self.limits.body_bytes;
+        let limit_bytes = self.settings.limits.body_bytes;
         if response
             .content_length()
             .is_some_and(|length| length > limit_bytes as u64)
@@ -279,7 +261,7 @@ impl Transport {
         if text.is_empty() {
             return Ok(Body::Empty);
         }
-        let parsed = json::check_cost(text, self.limits.depth.min(127), self.limits.values)
+        let parsed = json::check_cost(text, self.settings.limits.depth.min(127), self.settings.limits.values)
             .map_err(|why| RedfishError::TooComplex { at: at(), why })
             .and_then(|()| {
                 serde_json::from_str(text).map_err(|fault| RedfishError::NotJson {
@@ -324,12 +306,47 @@ impl Transport {
         } else if source.is_timeout() {
             RedfishError::TimedOut {
                 at,
-                limit_s: self.request_timeout.as_secs(),
+                limit_s: self.settings.request_timeout.as_secs(),
             }
         } else {
             RedfishError::Broken { at, source }
         }
     }
+}
+
+/// At most so many requests at once.
+fn concurrent(settings: &Settings) -> usize {
+    settings.max_concurrent.clamp(1, 4)
+}
+
+fn client(pin: &Arc<PinVerifier>, settings: &Settings) -> Result<Client, RedfishError> {
+    let tls = pin
+        .client_config()
+        .map_err(|source| RedfishError::TlsSetup { source })?;
+    let mut headers = HeaderMap::new();
+    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
+    // Compression turns strong ETags into weak ones on several BMCs.
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    headers.insert(
+        HeaderName::from_static("odata-version"),
+        HeaderValue::from_static("4.0"),
+    );
+    Client::builder()
+        .tls_backend_preconfigured(tls)
+        .no_proxy()
+        .http1_only()
+        .redirect(reqwest::redirect::Policy::none())
+        .referer(false)
+        .user_agent("rackwright")
+        .default_headers(headers)
+        .connect_timeout(settings.connect_timeout)
+        .tcp_keepalive(KEEPALIVE)
+        .timeout(settings.request_timeout)
+        // BMCs close idle connections early; ours are gone before that.
+        .pool_idle_timeout(Duration::from_secs(4))
+        .pool_max_idle_per_host(concurrent(settings))
+        .build()
+        .map_err(|source| RedfishError::ClientSetup { source })
 }
 
 fn prove(request: RequestBuilder, proof: &Proof) -> RequestBuilder {

@@ -3,13 +3,14 @@
 //! The order of one deploy: [`seed`] goes to the disk with the image; [`wait_reachable`] returns a [`Session`] as soon
 //! as the installed system lets the provisioning key in (and shows the host key that we made); [`probe`] reads the
 //! machine with one shell script; [`judge`] compares, purely, with the inventory and a [`Profile`]; [`hand_over`]
-//! removes the provisioning key and proves that it is refused.
+//! removes the provisioning key and proves that it is refused. [`Logins`] keeps the session from one of these to the next.
 //!
 //! Nothing needs to be installed on the machine but a POSIX shell and what belongs to it (busybox will do), and no
 //! other host key than the expected one is ever talked to.
 
 mod hand_over;
 mod judge;
+mod logins;
 mod probe;
 mod profile;
 mod readings;
@@ -18,6 +19,7 @@ mod ssh;
 
 pub use hand_over::{HandOver, HandOverError, SeedScrub, hand_over, hand_over_in};
 pub use judge::{CHECKS, Expected, ImageSays, judge, passed};
+pub use logins::{Deployment, Logins};
 pub use probe::{ClockSpan, Probe, ProbeError, ProbeOptions, probe};
 pub use profile::{Fault, Profile, ProfileError, Unexpected};
 pub use readings::{

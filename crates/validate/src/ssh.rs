@@ -284,6 +284,11 @@ impl Session {
         Ok(Output { status, stdout, stderr })
     }
 
+    /// Whether it has ended, by either side.
+    pub fn is_closed(&self) -> bool {
+        self.handle.is_closed()
+    }
+
     /// Says good-bye; dropping the session only cuts the connection.
     pub async fn close(self) {
         let bye = self.handle.disconnect(russh::Disconnect::ByApplication, "", "");

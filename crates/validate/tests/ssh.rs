@@ -11,8 +11,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::time::{Duration, SystemTime};
 
 use rackwright_validate::{
-    Expected, HandOverError, ProbeOptions, Profile, RunLimits, SeedScrub, Session, SshError, SshTarget, hand_over,
-    judge, probe, wait_reachable,
+    Deployment, Expected, HandOverError, Logins, ProbeOptions, Profile, RunLimits, SeedScrub, Session, SshError,
+    SshTarget, hand_over, judge, probe, wait_reachable,
 };
 use support::{LIMIT, Server, dropbear, free_port, key, sshd};
 use tokio::time::Instant;
@@ -21,6 +21,12 @@ use tokio_util::sync::CancellationToken;
 const LIMITS: RunLimits = RunLimits {
     timeout: LIMIT,
     output_max_bytes: 1 << 20,
+};
+
+/// A short look.
+const PROBE: ProbeOptions = ProbeOptions {
+    systemd_wait_s: 0,
+    disk_read_sample_mib: 0,
 };
 
 async fn login(server: &Server) -> Session {
@@ -410,6 +416,63 @@ async fn hand_over_removes_the_key_and_proves_it() {
 
     let again = hand_over(&server.target(), &extra).await.unwrap();
     assert_eq!((again.removed_from.len(), again.seed), (0, SeedScrub::NotLookedAt));
+}
+
+#[tokio::test]
+async fn one_login_serves_the_steps_of_a_deployment_and_no_other() {
+    let server = sshd("");
+    let (target, logins) = (server.target(), Logins::default());
+    let accepted = || server.log().matches("Accepted publickey").count();
+    let deployment = |number| Deployment {
+        node: "n1".into(),
+        generation: 3,
+        number,
+    };
+    let probe = async |number| {
+        let read = logins
+            .probe(&deployment(number), &target, PROBE, Instant::now() + LIMIT)
+            .await;
+        read.unwrap_or_else(|e| panic!("{e:?}\n{}", server.log()))
+    };
+    logins.keep(deployment(1), login(&server).await).await;
+    probe(1).await;
+    assert_eq!(accepted(), 1, "{}", server.log());
+    probe(2).await;
+    assert_eq!(accepted(), 2, "{}", server.log());
+
+    // The machine ends the login of the second: the next step notices and logs in again.
+    server.end_logins();
+    probe(2).await;
+    assert_eq!(accepted(), 3, "{}", server.log());
+
+    let extra = [server.authorized_keys().display().to_string()];
+    let done = logins.hand_over(&deployment(2), &target, &extra).await.unwrap();
+    assert_eq!(done.removed_from.len(), 1);
+    assert_eq!(accepted(), 3, "{}", server.log());
+    assert!(matches!(
+        Session::connect(&target).await,
+        Err(SshError::AuthRefused { .. })
+    ));
+}
+
+#[tokio::test]
+async fn logins_that_nobody_takes_up_are_closed_at_the_end() {
+    let server = sshd("");
+    let (logins, stop) = (Logins::default(), CancellationToken::new());
+    let deployment = Deployment {
+        node: "n1".into(),
+        generation: 1,
+        number: 1,
+    };
+    logins.keep(deployment, login(&server).await).await;
+    assert!(!server.logins().is_empty());
+    stop.cancel();
+    logins.tidy(stop).await;
+    let begun = Instant::now();
+    while !server.logins().is_empty() {
+        assert!(begun.elapsed() < LIMIT, "{}", server.log());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test]

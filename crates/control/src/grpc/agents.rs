@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::caller;
 use super::errors::ApiError;
-use crate::agents::{QUEUE, Session};
+use crate::agents::{QUEUE, Session, ToAgent};
 use crate::clock;
 use crate::core::Core;
 use crate::perform;
@@ -136,7 +136,9 @@ impl AgentService for Agents {
         };
         if let Some(mac) = unknown::mac_of(&node) {
             let receiver = unknown::connect(&self.0, mac, bounded(hello), incoming).await?;
-            return Ok(Response::new(Box::pin(ReceiverStream::new(receiver).map(Ok))));
+            return Ok(Response::new(Box::pin(
+                ReceiverStream::new(receiver).map(|message| Ok(*message)),
+            )));
         }
         let record = self.0.store.node(&node).await.map_err(ApiError::from)?;
         if record.node.generation != generation {
@@ -149,18 +151,14 @@ impl AgentService for Agents {
         let (sender, receiver) = mpsc::channel(QUEUE);
         // All of the connection is this task: whatever ends it, also ends what is remembered of it.
         tokio::spawn(attend(self.0.clone(), node, bounded(hello), sender, incoming));
-        Ok(Response::new(Box::pin(ReceiverStream::new(receiver).map(Ok))))
+        Ok(Response::new(Box::pin(
+            ReceiverStream::new(receiver).map(|message| Ok(*message)),
+        )))
     }
 }
 
 /// From an agent's hello to its end.
-async fn attend(
-    core: Arc<Core>,
-    node: String,
-    hello: v1::Hello,
-    sender: mpsc::Sender<v1::ControlMessage>,
-    incoming: Incoming,
-) {
+async fn attend(core: Arc<Core>, node: String, hello: v1::Hello, sender: mpsc::Sender<ToAgent>, incoming: Incoming) {
     let (node, end) = (node.as_str(), CancellationToken::new());
     // What happens once does not make what lasts larger.
     let (number, open) = match Box::pin(arrive(&core, node, &hello, sender.clone(), end.clone())).await {
@@ -185,7 +183,7 @@ async fn attend(
         () = end.cancelled() => {}
         () = core.stop.cancelled() => {}
     }
-    farewell(&core, node, number).await;
+    Box::pin(farewell(&core, node, number)).await;
 }
 
 /// Takes an agent's connection: stores that it is here, and makes what it was told to do ours, whoever told it. Answers
@@ -197,7 +195,7 @@ pub(crate) async fn arrive(
     core: &Core,
     node: &str,
     hello: &v1::Hello,
-    sender: mpsc::Sender<v1::ControlMessage>,
+    sender: mpsc::Sender<ToAgent>,
     end: CancellationToken,
 ) -> Result<(i64, Option<EffectRow>), StoreError> {
     let now = clock::now();
@@ -292,10 +290,10 @@ pub(crate) async fn welcome(
 }
 
 /// Gives the agent new certificates well before its present one ends. Ends only when the agent cannot be told.
-async fn renew(core: &Core, node: &str, csr_pem: &str, sender: &mpsc::Sender<v1::ControlMessage>) {
+async fn renew(core: &Core, node: &str, csr_pem: &str, sender: &mpsc::Sender<ToAgent>) {
     loop {
         tokio::time::sleep(LIFETIME * 2 / 3).await;
-        let generation = match core.store.node(node).await {
+        let generation = match Box::pin(core.store.node(node)).await {
             Ok(record) => record.node.generation,
             Err(error) => {
                 tracing::warn!(node, %error, "the agent's certificate could not be renewed");
@@ -307,7 +305,7 @@ async fn renew(core: &Core, node: &str, csr_pem: &str, sender: &mpsc::Sender<v1:
                 let message = v1::ControlMessage {
                     message: Some(Control::Renewed(renewed)),
                 };
-                if sender.send(message).await.is_err() {
+                if sender.send(Box::new(message)).await.is_err() {
                     return;
                 }
             }
@@ -336,7 +334,8 @@ async fn next(of: &str, incoming: &mut Incoming) -> Option<v1::AgentMessage> {
 async fn listen(core: &Core, node: &str, number: i64, mut incoming: Incoming) {
     while let Some(message) = next(node, &mut incoming).await {
         core.agents.heard(node, number, clock::now());
-        if let Err(error) = heard(core, node, number, message).await {
+        // What happens now and then does not make what lasts larger.
+        if let Err(error) = Box::pin(heard(core, node, number, message)).await {
             tracing::error!(node, %error, "an agent's message could not be stored");
             return;
         }

@@ -48,7 +48,7 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
     let message = v1::ControlMessage {
         message: Some(Control::Job(job)),
     };
-    if session.sender.try_send(message).is_err() {
+    if session.sender.try_send(Box::new(message)).is_err() {
         tracing::warn!(node, effect = %effect.id, "the agent takes no messages; its connection is ended");
         session.end.cancel();
     }
@@ -85,9 +85,9 @@ pub async fn cancel_job(core: &Core, node: &str, effect: &str) {
         let cancel = v1::CancelJob {
             operation: effect.to_owned(),
         };
-        let _ = session.sender.try_send(v1::ControlMessage {
+        let _ = session.sender.try_send(Box::new(v1::ControlMessage {
             message: Some(Control::Cancel(cancel)),
-        });
+        }));
     }
 }
 

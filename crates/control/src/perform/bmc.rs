@@ -5,9 +5,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use rackwright_lifecycle::{Bmc, BootTarget, Reading};
-use rackwright_redfish::{Persistence, PowerGoal, RedfishError};
+use rackwright_redfish::{Machine, Persistence, PowerGoal, RedfishError};
 use rackwright_store::{Identity, NodeRecord};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::{Done, Learned, seen_off, seen_on};
 use crate::bmc::{BmcError, power_of};
@@ -19,10 +19,26 @@ use crate::core::Core;
 /// meanwhile. A core does not get through more of them in these seconds.
 const IDENTIFYING_A_CORE: usize = 512;
 
-static IDENTIFYING: LazyLock<Semaphore> = LazyLock::new(|| {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    Semaphore::new(IDENTIFYING_A_CORE * cores)
-});
+static IDENTIFYING: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(IDENTIFYING_A_CORE * cores()));
+
+/// BMCs talked to at once, for each core: each takes some 70 kB meanwhile, and most of the time is theirs. The time in this
+/// line counts to the effect's.
+const TALKING_A_CORE: usize = 2048;
+
+static TALKING: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(TALKING_A_CORE * cores()));
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// The turn to talk to a BMC. An operator who asked for this machine's power stands in no line.
+async fn turn(record: &NodeRecord) -> Option<SemaphorePermit<'static>> {
+    if record.node.wanted.power.is_some() {
+        return None;
+    }
+    // It is never closed; should it be, there is no line.
+    TALKING.acquire().await.ok()
+}
 
 fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> Done {
     let message = error.told(&record.spec.bmc_address);
@@ -43,6 +59,7 @@ fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> Done {
 macro_rules! through_bmc {
     ($core:expr, $record:expr, |$client:ident| $work:block) => {{
         let (core, record) = ($core, $record);
+        let _turn = turn(record).await;
         match core.bmcs.client(record, &core.keys.sealer).await {
             Err(error) => failed(core, record, &error),
             Ok($client) => {
@@ -69,14 +86,9 @@ pub(super) async fn identify(core: &Core, record: &NodeRecord) -> Done {
 
 async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> Done {
     through_bmc!(core, record, |client| {
-        let identity = client.identity().await?;
-        let power = power_of(&client.power().await?);
-        let macs: Vec<String> = client
-            .macs()
-            .await?
-            .iter()
-            .map(|m| m.to_string().to_ascii_lowercase())
-            .collect();
+        let Machine { identity, power, macs } = client.machine().await?;
+        let power = power_of(&power);
+        let macs: Vec<String> = macs.iter().map(|m| m.to_string().to_ascii_lowercase()).collect();
         if macs.is_empty() {
             let message = format!(
                 "BMC {} names no MAC address of the machine, so its network boot could not be told from another's",

@@ -9,8 +9,8 @@ use rackwright_identity::SshKeyPair;
 use rackwright_lifecycle::{Claim, Effect, Outcome, is_interrupted};
 use rackwright_store::{EventRow, NodeRecord, Proof};
 use rackwright_validate::{
-    Expected, HandOver, HandOverError, ImageSays, Profile, SeedScrub, SshError, SshTarget, hand_over as remove_key,
-    judge, passed, probe, wait_reachable,
+    Deployment, Expected, HandOver, HandOverError, ImageSays, ProbeError, Profile, SeedScrub, SshError, SshTarget,
+    judge, passed, wait_reachable,
 };
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ const OUTSIDE_PAUSE: Duration = Duration::from_secs(2);
 
 struct Host<'a> {
     claim: &'a Claim,
+    deployment: Deployment,
     target: SshTarget,
 }
 
@@ -64,7 +65,16 @@ async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<D
         host_key: keys.host_public,
         private_key,
     };
-    Ok(Host { claim, target })
+    let deployment = Deployment {
+        node: record.id.clone(),
+        generation: claim.generation,
+        number: claim.deployment,
+    };
+    Ok(Host {
+        claim,
+        deployment,
+        target,
+    })
 }
 
 fn failed_ssh(error: &SshError) -> Done {
@@ -88,7 +98,7 @@ pub(super) async fn await_host(core: &Core, record: &NodeRecord, nudge: &Notify)
     tokio::select! {
         session = wait => match session {
             Ok(session) => {
-                session.close().await;
+                core.logins.keep(host.deployment, session).await;
                 Done::succeeded()
             }
             // Waiting is what this effect is: a machine that does not come may come after another boot.
@@ -133,11 +143,16 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
     let profile = profile(core, &record.spec.sku)?;
     let started = clock::now();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(core.config.policy.validate_s.into());
-    let session = wait_reachable(&host.target, deadline, &CancellationToken::new()).await;
-    let session = session.map_err(|e| Box::new(failed_ssh(&e)))?;
-    let reading = probe(&session, (&profile).into()).await;
-    session.close().await;
-    let reading = reading.map_err(|e| Box::new(Done::failed("host-probe", told(&e), true)))?;
+    let logins = &core.logins;
+    let reading = logins
+        .probe(&host.deployment, &host.target, (&profile).into(), deadline)
+        .await;
+    let reading = reading.map_err(|e| {
+        Box::new(match e {
+            ProbeError::Ssh(error) => failed_ssh(&error),
+            other => Done::failed("host-probe", told(&other), true),
+        })
+    })?;
     let stored = core
         .store
         .expected_inventory(&record.id)
@@ -279,7 +294,7 @@ pub(super) async fn hand_over(core: &Core, record: &NodeRecord) -> Done {
         Ok(host) => host,
         Err(done) => return *done,
     };
-    match remove_key(&host.target, &[]).await {
+    match core.logins.hand_over(&host.deployment, &host.target, &[]).await {
         Ok(outcome) => handed_over(record, &outcome),
         Err(error) => Done::failed("hand-over", hand_over_words(&error), true),
     }

@@ -403,7 +403,7 @@ impl Run {
             let mut world = self.fake.world();
             world.wrong.extend(wrong);
             if sent.is_heard {
-                let line = process::told(&mut world, &sent.id, sent.message, now, &self.fake.chance);
+                let line = process::told(&mut world, &sent.id, *sent.message, now, &self.fake.chance);
                 drop(world);
                 self.note(line);
             }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::chance::Chance;
+use crate::agents::ToAgent;
 use crate::grpc::said::Wish;
 
 /// Bytes of every drive.
@@ -42,7 +43,7 @@ pub struct Connection {
     pub process: usize,
     /// As the node's row has it; 0 until the hello was taken up.
     pub number: i64,
-    pub receiver: mpsc::Receiver<v1::ControlMessage>,
+    pub receiver: mpsc::Receiver<ToAgent>,
     pub end: CancellationToken,
 }
 
@@ -121,7 +122,7 @@ pub struct Sent {
     pub process: usize,
     /// The agent hears it; if not, it has given the connection up.
     pub is_heard: bool,
-    pub message: v1::ControlMessage,
+    pub message: ToAgent,
 }
 
 impl World {

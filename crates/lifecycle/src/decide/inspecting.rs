@@ -6,6 +6,9 @@ use crate::effect::Effect;
 use crate::facts::Bmc;
 use crate::facts::Reading;
 
+/// A BMC that said who it is so shortly before the state began is not asked again: an enrolment asks just before.
+const ASKED_BEFORE_US: i64 = 60_000_000;
+
 impl Ctx<'_> {
     pub(super) fn discovered(&self) -> Line<Never> {
         match self.facts.bmc.fresh(self.node.since) {
@@ -19,7 +22,8 @@ impl Ctx<'_> {
             let reason = "the node holds data that was written and not erased; `rackwright node readmit` erases it";
             return Err(go_because(Edge::Failed, reason));
         }
-        if self.facts.bmc.fresh(self.node.since).is_none() && self.facts.succeeded(Effect::Identify).is_none() {
+        let lately = self.node.since.plus(-ASKED_BEFORE_US);
+        if self.facts.bmc.fresh(lately).is_none() && self.facts.succeeded(Effect::Identify).is_none() {
             return Err(self.attempt(Effect::Identify));
         }
         if let Reading::Known { at, .. } = self.facts.inventory

@@ -54,6 +54,31 @@ impl Server {
         self.dir.path().join("authorized_keys")
     }
 
+    /// The processes that serve logins.
+    pub fn logins(&self) -> Vec<String> {
+        let ours = self.child.id().to_string();
+        let serves = |stat: &str| {
+            let fields = stat.rsplit_once(") ").map(|(_, fields)| fields);
+            fields.and_then(|fields| fields.split(' ').nth(1)) == Some(ours.as_str())
+        };
+        let processes = fs::read_dir("/proc").unwrap().flatten();
+        let serving = processes.filter(|process| {
+            let stat = fs::read_to_string(process.path().join("stat"));
+            stat.is_ok_and(|stat| serves(&stat))
+        });
+        serving
+            .map(|process| process.file_name().into_string().unwrap())
+            .collect()
+    }
+
+    /// Kills them, as a machine that goes down does; the server itself stays.
+    pub fn end_logins(&self) {
+        for process in self.logins() {
+            let killed = Command::new("kill").args(["-9", &process]).status();
+            assert!(killed.unwrap().success());
+        }
+    }
+
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
     }

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{Incoming, connected, next, stage};
-use crate::agents::{QUEUE, Session};
+use crate::agents::{QUEUE, Session, ToAgent};
 use crate::clock;
 use crate::core::Core;
 use crate::grpc::convert;
@@ -46,7 +46,7 @@ pub(super) async fn connect(
     mac: String,
     hello: v1::Hello,
     incoming: Incoming,
-) -> Result<mpsc::Receiver<v1::ControlMessage>, ApiError> {
+) -> Result<mpsc::Receiver<ToAgent>, ApiError> {
     if let Some(node) = core.store.node_of_mac(&mac).await? {
         let message = format!("this certificate was made before {mac} was of node {node}: boot the machine again");
         return Err(ApiError::Unauthenticated(message));
@@ -65,13 +65,7 @@ pub(super) async fn connect(
     Ok(receiver)
 }
 
-async fn attend(
-    core: Arc<Core>,
-    mac: String,
-    hello: v1::Hello,
-    sender: mpsc::Sender<v1::ControlMessage>,
-    incoming: Incoming,
-) {
+async fn attend(core: Arc<Core>, mac: String, hello: v1::Hello, sender: mpsc::Sender<ToAgent>, incoming: Incoming) {
     let (name, now, end) = (name_of(&mac), clock::now(), CancellationToken::new());
     let number = core.agents.next_number();
     let session = Session {

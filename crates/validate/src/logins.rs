@@ -1,0 +1,141 @@
+//! Logins that are kept from one step of a deployment to the next: from the first answer of the installed system over its
+//! validation to the hand-over, which mostly follow each other at once.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::hand_over::{HandOver, HandOverError, hand_over, hand_over_in};
+use crate::probe::{Probe, ProbeError, ProbeOptions, probe};
+use crate::ssh::{Session, SshTarget, wait_reachable};
+
+/// A login that nobody has taken up by then is closed.
+const KEEP: Duration = Duration::from_secs(15);
+/// Between looks for such logins.
+const ROUND: Duration = Duration::from_secs(5);
+/// No more than these are kept; who comes later logs in again.
+const MOST: usize = 512;
+
+/// Whose system it is: a login is of use only to the deployment that it was made for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Deployment {
+    /// The node.
+    pub node: String,
+    /// Its claim generation.
+    pub generation: u64,
+    /// The deployment under that claim.
+    pub number: u32,
+}
+
+#[derive(Debug)]
+struct Kept {
+    since: Instant,
+    session: Session,
+}
+
+/// The logins, one for each deployment.
+#[derive(Debug, Default)]
+pub struct Logins {
+    kept: Mutex<HashMap<Deployment, Kept>>,
+}
+
+impl Logins {
+    fn kept(&self) -> MutexGuard<'_, HashMap<Deployment, Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, deployment: &Deployment) -> Option<Session> {
+        let kept = self.kept().remove(deployment)?;
+        (kept.since.elapsed() < KEEP && !kept.session.is_closed()).then_some(kept.session)
+    }
+
+    /// Keeps a login for the next step.
+    pub async fn keep(&self, deployment: Deployment, session: Session) {
+        let since = Instant::now();
+        let new = Kept { since, session };
+        let over = {
+            let mut kept = self.kept();
+            if kept.len() < MOST || kept.contains_key(&deployment) {
+                kept.insert(deployment, new)
+            } else {
+                Some(new)
+            }
+        };
+        if let Some(over) = over {
+            over.session.close().await;
+        }
+    }
+
+    /// Reads the machine by the login of the step before, or by a new one until `deadline`, which is kept in turn.
+    ///
+    /// # Errors
+    /// Those of [`wait_reachable`] and [`probe`]; a kept login that turns out to be of no use is none.
+    pub async fn probe(
+        &self,
+        deployment: &Deployment,
+        target: &SshTarget,
+        options: ProbeOptions,
+        deadline: Instant,
+    ) -> Result<Probe, ProbeError> {
+        if let Some(session) = self.take(deployment) {
+            match probe(&session, options).await {
+                Ok(reading) => {
+                    self.keep(deployment.clone(), session).await;
+                    return Ok(reading);
+                }
+                Err(error) => tracing::info!(%error, "the login of the step before is of no use any more"),
+            }
+        }
+        let session = wait_reachable(target, deadline, &CancellationToken::new()).await?;
+        match probe(&session, options).await {
+            Ok(reading) => {
+                self.keep(deployment.clone(), session).await;
+                Ok(reading)
+            }
+            Err(error) => {
+                session.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Hands the machine over by the login of the step before, or by a new one; none is kept.
+    ///
+    /// # Errors
+    /// Those of [`hand_over`].
+    pub async fn hand_over(
+        &self,
+        deployment: &Deployment,
+        target: &SshTarget,
+        extra_files: &[String],
+    ) -> Result<HandOver, HandOverError> {
+        if let Some(session) = self.take(deployment) {
+            match hand_over_in(session, target, extra_files).await {
+                Err(HandOverError::Ssh(error)) if error.is_retryable() => {
+                    tracing::info!(%error, "the login of the step before is of no use any more");
+                }
+                ended => return ended,
+            }
+        }
+        hand_over(target, extra_files).await
+    }
+
+    /// Closes logins that nobody took up, until told to stop; then all.
+    pub async fn tidy(&self, stop: CancellationToken) {
+        let mut is_end = false;
+        while !is_end {
+            tokio::select! {
+                () = stop.cancelled() => is_end = true,
+                () = tokio::time::sleep(ROUND) => {}
+            }
+            let is_over = |kept: &Kept| is_end || kept.since.elapsed() >= KEEP;
+            let over: Vec<_> = self.kept().extract_if(|_, kept| is_over(kept)).collect();
+            for (_, kept) in over {
+                kept.session.close().await;
+            }
+        }
+    }
+}
