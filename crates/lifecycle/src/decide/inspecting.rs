@@ -6,8 +6,9 @@ use crate::effect::Effect;
 use crate::facts::Bmc;
 use crate::facts::Reading;
 
-/// A BMC that said who it is so shortly before the state began is not asked again: an enrolment asks just before.
-const ASKED_BEFORE_US: i64 = 60_000_000;
+/// An enrolment asks the BMC who it is, and the first inspection follows at once: then it is not asked again. Before any
+/// other the board may have been changed.
+const JUST_ENROLLED_US: i64 = 5_000_000;
 
 impl Ctx<'_> {
     pub(super) fn discovered(&self) -> Line<Never> {
@@ -22,8 +23,9 @@ impl Ctx<'_> {
             let reason = "the node holds data that was written and not erased; `rackwright node readmit` erases it";
             return Err(go_because(Edge::Failed, reason));
         }
-        let lately = self.node.since.plus(-ASKED_BEFORE_US);
-        if self.facts.bmc.fresh(lately).is_none() && self.facts.succeeded(Effect::Identify).is_none() {
+        let is_first = self.node.evidence.clean_at.is_none();
+        let asked = self.node.since.plus(if is_first { -JUST_ENROLLED_US } else { 0 });
+        if self.facts.bmc.fresh(asked).is_none() && self.facts.succeeded(Effect::Identify).is_none() {
             return Err(self.attempt(Effect::Identify));
         }
         if let Reading::Known { at, .. } = self.facts.inventory

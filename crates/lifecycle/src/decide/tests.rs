@@ -286,6 +286,22 @@ fn the_key_is_taken_off_before_the_node_is_handed_over() {
 }
 
 #[test]
+fn only_the_inspection_that_follows_an_enrolment_at_once_does_not_ask_who_the_machine_is() {
+    let mut node = node(State::Inspecting);
+    let asked = |node: &Node, s| {
+        let facts = Facts {
+            bmc: known(Bmc::Identified, s),
+            ..Facts::default()
+        };
+        decide_at(node, &facts, 1) != Decision::Act(Effect::Identify)
+    };
+    assert!(asked(&node, -5) && !asked(&node, -6));
+    // The board may be another since.
+    node.evidence.clean_at = Some(at(-100));
+    assert!(asked(&node, 0) && !asked(&node, -1));
+}
+
+#[test]
 fn reclaiming_and_inspecting_want_a_boot_of_their_own() {
     for (state, node) in [
         (State::Reclaiming, claimed(State::Reclaiming)),
