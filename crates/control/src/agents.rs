@@ -48,17 +48,18 @@ struct Inner {
 #[derive(Debug)]
 pub struct Agents {
     replica: String,
-    started: Timestamp,
+    up_since: Timestamp,
     inner: Mutex<Inner>,
 }
 
 impl Agents {
-    /// Empty, of that replica; `started` is when this process began: before that it cannot know who was connected.
+    /// Empty, of that replica; since `up_since` agents could come to it or to another replica: before that none
+    /// can have been missed.
     #[must_use]
-    pub fn new(replica: &str, started: Timestamp) -> Self {
+    pub fn new(replica: &str, up_since: Timestamp) -> Self {
         Self {
             replica: replica.to_owned(),
-            started,
+            up_since,
             inner: Mutex::default(),
         }
     }
@@ -162,7 +163,7 @@ impl Agents {
                 value: Agent::Present { .. },
                 at,
             } => Reading::Unknown {
-                since: (*at).max(hold.gone_at).max(self.started),
+                since: (*at).max(hold.gone_at).max(self.up_since),
             },
             Reading::Unknown { since } => Reading::Unknown { since: *since },
             Reading::Known {

@@ -95,8 +95,9 @@ pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken
     let path = shared.join("uploads");
     let uploads = Uploads::open(path.clone()).map_err(|e| data(format!("uploads {}", path.display()))(e.into()))?;
     let replica = replicas::name(&dir);
+    let up_since = replicas::begin(&store, &replica).await?;
     Ok(Arc::new(Core {
-        agents: Agents::new(&replica, now),
+        agents: Agents::new(&replica, up_since),
         store,
         replica,
         config,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rackwright_lifecycle::{EffectClass, Outcome, Timestamp, seconds};
-use rackwright_store::{Change, EffectRow, StoreError};
+use rackwright_store::{Change, EffectRow, Store, StoreError};
 
 use crate::clock;
 use crate::core::Core;
@@ -22,6 +22,8 @@ const ROUND: Duration = Duration::from_secs(10);
 const DEAD_S: i64 = 60;
 /// Without the database for so long, a replica lets its agents go: before others take it for dead.
 const ALONE: Duration = Duration::from_secs(30);
+/// Without a sign of life from any replica for so long, there was none that agents could come to.
+const OUTAGE_S: i64 = 30;
 /// Dead replicas are listed for so long.
 const LISTED_S: i64 = 24 * 3600;
 
@@ -35,6 +37,16 @@ pub fn name(data_dir: &Path) -> String {
 /// A replica that was not heard of since then is dead.
 pub(crate) fn alive_since(now: Timestamp) -> Timestamp {
     now.plus(-seconds(DEAD_S))
+}
+
+/// Says that this replica begins; answers since when agents could always come to one. An agent that does not come counts as
+/// lost after a grace from then on, not from the start of each process: where these are killed again and again it would
+/// never end.
+///
+/// # Errors
+/// The database failed.
+pub async fn begin(store: &Store, replica: &str) -> Result<Timestamp, StoreError> {
+    store.replica_begins(replica, clock::now(), seconds(OUTAGE_S)).await
 }
 
 /// Ends what a former process of this replica, and dead ones, left open, and makes its nodes due.

@@ -27,6 +27,26 @@ impl Store {
         Ok(())
     }
 
+    /// Says that a replica begins. Answers since when there was always one that lived: without a sign of life from any for
+    /// longer than `silence_us`, or after all had ended in order, since `now`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn replica_begins(&self, id: &str, now: Timestamp, silence_us: i64) -> Result<Timestamp> {
+        let last = statement("SELECT heard_at, up_since FROM replicas ORDER BY heard_at DESC LIMIT 1");
+        let up_since = match last.fetch_optional(&self.readers).await? {
+            Some(row) if now.since(Timestamp(row.try_get("heard_at")?)) <= silence_us => {
+                Timestamp(row.try_get("up_since")?)
+            }
+            _ => now,
+        };
+        let sql = "INSERT INTO replicas (id, heard_at, up_since) VALUES ($1, $2, $3) ON CONFLICT (id) \
+                   DO UPDATE SET heard_at = excluded.heard_at, up_since = excluded.up_since";
+        let query = statement(sql).bind(id).bind(now.0).bind(up_since.0);
+        self.execute(query).await?;
+        Ok(up_since)
+    }
+
     /// Says that a replica ended in order: others need not wait until it counts as dead.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0002_agent_holder.sql"),
     include_str!("../migrations/0003_waiting.sql"),
     include_str!("../migrations/0004_limits.sql"),
+    include_str!("../migrations/0005_up_since.sql"),
 ];
 
 /// Who migrates a PostgreSQL database holds this lock: "rackwrig" in ASCII.

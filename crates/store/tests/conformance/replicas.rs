@@ -46,6 +46,26 @@ async fn a_replica_lives_while_it_says_so() {
 }
 
 #[tokio::test]
+async fn the_time_that_agents_could_come_to_some_replica_outlasts_each_of_them() {
+    let lab = Lab::new().await;
+    let begins = async |id, us| lab.store.replica_begins(id, at(us), 30).await.unwrap();
+    assert_eq!(begins("a", 100).await, at(100));
+    // Killed and started again and again, by turns.
+    for (id, us) in [("b", 120), ("a", 150), ("b", 180), ("b", 181)] {
+        assert_eq!(begins(id, us).await, at(100), "{id} at {us}");
+    }
+    lab.store.replica_lives("a", at(200)).await.unwrap();
+    assert_eq!(begins("b", 230).await, at(100));
+    // Nobody was there for too long.
+    assert_eq!(begins("a", 261).await, at(261));
+    assert_eq!(begins("b", 262).await, at(261));
+    for id in ["a", "b"] {
+        lab.store.replica_ended(id).await.unwrap();
+    }
+    assert_eq!(begins("a", 263).await, at(263));
+}
+
+#[tokio::test]
 async fn open_effects_of_the_dead_are_found_and_those_of_the_living_are_not() {
     let lab = Lab::new().await.with(&["n1", "n2", "n3", "n4"].map(node)).await;
     let mut tx = lab.store.write().await.unwrap();
