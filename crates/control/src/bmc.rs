@@ -317,6 +317,13 @@ mod tests {
         drop(used);
         core.bmcs.close_idle(Instant::now()).await;
         assert_eq!(open.load(Ordering::SeqCst), 1, "it was used a moment ago");
+        core.bmcs.close_idle(Instant::now() + REST).await;
+        let rested = core.bmcs.client(&record, sealer).await.unwrap();
+        // There is no such thing, which the BMC says over a new connection.
+        assert_eq!(rested.get("/redfish/v1/Systems").await.unwrap_err().status(), Some(404));
+        assert_eq!(open.load(Ordering::SeqCst), 1, "its session outlives its connections");
+        drop(rested);
+        let later = Instant::now() + IDLE;
         core.bmcs.close_idle(later).await;
         assert_eq!(open.load(Ordering::SeqCst), 0);
         core.bmcs.client(&record, sealer).await.unwrap();
