@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{ConnectOptions as _, Connection as _, Executor as _};
+use sqlx::{ConnectOptions as _, Connection as _, Executor as _, Postgres, Transaction};
 use url::Url;
 
 use crate::error::DatabaseError;
@@ -255,6 +255,15 @@ fn pool(connections: u32) -> PgPoolOptions {
                 Ok(true)
             })
         })
+}
+
+/// Begins a transaction. Who stops waiting for it leaves none open behind: sqlx-postgres 0.9 sends no ROLLBACK for a BEGIN
+/// that was sent and whose answer nobody took, and the next change of one statement on that connection would be part of a
+/// transaction that nobody commits. So the answer is always taken, in a task of its own.
+pub(crate) async fn begin(pool: &PgPool) -> std::result::Result<Transaction<'static, Postgres>, DatabaseError> {
+    let pool = pool.clone();
+    let begun = tokio::spawn(async move { pool.begin().await }).await;
+    Ok(begun.map_err(|_| DatabaseError::Ending)??)
 }
 
 /// A pool of its own: hints wait for no change, and no change for them.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rackwright_lifecycle::Timestamp;
 
-use crate::database::{Kind, Writer};
-use crate::error::{DatabaseError, corrupt};
+use crate::database::{Kind, Writer, begin};
+use crate::error::corrupt;
 use crate::group::Tx;
 use crate::sql::statement;
 use crate::{Result, Store, WriteTx};
@@ -52,7 +52,7 @@ impl Store {
         // Of all who ask in this process one does it.
         let _placing = self.placing.lock().await;
         while self.has_unplaced_events().await? {
-            let mut tx = Tx::Own(pool.begin().await.map_err(DatabaseError::from)?);
+            let mut tx = Tx::Own(begin(pool).await?);
             let sql = "SELECT last FROM event_counter WHERE id = 1 FOR UPDATE";
             let last: i64 = statement(sql).fetch_one(&mut tx).await?.try_get(0)?;
             let sql = "WITH taken AS (DELETE FROM event_inbox WHERE id IN \

@@ -104,7 +104,7 @@ impl Store {
     pub async fn write(&self) -> Result<WriteTx> {
         let tx = match &self.writer {
             Writer::Sqlite(group) => Tx::Part(group.begin().await?),
-            Writer::Postgres(pool) => Tx::Own(pool.begin().await.map_err(DatabaseError::from)?),
+            Writer::Postgres(pool) => Tx::Own(database::begin(pool).await?),
         };
         Ok(WriteTx {
             kind: self.kind,

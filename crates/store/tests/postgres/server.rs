@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use rackwright_lifecycle::Timestamp;
@@ -113,6 +114,25 @@ async fn a_change_that_fails_leaves_no_gap() {
     add(&lab.store, &event("two", "t", 3)).await.unwrap();
     let seen = lab.store.events(0, "", 10).await.unwrap();
     assert_eq!(seen.iter().map(|e| e.position).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[tokio::test]
+async fn who_breaks_off_a_beginning_leaves_no_change_of_others_uncommitted() {
+    let lab = Lab::new().await;
+    add(&lab.store, &event("warm", "t", 1)).await.unwrap();
+    let mut other = lab.database.connect().await;
+    for turn in 0..20 {
+        // Far enough to have sent BEGIN, not far enough to have its answer.
+        let mut beginning = Box::pin(lab.store.write());
+        let polled = std::future::poll_fn(|cx| Poll::Ready(beginning.as_mut().poll(cx).is_pending())).await;
+        assert!(polled, "a server cannot have answered before it was waited for");
+        drop(beginning);
+        let replica = format!("replica-{turn}");
+        lab.store.replica_lives(&replica, at(turn)).await.unwrap();
+        let query = sqlx::query("SELECT 1 FROM replicas WHERE id = $1").bind(replica);
+        let kept = query.fetch_optional(&mut other).await.unwrap();
+        assert!(kept.is_some(), "turn {turn}: acknowledged, and in a transaction that nobody commits");
+    }
 }
 
 #[tokio::test]
