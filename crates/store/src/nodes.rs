@@ -300,12 +300,7 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
-        let query = statement("SELECT inventory FROM nodes WHERE id = $1").bind(id);
-        let row = query
-            .fetch_optional(&self.readers)
-            .await?
-            .ok_or_else(|| not_found(id))?;
-        Ok(row.try_get(0)?)
+        self.kept_inventory(id, "reported").await
     }
 
     /// The inventory that the machine is expected to have; none before its first inspection.
@@ -313,12 +308,13 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn expected_inventory(&self, id: &str) -> Result<Option<Vec<u8>>> {
-        let query = statement("SELECT expected FROM nodes WHERE id = $1").bind(id);
-        let row = query
-            .fetch_optional(&self.readers)
-            .await?
-            .ok_or_else(|| not_found(id))?;
-        Ok(row.try_get(0)?)
+        self.kept_inventory(id, "expected").await
+    }
+
+    async fn kept_inventory(&self, id: &str, column: &'static str) -> Result<Option<Vec<u8>>> {
+        let sql = format!("SELECT {column} FROM nodes LEFT JOIN node_inventories ON node_id = id WHERE id = $1");
+        let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
+        Ok(row.ok_or_else(|| not_found(id))?.try_get(0)?)
     }
 
     /// Edges taken, newest first.

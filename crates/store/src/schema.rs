@@ -12,6 +12,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0003_waiting.sql"),
     include_str!("../migrations/0004_limits.sql"),
     include_str!("../migrations/0005_up_since.sql"),
+    include_str!("../migrations/0006_inventories.sql"),
 ];
 
 /// Who migrates a PostgreSQL database holds this lock: "rackwrig" in ASCII.

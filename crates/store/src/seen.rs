@@ -72,10 +72,10 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn save_inventory(&mut self, id: &str, inventory: &[u8]) -> Result<()> {
-        let query = statement("UPDATE nodes SET inventory = $1 WHERE id = $2")
-            .bind(inventory)
-            .bind(id);
-        query.execute(&mut self.tx).await?;
+        let sql = "INSERT INTO node_inventories (node_id, reported) SELECT id, $1 FROM nodes WHERE id = $2 \
+                   ON CONFLICT (node_id) DO UPDATE SET reported = excluded.reported \
+                   WHERE node_inventories.reported <> excluded.reported";
+        statement(sql).bind(inventory).bind(id).execute(&mut self.tx).await?;
         Ok(())
     }
 
@@ -84,8 +84,9 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn expect_inventory(&mut self, id: &str) -> Result<()> {
-        let query = statement("UPDATE nodes SET expected = inventory WHERE id = $1").bind(id);
-        query.execute(&mut self.tx).await?;
+        let sql = "UPDATE node_inventories SET expected = reported \
+                   WHERE node_id = $1 AND (expected IS NULL OR expected <> reported)";
+        statement(sql).bind(id).execute(&mut self.tx).await?;
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Nodes: what is written is read back, versions guard it, MAC addresses belong to one node.
 
 use rackwright_lifecycle::{Bmc, BootTarget, Edge, Effect, Evidence, Power, Reading, State};
-use rackwright_store::{HistoryRow, Identity, Proof, Readings, StoreError};
+use rackwright_store::{HistoryRow, Identity, Proof, Readings, Store, StoreError};
 
 use super::support::{Lab, at, claim, event, is_conflict, is_missing, node, node_in, try_of};
 
@@ -108,6 +108,58 @@ async fn readings_are_not_versioned_and_a_save_does_not_turn_them_back() {
     let found = lab.store.node("n1").await.unwrap();
     assert_eq!((found.readings, found.address.as_str()), (seen, "10.0.0.9"));
     assert_eq!(lab.store.inventory("n1").await.unwrap(), Some(vec![1, 0, 255]));
+}
+
+#[tokio::test]
+async fn an_inventory_is_reported_anew_and_expected_from_when_that_is_said() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    let said = async |reported: &[u8], is_expected: bool| {
+        let mut tx = lab.store.write().await.unwrap();
+        tx.save_inventory("n1", reported).await.unwrap();
+        tx.save_inventory("nobody", reported).await.unwrap();
+        if is_expected {
+            tx.expect_inventory("n1").await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        let (store, id) = (&lab.store, "n1");
+        (store.inventory(id).await.unwrap(), store.expected_inventory(id).await.unwrap())
+    };
+    let some = |byte: u8| Some(vec![byte]);
+    assert_eq!(said(&[1], false).await, (some(1), None));
+    assert_eq!(said(&[1], true).await, (some(1), some(1)));
+    assert_eq!(said(&[2], false).await, (some(2), some(1)));
+    assert_eq!(said(&[2], true).await, (some(2), some(2)));
+    assert!(is_missing(&lab.store.inventory("nobody").await));
+}
+
+/// Inventories were columns of `nodes` before schema 6.
+#[tokio::test]
+async fn inventories_of_an_older_schema_are_kept() {
+    let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_inventory("n1", &[1]).await.unwrap();
+    tx.expect_inventory("n1").await.unwrap();
+    tx.save_inventory("n1", &[2]).await.unwrap();
+    tx.commit().await.unwrap();
+    lab.store.close().await;
+    let is_server = lab.database.database().to_string().starts_with("postgres");
+    let bytes = if is_server { "BYTEA" } else { "BLOB" };
+    let column = |name: &str, from: &str| {
+        format!(
+            "ALTER TABLE nodes ADD COLUMN {name} {bytes}; \
+             UPDATE nodes SET {name} = (SELECT {from} FROM node_inventories WHERE node_id = id);"
+        )
+    };
+    let back = [
+        column("inventory", "reported"),
+        column("expected", "expected"),
+        "DROP TABLE node_inventories; DELETE FROM schema_version WHERE version = 6".into(),
+    ];
+    lab.database.sql(&back.concat()).await;
+    let store = Store::open(lab.database.database()).await.unwrap();
+    assert_eq!(store.inventory("n1").await.unwrap(), Some(vec![2]));
+    assert_eq!(store.expected_inventory("n1").await.unwrap(), Some(vec![1]));
+    assert_eq!(store.inventory("n2").await.unwrap(), None);
 }
 
 #[tokio::test]
