@@ -353,22 +353,29 @@ async fn a_circuit_switches_on_no_more_than_it_bears_and_customers_take_turns() 
     fleet.stop().await;
 }
 
-#[test]
-fn the_benchmark_takes_machines_through_their_whole_life_and_counts_them() {
+/// The lines of JSON that `rackwright bench fleet` prints for five machines.
+fn benchmark(arguments: &[&str]) -> Vec<Value> {
     let output = std::process::Command::new(program("rackwright"))
         .args(["bench", "fleet", "--nodes", "5", "--patience", "2m"])
-        .args(["--phases", "enrol,inspect,list,deploy,restart,release"])
+        .args(arguments)
         .output()
         .expect("the CLI can be started");
     let (out, err) = texts(&output);
     assert!(output.status.success(), "{out}{err}");
-    let lines: Vec<Value> = out
-        .lines()
+    out.lines()
         .map(|line| serde_json::from_str(line).expect("a line of JSON"))
-        .collect();
-    let phases: Vec<&str> = lines.iter().filter_map(|line| line["phase"].as_str()).collect();
+        .collect()
+}
+
+fn phases(lines: &[Value]) -> Vec<&str> {
+    lines.iter().filter_map(|line| line["phase"].as_str()).collect()
+}
+
+#[test]
+fn the_benchmark_takes_machines_through_their_whole_life_and_counts_them() {
+    let lines = benchmark(&["--phases", "enrol,inspect,list,deploy,restart,release"]);
     assert_eq!(
-        phases,
+        phases(&lines),
         [
             "enrol", "inspect", "list", "validate", "deploy", "restart", "release", "total"
         ]
@@ -379,4 +386,26 @@ fn the_benchmark_takes_machines_through_their_whole_life_and_counts_them() {
     let total = &lines[lines.len() - 1];
     assert!(total["control_cpu_s"].as_f64() > Some(0.0), "{total}");
     assert!(total["database_bytes"].as_u64() > Some(100_000), "{total}");
+}
+
+#[test]
+fn the_benchmark_lets_each_machine_go_on_by_itself_and_compares_some_with_themselves_alone() {
+    let lines = benchmark(&["--phases", "life", "--alone", "2"]);
+    assert_eq!(phases(&lines), ["life", "total", "alone"]);
+    for line in &lines[..2] {
+        assert_eq!((&line["nodes"], &line["right"]), (&5.into(), &5.into()), "{line}");
+    }
+    let alone = &lines[2];
+    assert_eq!(alone["machines"], 2, "{alone}");
+    let stages = alone["phases"].as_array().expect("stages");
+    let seconds = |of: &str, key: &str| {
+        let stage = stages.iter().find(|stage| stage["phase"] == of);
+        stage
+            .and_then(|stage| stage[key].as_f64())
+            .unwrap_or_else(|| panic!("{of}: {alone}"))
+    };
+    for key in ["alone_s", "among_all_s"] {
+        let longest = ["inspect", "deploy", "release"].map(|stage| seconds(stage, key));
+        assert!(longest.iter().all(|&s| s > 0.0 && s < seconds("life", key)), "{alone}");
+    }
 }

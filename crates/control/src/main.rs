@@ -1,5 +1,6 @@
 //! `rackwrightd`: the control plane's process.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -84,6 +85,9 @@ fn main() -> ExitCode {
 fn listen_to_spans(log: Log, telemetry: &Telemetry) {
     let filter = EnvFilter::try_from_env("RACKWRIGHT_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let written = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    // Colours are for eyes: a file or a journal keeps their codes.
+    let is_coloured = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
+    let written = written.with_ansi(is_coloured);
     let written = match log {
         Log::Text => written.boxed(),
         Log::Json => written.json().boxed(),

@@ -13,7 +13,7 @@ pub fn args(all: &FleetArgs, nodes: usize) -> FleetArgs {
         name.push("-alone");
         name.into()
     });
-    let has_end = |phase: &PhaseArg| *phase == PhaseArg::Enrol || last_edge(*phase).is_some();
+    let has_end = |phase: &PhaseArg| *phase == PhaseArg::Enrol || !stages(*phase).is_empty();
     FleetArgs {
         nodes,
         keep,
@@ -22,19 +22,25 @@ pub fn args(all: &FleetArgs, nodes: usize) -> FleetArgs {
     }
 }
 
-/// The edge with which a machine has done a phase.
-fn last_edge(phase: PhaseArg) -> Option<Edge> {
+/// What a machine does in a phase, one after the other, and the edge that ends it.
+fn stages(phase: PhaseArg) -> &'static [(PhaseArg, Edge)] {
+    const LIFE: [(PhaseArg, Edge); 3] = [
+        (PhaseArg::Inspect, Edge::Inspected),
+        (PhaseArg::Deploy, Edge::Validated),
+        (PhaseArg::Release, Edge::Erased),
+    ];
     match phase {
-        PhaseArg::Inspect => Some(Edge::Inspected),
-        PhaseArg::Deploy => Some(Edge::Validated),
-        PhaseArg::Release => Some(Edge::Erased),
-        PhaseArg::Enrol | PhaseArg::List | PhaseArg::Idle | PhaseArg::Restart => None,
+        PhaseArg::Inspect => &LIFE[..1],
+        PhaseArg::Deploy => &LIFE[1..2],
+        PhaseArg::Release => &LIFE[2..],
+        PhaseArg::Life => &LIFE,
+        PhaseArg::Enrol | PhaseArg::List | PhaseArg::Idle | PhaseArg::Restart => &[],
     }
 }
 
 type PhaseTimes = (PhaseArg, Vec<f64>);
 
-/// How many seconds after a phase's begin each of the watched machines had done it.
+/// How many seconds each of the watched machines took for what.
 #[derive(Debug, Default)]
 pub struct Times {
     phases: Vec<PhaseTimes>,
@@ -43,20 +49,27 @@ pub struct Times {
 }
 
 impl Times {
-    /// Keeps those of a phase that has just ended.
+    /// Keeps those of a phase that has just ended. A stage begins with the phase, or where the machine ended the one before.
     pub fn take(&mut self, phase: PhaseArg, begun_s: f64, watched: &[String], tally: &Tally) {
-        let Some(edge) = last_edge(phase) else {
-            if phase == PhaseArg::Enrol {
-                self.enrol_begun_s = Some(begun_s);
-            }
-            return;
-        };
+        if phase == PhaseArg::Enrol {
+            self.enrol_begun_s = Some(begun_s);
+        }
         let begun_s = match phase {
             PhaseArg::Inspect => self.enrol_begun_s.unwrap_or(begun_s),
             _ => begun_s,
         };
-        let passed = watched.iter().filter_map(|machine| tally.passed_s(machine, edge));
-        self.phases.push((phase, passed.map(|at| at - begun_s).collect()));
+        let mut begun = vec![begun_s; watched.len()];
+        for (stage, edge) in stages(phase) {
+            let passed_s = watched.iter().map(|machine| tally.passed_s(machine, *edge));
+            let ended: Vec<_> = passed_s.map(|at| at.unwrap_or(f64::NAN)).collect();
+            let lasted = ended.iter().zip(&begun).map(|(end, begin)| end - begin);
+            self.phases.push((*stage, lasted.collect()));
+            begun = ended;
+        }
+        if phase == PhaseArg::Life {
+            self.phases
+                .push((phase, begun.iter().map(|end| end - begun_s).collect()));
+        }
     }
 }
 

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 use super::alone::{self, Times};
 use super::meter::Usage;
 use super::phases;
-use super::progress::{Edge, Progress, Tally};
+use super::progress::{Edge, Passage, Progress, Tally};
 use super::report::{Cost, PhaseReport, TotalReport, Watch};
 use super::stand::Stand;
 use crate::args::Cx;
@@ -31,7 +32,7 @@ pub struct FleetArgs {
     /// An empty PostgreSQL database for `--store postgres`: postgres://USER@HOST/NAME
     #[arg(long, value_name = "URL", required_if_eq("store", "postgres"))]
     pub database: Option<String>,
-    /// Phases, in this order; each needs those before it but `list`, `idle` and `restart`
+    /// Phases, in this order; each needs those before it but `list`, `idle`, `restart` and `life`
     #[arg(
         long,
         value_enum,
@@ -123,12 +124,19 @@ pub enum PhaseArg {
     Release,
     /// The control plane is killed and started again
     Restart,
+    /// Instead of enrol, inspect, deploy and release: each machine goes on to the next as soon as it can, whatever the
+    /// others do
+    Life,
 }
 
 /// Runs the phases.
 pub async fn run(cx: &Cx, args: FleetArgs) -> Result<(), CliError> {
     if args.nodes == 0 || args.parallel == 0 {
         return Err(CliError::usage("--nodes and --parallel are at least 1", ""));
+    }
+    let enrols = |phase: &&PhaseArg| matches!(phase, PhaseArg::Life | PhaseArg::Enrol);
+    if args.phases.iter().filter(enrols).count() > 1 {
+        return Err(CliError::usage("machines are enrolled once: by enrol or by life", ""));
     }
     if args.alone > args.nodes {
         return Err(CliError::usage("--alone is at most --nodes", ""));
@@ -153,16 +161,20 @@ async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<Times, CliErr
     cx.ui
         .note(&format!("starting the control plane and {} machines", args.nodes));
     let mut stand = Stand::start(cx, args).await?;
-    if args.phases.contains(&PhaseArg::Deploy) {
+    let is_image_needed = |phase: &PhaseArg| matches!(phase, PhaseArg::Deploy | PhaseArg::Life);
+    if args.phases.iter().any(is_image_needed) {
         phases::add_image(&cx.ui, &stand).await?;
     }
     let watched: Vec<_> = stand.machines.iter().take(args.alone).map(|m| m.id.clone()).collect();
     // They come last, after everybody else.
     stand.machines.reverse();
-    let progress = Progress::follow(stand.client.clone(), watched.iter().cloned());
+    let (passed, passages) = mpsc::channel(args.parallel);
+    let passed = args.phases.contains(&PhaseArg::Life).then_some(passed);
+    let progress = Progress::follow(stand.client.clone(), watched.iter().cloned(), passed);
     let mut run = Run {
         cx,
         progress,
+        passages,
         begun: Instant::now(),
         start: Spent::of(&stand)?,
         peak: Peak::default(),
@@ -200,6 +212,7 @@ pub fn name(phase: PhaseArg) -> &'static str {
         PhaseArg::Deploy => "deploy",
         PhaseArg::Release => "release",
         PhaseArg::Restart => "restart",
+        PhaseArg::Life => "life",
     }
 }
 
@@ -229,6 +242,8 @@ struct Run<'a> {
     cx: &'a Cx,
     args: &'a FleetArgs,
     progress: Progress,
+    /// What the phase `life` goes by.
+    passages: mpsc::Receiver<Passage>,
     begun: Instant,
     start: Spent,
     peak: Peak,
@@ -267,6 +282,11 @@ impl Run<'_> {
                 self.until(Edge::Erased).await?;
             }
             PhaseArg::Restart => seconds = Some(stand.crash().await?),
+            PhaseArg::Life => {
+                let (args, passages) = (self.args, &mut self.passages);
+                let over = self.progress.until(Edge::Erased, args.nodes, args.patience);
+                phases::life(&stand.client, &stand.machines, args.parallel, passages, over).await?;
+            }
         }
         let seconds = seconds.unwrap_or_else(|| begun.elapsed().as_secs_f64());
         self.check(stand, phase).await?;
@@ -333,7 +353,7 @@ impl Run<'_> {
     /// Are the nodes where the phase should have brought them? The list of nodes says.
     async fn check(&mut self, stand: &Stand, phase: PhaseArg) -> Result<(), CliError> {
         let state = match phase {
-            PhaseArg::Inspect | PhaseArg::Release => "available",
+            PhaseArg::Inspect | PhaseArg::Release | PhaseArg::Life => "available",
             PhaseArg::Deploy => "active",
             PhaseArg::Enrol | PhaseArg::List | PhaseArg::Idle | PhaseArg::Restart => return Ok(()),
         };

@@ -10,8 +10,10 @@ use rackwright_api::v1::{
     BatchEnrollNodesRequest, DeployNodeRequest, Deployment, EnrollNodeRequest, FinishUploadRequest, ImageFormat,
     ListNodesRequest, Mutation, NodeSpec, ReleaseNodeRequest, StartUploadRequest,
 };
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::progress::{Edge, Passage, Tally};
 use super::report::Listing;
 use super::stand::{Machine, Stand};
 use crate::client::{Client, rpc};
@@ -95,64 +97,124 @@ pub async fn enrol(client: &Client, machines: &[Machine]) -> Result<(), CliError
 
 /// Deploys the image to all machines, `parallel` calls at once.
 pub async fn deploy(client: &Arc<Client>, machines: &[Machine], parallel: usize) -> Result<(), CliError> {
-    each(machines, parallel, |id| {
-        let client = Arc::clone(client);
-        async move {
-            let request = DeployNodeRequest {
-                name: names::full("nodes", &id),
-                deployment: Some(Deployment {
-                    image: names::full("images", IMAGE),
-                    ..Deployment::default()
-                }),
-                mutation: mutation(),
-            };
-            let doing = format!("deploy node {id}");
-            rpc!(client, NodeServiceClient.deploy_node, doing, request)
-                .await
-                .map(drop)
-        }
-    })
-    .await
+    let mut calls = Calls::new(parallel);
+    for machine in machines {
+        calls.begin(deploy_one(Arc::clone(client), machine.id.clone())).await?;
+    }
+    calls.end().await
 }
 
 /// Releases all machines, `parallel` calls at once.
 pub async fn release(client: &Arc<Client>, machines: &[Machine], parallel: usize) -> Result<(), CliError> {
-    each(machines, parallel, |id| {
-        let client = Arc::clone(client);
-        async move {
-            let request = ReleaseNodeRequest {
-                name: names::full("nodes", &id),
-                mutation: mutation(),
-            };
-            let doing = format!("release node {id}");
-            rpc!(client, NodeServiceClient.release_node, doing, request)
-                .await
-                .map(drop)
-        }
-    })
-    .await
+    let mut calls = Calls::new(parallel);
+    for machine in machines {
+        calls.begin(release_one(Arc::clone(client), machine.id.clone())).await?;
+    }
+    calls.end().await
 }
 
-async fn each<F>(machines: &[Machine], parallel: usize, call: impl Fn(String) -> F) -> Result<(), CliError>
-where
-    F: Future<Output = Result<(), CliError>> + Send + 'static,
-{
-    let mut calls = JoinSet::new();
-    let joined = |joined: Result<Result<(), CliError>, tokio::task::JoinError>| {
-        joined.map_err(|e| CliError::BadAnswer(format!("a call broke off: {e}")))?
-    };
-    for machine in machines {
-        if calls.len() >= parallel
-            && let Some(done) = calls.join_next().await
-        {
-            joined(done)?;
+/// Takes each machine from step to step as soon as it is ready for the next, whatever the others do, until all have been
+/// released or `over` says that no more will be.
+pub async fn life(
+    client: &Arc<Client>,
+    machines: &[Machine],
+    parallel: usize,
+    passages: &mut mpsc::Receiver<Passage>,
+    over: impl Future<Output = Result<Tally, CliError>>,
+) -> Result<(), CliError> {
+    let go_on = async {
+        let mut calls = Calls::new(parallel);
+        let mut released = 0;
+        while released < machines.len() {
+            let Some((machine, edge)) = passages.recv().await else {
+                break;
+            };
+            match edge {
+                Edge::Inspected => calls.begin(deploy_one(Arc::clone(client), machine)).await?,
+                Edge::Validated => {
+                    calls.begin(release_one(Arc::clone(client), machine)).await?;
+                    released += 1;
+                }
+                Edge::Enrolled | Edge::HostUp | Edge::Erased => {}
+            }
         }
-        calls.spawn(call(machine.id.clone()));
+        calls.end().await
+    };
+    let all = async { tokio::try_join!(enrol(client, machines), go_on).map(drop) };
+    tokio::pin!(all, over);
+    tokio::select! {
+        done = &mut all => done?,
+        // Machines that failed are never ready for the next step.
+        ended = &mut over => return ended.map(drop),
     }
-    while let Some(done) = calls.join_next().await {
-        joined(done)?;
+    over.await.map(drop)
+}
+
+async fn deploy_one(client: Arc<Client>, id: String) -> Result<(), CliError> {
+    let request = DeployNodeRequest {
+        name: names::full("nodes", &id),
+        deployment: Some(Deployment {
+            image: names::full("images", IMAGE),
+            ..Deployment::default()
+        }),
+        mutation: mutation(),
+    };
+    let doing = format!("deploy node {id}");
+    rpc!(client, NodeServiceClient.deploy_node, doing, request)
+        .await
+        .map(drop)
+}
+
+async fn release_one(client: Arc<Client>, id: String) -> Result<(), CliError> {
+    let request = ReleaseNodeRequest {
+        name: names::full("nodes", &id),
+        mutation: mutation(),
+    };
+    let doing = format!("release node {id}");
+    rpc!(client, NodeServiceClient.release_node, doing, request)
+        .await
+        .map(drop)
+}
+
+/// Calls under way, so many at once; the first that fails ends all.
+struct Calls {
+    under_way: JoinSet<Result<(), CliError>>,
+    most: usize,
+}
+
+impl Calls {
+    fn new(most: usize) -> Self {
+        Self {
+            under_way: JoinSet::new(),
+            most,
+        }
     }
-    Ok(())
+
+    async fn begin(
+        &mut self,
+        call: impl Future<Output = Result<(), CliError>> + Send + 'static,
+    ) -> Result<(), CliError> {
+        while self.under_way.len() >= self.most {
+            self.one_ends().await?;
+        }
+        self.under_way.spawn(call);
+        Ok(())
+    }
+
+    async fn end(mut self) -> Result<(), CliError> {
+        while !self.under_way.is_empty() {
+            self.one_ends().await?;
+        }
+        Ok(())
+    }
+
+    async fn one_ends(&mut self) -> Result<(), CliError> {
+        match self.under_way.join_next().await {
+            Some(Ok(done)) => done,
+            Some(Err(e)) => Err(CliError::BadAnswer(format!("a call broke off: {e}"))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// How many nodes are in a state, by the list of nodes.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackwright_api::v1::event_service_client::EventServiceClient;
 use rackwright_api::v1::{Event, StreamEventsRequest};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt as _;
 
 use crate::client::{Client, open_stream};
@@ -82,12 +82,11 @@ impl Tally {
     }
 
     fn take(&mut self, event: &Event) {
-        if let Some(edge) = Edge::parse(&event.kind) {
+        if let Some((machine, edge)) = passage(event) {
             let at = event
                 .time
                 .as_ref()
                 .map_or(0.0, |t| t.seconds as f64 + f64::from(t.nanos) / 1e9);
-            let machine = event.target.strip_prefix("nodes/").unwrap_or_default();
             if let Some(edges) = self.watched.get_mut(machine) {
                 edges.insert(edge, at);
             }
@@ -103,6 +102,15 @@ impl Tally {
     }
 }
 
+/// Which machine passed which edge, if the event tells of one.
+fn passage(event: &Event) -> Option<(&str, Edge)> {
+    let edge = Edge::parse(&event.kind)?;
+    Some((event.target.strip_prefix("nodes/").unwrap_or_default(), edge))
+}
+
+/// A machine that has just passed an edge.
+pub type Passage = (String, Edge);
+
 /// The tally, kept up to date from the event stream.
 #[derive(Debug)]
 pub struct Progress {
@@ -110,14 +118,19 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Follows all events from the first one on, and keeps the times of some machines.
-    pub fn follow(client: Arc<Client>, watched: impl Iterator<Item = String>) -> Self {
+    /// Follows all events from the first one on, keeps the times of some machines, and tells `passages` of each passage:
+    /// no more events are read while nobody takes them there.
+    pub fn follow(
+        client: Arc<Client>,
+        watched: impl Iterator<Item = String>,
+        passages: Option<mpsc::Sender<Passage>>,
+    ) -> Self {
         let (sender, tally) = watch::channel(Tally {
             watched: watched.map(|machine| (machine, BTreeMap::new())).collect(),
             ..Tally::default()
         });
         tokio::spawn(async move {
-            let ended = follow(&client, &sender).await;
+            let ended = follow(&client, &sender, passages).await;
             let why = ended.map_or_else(|e| e.to_string(), |()| "the stream of events ended".to_owned());
             sender.send_modify(|tally| tally.broken = Some(why));
         });
@@ -157,7 +170,11 @@ impl Progress {
     }
 }
 
-async fn follow(client: &Client, tally: &watch::Sender<Tally>) -> Result<(), CliError> {
+async fn follow(
+    client: &Client,
+    tally: &watch::Sender<Tally>,
+    mut passages: Option<mpsc::Sender<Passage>>,
+) -> Result<(), CliError> {
     let mut position = 0;
     loop {
         let request = StreamEventsRequest {
@@ -170,6 +187,11 @@ async fn follow(client: &Client, tally: &watch::Sender<Tally>) -> Result<(), Cli
         while let Some(Ok(event)) = stream.next().await {
             position = event.position;
             tally.send_modify(|tally| tally.take(&event));
+            if let (Some(sender), Some((machine, edge))) = (&passages, passage(&event))
+                && sender.send((machine.to_owned(), edge)).await.is_err()
+            {
+                passages = None;
+            }
         }
         if tally.is_closed() {
             return Ok(());

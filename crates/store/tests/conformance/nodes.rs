@@ -122,7 +122,10 @@ async fn an_inventory_is_reported_anew_and_expected_from_when_that_is_said() {
         }
         tx.commit().await.unwrap();
         let (store, id) = (&lab.store, "n1");
-        (store.inventory(id).await.unwrap(), store.expected_inventory(id).await.unwrap())
+        (
+            store.inventory(id).await.unwrap(),
+            store.expected_inventory(id).await.unwrap(),
+        )
     };
     let some = |byte: u8| Some(vec![byte]);
     assert_eq!(said(&[1], false).await, (some(1), None));

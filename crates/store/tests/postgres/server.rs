@@ -131,7 +131,10 @@ async fn who_breaks_off_a_beginning_leaves_no_change_of_others_uncommitted() {
         lab.store.replica_lives(&replica, at(turn)).await.unwrap();
         let query = sqlx::query("SELECT 1 FROM replicas WHERE id = $1").bind(replica);
         let kept = query.fetch_optional(&mut other).await.unwrap();
-        assert!(kept.is_some(), "turn {turn}: acknowledged, and in a transaction that nobody commits");
+        assert!(
+            kept.is_some(),
+            "turn {turn}: acknowledged, and in a transaction that nobody commits"
+        );
     }
 }
 
