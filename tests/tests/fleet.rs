@@ -390,7 +390,7 @@ fn the_benchmark_takes_machines_through_their_whole_life_and_counts_them() {
 
 #[test]
 fn the_benchmark_lets_each_machine_go_on_by_itself_and_compares_some_with_themselves_alone() {
-    let lines = benchmark(&["--phases", "life", "--alone", "2"]);
+    let lines = benchmark(&["--phases", "life", "--alone", "2", "--parallel", "1"]);
     assert_eq!(phases(&lines), ["life", "total", "alone"]);
     for line in &lines[..2] {
         assert_eq!((&line["nodes"], &line["right"]), (&5.into(), &5.into()), "{line}");

@@ -113,8 +113,8 @@ pub async fn release(client: &Arc<Client>, machines: &[Machine], parallel: usize
     calls.end().await
 }
 
-/// Takes each machine from step to step as soon as it is ready for the next, whatever the others do, until all have been
-/// released or `over` says that no more will be.
+/// Takes each machine from step to step as soon as it is ready for the next, whatever the others do, until `over` says that
+/// all have done all.
 pub async fn life(
     client: &Arc<Client>,
     machines: &[Machine],
@@ -122,32 +122,29 @@ pub async fn life(
     passages: &mut mpsc::Receiver<Passage>,
     over: impl Future<Output = Result<Tally, CliError>>,
 ) -> Result<(), CliError> {
+    let mut calls = Calls::new(parallel);
+    // Passages are taken to the end, or no more events would be read.
     let go_on = async {
-        let mut calls = Calls::new(parallel);
-        let mut released = 0;
-        while released < machines.len() {
-            let Some((machine, edge)) = passages.recv().await else {
-                break;
-            };
-            match edge {
-                Edge::Inspected => calls.begin(deploy_one(Arc::clone(client), machine)).await?,
-                Edge::Validated => {
-                    calls.begin(release_one(Arc::clone(client), machine)).await?;
-                    released += 1;
-                }
-                Edge::Enrolled | Edge::HostUp | Edge::Erased => {}
+        loop {
+            tokio::select! {
+                passed = passages.recv() => match passed {
+                    Some((machine, Edge::Inspected)) => calls.begin(deploy_one(Arc::clone(client), machine)).await?,
+                    Some((machine, Edge::Validated)) => calls.begin(release_one(Arc::clone(client), machine)).await?,
+                    Some((_, Edge::Enrolled | Edge::HostUp | Edge::Erased)) => {}
+                    None => std::future::pending().await,
+                },
+                ended = calls.one_ends(), if !calls.under_way.is_empty() => ended?,
             }
         }
-        calls.end().await
     };
-    let all = async { tokio::try_join!(enrol(client, machines), go_on).map(drop) };
-    tokio::pin!(all, over);
+    let all = async {
+        enrol(client, machines).await?;
+        over.await.map(drop)
+    };
     tokio::select! {
-        done = &mut all => done?,
-        // Machines that failed are never ready for the next step.
-        ended = &mut over => return ended.map(drop),
+        failed = go_on => failed,
+        done = all => done,
     }
-    over.await.map(drop)
 }
 
 async fn deploy_one(client: Arc<Client>, id: String) -> Result<(), CliError> {
