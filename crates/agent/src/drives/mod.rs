@@ -90,6 +90,11 @@ pub trait Drives: Send + Sync {
     /// [`DriveError::Io`]
     fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError>;
 
+    /// How many samples of a drive prove an erase when the job names no number.
+    fn erase_samples(&self) -> u32 {
+        crate::erase::DEFAULT_SAMPLES
+    }
+
     /// The claim generation that the drive carries; `None` when it carries none that can be read.
     fn marker(&self, facts: &DriveFacts) -> Option<Marker> {
         let sector_bytes = facts.drive.logical_block_bytes.max(512);

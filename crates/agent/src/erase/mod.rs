@@ -22,7 +22,7 @@ use crate::jobs::job_error;
 use board::{Board, Line};
 use proof::Samples;
 
-/// Samples read back on each drive when the job names no number.
+/// Samples read back on each drive of a real machine when the job names no number.
 pub const DEFAULT_SAMPLES: u32 = 4096;
 /// Most samples a job may ask for: their digests stay in memory.
 const MAX_SAMPLES: u32 = 1 << 20;
@@ -59,10 +59,9 @@ pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Re
         erased: EraseDrivesResult::default(),
     };
     let targets = targets(drives, job).map_err(early)?;
-    let samples = if job.samples == 0 {
-        DEFAULT_SAMPLES
-    } else {
-        job.samples.min(MAX_SAMPLES)
+    let samples = match job.samples {
+        0 => drives.erase_samples(),
+        wanted => wanted.min(MAX_SAMPLES),
     };
     let mut groups: BTreeMap<&str, Vec<&DriveFacts>> = BTreeMap::new();
     for facts in &targets {

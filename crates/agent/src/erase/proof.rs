@@ -82,7 +82,7 @@ impl Samples {
     /// When a sample cannot be read, or the job must end.
     pub fn take(raw: &dyn RawDrive, count: u32, line: &Line<'_>) -> Result<Self, MethodError> {
         let sample_bytes = SAMPLE_BYTES.max(u64::from(raw.block_bytes()));
-        let places = places(raw.size_bytes(), sample_bytes, u64::from(count))?;
+        let places = places(raw.size_bytes(), sample_bytes, u64::from(count), &mut Draw::new()?)?;
         let mut buffer = Aligned::new(sample_bytes as usize);
         let mut seen = BTreeMap::new();
         for place in places {
@@ -103,9 +103,12 @@ impl Samples {
         let stride = (self.seen.len() / CANARIES).max(1);
         let places: Vec<u64> = self.seen.keys().copied().step_by(stride).collect();
         let mut buffer = Aligned::new(self.sample_bytes as usize);
-        for place in &places {
-            if SystemRandom::new().fill(&mut buffer).is_err() || raw.write_at(&buffer, *place).is_err() {
-                break;
+        if let Ok(mut draw) = Draw::new() {
+            for place in &places {
+                draw.fill(&mut buffer);
+                if raw.write_at(&buffer, *place).is_err() {
+                    break;
+                }
             }
         }
         let _ = raw.flush();
@@ -155,7 +158,7 @@ fn disproved(left: Left, before: Seen, after: Seen) -> Option<&'static str> {
 }
 
 /// Places of the samples, ascending. The last one is the drive's end; places are multiples of the sample's size but for it.
-fn places(size: u64, sample_bytes: u64, count: u64) -> io::Result<Vec<u64>> {
+fn places(size: u64, sample_bytes: u64, count: u64, draw: &mut Draw) -> io::Result<Vec<u64>> {
     let blocks = size / sample_bytes;
     if blocks == 0 {
         return Err(io::Error::other(format!(
@@ -166,20 +169,35 @@ fn places(size: u64, sample_bytes: u64, count: u64) -> io::Result<Vec<u64>> {
     let mut places = vec![0, size - sample_bytes];
     for part in 0..count {
         let (from, to) = (blocks * part / count, blocks * (part + 1) / count);
-        places.push((from + random_below(to - from)?) * sample_bytes);
+        places.push((from + draw.below(to - from)) * sample_bytes);
     }
     places.sort_unstable();
     places.dedup();
     Ok(places)
 }
 
-fn random_below(bound: u64) -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    SystemRandom::new()
-        .fill(&mut bytes)
-        .map_err(|_| io::Error::other("the kernel gives no random bytes"))?;
-    // The bias of the remainder is below 2^-30 for any drive.
-    Ok(u64::from_le_bytes(bytes) % bound.max(1))
+/// Bytes that nobody can foretell: drawn once from the kernel, then as many as are needed.
+struct Draw(blake3::OutputReader);
+
+impl Draw {
+    fn new() -> io::Result<Self> {
+        let mut key = [0; blake3::KEY_LEN];
+        SystemRandom::new()
+            .fill(&mut key)
+            .map_err(|_| io::Error::other("the kernel gives no random bytes"))?;
+        Ok(Self(blake3::Hasher::new_keyed(&key).finalize_xof()))
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) {
+        self.0.fill(bytes);
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.fill(&mut bytes);
+        // The bias of the remainder is below 2^-30 for any drive.
+        u64::from_le_bytes(bytes) % bound.max(1)
+    }
 }
 
 /// Checks that neither end looks like a partition table.
@@ -210,7 +228,7 @@ mod tests {
     #[test]
     fn samples_are_spread_over_all_of_the_drive() {
         let size = 100 << 20;
-        let places = places(size, 4096, 64).unwrap();
+        let places = places(size, 4096, 64, &mut Draw::new().unwrap()).unwrap();
         assert!(places.len() >= 64 && places.len() <= 66);
         let part = size / 64;
         for index in 0..64 {
@@ -222,11 +240,11 @@ mod tests {
         }
         assert_eq!((places[0], *places.last().unwrap()), (0, size - 4096));
         assert_eq!(
-            super::places(8192 + 512, 4096, 4096).unwrap(),
+            super::places(8192 + 512, 4096, 4096, &mut Draw::new().unwrap()).unwrap(),
             [0, 4096, 4608],
             "a small drive is read whole"
         );
-        assert!(super::places(100, 4096, 5).is_err());
+        assert!(super::places(100, 4096, 5, &mut Draw::new().unwrap()).is_err());
     }
 
     #[test]

@@ -15,9 +15,9 @@ use crate::clock;
 use crate::config::BootMethod;
 use crate::core::Core;
 
-/// Machines asked at once who they are, for each core: that is many requests, some of which take seconds, and 150 kB each
-/// meanwhile. A core does not get through more of them in these seconds.
-const IDENTIFYING_A_CORE: usize = 512;
+/// Machines asked at once who they are, for each core: that is some ten requests, and 150 kB each meanwhile. Where a BMC
+/// takes a second for each answer this many keep a core half busy; with fewer, ten thousand machines wait for their turn.
+const IDENTIFYING_A_CORE: usize = 1024;
 
 static IDENTIFYING: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(IDENTIFYING_A_CORE * cores()));
 

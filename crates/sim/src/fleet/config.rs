@@ -73,6 +73,9 @@ pub struct FleetConfig {
     pub boot_files: BootFiles,
     /// Whether agents fetch the chunks of images.
     pub image_data: ImageData,
+    /// How many samples of each drive the agents read before and after an erase. On a real machine it is
+    /// [`rackwright_agent::erase::DEFAULT_SAMPLES`], but there each machine has processors of its own for them.
+    pub erase_samples: u32,
     /// The port of the TFTP server, which DHCP cannot tell.
     pub tftp_port: u16,
 }
@@ -94,6 +97,7 @@ impl Default for FleetConfig {
             boot_way: BootWay::default(),
             boot_files: BootFiles::default(),
             image_data: ImageData::default(),
+            erase_samples: 64,
             tftp_port: 69,
         }
     }
@@ -124,6 +128,9 @@ impl FleetConfig {
                 "listen",
                 "one address serves one machine; use 0.0.0.0 for more".to_owned(),
             );
+        }
+        if self.erase_samples == 0 {
+            return fault("erase-samples", "must be at least 1".to_owned());
         }
         if !self.speed.is_finite() || !(0.001..=1_000_000.0).contains(&self.speed) {
             return fault("speed", "must be 0.001 to 1000000".to_owned());

@@ -14,6 +14,7 @@ use super::installed::Installed;
 use super::ramdisk::Life;
 use rackwright_agent::disk::marker::{self, Marker};
 use rackwright_agent::drives::{DriveError, DriveFacts, Drives, MethodError, RawDrive};
+use rackwright_agent::erase::DEFAULT_SAMPLES;
 use rackwright_agent::jobs::control::JobControl;
 use rackwright_api::v1::{Drive, EraseMethod};
 use ring::digest::{SHA256, digest};
@@ -509,6 +510,11 @@ impl Drives for SimDrives {
                 source: io::ErrorKind::NotFound.into(),
             }),
         }
+    }
+
+    fn erase_samples(&self) -> u32 {
+        let of_fleet = |life: &Arc<Life>| life.node.shared.config.erase_samples;
+        self.life.as_ref().map_or(DEFAULT_SAMPLES, of_fleet)
     }
 
     fn marker(&self, facts: &DriveFacts) -> Option<Marker> {

@@ -276,7 +276,7 @@ impl SimNode {
     /// [`FleetError::Tls`].
     pub fn certificate(&self) -> Result<Option<CertificateDer<'static>>, FleetError> {
         match self.node.shared.tls {
-            Some(_) => self.node.certificate().cloned().map(Some),
+            Some(_) => self.node.secured().map(|secured| Some(secured.certificate.clone())),
             None => Ok(None),
         }
     }

@@ -10,12 +10,12 @@ use super::machine::{Around, BootSource, Machine, Phase};
 use super::profile::{Parts, Phase as Timed, Sku};
 use super::shared::Shared;
 use super::tasks::Tasks;
+use super::tls::Secured;
 use crate::bmc::{
     Accepted, Asked, BootOverride, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, PowerState,
     Processor, ResetRefused, ResetType, State, Task, same,
 };
 use async_trait::async_trait;
-use rustls::pki_types::CertificateDer;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +30,7 @@ pub(super) const USER: &str = "admin";
 pub(super) struct Node {
     pub(super) index: u32,
     pub(super) shared: Arc<Shared>,
-    certificate: OnceLock<CertificateDer<'static>>,
+    secured: OnceLock<Secured>,
     /// Told whenever the machine has changed.
     pub(super) changed: Notify,
     pub(super) connections: AtomicU32,
@@ -87,7 +87,7 @@ impl Node {
             telling: Mutex::default(),
             chances: Chances::new(&shared.config.faults),
             shared,
-            certificate: OnceLock::new(),
+            secured: OnceLock::new(),
             changed: Notify::new(),
             connections: AtomicU32::new(0),
             drives: OnceLock::new(),
@@ -544,9 +544,9 @@ impl Host for Node {
 }
 
 impl Node {
-    /// The BMC's certificate, made when it is first asked for.
-    pub(super) fn certificate(&self) -> Result<&CertificateDer<'static>, FleetError> {
-        if let Some(made) = self.certificate.get() {
+    /// The BMC's certificate and what takes connections by it, made when they are first asked for.
+    pub(super) fn secured(&self) -> Result<&Secured, FleetError> {
+        if let Some(made) = self.secured.get() {
             return Ok(made);
         }
         let Some(tls) = &self.shared.tls else {
@@ -554,8 +554,8 @@ impl Node {
             return Err(FleetError::Tls { detail });
         };
         let index = self.index();
-        let made = tls.certificate(&self.shared.name(index), self.shared.config.address(index))?;
+        let made = tls.secure(&self.shared.name(index), self.shared.config.address(index))?;
         // Of two that were made at once, one is kept, and both callers get that one.
-        Ok(self.certificate.get_or_init(|| made))
+        Ok(self.secured.get_or_init(|| made))
     }
 }

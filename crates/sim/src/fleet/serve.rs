@@ -98,15 +98,14 @@ async fn connection(stream: TcpStream, members: Arc<[Member]>, shared: Arc<Share
     shared.counters.connections.fetch_add(1, Ordering::Relaxed);
     let _ = stream.set_nodelay(true);
     let service = Service::new(router, Arc::clone(&member.bmc));
-    let Some(tls) = &shared.tls else {
+    if shared.tls.is_none() {
         bmc::serve(stream, service).await;
         return;
-    };
-    let Ok(certificate) = member.node.certificate() else {
+    }
+    let Ok(secured) = member.node.secured() else {
         return;
     };
-    let acceptor = tls.acceptor(certificate.clone());
-    if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
+    if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, secured.acceptor.accept(stream)).await {
         bmc::serve(stream, service).await;
     }
 }

@@ -3,6 +3,7 @@
 use super::FleetError;
 use crate::bmc;
 use rcgen::KeyPair;
+use rustls::crypto::ring::Ticketer;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::{CertifiedKey, SigningKey};
@@ -16,6 +17,12 @@ pub(super) struct Tls {
     pair: KeyPair,
     signing: Arc<dyn SigningKey>,
     template: ServerConfig,
+}
+
+/// A BMC's certificate, and what takes connections by it.
+pub(super) struct Secured {
+    pub(super) certificate: CertificateDer<'static>,
+    pub(super) acceptor: TlsAcceptor,
 }
 
 #[derive(Debug)]
@@ -40,9 +47,8 @@ impl Tls {
             .with_no_client_auth()
             .with_cert_resolver(nobody);
         template.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // A session is resumed at the BMC where it began: with one store for all, or one for each, nothing is won here.
+        // Sessions are resumed by tickets, for which a BMC remembers a key and nothing for each session.
         template.session_storage = Arc::new(NoServerSessionStorage {});
-        template.send_tls13_tickets = 0;
         Ok(Self {
             pair,
             signing,
@@ -51,16 +57,18 @@ impl Tls {
     }
 
     /// Makes a BMC's certificate. No two are equal, not even for the same BMC.
-    pub(super) fn certificate(&self, name: &str, address: Ipv4Addr) -> Result<CertificateDer<'static>, FleetError> {
+    pub(super) fn secure(&self, name: &str, address: Ipv4Addr) -> Result<Secured, FleetError> {
         let made = bmc::certificate(name, address, &self.pair).map_err(failed)?;
-        Ok(made.der().clone())
-    }
-
-    pub(super) fn acceptor(&self, certificate: CertificateDer<'static>) -> TlsAcceptor {
+        let certificate = made.der().clone();
         let mut config = self.template.clone();
-        let key = CertifiedKey::new(vec![certificate], Arc::clone(&self.signing));
+        let key = CertifiedKey::new(vec![certificate.clone()], Arc::clone(&self.signing));
         config.cert_resolver = Arc::new(Always(Arc::new(key)));
-        TlsAcceptor::from(Arc::new(config))
+        // The tickets of one certificate are good for no other.
+        config.ticketer = Ticketer::new().map_err(failed)?;
+        Ok(Secured {
+            certificate,
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+        })
     }
 }
 
