@@ -5,12 +5,14 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rackwright_api::v1::agent_service_client::AgentServiceClient;
 use rackwright_api::v1::{Hello, Inventory, RegisterRequest, RegisterResponse};
 use secrecy::ExposeSecret as _;
 use thiserror::Error;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::timeout;
 use tonic::Code;
+use tonic::transport::Channel;
 
 use crate::clock;
 use crate::cmdline::{Endpoint, Mac, Settings};
@@ -94,7 +96,12 @@ pub async fn run(
         Ok::<_, AgentError>(found?)
     };
     let (registered, found) = tokio::join!(registration(&settings, &machine), read_machine);
-    let ((authority, identity), (markers, inventory)) = (registered?, found?);
+    let (registered, (markers, inventory)) = (registered?, found?);
+    let Registered {
+        authority,
+        identity,
+        connection,
+    } = registered;
     let Settings {
         endpoints, mac, token, ..
     } = settings;
@@ -113,6 +120,7 @@ pub async fn run(
         servers,
         authority,
         identity: Mutex::new(identity),
+        connection: Mutex::new(connection),
         desk,
         hello,
         inventory,
@@ -169,7 +177,20 @@ fn text(value: Option<impl ToString>) -> String {
 }
 
 /// The CA and an identity: the one kept from an earlier agent of this boot, or a new one for the token.
-async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<(Authority, Identity), AgentError> {
+struct Registered {
+    authority: Authority,
+    identity: Identity,
+    /// Where it registered. The control plane knows it there without a certificate.
+    connection: Option<Connection>,
+}
+
+/// A connection that was made already, and the server's URL.
+struct Connection {
+    server: String,
+    client: AgentServiceClient<Channel>,
+}
+
+async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<Registered, AgentError> {
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
     let mut endpoints = settings.endpoints.iter().cycle();
@@ -209,7 +230,7 @@ async fn try_registration(
     endpoint: &Endpoint,
     machine: &Arc<Machine>,
     request: &Request,
-) -> Result<(Authority, Identity), Attempt> {
+) -> Result<Registered, Attempt> {
     let (url, sha256) = (endpoint.ca_url.clone(), settings.ca_sha256);
     let fetched = spawn_blocking(move || identity::fetch_authority(&url, &sha256)).await;
     let authority = match fetched.map_err(|error| Attempt::Final(error.into()))? {
@@ -219,7 +240,11 @@ async fn try_registration(
     };
     set_clock(&*machine.host, &authority);
     if let Some(identity) = machine.host.kept_identity() {
-        return Ok((authority, identity));
+        return Ok(Registered {
+            authority,
+            identity,
+            connection: None,
+        });
     }
     let mut client = session::connect(&*machine.host, &endpoint.server, &authority.pem, None)
         .await
@@ -256,7 +281,12 @@ async fn try_registration(
         generation = identity.registration.claim_generation,
         "registered"
     );
-    Ok((authority, identity))
+    let server = endpoint.server.clone();
+    Ok(Registered {
+        authority,
+        identity,
+        connection: Some(Connection { server, client }),
+    })
 }
 
 /// Corrects a clock that is certainly wrong; see [`clock`].
@@ -278,6 +308,8 @@ struct Connected {
     servers: Vec<String>,
     authority: Authority,
     identity: Mutex<Identity>,
+    /// For the first stream, if it goes to that server.
+    connection: Mutex<Option<Connection>>,
     desk: Arc<Desk>,
     hello: Hello,
     inventory: Inventory,
@@ -310,7 +342,11 @@ impl Connected {
             (identity.credentials(&self.authority), identity.registration.heartbeat_s)
         };
         self.desk.set_credentials(credentials.clone());
-        let client = session::connect(&*self.machine.host, server, &self.authority.pem, Some(&credentials)).await?;
+        let made = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let client = match made.filter(|made| made.server == server) {
+            Some(made) => made.client,
+            None => session::connect(&*self.machine.host, server, &self.authority.pem, Some(&credentials)).await?,
+        };
         let heartbeat_s = if heartbeat_s == 0 {
             DEFAULT_HEARTBEAT_S
         } else {

@@ -10,7 +10,7 @@ use crate::environment::Poll;
 use crate::error::RedfishError;
 use crate::quirks::{BootPayload, Profile};
 use crate::resource::Resource;
-use crate::views::{BootMode, BootView};
+use crate::views::{BootMode, BootView, System};
 
 const TARGET: &str = "BootSourceOverrideTarget";
 const ENABLED: &str = "BootSourceOverrideEnabled";
@@ -111,7 +111,7 @@ impl BmcClient {
     /// # Errors
     /// Those of [`system`](Self::system).
     pub async fn boot(&self) -> Result<BootView, RedfishError> {
-        let place = self.boot_place().await?;
+        let place = self.boot_place(self.system().await?).await?;
         if place.is_settings {
             Ok(self.system().await?.boot().completed_by(&place.view))
         } else {
@@ -152,12 +152,25 @@ impl BmcClient {
         http_uri: Option<&str>,
     ) -> Result<BootOutcome, RedfishError> {
         let profile = self.profile().await?;
-        let place = self.boot_place().await?;
-        let mut plan = self.plan(profile, &place.view, target, persistence, http_uri)?;
-        plan.mode = mode.filter(|_| place.view.knows_mode || !place.view.allowed_modes.is_empty());
-        if !place.is_settings && plan.is_met_by(&place.view) {
-            return self.outcome(&place, &plan, place.view.clone(), false, Vec::new());
-        }
+        let planned = |place: &Place| {
+            let mut plan = self.plan(profile, &place.view, target, persistence, http_uri)?;
+            plan.mode = mode.filter(|_| place.view.knows_mode || !place.view.allowed_modes.is_empty());
+            Ok(plan)
+        };
+        let is_met = |place: &Place, plan: &Plan| !place.is_settings && plan.is_met_by(&place.view);
+        let mut place = self.boot_place(self.system_to_change(|_| false).await?).await?;
+        let mut plan = match planned(&place) {
+            Ok(plan) if !is_met(&place, &plan) => plan,
+            // That nothing is to be sent, or cannot be, is not believed of what was read before.
+            _ => {
+                place = self.boot_place(self.system().await?).await?;
+                let plan = planned(&place)?;
+                if is_met(&place, &plan) {
+                    return self.outcome(&place, &plan, place.view.clone(), false, Vec::new());
+                }
+                plan
+            }
+        };
         match self.send_boot(profile, &place, &plan).await {
             Ok(()) => {}
             // Continuous may be unknown without a list that says so.
@@ -170,8 +183,7 @@ impl BmcClient {
         self.verify_boot(profile, &place, &plan).await
     }
 
-    async fn boot_place(&self) -> Result<Place, RedfishError> {
-        let system = self.system().await?;
+    async fn boot_place(&self, system: System) -> Result<Place, RedfishError> {
         let mut own = system.boot();
         if let Some(link) = system.settings() {
             match self.get(&link).await {

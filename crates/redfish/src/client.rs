@@ -1,6 +1,7 @@
 //! The client: one per BMC, cheap to clone, closed at the end.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use http::Method;
@@ -37,6 +38,18 @@ struct Inner {
     root: OnceCell<ServiceRoot>,
     system_path: OnceCell<String>,
     profile: OnceCell<Profile>,
+    lately: Mutex<Lately>,
+}
+
+/// How old what was read of a system may be where it only decides what to send: what is sent is read back.
+const LATELY: Duration = Duration::from_secs(1);
+
+/// The system as it was read last, forgotten with each request that may change it.
+#[derive(Debug, Default)]
+struct Lately {
+    /// Requests that may change something, when they begin and when they end: what is read across one is not kept.
+    changes: u64,
+    read: Option<(Duration, Resource)>,
 }
 
 /// What a client has learned of a BMC that a later one need not ask for.
@@ -109,6 +122,7 @@ impl BmcClient {
                 root: OnceCell::new(),
                 system_path: OnceCell::new(),
                 profile: OnceCell::new(),
+                lately: Mutex::default(),
             }),
         })
     }
@@ -130,6 +144,7 @@ impl BmcClient {
 
     /// Closes the connections and keeps the session and what is known of the BMC: little enough to wait for whoever asks next.
     pub fn rest(&self) {
+        self.lately().read = None;
         self.inner.wire.transport.rest();
     }
 
@@ -158,6 +173,32 @@ impl BmcClient {
         self.get(path).await.map(System::from)
     }
 
+    /// The system as it was read a moment ago by this client, if nothing was sent since, and else as it reads now: enough to
+    /// choose what to send. Where it says that nothing is to be sent (`is_settled`), it is read in any case.
+    pub(crate) async fn system_to_change(
+        &self,
+        is_settled: impl FnOnce(&System) -> bool,
+    ) -> Result<System, RedfishError> {
+        let now = self.settings().environment.now();
+        let read = self.lately().read.clone();
+        let read = read.filter(|(at, _)| now.saturating_sub(*at) <= LATELY);
+        match read.map(|(_, resource)| System::from(resource)) {
+            Some(system) if !is_settled(&system) => Ok(system),
+            _ => self.system().await,
+        }
+    }
+
+    fn lately(&self) -> MutexGuard<'_, Lately> {
+        self.inner.lately.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request that may change something begins or has ended.
+    fn note_change(&self) {
+        let mut lately = self.lately();
+        lately.changes += 1;
+        lately.read = None;
+    }
+
     /// Fetches the manager of the system: the one that it names, or the only one there is.
     ///
     /// # Errors
@@ -182,7 +223,15 @@ impl BmcClient {
     /// The network's, the BMC's, or [`RedfishError::NotJson`].
     pub async fn get(&self, link: &str) -> Result<Resource, RedfishError> {
         let url = self.bmc().resolve(None, link)?;
-        self.get_url(link, url).await
+        let changes = self.lately().changes;
+        let resource = self.get_url(link, url).await?;
+        if self.inner.system_path.get().is_some_and(|path| path == link) {
+            let mut lately = self.lately();
+            if lately.changes == changes {
+                lately.read = Some((self.settings().environment.now(), resource.clone()));
+            }
+        }
+        Ok(resource)
     }
 
     /// The links of all members of a collection, over all its pages; bogus members are left out.
@@ -402,8 +451,19 @@ impl BmcClient {
         }
     }
 
-    /// One request as whoever is logged in; a refused proof is renewed once.
+    /// One request as whoever is logged in; after one that may change something, nothing of before is believed.
     async fn call(&self, outgoing: &Outgoing<'_>, repeat: Repeat) -> Result<Reply, RedfishError> {
+        if outgoing.method == Method::GET {
+            return self.ask(outgoing, repeat).await;
+        }
+        self.note_change();
+        let answer = self.ask(outgoing, repeat).await;
+        self.note_change();
+        answer
+    }
+
+    /// One request; a refused proof is renewed once.
+    async fn ask(&self, outgoing: &Outgoing<'_>, repeat: Repeat) -> Result<Reply, RedfishError> {
         let Inner { wire, login, .. } = &*self.inner;
         let mut attempts = Attempts::default();
         let mut credential = login.credential(wire).await?;

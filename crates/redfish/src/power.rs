@@ -101,8 +101,9 @@ impl BmcClient {
         let mut refusals = 0;
         let mut was_broken = false;
         loop {
-            let system = self.system().await?;
-            if goal.is_reached_in(&system.power_state()) {
+            let is_reached = |system: &System| goal.is_reached_in(&system.power_state());
+            let system = self.system_to_change(is_reached).await?;
+            if is_reached(&system) {
                 return Ok(PowerChange::AlreadyThere);
             }
             let failure = match self.reset(&system, goal).await {

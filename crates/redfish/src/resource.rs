@@ -1,5 +1,7 @@
 //! A resource as the BMC gave it, read property by property.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use crate::json;
@@ -9,7 +11,8 @@ use crate::json;
 pub struct Resource {
     path: String,
     etag: Option<String>,
-    body: Value,
+    /// Shared: clones cost nothing of it.
+    body: Arc<Value>,
 }
 
 impl Resource {
@@ -18,7 +21,7 @@ impl Resource {
         Self {
             path: path.into(),
             etag: etag.filter(|etag| is_usable_etag(etag)),
-            body,
+            body: Arc::new(body),
         }
     }
 

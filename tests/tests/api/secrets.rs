@@ -32,7 +32,12 @@ fn secrets_are_not_found_again() {
 
         let (boot_token, agent_token) = boot_as(machine.mac());
         let ca = authority(&site.dir().join("cli"));
-        let agent = an_agent_registers_once(&Api::connect(&ca, None), &agent_token, machine.mac()).await;
+        let agent = an_agent_registers_once(
+            [&Api::connect(&ca, None), &Api::connect(&ca, None)],
+            &agent_token,
+            machine.mac(),
+        )
+        .await;
         an_agent_is_no_member(&Api::connect(&ca, Some(agent))).await;
         let bootstrap = printed_token(&site);
         let invited = site.json(["token", "create", "guest", "--role", "viewer"]);
@@ -180,8 +185,12 @@ fn files_keep_quiet(dir: &Path, secrets: &[Secret]) {
     assert!(found, "the database is not what is read here");
 }
 
+/// The agents' stream, and what needs no certificate or is theirs.
+const CONNECT: &str = "/rackwright.v1.AgentService/Connect";
+const OPEN: &[&str] = &["Connect", "Register", "RedeemToken"];
+
 /// The one call of agents that needs no certificate, with the token of the boot script.
-async fn an_agent_registers_once(nobody: &Api, token: &str, mac: &str) -> Identity {
+async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac: &str) -> Identity {
     let (key, csr_pem) = new_key();
     let request = |token: &str, mac: &str| v1::RegisterRequest {
         token: token.to_owned(),
@@ -189,6 +198,11 @@ async fn an_agent_registers_once(nobody: &Api, token: &str, mac: &str) -> Identi
         mac: mac.to_owned(),
         ..Default::default()
     };
+    let opens = async |api: &Api, method: &str| {
+        let opened = api.call(method, Vec::new()).await;
+        opened.expect_err("an empty request").code()
+    };
+    assert_eq!(opens(nobody, CONNECT).await, Code::Unauthenticated);
     let other = nobody.agent().register(request(token, "52:54:00:77:00:99")).await;
     let status = refused(other, Code::Unauthenticated);
     is_quiet("a failure", &bytes_of(&status), token);
@@ -212,6 +226,21 @@ async fn an_agent_registers_once(nobody: &Api, token: &str, mac: &str) -> Identi
     refused(nobody.agent().register(stolen).await, Code::Unauthenticated);
     let again = nobody.agent().register(request(token, mac)).await;
     assert_eq!(again.expect("the same again is answered").into_inner().node, "nodes/n1");
+    // The connection on which it registered is the agent's, for its stream; no other is, and it opens nothing else.
+    assert_eq!(
+        opens(nobody, CONNECT).await,
+        Code::InvalidArgument,
+        "the first message must be hello"
+    );
+    assert_eq!(opens(another, CONNECT).await, Code::Unauthenticated);
+    for method in methods().iter().filter(|method| !OPEN.contains(&method.name.as_str())) {
+        assert_eq!(
+            opens(nobody, &method.path()).await,
+            Code::Unauthenticated,
+            "{}",
+            method.name
+        );
+    }
 
     Identity::from_pem(registered.certificate_pem, key.serialize_pem())
 }

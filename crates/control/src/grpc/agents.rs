@@ -12,7 +12,7 @@ use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::agent_service_server::AgentService;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_identity::{ClientIdentity, TokenHash};
-use rackwright_lifecycle::{Agent, EffectClass, Reading};
+use rackwright_lifecycle::{Agent, EffectClass, Reading, seconds};
 use rackwright_store::{BootStageRow, EffectRow, StoreError};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::caller;
+use super::connection::Peer;
 use super::errors::ApiError;
 use crate::agents::{QUEUE, Session, ToAgent};
 use crate::clock;
@@ -85,7 +86,9 @@ impl AgentService for Agents {
     type ConnectStream = Pin<Box<dyn Stream<Item = Result<v1::ControlMessage, Status>> + Send>>;
 
     async fn register(&self, request: Request<v1::RegisterRequest>) -> Result<Response<v1::RegisterResponse>, Status> {
-        let remote = request.remote_addr().map(|a| a.ip().to_string()).unwrap_or_default();
+        let peer = Peer::of(&request).cloned();
+        let address = peer.as_ref().and_then(Peer::address);
+        let remote = address.map(|a| a.to_string()).unwrap_or_default();
         let request = request.into_inner();
         let mac = super::boot::mac(&request.mac)?;
         let refuse = || ApiError::Unauthenticated("the boot token is not valid for this machine".into());
@@ -114,7 +117,7 @@ impl AgentService for Agents {
             let record = tx.node(&token.body).await.map_err(ApiError::from)?;
             (token.body, record.node.generation)
         };
-        let answer = credential(&self.0, &request.csr_pem, &name, generation)?;
+        let (identity, answer) = credential(&self.0, &request.csr_pem, &name, generation)?;
         let detail = format!(
             "registered as {name}, version {}, boot {}",
             cut(&request.agent_version, NAME_MAX),
@@ -124,6 +127,10 @@ impl AgentService for Agents {
             .await
             .map_err(ApiError::from)?;
         self.0.commit(tx).await.map_err(ApiError::from)?;
+        if let Some(peer) = peer {
+            // Its stream may come on the same connection: the handshake for another one would show nothing new.
+            peer.register(identity, now.plus(seconds(LIFETIME.as_secs().cast_signed())));
+        }
         Ok(Response::new(answer))
     }
 
@@ -240,7 +247,12 @@ pub(crate) async fn arrive(
     Ok((number, open))
 }
 
-fn credential(core: &Core, csr_pem: &str, name: &str, generation: u64) -> Result<v1::RegisterResponse, ApiError> {
+fn credential(
+    core: &Core,
+    csr_pem: &str,
+    name: &str,
+    generation: u64,
+) -> Result<(ClientIdentity, v1::RegisterResponse), ApiError> {
     let internal = |e: &dyn std::fmt::Display| ApiError::invalid("csr_pem", e.to_string());
     let identity = ClientIdentity::agent(name, generation).map_err(|e| internal(&e))?;
     let now = clock::system_time(clock::now());
@@ -249,13 +261,14 @@ fn credential(core: &Core, csr_pem: &str, name: &str, generation: u64) -> Result
         .authority
         .issue_client(csr_pem, &identity, now, LIFETIME)
         .map_err(|e| internal(&e))?;
-    Ok(v1::RegisterResponse {
+    let answer = v1::RegisterResponse {
         certificate_pem: issued.certificate_pem,
         expire_time: Some(issued.validity.not_after.into()),
         node: unknown::mac_of(name).map_or_else(|| format!("nodes/{name}"), |mac| format!("machines/{mac}")),
         claim_generation: generation,
         heartbeat_s: HEARTBEAT_S,
-    })
+    };
+    Ok((identity, answer))
 }
 
 /// A connection, for the boot trace.
@@ -301,7 +314,7 @@ async fn renew(core: &Core, node: &str, csr_pem: &str, sender: &mpsc::Sender<ToA
             }
         };
         match credential(core, csr_pem, node, generation) {
-            Ok(renewed) => {
+            Ok((_, renewed)) => {
                 let message = v1::ControlMessage {
                     message: Some(Control::Renewed(renewed)),
                 };

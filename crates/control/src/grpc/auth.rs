@@ -12,6 +12,7 @@ use secrecy::ExposeSecret as _;
 use tonic::{Request, Response, Status};
 
 use super::asked::Asked;
+use super::connection::Peer;
 use super::errors::ApiError;
 use super::{caller, convert};
 use crate::clock;
@@ -167,9 +168,9 @@ impl AuthService for Auth {
 
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Result<Response<v1::WhoAmIResponse>, Status> {
         let caller = caller::member(&self.0, &request).await?;
-        let expire_time = request
-            .peer_certs()
-            .and_then(|c| rackwright_identity::Validity::of(c.first()?).ok())
+        let expire_time = Peer::of(&request)
+            .and_then(Peer::certificate)
+            .and_then(|leaf| rackwright_identity::Validity::of(&leaf).ok())
             .map(|v| v.not_after.into());
         Ok(Response::new(v1::WhoAmIResponse {
             member: caller.name,

@@ -1,13 +1,12 @@
 //! Who calls, and what they may do.
 
-use std::sync::Arc;
-
 use rackwright_api::v1::Role;
 use rackwright_identity::{ClientKind, identify};
 use tonic::Request;
-use tonic::transport::CertificateDer;
 
+use super::connection::Peer;
 use super::errors::ApiError;
+use crate::clock;
 use crate::core::Core;
 
 /// A member, authenticated.
@@ -20,11 +19,10 @@ pub struct Caller {
 }
 
 fn peer<T>(request: &Request<T>) -> Result<rackwright_identity::ClientIdentity, ApiError> {
-    let certificates: Option<Arc<Vec<CertificateDer<'static>>>> = request.peer_certs();
-    let leaf = certificates.as_ref().and_then(|c| c.first()).ok_or_else(|| {
+    let leaf = Peer::of(request).and_then(Peer::certificate).ok_or_else(|| {
         ApiError::Unauthenticated("this call needs a client certificate, and the connection has none".into())
     })?;
-    identify(leaf).map_err(|e| ApiError::Unauthenticated(e.to_string()))
+    identify(&leaf).map_err(|e| ApiError::Unauthenticated(e.to_string()))
 }
 
 /// The member who calls. Their role is read now: a role that was taken away ends at once.
@@ -70,12 +68,16 @@ pub async fn operator<T>(core: &Core, request: &Request<T>) -> Result<Caller, Ap
     Ok(caller)
 }
 
-/// The node whose agent calls.
+/// The node whose agent calls: by its certificate, or because it has registered on this connection.
 ///
 /// # Errors
 /// No certificate, or one of a member.
 pub fn agent<T>(request: &Request<T>) -> Result<(String, u64), ApiError> {
-    let identity = peer(request)?;
+    let registered = Peer::of(request).and_then(|peer| peer.registered(clock::now()));
+    let identity = match registered {
+        Some(identity) => identity.clone(),
+        None => peer(request)?,
+    };
     tracing::Span::current().record("caller", &identity.common_name);
     match identity.kind {
         ClientKind::Agent { claim_generation } => Ok((identity.common_name, claim_generation)),

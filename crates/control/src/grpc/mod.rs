@@ -5,6 +5,7 @@ mod asked;
 mod auth;
 mod boot;
 mod caller;
+mod connection;
 pub mod convert;
 mod enrolment;
 mod errors;
@@ -35,6 +36,7 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
+use self::connection::Connection;
 use crate::core::Core;
 use crate::tls;
 
@@ -70,7 +72,7 @@ pub async fn run(
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    let connections = ReceiverStream::new(tls::accept(listener, tls, core.stop.clone()));
+    let connections = ReceiverStream::new(tls::accept(listener, tls, core.stop.clone())).map(Connection::from);
     let stop = core.stop.clone();
     Server::builder()
         .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))

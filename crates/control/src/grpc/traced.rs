@@ -8,11 +8,12 @@ use opentelemetry::trace::Status;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use tonic::Code;
 use tonic::codegen::http::{HeaderMap, Request, Response};
-use tonic::transport::server::{TcpConnectInfo, TlsConnectInfo};
 use tower::Service;
 use tracing::field::Empty;
 use tracing::{Instrument as _, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use super::connection::Peer;
 
 /// What the paths of our services begin with: `/rackwright.v1.NodeService/ListNodes`.
 const OURS: &str = "/rackwright.";
@@ -71,8 +72,7 @@ fn span<A>(request: &Request<A>) -> Span {
 }
 
 fn is_known<A>(request: &Request<A>) -> bool {
-    let connection = request.extensions().get::<TlsConnectInfo<TcpConnectInfo>>();
-    connection.is_some_and(|c| c.peer_certs().is_some())
+    Peer::among(request.extensions()).is_some_and(|peer| peer.certificate().is_some())
 }
 
 /// How it went: an error is in the headers, what ends well says so behind the message.

@@ -16,8 +16,8 @@ use crate::config::BootMethod;
 use crate::core::Core;
 
 /// Machines asked at once who they are, for each core: that is some ten requests, and 150 kB each meanwhile. Where a BMC
-/// takes a second for each answer this many keep a core half busy; with fewer, ten thousand machines wait for their turn.
-const IDENTIFYING_A_CORE: usize = 1024;
+/// takes a second for each answer this many keep a core half busy; with 1,024, ten thousand machines waited for their turn.
+const IDENTIFYING_A_CORE: usize = 1536;
 
 static IDENTIFYING: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(IDENTIFYING_A_CORE * cores()));
 

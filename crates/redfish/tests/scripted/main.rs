@@ -7,6 +7,7 @@ mod boot;
 mod events;
 mod hostile;
 mod inventory;
+mod lately;
 mod media_and_tasks;
 mod power;
 mod requests;

@@ -1,0 +1,73 @@
+//! What was read a moment ago decides what is sent, and nothing else.
+
+use std::time::Duration;
+
+use rackwright_redfish::{BmcClient, BootTarget, Environment as _, Persistence, PowerChange, PowerGoal, PowerState};
+use serde_json::json;
+
+use crate::bmc::{Bmc, RESET, SYSTEM};
+
+const LONG: Duration = Duration::from_secs(5);
+
+/// What was asked of the system and sent to it since the last call, in order.
+fn since(bmc: &Bmc, seen: &mut usize) -> Vec<&'static str> {
+    let requests = bmc.server.requests();
+    let new = &requests[std::mem::replace(seen, requests.len())..];
+    let kind = |request: &crate::server::Request| match () {
+        () if request.is("GET", SYSTEM) => Some("read"),
+        () if request.is("PATCH", SYSTEM) => Some("boot"),
+        () if request.is("POST", RESET) => Some("reset"),
+        () => None,
+    };
+    new.iter().filter_map(kind).collect()
+}
+
+async fn boot_from_network(client: &BmcClient) {
+    let set = client.set_boot(BootTarget::Pxe, Persistence::Once, None).await;
+    assert!(set.unwrap().changed);
+    let switched = client.set_power(PowerGoal::On).await.unwrap();
+    assert!(matches!(switched, PowerChange::Accepted { .. }));
+    client.wait_power(PowerGoal::On, LONG).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_just_read_back_is_not_read_again_to_switch_on() {
+    let bmc = Bmc::plain().await;
+    let client = bmc.connect().await;
+    client.profile().await.unwrap();
+    assert_eq!(client.power().await.unwrap(), PowerState::Off);
+    let mut seen = 0;
+    since(&bmc, &mut seen);
+    boot_from_network(&client).await;
+    assert_eq!(since(&bmc, &mut seen), ["boot", "read", "reset", "read"]);
+}
+
+#[tokio::test]
+async fn after_a_second_it_is_read_again() {
+    let bmc = Bmc::plain().await;
+    let client = bmc.connect().await;
+    client.profile().await.unwrap();
+    let mut seen = 0;
+    since(&bmc, &mut seen);
+    bmc.environment.sleep(Duration::from_millis(1001)).await;
+    boot_from_network(&client).await;
+    assert_eq!(since(&bmc, &mut seen), ["read", "boot", "read", "reset", "read"]);
+}
+
+#[tokio::test]
+async fn nothing_is_left_out_for_what_was_read_before() {
+    let bmc = Bmc::plain().await;
+    let client = bmc.connect().await;
+    let set = async || client.set_boot(BootTarget::Pxe, Persistence::Once, None).await.unwrap();
+    assert!(set().await.changed);
+    // A boot uses it up, behind the client's back: to be left out it would have to be read now.
+    bmc.set(SYSTEM, "/Boot/BootSourceOverrideEnabled", json!("Disabled"));
+    assert!(set().await.changed);
+    assert!(!set().await.changed, "that it holds was read now");
+    // Likewise power: somebody switches the machine off after it was seen on.
+    bmc.set(SYSTEM, "/PowerState", json!("On"));
+    assert_eq!(client.power().await.unwrap(), PowerState::On);
+    bmc.set(SYSTEM, "/PowerState", json!("Off"));
+    let switched = client.set_power(PowerGoal::On).await.unwrap();
+    assert!(matches!(switched, PowerChange::Accepted { .. }));
+}
