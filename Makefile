@@ -111,6 +111,14 @@ FLEET_ARGS ?=
 bench-fleet: deps release ## NODES simulated machines through their whole life, 1,000 and 10,000 if not said; prints JSON
 	@for nodes in $(NODES); do target/release/rackwright bench fleet --nodes $$nodes $(FLEET_ARGS); done
 
+# What bench-placement is told: PLACEMENT_ARGS='latency --pods 98', or 'trace --days 30'.
+PLACEMENT_ARGS ?=
+
+.PHONY: bench-placement
+bench-placement: deps ## Where clusters go: time of a decision among 100,000 nodes, and a month's utilisation; prints JSON
+	@cargo build --locked --release -p rackwright-site --bin rackwright-bench-placement >&2
+	@target/release/rackwright-bench-placement $(PLACEMENT_ARGS)
+
 .PHONY: bench-peers
 bench-peers: deps release ## The same for 50 nodes beside OpenStack Ironic (RACKWRIGHT_PEERS: see tests/bench-peers.sh)
 	@tests/bench-peers.sh

@@ -43,6 +43,10 @@ prometheus             | tests: reads the metrics, and judges the alerts (the te
 nginx-light            | tests: a caching proxy between agents and the image store (the tests start it; as a service it stays off)
 systemd                | tests: systemd-analyze verifies the unit in deploy/ (the package is in every Debian that boots by it)
 minisign               | tests: signs images as the sites that trust a key do
+opensm                 | tests: a subnet manager (the tests start it on a played fabric; as a service it stays off)
+ibsim-utils            | tests: plays InfiniBand fabrics for OpenSM and the tools
+libumad2sim0           | tests: turns OpenSM and the tools to the played fabric
+infiniband-diags       | tests: ibnetdiscover, smpquery, sminfo, ibqueryerrors
 python3-venv           | tests: runs Redfish programs of other projects: an emulator (sushy-tools), validators (DMTF), a client (sushy)
 '
 
@@ -85,6 +89,7 @@ services=()
 case " ${missing[*]} " in *' openssh-server '*) services+=(ssh.service ssh.socket) ;; esac
 case " ${missing[*]} " in *' nginx-light '*) services+=(nginx.service) ;; esac
 case " ${missing[*]} " in *' prometheus '*) services+=(prometheus.service) ;; esac
+case " ${missing[*]} " in *' opensm '*) services+=(opensm.service) ;; esac
 case " ${missing[*]} " in *' postgresql '*) services+=(postgresql.service) ;; esac
 apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3)
 "${apt[@]}" update || say "warning: the package lists could not all be refreshed; going on with those that are here"

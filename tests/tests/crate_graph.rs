@@ -10,10 +10,12 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("lifecycle", 0, &[]),
     ("api", 0, &[]),
     ("redfish", 0, &[]),
+    ("site", 0, &[]),
     ("store", 1, &["lifecycle"]),
+    ("fabric", 1, &["site"]),
     ("netboot", 1, &["api"]),
     ("agent", 1, &["api", "image"]),
-    ("cli", 1, &["api"]),
+    ("cli", 1, &["api", "site"]),
     ("image", 1, &[]),
     ("identity", 1, &[]),
     ("validate", 1, &["api"]),
@@ -51,8 +53,8 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     ),
     (
         "reqwest",
-        &["redfish"],
-        "the HTTP client for BMCs is bounded and pinned in one place",
+        &["redfish", "fabric"],
+        "the HTTP clients for BMCs and for UFM are bounded in one place each",
     ),
     (
         "russh",
@@ -95,7 +97,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
 ];
 
 /// Crates that decide and never do: nothing that waits, reads a clock, rolls dice or talks, not even far below them.
-const PURE: &[&str] = &["lifecycle"];
+const PURE: &[&str] = &["lifecycle", "site"];
 const IMPURE: &[&str] = &[
     "tokio",
     "sqlx",

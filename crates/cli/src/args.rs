@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::output::{Format, Ui};
-use crate::{apply, auth, bench, boot, events, image, node, operation, units};
+use crate::{apply, auth, bench, boot, cluster, events, fabric, image, node, operation, site, units};
 
 /// Operator's command line of Rackwright.
 ///
@@ -69,6 +69,18 @@ pub enum Command {
     /// Servers: enrol, deploy, reimage, release and all you may ask about one
     #[command(subcommand)]
     Node(node::NodeCommand),
+    /// Site files: racks, power, cooling, nodes, switches and cables as they are planned
+    #[command(subcommand)]
+    Site(site::SiteCommand),
+    /// How power gets to nodes
+    #[command(subcommand)]
+    Power(site::PowerCommand),
+    /// Clusters: where they would go
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
+    /// InfiniBand fabrics: their shape, and their cabling against the plan
+    #[command(subcommand)]
+    Fabric(fabric::FabricCommand),
     /// Operating-system images
     #[command(subcommand)]
     Image(image::ImageCommand),

@@ -1,7 +1,8 @@
 //! `rackwright`: the operator's command line. A gRPC client of `rackwrightd` and nothing more: it reads and writes only
-//! what the public API offers, so everything it does can be done by any other client.
+//! what the public API offers, so everything it does can be done by any other client. What it does with site files
+//! needs no server.
 //!
-//! One module per noun (`node`, `image`, `operation`, `events`, `boot`, `auth`, `apply`, `bench`); around them
+//! One module per noun (`node`, `site`, `image`, `operation`, `events`, `boot`, `auth`, `apply`, `bench`); around them
 //! `client` (endpoints tried in order, retries with the same idempotency key), `config` (contexts and credentials on
 //! disk), `output` (tables, JSON, YAML, colours, live lines), `wait` (following operations) and `error` (one sentence and
 //! an exit code for everything that can go wrong). Nothing else in the crate prints or decides exit codes.
@@ -12,9 +13,11 @@ mod auth;
 mod bench;
 mod boot;
 mod client;
+mod cluster;
 mod config;
 mod error;
 mod events;
+mod fabric;
 mod image;
 mod mutation;
 mod names;
@@ -22,6 +25,7 @@ mod node;
 mod operation;
 mod output;
 mod retry;
+mod site;
 mod tls;
 mod units;
 mod wait;
@@ -72,6 +76,10 @@ async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
         Command::Context(command) => auth::context(cx, command),
         Command::Apply(args) => apply::run(cx, args).await,
         Command::Node(command) => node::run(cx, command).await,
+        Command::Site(command) => site::run(cx, command),
+        Command::Power(command) => site::power(cx, command),
+        Command::Cluster(command) => cluster::run(cx, command),
+        Command::Fabric(command) => fabric::run(cx, command),
         Command::Image(command) => image::run(cx, command).await,
         Command::Operation(command) => operation::run(cx, command).await,
         Command::Events(args) => events::run(cx, args).await,

@@ -187,7 +187,7 @@ impl Step {
 }
 
 /// The YAML files of a directory, in order of their names; a file as it is.
-fn yaml_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
+pub(crate) fn yaml_files(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     if path.as_os_str() == "-" || !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }

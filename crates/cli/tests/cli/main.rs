@@ -7,6 +7,7 @@
 
 mod apply;
 mod authority;
+mod cluster;
 mod cut;
 mod errors;
 mod events;
@@ -19,5 +20,6 @@ mod images;
 mod login;
 mod nodes;
 mod program;
+mod site;
 mod terminal;
 mod watch;

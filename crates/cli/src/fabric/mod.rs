@@ -1,0 +1,107 @@
+//! `rackwright fabric`: what a fabric is, and what is wrong with its cabling. Works from files and needs no server.
+
+mod check;
+mod show;
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use rackwright_site::fabric::dump::{self, DumpFinding, Limits};
+use rackwright_site::fabric::{Dump, Plan};
+
+use crate::args::Cx;
+use crate::error::{CliError, Fault, plural};
+
+/// Findings in a dump that are told one by one; `-o json` has more of them.
+const MAX_NOTES: usize = 20;
+
+/// `rackwright fabric`
+#[derive(Debug, Subcommand)]
+pub enum FabricCommand {
+    /// Compare discovered cabling with what was planned, and tell each fault
+    Check(CheckArgs),
+    /// Show levels, units, rails, oversubscription, spare ports and what is odd
+    Show(ShowArgs),
+}
+
+/// `rackwright fabric check`
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Cabling list (cable,device_a,port_a,device_b,port_b,speed,width) or an ibnetdiscover dump taken as reference
+    #[arg(long, value_name = "FILE")]
+    plan: PathBuf,
+    /// What ibnetdiscover prints, or `-` for standard input
+    #[arg(long, value_name = "DUMP|-")]
+    discovered: PathBuf,
+}
+
+/// `rackwright fabric show`
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// What ibnetdiscover prints, or `-` for standard input
+    #[arg(value_name = "DUMP|-")]
+    dump: PathBuf,
+}
+
+/// Does what was asked for.
+pub fn run(cx: &Cx, command: FabricCommand) -> Result<(), CliError> {
+    match command {
+        FabricCommand::Check(args) => check::run(cx, &args),
+        FabricCommand::Show(args) => show::run(cx, &args),
+    }
+}
+
+/// The bytes of a file or of standard input, one more than are read at most.
+fn bytes(path: &Path) -> Result<Vec<u8>, CliError> {
+    let most = Limits::default().bytes as u64 + 1;
+    let mut bytes = Vec::new();
+    let read = if path == Path::new("-") {
+        io::stdin().lock().take(most).read_to_end(&mut bytes)
+    } else {
+        File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes))
+    };
+    read.map_err(|source| CliError::file("read", path, source))?;
+    Ok(bytes)
+}
+
+fn read_dump(path: &Path, bytes: &[u8]) -> Result<Dump, CliError> {
+    dump::read(bytes, Limits::default())
+        .map_err(|error| CliError::usage(format!("{}: {error}", path.display()), "ibnetdiscover > DUMP makes one"))
+}
+
+/// A cabling list begins with its columns; anything else should be a dump.
+fn read_plan(path: &Path) -> Result<Plan, CliError> {
+    let bytes = bytes(path)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let first = text
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty() && !line.starts_with('#'))
+        .unwrap_or("");
+    if !first.contains(',') {
+        return Ok(Plan::of_reference(read_dump(path, &bytes)?.fabric));
+    }
+    Plan::from_csv(&text).map_err(|faults| {
+        let fault = |fault: rackwright_site::fabric::PlanFault| Fault {
+            file: path.display().to_string(),
+            line: fault.line as usize,
+            column: 1,
+            message: fault.text,
+        };
+        CliError::Manifest(faults.into_iter().map(fault).collect())
+    })
+}
+
+/// What could not be used of a dump goes to stderr: the result is of the rest.
+fn note_findings(cx: &Cx, path: &Path, findings: &[DumpFinding], more: usize) {
+    for finding in findings.iter().take(MAX_NOTES) {
+        cx.ui.note(&format!("{}: {finding}", path.display()));
+    }
+    let more = more + findings.len().saturating_sub(MAX_NOTES);
+    if more > 0 {
+        cx.ui
+            .note(&format!("{}: and {} more", path.display(), plural(more, "finding")));
+    }
+}

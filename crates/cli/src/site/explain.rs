@@ -1,0 +1,211 @@
+//! `rackwright power explain`
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use rackwright_site::model::Site;
+use rackwright_site::power::{Explanation, Loads, LossOutcome, PsuPath, explain};
+use serde_json::{Value, json};
+
+use super::load;
+use crate::args::Cx;
+use crate::error::CliError;
+use crate::names;
+use crate::output::{Format, Table};
+
+/// `rackwright power explain`
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The node
+    #[arg(value_name = "NODE")]
+    node: String,
+    /// File or directory (its *.yaml and *.yml) of the site; repeat it for several
+    #[arg(long = "site", required = true, value_name = "FILE|DIR|-")]
+    site: Vec<PathBuf>,
+}
+
+/// Shows the way from the utility to each PSU.
+pub fn run(cx: &Cx, args: &ExplainArgs) -> Result<(), CliError> {
+    let site = load::site(cx, &args.site)?;
+    let name = names::short("nodes", &args.node);
+    let Some(node) = site.node_named(name) else {
+        let hint = "`rackwright site validate` counts the nodes of the site";
+        return Err(CliError::usage(format!("the site has no node named {name}"), hint));
+    };
+    let explanation = explain(&site, &Loads::of_all_nodes(&site), node);
+    match cx.ui.format() {
+        Format::Json | Format::Yaml => cx.ui.value(&to_json(&site, &explanation)),
+        Format::Name => cx.ui.line(&names::full("nodes", name)),
+        Format::Table => cx.ui.line(words(cx, &site, &explanation).trim_end()),
+    }
+}
+
+fn kw(watts: f64) -> String {
+    format!("{:.1} kW", watts / 1000.0)
+}
+
+fn words(cx: &Cx, site: &Site, explanation: &Explanation) -> String {
+    let mut out = String::new();
+    let Explanation {
+        node,
+        sku,
+        rack,
+        max_watts,
+        psus_needed,
+        psus,
+        ..
+    } = explanation;
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "{node}, a {sku} in rack {rack}, draws at most {}; {psus_needed} of its {} PSUs must live.",
+        kw(*max_watts),
+        psus.len()
+    );
+    // PSUs on one PDU have one way down to it.
+    let mut groups: Vec<Vec<&PsuPath>> = Vec::new();
+    for psu in psus {
+        match groups.iter_mut().find(|group| same_way(group[0], psu)) {
+            Some(group) => group.push(psu),
+            None => groups.push(vec![psu]),
+        }
+    }
+    for group in groups {
+        let _ = writeln!(out);
+        for psu in &group {
+            let _ = writeln!(out, "{}", psu_words(psu));
+        }
+        out.push_str(&steps(cx, site, group[0]));
+    }
+    let _ = writeln!(out);
+    for loss in &explanation.losses {
+        let _ = writeln!(out, "{}", loss_words(loss));
+    }
+    let survives = if explanation.survives_psu_loss {
+        "the node lives on"
+    } else {
+        "the node goes down"
+    };
+    let _ = writeln!(out, "Any one PSU lost: {survives}.");
+    out
+}
+
+fn same_way(a: &PsuPath, b: &PsuPath) -> bool {
+    let last = |psu: &PsuPath| psu.steps.last().map(|step| step.domain);
+    last(a) == last(b)
+}
+
+fn psu_words(psu: &PsuPath) -> String {
+    let Some(outlet) = &psu.outlet else {
+        return format!("PSU {} is not plugged in", psu.psu);
+    };
+    let phase = psu
+        .phase
+        .filter(|phase| *phase != "all")
+        .map(|phase| format!(", {phase}"))
+        .unwrap_or_default();
+    let limit = psu
+        .outlet_watts
+        .map(|watts| format!(", carries {}", kw(watts)))
+        .unwrap_or_default();
+    format!(
+        "PSU {} draws {} from outlet {outlet}{phase}{limit}",
+        psu.psu,
+        kw(psu.psu_watts)
+    )
+}
+
+fn steps(cx: &Cx, site: &Site, psu: &PsuPath) -> String {
+    let mut table = Table::new(&[
+        "KIND",
+        "NAME",
+        "FEED",
+        "CARRIES",
+        "ALL NODES",
+        "USED",
+        "THIS NODE",
+        "MEASURED",
+    ])
+    .indented(2);
+    for step in &psu.steps {
+        let domain = site.domain(step.domain);
+        let feed = domain.feed.map_or("", |feed| &*site.feeds[feed.index()]);
+        table.row([
+            domain.kind.name().into(),
+            (&*domain.name).into(),
+            feed.into(),
+            kw(step.capacity_watts).into(),
+            kw(step.load_watts).into(),
+            format!("{:.0} %", 100.0 * step.load_watts / step.capacity_watts).into(),
+            kw(step.node_watts).into(),
+            step.measured_watts.map(kw).unwrap_or_default().into(),
+        ]);
+    }
+    if table.is_empty() {
+        return String::new();
+    }
+    table.render(cx.ui.paint(), cx.ui.width())
+}
+
+fn loss_words(loss: &LossOutcome) -> String {
+    let LossOutcome {
+        feed,
+        live,
+        live_watts,
+        psu_watts,
+        survives,
+    } = loss;
+    let end = if *survives {
+        "the node lives on"
+    } else {
+        "the node goes down"
+    };
+    match live {
+        0 => format!("Feed {feed} lost: no PSU lives, {end}."),
+        _ => format!(
+            "Feed {feed} lost: {live} PSUs live and give {}, each draws {}: {end}.",
+            kw(*live_watts),
+            kw(*psu_watts)
+        ),
+    }
+}
+
+fn to_json(site: &Site, explanation: &Explanation) -> Value {
+    let step = |step: &rackwright_site::power::Step| {
+        let domain = site.domain(step.domain);
+        json!({
+            "kind": domain.kind.name(),
+            "name": domain.name,
+            "feed": domain.feed.map(|feed| &site.feeds[feed.index()]),
+            "capacity_watts": step.capacity_watts,
+            "all_nodes_watts": step.load_watts,
+            "node_watts": step.node_watts,
+            "measured_watts": step.measured_watts,
+        })
+    };
+    let psus: Vec<Value> = explanation
+        .psus
+        .iter()
+        .map(|psu| {
+            json!({
+                "psu": psu.psu,
+                "outlet": psu.outlet,
+                "phase": psu.phase,
+                "outlet_watts": psu.outlet_watts,
+                "psu_watts": psu.psu_watts,
+                "steps": psu.steps.iter().map(step).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    json!({
+        "node": explanation.node,
+        "sku": explanation.sku,
+        "rack": explanation.rack,
+        "max_watts": explanation.max_watts,
+        "psus_needed": explanation.psus_needed,
+        "psus": psus,
+        "feed_losses": explanation.losses,
+        "survives_psu_loss": explanation.survives_psu_loss,
+    })
+}

@@ -1,0 +1,143 @@
+//! Site files from disk, and their findings as a compiler would print them.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use rackwright_site::file::{Checked, MAX_FILE_BYTES, Source, check};
+use rackwright_site::finding::{Finding, Findings, Severity};
+use rackwright_site::model::Site;
+
+use crate::apply::yaml_files;
+use crate::args::Cx;
+use crate::error::{CliError, plural};
+use crate::output::{Paint, Tone, clean};
+
+/// Longest source line that is shown.
+const MAX_SHOWN: usize = 160;
+
+/// The files of a site, by name.
+#[derive(Debug)]
+pub struct Files(Vec<(String, String)>);
+
+impl Files {
+    /// Reads files and directories.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, CliError> {
+        let mut files = Vec::new();
+        for path in paths {
+            for file in yaml_files(path)? {
+                files.push((file.display().to_string(), read_file(&file)?));
+            }
+        }
+        Ok(Self(files))
+    }
+
+    pub fn check(&self) -> Checked {
+        let sources: Vec<Source<'_>> = self.0.iter().map(|(name, text)| Source { name, text }).collect();
+        check(&sources)
+    }
+
+    pub fn names(&self) -> Vec<&str> {
+        self.0.iter().map(|(name, _)| name.as_str()).collect()
+    }
+
+    /// All findings: place, sentence, source line with a caret, and what to do.
+    pub fn render(&self, findings: &Findings, paint: Paint) -> String {
+        let mut lines: HashMap<&str, Vec<&str>> = HashMap::new();
+        for (name, text) in &self.0 {
+            lines.entry(name).or_insert_with(|| text.lines().collect());
+        }
+        let mut out = String::new();
+        for finding in &findings.list {
+            let line = lines
+                .get(&*finding.file)
+                .and_then(|lines| lines.get(finding.line as usize - 1));
+            render(&mut out, finding, line.copied(), paint);
+        }
+        if findings.left_out() > 0 {
+            let _ = writeln!(out, "{} more", plural(findings.left_out(), "finding"));
+        }
+        out
+    }
+}
+
+/// A file, or standard input.
+pub fn read_file(path: &Path) -> Result<String, CliError> {
+    let mut text = String::new();
+    // One byte more, so that the check can tell that there is too much.
+    let most = MAX_FILE_BYTES as u64 + 1;
+    let read = if path.as_os_str() == "-" {
+        std::io::stdin().lock().take(most).read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(most).read_to_string(&mut text))
+    };
+    read.map_err(|e| CliError::file("read", path, e))?;
+    Ok(text)
+}
+
+fn render(out: &mut String, finding: &Finding, line: Option<&str>, paint: Paint) {
+    let tone = match finding.severity {
+        Severity::Error => Tone::Bad,
+        Severity::Warning => Tone::Busy,
+    };
+    let severity = paint.tone(tone, &format!("{}:", finding.severity));
+    let path = if finding.path.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", clean(&finding.path))
+    };
+    let what = paint.tone(Tone::Strong, &clean(&finding.what));
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "{}:{}:{}: {severity} {what}{path}",
+        finding.file, finding.line, finding.column
+    );
+    let number = finding.line.to_string();
+    let margin = " ".repeat(number.len());
+    if let Some(line) = line.filter(|line| !line.trim().is_empty()) {
+        let before = finding.column as usize - 1;
+        let shown: String = line
+            .chars()
+            .take(MAX_SHOWN)
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
+        let _ = writeln!(out, " {} {shown}", paint.tone(Tone::Dim, &format!("{number} |")));
+        if before < MAX_SHOWN {
+            let caret = paint.tone(tone, "^");
+            let _ = writeln!(
+                out,
+                " {} {}{caret}",
+                paint.tone(Tone::Dim, &format!("{margin} |")),
+                " ".repeat(before)
+            );
+        }
+    }
+    if !finding.fix.is_empty() {
+        let _ = writeln!(
+            out,
+            " {margin} {} {}",
+            paint.tone(Tone::Dim, "fix:"),
+            clean(&finding.fix)
+        );
+    }
+}
+
+/// A site without errors; else its findings go to stderr.
+pub fn site(cx: &Cx, paths: &[PathBuf]) -> Result<Site, CliError> {
+    let files = Files::read(paths)?;
+    let checked = files.check();
+    match checked.site {
+        Some(site) => Ok(site),
+        None => {
+            eprint!("{}", files.render(&checked.findings, cx.ui.paint_errors()));
+            Err(refused(&checked.findings))
+        }
+    }
+}
+
+/// Wrong input, with the number of errors.
+pub fn refused(findings: &Findings) -> CliError {
+    CliError::usage(format!("{} in the site", plural(findings.errors, "error")), "")
+}

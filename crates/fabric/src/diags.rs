@@ -1,0 +1,199 @@
+//! The tools of `infiniband-diags`: what a fabric looks like, and what stands in the ports themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt as _, stream};
+use rackwright_site::fabric::dump::{self, Limits};
+use rackwright_site::fabric::{Dump, Fabric, Guid, Tables};
+
+use crate::error::FabricError;
+use crate::tool::Tools;
+
+/// Reads a fabric from a port of this machine.
+#[derive(Debug, Clone)]
+pub struct Diags {
+    tools: Tools,
+}
+
+/// Counters of a port that are not zero.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortErrors {
+    /// Node GUID of the device.
+    pub device: Guid,
+    /// Its port.
+    pub port: u8,
+    /// By the names that `ibqueryerrors` has for them.
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl Diags {
+    /// With these tools.
+    pub fn new(tools: Tools) -> Self {
+        Self { tools }
+    }
+
+    /// Devices and links, by `ibnetdiscover`.
+    ///
+    /// # Errors
+    /// It does not work, or what it prints is no dump.
+    pub async fn discover(&self) -> Result<Dump, FabricError> {
+        let text = self.tools.run("ibnetdiscover", &[]).await?;
+        Ok(dump::read(&text, Limits::default())?)
+    }
+
+    /// The port GUID of the master subnet manager, by `sminfo`.
+    ///
+    /// # Errors
+    /// There is none, or it does not answer.
+    pub async fn master(&self) -> Result<Guid, FabricError> {
+        let text = self.tools.run("sminfo", &[]).await?;
+        let text = String::from_utf8_lossy(&text);
+        let guid = text
+            .split_once("sm guid ")
+            .and_then(|(_, rest)| rest.split([',', ' ']).next()?.parse().ok());
+        guid.ok_or_else(|| FabricError::Output {
+            tool: "sminfo",
+            text: text.chars().take(200).collect(),
+        })
+    }
+
+    /// The tables of these ports, by `smpquery`: each from the port itself. Those that do not answer are noted.
+    pub async fn tables(&self, ports: &BTreeSet<Guid>) -> Tables {
+        let mut tables = Tables::default();
+        let asked: Vec<_> = ports.iter().map(|port| self.asked(*port)).collect();
+        let mut answers = stream::iter(asked).buffer_unordered(self.tools.at_once());
+        while let Some((port, answer)) = answers.next().await {
+            match answer {
+                Ok(table) => {
+                    tables.read.insert(port, table);
+                }
+                Err(error) => {
+                    tables.unread.insert(port, error.to_string());
+                }
+            }
+        }
+        tables
+    }
+
+    async fn asked(&self, port: Guid) -> (Guid, Result<Vec<u16>, FabricError>) {
+        (port, self.table(port).await)
+    }
+
+    /// By GUID, not by LID: a LID may be another port's by the time it is asked.
+    async fn table(&self, port: Guid) -> Result<Vec<u16>, FabricError> {
+        let text = self.tools.run("smpquery", &["-G", "pkeys", &port.to_string()]).await?;
+        let text = String::from_utf8_lossy(&text);
+        p_keys(&text).ok_or_else(|| FabricError::Output {
+            tool: "smpquery",
+            text: text.chars().take(200).collect(),
+        })
+    }
+
+    /// Ports whose error counters are not zero, by `ibqueryerrors`.
+    ///
+    /// # Errors
+    /// It does not work.
+    pub async fn errors(&self) -> Result<Vec<PortErrors>, FabricError> {
+        let text = self.tools.run("ibqueryerrors", &[]).await?;
+        Ok(port_errors(&String::from_utf8_lossy(&text)))
+    }
+}
+
+/// The port GUIDs of all channel adapters that are up, aggregation nodes left out.
+pub(crate) fn end_ports(fabric: &Fabric) -> BTreeSet<Guid> {
+    let adapters = fabric.devices().filter(|(_, device)| device.is_adapter());
+    let ports = adapters.flat_map(|(ix, _)| fabric.ports(ix).iter().filter(|port| port.up));
+    ports.filter_map(|port| port.guid).collect()
+}
+
+/// `   0: 0xffff 0x8001 0x0000 ...` in rows of eight, then `64 pkeys capacity for this port`. Rows must follow each
+/// other: a gap would be a place of which nothing is known.
+fn p_keys(text: &str) -> Option<Vec<u16>> {
+    let mut table = Vec::new();
+    let mut capacity = None;
+    for line in text.lines() {
+        if let Some(number) = line.strip_suffix(" pkeys capacity for this port") {
+            capacity = number.trim().parse::<usize>().ok();
+            continue;
+        }
+        let Some((index, keys)) = line.split_once(':') else {
+            continue;
+        };
+        if index.trim().parse::<usize>().ok()? != table.len() {
+            return None;
+        }
+        for key in keys.split_whitespace() {
+            table.push(u16::from_str_radix(key.strip_prefix("0x")?, 16).ok()?);
+        }
+    }
+    // The last block is printed whole, even if the port has fewer places.
+    (capacity? <= table.len()).then_some(table)
+}
+
+/// `   GUID 0xfc6a1c0301000000 port 3: [SymbolErrorCounter == 77] [LinkDownedCounter == 1]`.
+fn port_errors(text: &str) -> Vec<PortErrors> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let Some(rest) = line.trim_start().strip_prefix("GUID ") else {
+            continue;
+        };
+        let Some((place, counters)) = rest.split_once(':') else {
+            continue;
+        };
+        let Some((guid, port)) = place.split_once(" port ") else {
+            continue;
+        };
+        // The sum over all ports has ALL for its port.
+        let (Ok(device), Ok(port)) = (guid.parse(), port.trim().parse()) else {
+            continue;
+        };
+        let pairs = counters.split('[').skip(1).filter_map(|counter| {
+            let (name, value) = counter.split(']').next()?.split_once(" == ")?;
+            let digits = value.split([' ', '(']).next()?;
+            Some((name.to_owned(), digits.parse().ok()?))
+        });
+        found.push(PortErrors {
+            device,
+            port,
+            counters: pairs.collect(),
+        });
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_read_whole_or_not_at_all() {
+        let text = "   0: 0xffff 0x8001 0x0000 0x0000 0x0000 0x0000 0x0000 0x0000\n   8: 0x0010 0x0000 0x0000 0x0000 0x0000 \
+                    0x0000 0x0000 0x0000\n16 pkeys capacity for this port\n";
+        let table = p_keys(text).expect("a table");
+        assert_eq!(
+            (table.len(), table[0], table[1], table[8]),
+            (16, 0xffff, 0x8001, 0x0010)
+        );
+        for broken in [
+            "",
+            "16 pkeys capacity for this port\n",
+            &text.replace("   8:", "  16:"),
+            &text.replace("0x0010", "16"),
+            &text.replace("16 pkeys", "32 pkeys"),
+            text.split("16 pkeys").next().unwrap_or_default(),
+        ] {
+            assert_eq!(p_keys(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn error_counters_are_read() {
+        let text = "Errors for \"leaf-1\"\n   GUID 0xa1 port ALL: [SymbolErrorCounter == 78]\n   GUID 0xa1 port 3: \
+                    [SymbolErrorCounter == 77] [PortXmitWait == 12 (12.000)]\n## Summary: 3 nodes checked\n";
+        let found = port_errors(text);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].device.get(), found[0].port), (0xa1, 3));
+        assert_eq!(found[0].counters["SymbolErrorCounter"], 77);
+        assert_eq!(found[0].counters["PortXmitWait"], 12);
+    }
+}

@@ -1,0 +1,174 @@
+//! OpenSM's log, followed by the kernel's notices: a sweep that ended, a partition file that was refused.
+
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use tokio::net::unix::pipe::Receiver;
+
+use super::file::failed;
+use super::folder;
+use crate::error::FabricError;
+
+/// Bytes of new log that are looked at in one go.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// Longest line; more of it is not looked at.
+const LINE_BYTES: usize = 4_096;
+
+/// What the log told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// A sweep that changed something ended.
+    SubnetUp,
+    /// The partition file could not be read: everything is open now.
+    Refused(String),
+}
+
+/// Follows a log from where it ends now.
+pub(super) struct Follower {
+    path: PathBuf,
+    /// The kernel's notices; what they say does not matter, only that there are some.
+    notices: Receiver,
+    at: u64,
+    line: Vec<u8>,
+    seen: Vec<Seen>,
+}
+
+impl Follower {
+    pub(super) fn start(path: &Path) -> Result<Self, FabricError> {
+        let fail = |source| failed("follow", path, source);
+        // The folder, so that a log that is begun anew is followed too.
+        let inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).map_err(|e| fail(e.into()))?;
+        let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE | AddWatchFlags::IN_MOVED_TO;
+        inotify.add_watch(folder(path), flags).map_err(|e| fail(e.into()))?;
+        let at = match std::fs::metadata(path) {
+            Ok(metadata) => metadata.len(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            Err(source) => return Err(fail(source)),
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            notices: inotify
+                .as_fd()
+                .try_clone_to_owned()
+                .and_then(Receiver::from_owned_fd_unchecked)
+                .map_err(fail)?,
+            at,
+            line: Vec::new(),
+            seen: Vec::new(),
+        })
+    }
+
+    /// The next thing that the log tells. Several sweeps that ended since the last call are one: only the last counts.
+    pub(super) async fn next(&mut self) -> Result<Seen, FabricError> {
+        loop {
+            self.catch_up().map_err(|source| failed("follow", &self.path, source))?;
+            if let Some(at) = self.seen.iter().position(|seen| matches!(seen, Seen::Refused(_))) {
+                return Ok(self.seen.swap_remove(at));
+            }
+            if !self.seen.is_empty() {
+                self.seen.clear();
+                return Ok(Seen::SubnetUp);
+            }
+            self.notices
+                .readable()
+                .await
+                .map_err(|source| failed("follow", &self.path, source))?;
+            let mut notices = [0; 4096];
+            match self.notices.try_read(&mut notices) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(source) => return Err(failed("follow", &self.path, source)),
+            }
+        }
+    }
+
+    fn catch_up(&mut self) -> io::Result<()> {
+        let mut file = match File::open(&self.path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if file.metadata()?.len() < self.at {
+            // Begun anew.
+            self.at = 0;
+            self.line.clear();
+        }
+        file.seek(SeekFrom::Start(self.at))?;
+        loop {
+            let mut chunk = Vec::new();
+            let read = (&file).take(CHUNK_BYTES).read_to_end(&mut chunk)?;
+            if read == 0 {
+                return Ok(());
+            }
+            self.at += read as u64;
+            self.lines(&chunk);
+        }
+    }
+
+    fn lines(&mut self, chunk: &[u8]) {
+        for part in chunk.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE_BYTES.saturating_sub(self.line.len());
+            self.line.extend_from_slice(&part[..part.len().min(room)]);
+            if part.ends_with(b"\n") {
+                let line = String::from_utf8_lossy(&self.line).trim_end().to_owned();
+                self.line.clear();
+                self.seen.extend(tell(&line));
+            }
+        }
+    }
+}
+
+fn tell(line: &str) -> Option<Seen> {
+    let (_, said) = line.split_once("-> ").unwrap_or(("", line));
+    let refused =
+        said.contains("Partition configuration in error") || said.contains("Partition configuration was not fully");
+    if refused || (said.starts_with("parse_part_conf") && said.contains("PARSE ERROR")) {
+        return Some(Seen::Refused(said.to_owned()));
+    }
+    said.contains("SUBNET UP").then_some(Seen::SubnetUp)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn only_what_comes_after_the_start_is_told_also_when_the_log_is_begun_anew() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("osm.log");
+        std::fs::write(&path, "x -> SUBNET UP\n").expect("a log");
+        let mut follower = Follower::start(&path).expect("a follower");
+        let append = |text: &str| {
+            let mut file = std::fs::OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(&path)
+                .expect("the log");
+            file.write_all(text.as_bytes()).expect("written");
+        };
+        let none = tokio::time::timeout(Duration::from_millis(20), follower.next()).await;
+        assert!(none.is_err(), "what was there before is told");
+        append("Nov 22 20:22:44 084613 [C6] 0x02 -> SUBNET");
+        let none = tokio::time::timeout(Duration::from_millis(20), follower.next()).await;
+        assert!(none.is_err(), "half a line is told");
+        append(" UP\nn -> noise\n");
+        assert_eq!(follower.next().await.expect("seen"), Seen::SubnetUp);
+        append("a -> SUBNET UP\na -> parse_part_conf: PARSE ERROR: line 3: bad\n");
+        assert_eq!(
+            follower.next().await.expect("seen"),
+            Seen::Refused("parse_part_conf: PARSE ERROR: line 3: bad".into())
+        );
+        assert_eq!(follower.next().await.expect("seen"), Seen::SubnetUp);
+        std::fs::write(&path, "").expect("a new log");
+        let none = tokio::time::timeout(Duration::from_millis(20), follower.next()).await;
+        assert!(none.is_err(), "an empty log tells something");
+        append("b -> SUBNET UP\n");
+        assert_eq!(follower.next().await.expect("seen"), Seen::SubnetUp);
+    }
+}

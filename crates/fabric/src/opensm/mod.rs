@@ -1,0 +1,293 @@
+//! OpenSM on this machine: its files, its signal, its log, and what the ports say in the end.
+//!
+//! OpenSM reads `partitions.conf` when it gets SIGHUP, and fails open: a file that it cannot read, or that is not there,
+//! makes every port a full member of the default partition. So nothing reaches the file that was not parsed here first,
+//! the file changes in one step, and every port's table is read back before a change counts as done.
+
+mod file;
+mod log;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use rackwright_site::fabric::partition::{self, HealthCheck, ManagerOptions, compare, health};
+use rackwright_site::fabric::{Dump, Guid, Partitions};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tracing::{error, info, warn};
+
+use crate::diags::{Diags, end_ports};
+use crate::error::{FabricError, RolledBack};
+use crate::manager::{Applied, FabricManager, Proof, Reading};
+use log::{Follower, Seen};
+
+/// Which process OpenSM is.
+#[derive(Debug, Clone)]
+pub enum Process {
+    /// The one whose number stands in this file.
+    File(PathBuf),
+    /// This one.
+    Number(u32),
+}
+
+/// Where OpenSM has its things.
+#[derive(Debug, Clone)]
+pub struct OpenSmSettings {
+    /// `partitions.conf`, as OpenSM was told by `-P`.
+    pub partitions: PathBuf,
+    /// Its log, as told by `-f`. With `-d2` it is written at once; without, a sweep may be seen late.
+    pub log: PathBuf,
+    /// Its options (`opensm.conf`), for the health page; none if there is no such file.
+    pub options: Option<PathBuf>,
+    /// The process.
+    pub process: Process,
+    /// Longest time from the signal until every port has what is wanted. 20 s of sweep for 8,192 ports, and the reading.
+    pub deadline: Duration,
+}
+
+/// A running OpenSM.
+#[derive(Debug)]
+pub struct OpenSm {
+    settings: OpenSmSettings,
+    diags: Diags,
+    changing: Mutex<()>,
+}
+
+impl OpenSm {
+    /// With these settings, read by these tools.
+    pub fn new(settings: OpenSmSettings, diags: Diags) -> Self {
+        Self {
+            settings,
+            diags,
+            changing: Mutex::new(()),
+        }
+    }
+
+    /// Applies partitions that somebody else wrote down, after reading them as strictly as our own.
+    ///
+    /// # Errors
+    /// [`FabricError::Conf`] if OpenSM would not read the text as it is meant; else as [`FabricManager::apply`].
+    pub async fn apply_text(&self, text: &str) -> Result<Applied, FabricError> {
+        let wanted = partition::parse(text)?;
+        self.apply(&wanted).await
+    }
+
+    fn signal(&self) -> Result<(), FabricError> {
+        let pid = match &self.settings.process {
+            Process::Number(pid) => *pid,
+            Process::File(path) => {
+                let text = std::fs::read_to_string(path).map_err(|source| file::failed("read", path, source))?;
+                let number = text
+                    .trim()
+                    .parse()
+                    .map_err(|_| format!("{} holds no process number", path.display()));
+                number.map_err(FabricError::NoManager)?
+            }
+        };
+        // A number that was another program's by now must not be signalled.
+        let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        if name.trim() != "opensm" {
+            return Err(FabricError::NoManager(format!(
+                "process {pid} is {:?}, not opensm",
+                name.trim()
+            )));
+        }
+        let number = i32::try_from(pid).map_err(|_| FabricError::NoManager(format!("{pid} is no process number")))?;
+        kill(Pid::from_raw(number), Signal::SIGHUP)
+            .map_err(|errno| FabricError::NoManager(format!("process {pid}: {errno}")))
+    }
+
+    async fn read(&self) -> Result<(Reading, BTreeSet<Guid>), FabricError> {
+        let dump = self.diags.discover().await?;
+        let ports = end_ports(&dump.fabric);
+        let managers = BTreeSet::from([self.diags.master().await?]);
+        let tables = self.diags.tables(&ports).await;
+        let reading = Reading {
+            tables,
+            managers,
+            proof: Proof::Ports,
+        };
+        Ok((reading, ports))
+    }
+
+    /// Puts a text into the file, has OpenSM read it, and waits until the ports have what it says.
+    async fn bring_about(&self, text: &str, wanted: &Partitions) -> Result<Reading, Trouble> {
+        let mut follower = Follower::start(&self.settings.log).map_err(Trouble::Untouched)?;
+        file::replace(&self.settings.partitions, text).map_err(Trouble::Untouched)?;
+        self.signal().map_err(Trouble::Other)?;
+        let deadline = Instant::now() + self.settings.deadline;
+        let mut differences = None;
+        loop {
+            let seen = tokio::time::timeout_at(deadline, follower.next()).await;
+            match seen {
+                Err(_) => {
+                    return Err(match differences {
+                        Some(differences) => Trouble::Mismatch(differences),
+                        None => Trouble::Other(FabricError::NoSweep(self.settings.deadline)),
+                    });
+                }
+                Ok(Err(error)) => return Err(Trouble::Other(error)),
+                Ok(Ok(Seen::Refused(line))) => return Err(Trouble::Refused(line)),
+                Ok(Ok(Seen::SubnetUp)) => {}
+            }
+            // The sweep that ended may have begun before the signal: what ports have decides, and else the next sweep.
+            let (reading, ports) = self.read().await.map_err(Trouble::Other)?;
+            let found = compare(wanted, &reading.managers, ports, &reading.tables);
+            if found.is_empty() {
+                return Ok(reading);
+            }
+            differences = Some(found);
+        }
+    }
+
+    /// Brings back the former file, or closes everything if there was none that could be read.
+    async fn roll_back(&self, former: Option<&str>) -> RolledBack {
+        let sound = former.and_then(|text| Some((text.to_owned(), partition::parse(text).ok()?)));
+        let is_former = sound.is_some();
+        let (text, partitions) = match sound {
+            Some(sound) => sound,
+            None => match Partitions::default().render() {
+                Ok(text) => (text, Partitions::default()),
+                Err(error) => return RolledBack::Failed(error.to_string()),
+            },
+        };
+        match self.bring_about(&text, &partitions).await {
+            Ok(_) if is_former => RolledBack::Yes,
+            Ok(_) => RolledBack::ToClosed,
+            Err(trouble) => {
+                error!(?trouble, "the former partitions could not be brought back");
+                RolledBack::Failed(trouble.words())
+            }
+        }
+    }
+}
+
+/// Why a file did not take effect.
+#[derive(Debug)]
+enum Trouble {
+    /// Nothing was changed.
+    Untouched(FabricError),
+    /// OpenSM could not read it.
+    Refused(String),
+    /// Ports have something else.
+    Mismatch(Vec<partition::Difference>),
+    /// Anything else, after the file was changed.
+    Other(FabricError),
+}
+
+impl Trouble {
+    fn words(&self) -> String {
+        match self {
+            Self::Untouched(error) | Self::Other(error) => error.to_string(),
+            Self::Refused(line) => format!("OpenSM refused it: {line}"),
+            Self::Mismatch(differences) => format!("{} table entries differ", differences.len()),
+        }
+    }
+}
+
+#[async_trait]
+impl FabricManager for OpenSm {
+    fn name(&self) -> &'static str {
+        "OpenSM"
+    }
+
+    async fn topology(&self) -> Result<Dump, FabricError> {
+        self.diags.discover().await
+    }
+
+    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
+        let text = wanted.render()?;
+        if partition::parse(&text)? != *wanted {
+            return Err(FabricError::Unsupported(
+                "what was written does not read as what is wanted",
+            ));
+        }
+        let _alone = self.changing.lock().await;
+        let former = file::read(&self.settings.partitions)?;
+        if former.as_deref() == Some(text.as_str()) {
+            let (reading, ports) = self.read().await?;
+            if compare(wanted, &reading.managers, ports.iter().copied(), &reading.tables).is_empty() {
+                let absent = absent(wanted, &ports);
+                return Ok(Applied {
+                    changed: false,
+                    absent,
+                    reading,
+                });
+            }
+        }
+        match self.bring_about(&text, wanted).await {
+            Ok(reading) => {
+                let ports: BTreeSet<Guid> = reading.tables.read.keys().copied().collect();
+                let absent = absent(wanted, &ports);
+                info!(
+                    partitions = wanted.partitions.len(),
+                    ports = ports.len(),
+                    "partitions applied and read back"
+                );
+                Ok(Applied {
+                    changed: true,
+                    absent,
+                    reading,
+                })
+            }
+            Err(Trouble::Untouched(error)) => Err(error),
+            Err(trouble) => {
+                warn!(?trouble, "partitions did not take effect; going back");
+                let rolled_back = self.roll_back(former.as_deref()).await;
+                Err(match trouble {
+                    Trouble::Refused(line) => FabricError::Refused { line, rolled_back },
+                    Trouble::Mismatch(differences) => FabricError::Mismatch {
+                        differences,
+                        rolled_back,
+                    },
+                    Trouble::Other(error) | Trouble::Untouched(error) => error,
+                })
+            }
+        }
+    }
+
+    async fn tables(&self) -> Result<Reading, FabricError> {
+        Ok(self.read().await?.0)
+    }
+
+    async fn health(&self) -> Result<Vec<HealthCheck>, FabricError> {
+        let options = match &self.settings.options {
+            Some(path) => file::read(path)?.map(|text| ManagerOptions::parse(&text)),
+            None => None,
+        };
+        let (reading, _) = self.read().await?;
+        let managers = self.full_members(reading.managers)?;
+        Ok(health(options.as_ref(), &managers, &reading.tables))
+    }
+}
+
+impl OpenSm {
+    /// Ports that may be full members of the default partition: the managers', and those that the file names.
+    fn full_members(&self, managers: BTreeSet<Guid>) -> Result<BTreeSet<Guid>, FabricError> {
+        let named = file::read(&self.settings.partitions)?.and_then(|text| partition::parse(&text).ok());
+        Ok(managers
+            .into_iter()
+            .chain(named.into_iter().flat_map(|named| named.management))
+            .collect())
+    }
+}
+
+fn absent(wanted: &Partitions, ports: &BTreeSet<Guid>) -> BTreeSet<Guid> {
+    let members = wanted
+        .partitions
+        .values()
+        .flat_map(|partition| partition.members.keys());
+    members.filter(|member| !ports.contains(member)).copied().collect()
+}
+
+/// The folder of a file; the current one for a bare name.
+fn folder(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}

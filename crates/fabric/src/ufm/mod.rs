@@ -1,0 +1,308 @@
+//! NVIDIA UFM by its REST interface (UFM Enterprise REST API guide, "PKey GUIDs" and "Ports").
+//!
+//! Only keys of our own range are ever written: other partitions of the same UFM are somebody else's. Members are sent as
+//! sets. What UFM answers is its belief about the fabric and proves nothing about a port: with [`Diags`] on a machine of
+//! the fabric, tables are read from the ports themselves.
+
+mod client;
+mod edits;
+mod views;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rackwright_site::fabric::partition::{HealthCheck, compare, health};
+use rackwright_site::fabric::{Dump, Guid, PKey, Partition, Partitions, Tables};
+use secrecy::SecretString;
+use tokio::sync::Mutex;
+use tracing::{info, warn};
+use url::Url;
+
+use crate::diags::{Diags, end_ports};
+use crate::error::{FabricError, RolledBack};
+use crate::manager::{Applied, FabricManager, Proof, Reading};
+use client::Client;
+pub use client::UfmError;
+use edits::Edit;
+
+/// How UFM knows us.
+#[derive(Debug, Clone)]
+pub enum UfmAccess {
+    /// A user, by `/ufmRest`.
+    User {
+        /// Name.
+        name: String,
+        /// Password.
+        password: SecretString,
+    },
+    /// An access token, by `/ufmRestV3`.
+    Token(SecretString),
+}
+
+/// Which UFM, and what of it is ours.
+#[derive(Debug, Clone)]
+pub struct UfmSettings {
+    /// `https://ufm.example`; the path of the interface is added.
+    pub url: Url,
+    /// Certificates in PEM, by one of which its own must be signed. Not needed for UFM on this machine without TLS.
+    pub authorities: Vec<u8>,
+    /// How it knows us.
+    pub access: UfmAccess,
+    /// First key that is ours.
+    pub first: PKey,
+    /// Last key that is ours.
+    pub last: PKey,
+    /// Longest time for one request.
+    pub timeout: Duration,
+    /// Bytes of an answer that are read at most.
+    pub answer_bytes: usize,
+    /// Longest time until ports have what UFM was told; looked at only where ports can be read.
+    pub deadline: Duration,
+}
+
+/// An UFM.
+#[derive(Debug)]
+pub struct Ufm {
+    settings: UfmSettings,
+    client: Client,
+    diags: Option<Diags>,
+    changing: Mutex<()>,
+}
+
+impl Ufm {
+    /// With these settings. With tools, ports are read; without, UFM is believed and nothing is proven.
+    ///
+    /// # Errors
+    /// The URL or the certificates are unusable, or the range has the default partition's key in it.
+    pub fn new(settings: UfmSettings, diags: Option<Diags>) -> Result<Self, FabricError> {
+        if settings.first > settings.last || settings.last == PKey::DEFAULT {
+            return Err(UfmError::Setup(format!("no range of keys: {} to {}", settings.first, settings.last)).into());
+        }
+        let client = Client::new(&settings)?;
+        Ok(Self {
+            settings,
+            client,
+            diags,
+            changing: Mutex::new(()),
+        })
+    }
+
+    fn is_ours(&self, key: PKey) -> bool {
+        (self.settings.first..=self.settings.last).contains(&key)
+    }
+
+    /// Our partitions as UFM has them.
+    async fn ours(&self) -> Result<BTreeMap<PKey, views::Held>, UfmError> {
+        let answer = self.client.get("resources/pkeys", &[("guids_data", "true")]).await?;
+        let mut all = views::partitions(&answer)?;
+        all.retain(|key, _| self.is_ours(*key));
+        Ok(all)
+    }
+
+    async fn ports(&self) -> Result<BTreeSet<Guid>, UfmError> {
+        let answer = self.client.get("resources/ports", &[("sys_type", "Computer")]).await?;
+        views::ports(&answer)
+    }
+
+    async fn perform(&self, edits: &[Edit]) -> Result<(), UfmError> {
+        for edit in edits {
+            match edit {
+                Edit::Create { body } => self.client.post("resources/pkeys/add", body).await?,
+                Edit::Add { body } => self.client.post("resources/pkeys/", body).await?,
+                Edit::Remove { key, guids } => {
+                    self.client
+                        .delete(&format!("resources/pkeys/{key}/guids/{}", edits::csv(guids)))
+                        .await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells UFM the difference and asks whether it has it now.
+    async fn bring_about(&self, wanted: &BTreeMap<PKey, Partition>) -> Result<bool, FabricError> {
+        let edits = edits::edits(&self.ours().await?, wanted);
+        if edits.is_empty() {
+            return Ok(false);
+        }
+        self.perform(&edits).await?;
+        let left = edits::edits(&self.ours().await?, wanted);
+        if left.is_empty() {
+            return Ok(true);
+        }
+        Err(UfmError::NotTaken(left.iter().map(Edit::words).take(5).collect()).into())
+    }
+
+    async fn roll_back(&self, former: &BTreeMap<PKey, views::Held>) -> RolledBack {
+        let former: BTreeMap<PKey, Partition> = former.iter().map(|(key, held)| (*key, held.partition(*key))).collect();
+        match self.bring_about(&former).await {
+            Ok(_) => RolledBack::Yes,
+            Err(error) => RolledBack::Failed(error.to_string()),
+        }
+    }
+
+    /// Waits until the ports themselves have what is wanted: UFM answers before its subnet manager has swept.
+    async fn proven(&self, diags: &Diags, wanted: &Partitions) -> Result<Reading, Vec<Trouble>> {
+        let deadline = tokio::time::Instant::now() + self.settings.deadline;
+        loop {
+            let reading = self.read(diags).await.map_err(|error| vec![Trouble::Error(error)])?;
+            let differences = self.own_differences(wanted, &reading);
+            if differences.is_empty() {
+                return Ok(reading);
+            }
+            // No event tells of the end of a sweep of somebody else's subnet manager, so ports are asked again and again.
+            let pause = tokio::time::Instant::now() + Duration::from_millis(500);
+            if pause > deadline {
+                return Err(differences.into_iter().map(Trouble::Difference).collect());
+            }
+            tokio::time::sleep_until(pause).await;
+        }
+    }
+
+    /// What ports have otherwise than wanted, as far as it is about our keys.
+    fn own_differences(
+        &self,
+        wanted: &Partitions,
+        reading: &Reading,
+    ) -> Vec<rackwright_site::fabric::partition::Difference> {
+        let ports: Vec<Guid> = reading
+            .tables
+            .read
+            .keys()
+            .chain(reading.tables.unread.keys())
+            .copied()
+            .collect();
+        let mut differences = compare(wanted, &reading.managers, ports, &reading.tables);
+        differences.retain(|difference| difference.key.is_none_or(|key| self.is_ours(key)));
+        differences
+    }
+
+    async fn read(&self, diags: &Diags) -> Result<Reading, FabricError> {
+        let dump = diags.discover().await?;
+        Ok(Reading {
+            tables: diags.tables(&end_ports(&dump.fabric)).await,
+            managers: BTreeSet::from([diags.master().await?]),
+            proof: Proof::Ports,
+        })
+    }
+
+    /// Tables as UFM believes them to be.
+    async fn believed(&self) -> Result<Reading, FabricError> {
+        let answer = self.client.get("resources/pkeys", &[("guids_data", "true")]).await?;
+        let mut read: BTreeMap<Guid, Vec<u16>> =
+            self.ports().await?.into_iter().map(|port| (port, Vec::new())).collect();
+        for (key, held) in views::partitions(&answer)? {
+            for (port, member) in held.members {
+                let table = read.entry(port).or_default();
+                let entry = key.entry(member.membership);
+                if member.first {
+                    table.insert(0, entry)
+                } else {
+                    table.push(entry)
+                }
+            }
+        }
+        Ok(Reading {
+            tables: Tables {
+                read,
+                unread: BTreeMap::new(),
+            },
+            managers: BTreeSet::new(),
+            proof: Proof::Manager,
+        })
+    }
+}
+
+enum Trouble {
+    Difference(rackwright_site::fabric::partition::Difference),
+    Error(FabricError),
+}
+
+#[async_trait]
+impl FabricManager for Ufm {
+    fn name(&self) -> &'static str {
+        "UFM"
+    }
+
+    async fn topology(&self) -> Result<Dump, FabricError> {
+        match &self.diags {
+            Some(diags) => diags.discover().await,
+            None => Err(FabricError::Unsupported(
+                "UFM's fabric is read by infiniband-diags on a machine of that fabric; none is set up",
+            )),
+        }
+    }
+
+    async fn apply(&self, wanted: &Partitions) -> Result<Applied, FabricError> {
+        wanted.check()?;
+        if let Some(other) = wanted.partitions.keys().find(|key| !self.is_ours(**key)) {
+            let (first, last) = (self.settings.first, self.settings.last);
+            return Err(UfmError::NotOurs {
+                key: *other,
+                first,
+                last,
+            }
+            .into());
+        }
+        let _alone = self.changing.lock().await;
+        let former = self.ours().await?;
+        let changed = match self.bring_about(&wanted.partitions).await {
+            Ok(changed) => changed,
+            Err(error) => {
+                let rolled_back = self.roll_back(&former).await;
+                warn!(%error, %rolled_back, "UFM did not take the partitions");
+                return Err(UfmError::Undone {
+                    why: error.to_string(),
+                    rolled_back,
+                }
+                .into());
+            }
+        };
+        let reading = match &self.diags {
+            None => self.believed().await?,
+            Some(diags) => match self.proven(diags, wanted).await {
+                Ok(reading) => reading,
+                Err(troubles) => {
+                    let rolled_back = self.roll_back(&former).await;
+                    let mut differences = Vec::new();
+                    for trouble in troubles {
+                        match trouble {
+                            Trouble::Error(error) => return Err(error),
+                            Trouble::Difference(difference) => differences.push(difference),
+                        }
+                    }
+                    return Err(FabricError::Mismatch {
+                        differences,
+                        rolled_back,
+                    });
+                }
+            },
+        };
+        let known = self.ports().await?;
+        let members = wanted
+            .partitions
+            .values()
+            .flat_map(|partition| partition.members.keys().copied());
+        let absent = members.filter(|member| !known.contains(member)).collect();
+        info!(partitions = wanted.partitions.len(), changed, "UFM has the partitions");
+        Ok(Applied {
+            changed,
+            absent,
+            reading,
+        })
+    }
+
+    async fn tables(&self) -> Result<Reading, FabricError> {
+        match &self.diags {
+            Some(diags) => self.read(diags).await,
+            None => self.believed().await,
+        }
+    }
+
+    /// UFM does not tell its subnet manager's keys, so of those nothing is known.
+    async fn health(&self) -> Result<Vec<HealthCheck>, FabricError> {
+        let reading = self.tables().await?;
+        Ok(health(None, &reading.managers, &reading.tables))
+    }
+}

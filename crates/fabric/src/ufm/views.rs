@@ -1,0 +1,105 @@
+//! What of UFM's answers is used, whatever else is in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rackwright_site::fabric::{Guid, Membership, PKey, Partition};
+use serde_json::Value;
+
+use super::client::UfmError;
+
+/// A member of a partition, as UFM has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) membership: Membership,
+    pub(super) first: bool,
+}
+
+/// A partition, as UFM has it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Held {
+    pub(super) name: String,
+    pub(super) members: BTreeMap<Guid, Member>,
+}
+
+impl Held {
+    /// The partition that would bring this about again.
+    pub(super) fn partition(&self, key: PKey) -> Partition {
+        Partition {
+            name: self.name.clone(),
+            key,
+            first: self.members.values().any(|member| member.first),
+            members: self
+                .members
+                .iter()
+                .map(|(port, member)| (*port, member.membership))
+                .collect(),
+        }
+    }
+}
+
+/// `{"0x0010": {"partition": "name", "guids": [{"guid": "..", "membership": "full", "index0": true}]}}`. Keys whose number
+/// is not understood are nobody we know; a member that is not understood is an error, because it would be overlooked.
+pub(super) fn partitions(answer: &Value) -> Result<BTreeMap<PKey, Held>, UfmError> {
+    let object = answer
+        .as_object()
+        .ok_or_else(|| UfmError::Answer("partitions are no object".to_owned()))?;
+    let mut all = BTreeMap::new();
+    for (text, partition) in object {
+        let digits = text.trim_start_matches("0x");
+        let Some(key) = u16::from_str_radix(digits, 16)
+            .ok()
+            .and_then(|key| PKey::new(key & 0x7fff))
+        else {
+            continue;
+        };
+        let mut held = Held {
+            name: partition
+                .get("partition")
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+                .to_owned(),
+            members: BTreeMap::new(),
+        };
+        for entry in partition.get("guids").and_then(Value::as_array).into_iter().flatten() {
+            let (guid, member) =
+                member(entry).ok_or_else(|| UfmError::Answer(format!("member of {text}: {}", short(entry))))?;
+            held.members.insert(guid, member);
+        }
+        all.insert(key, held);
+    }
+    Ok(all)
+}
+
+fn member(entry: &Value) -> Option<(Guid, Member)> {
+    let guid = entry.get("guid").unwrap_or(entry).as_str()?.parse().ok()?;
+    let membership = match entry.get("membership").and_then(Value::as_str) {
+        Some(word) if word.eq_ignore_ascii_case("limited") => Membership::Limited,
+        Some(word) if word.eq_ignore_ascii_case("full") => Membership::Full,
+        None => Membership::Full,
+        Some(_) => return None,
+    };
+    let first = match entry.get("index0") {
+        Some(Value::Bool(first)) => *first,
+        Some(Value::String(word)) => word.eq_ignore_ascii_case("true"),
+        _ => false,
+    };
+    Some((guid, Member { membership, first }))
+}
+
+fn short(value: &Value) -> String {
+    value.to_string().chars().take(100).collect()
+}
+
+/// `[{"guid": "0x0002c903000e0b72", ...}]`: port GUIDs; entries without one are ports of nobody we know.
+pub(super) fn ports(answer: &Value) -> Result<BTreeSet<Guid>, UfmError> {
+    let list = answer
+        .as_array()
+        .ok_or_else(|| UfmError::Answer("ports are no list".to_owned()))?;
+    let guid = |port: &Value| {
+        let text = ["guid", "port_guid"]
+            .iter()
+            .find_map(|field| port.get(field)?.as_str())?;
+        text.parse().ok()
+    };
+    Ok(list.iter().filter_map(guid).collect())
+}

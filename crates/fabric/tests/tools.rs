@@ -1,0 +1,85 @@
+//! Programs of others: bounded in time and in output, and their complaints are told.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rackwright_fabric::{Diags, FabricError, ToolError, ToolSettings, Tools};
+
+fn tool(folder: &Path, name: &str, script: &str) {
+    let path = folder.join(name);
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("a script");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("executable");
+}
+
+fn tools(folder: &Path) -> Tools {
+    Tools::new(ToolSettings {
+        folder: Some(folder.to_owned()),
+        environment: vec![("SAYS".into(), "hello".into())],
+        timeout: Duration::from_secs(5),
+        output_bytes: 10_000,
+        at_once: 2,
+    })
+}
+
+#[tokio::test]
+async fn tools_are_bounded_in_time_and_output_and_fail_with_their_words() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    tool(here, "good", "echo $SAYS $1");
+    tool(here, "endless", "exec yes");
+    tool(here, "bad", "echo no such port >&2; exit 3");
+    let tools = tools(here);
+    assert_eq!(tools.run("good", &["you"]).await.expect("runs"), b"hello you\n");
+    let begun = Instant::now();
+    assert!(matches!(
+        tools.run("endless", &[]).await,
+        Err(ToolError::TooMuch { bytes: 10_000, .. })
+    ));
+    assert!(begun.elapsed() < Duration::from_secs(4));
+    let error = tools.run("bad", &[]).await.expect_err("fails").to_string();
+    assert!(
+        error.contains("exit status: 3") && error.contains("no such port"),
+        "{error}"
+    );
+    assert!(matches!(tools.run("absent", &[]).await, Err(ToolError::Start { .. })));
+
+    tool(here, "slow", "echo $$ > pid; exec sleep 60");
+    let slow = Tools::new(ToolSettings {
+        folder: Some(here.to_owned()),
+        timeout: Duration::from_millis(200),
+        ..ToolSettings::default()
+    });
+    assert!(matches!(slow.run("slow", &[]).await, Err(ToolError::TimedOut { .. })));
+}
+
+#[tokio::test]
+async fn what_tools_print_is_not_believed_blindly() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = folder.path();
+    tool(here, "ibnetdiscover", "echo nonsense");
+    tool(
+        here,
+        "sminfo",
+        "echo 'sminfo: sm lid 1 sm guid 0xa1, activity count 7 priority 0 state 3 SMINFO_MASTER'",
+    );
+    tool(
+        here,
+        "smpquery",
+        "case $3 in *a1) echo '   0: 0xffff 0x8001'; echo '2 pkeys capacity for this port';; *a2) echo junk;; *) exit 1;; esac",
+    );
+    let diags = Diags::new(tools(here));
+    assert!(matches!(diags.discover().await, Err(FabricError::Dump(_))));
+    let master = diags.master().await.expect("a master");
+    assert_eq!(master.get(), 0xa1);
+    let ports = ["0xa1", "0xa2", "0xa3"].map(|port| port.parse().expect("a GUID"));
+    let tables = diags.tables(&ports.into()).await;
+    assert_eq!(tables.read.len(), 1);
+    assert_eq!(tables.read[&ports[0]], [0xffff, 0x8001]);
+    assert_eq!(tables.unread.len(), 2);
+    tool(here, "sminfo", "echo no");
+    assert!(matches!(
+        diags.master().await,
+        Err(FabricError::Output { tool: "sminfo", .. })
+    ));
+}

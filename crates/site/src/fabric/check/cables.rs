@@ -1,0 +1,287 @@
+//! Cables that are not where, or not as, they should be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{CableFault, FaultKind, View, cable_key, crossed};
+use crate::fabric::model::{DeviceKind, LinkIx, PortRef};
+
+/// Finds them, and answers with how many cables are right.
+pub(super) fn find(view: &View<'_>, silent: &BTreeSet<LinkIx>, faults: &mut Vec<CableFault>) -> usize {
+    let mut search = Search {
+        view,
+        slots: BTreeMap::new(),
+        wrong: BTreeSet::new(),
+        told: BTreeSet::new(),
+    };
+    search.lay_out();
+    let right = search.rates(faults);
+    search.told.extend(silent);
+    search.swaps(faults);
+    search.single(faults);
+    search.extra(faults);
+    right
+}
+
+struct Search<'a> {
+    view: &'a View<'a>,
+    /// The planned cable that should end at each discovered port.
+    slots: BTreeMap<PortRef, LinkIx>,
+    /// Planned cables that are not where they should be.
+    wrong: BTreeSet<LinkIx>,
+    /// Wrong cables that a finding names already.
+    told: BTreeSet<LinkIx>,
+}
+
+impl Search<'_> {
+    fn ends(&self, cable: LinkIx) -> [PortRef; 2] {
+        let link = self.view.plan.fabric().link(cable);
+        [link.a, link.b]
+    }
+
+    fn lay_out(&mut self) {
+        for (cable, _) in self.view.plan.fabric().links() {
+            let places = self.ends(cable).map(|end| self.view.place(end));
+            for place in places.into_iter().flatten() {
+                self.slots.insert(place, cable);
+            }
+            let right = match places {
+                [Some(a), Some(b)] => self.view.found.far_end(a) == Some(b),
+                _ => false,
+            };
+            if !right {
+                self.wrong.insert(cable);
+            }
+        }
+    }
+
+    /// Widths and speeds of the cables that are in their places; answers with how many of them are as planned.
+    fn rates(&self, faults: &mut Vec<CableFault>) -> usize {
+        let mut right = 0;
+        for (cable, _) in self.view.plan.fabric().links() {
+            if self.wrong.contains(&cable) {
+                continue;
+            }
+            match self.rate(cable) {
+                Some(fault) => faults.push(fault),
+                None => right += 1,
+            }
+        }
+        right
+    }
+
+    fn rate(&self, cable: LinkIx) -> Option<CableFault> {
+        let place = self.view.place(self.ends(cable)[0])?;
+        let link = self.view.found.port(place)?.link?;
+        let runs = self.view.found.link_rate(link)?;
+        let wanted = self.view.plan.wanted(cable);
+        let slow = wanted.speed.is_some_and(|speed| speed != runs.speed);
+        let narrow = wanted.width.is_some_and(|width| width != runs.width);
+        let kind = match (slow, narrow) {
+            (true, _) => FaultKind::WrongSpeed,
+            (false, true) => FaultKind::WrongWidth,
+            (false, false) => return None,
+        };
+        let speed = wanted.speed.map(|speed| speed.to_string()).unwrap_or_default();
+        let width = wanted.width.map(|width| width.to_string()).unwrap_or_default();
+        let [a, b] = self.ends(cable).map(|end| self.view.plan.end_words(end));
+        let text = format!(
+            "{}: {a} to {b} runs at {runs}, planned is {width}{speed}",
+            self.named(cable)
+        );
+        Some(self.fault(kind, &[cable], text))
+    }
+
+    /// `cable 0417`; a cable without name is told by its ends, which the text names anyway.
+    fn named(&self, cable: LinkIx) -> String {
+        match self.view.plan.cable_name(cable) {
+            "" => "cable".to_owned(),
+            name => format!("cable {name}"),
+        }
+    }
+
+    fn fault(&self, kind: FaultKind, cables: &[LinkIx], text: String) -> CableFault {
+        let ends = cables.iter().flat_map(|cable| self.ends(*cable));
+        let devices: BTreeSet<_> = ends.map(|end| end.device).collect();
+        CableFault {
+            kind,
+            cables: cables.iter().map(|cable| cable_key(self.view.plan, *cable)).collect(),
+            devices: devices
+                .into_iter()
+                .map(|device| self.view.plan.device_words(device))
+                .collect(),
+            text,
+        }
+    }
+
+    /// The wrong cable into whose place this end of another one was plugged.
+    fn intruded(&self, cable: LinkIx, end: PortRef) -> Option<LinkIx> {
+        let far = self.view.found.far_end(self.view.place(end)?)?;
+        let other = *self.slots.get(&far)?;
+        (other != cable && self.wrong.contains(&other) && !self.told.contains(&other)).then_some(other)
+    }
+
+    /// Cables that stand in each other's places: going from each to the one whose place it took leads back to the first.
+    fn swaps(&mut self, faults: &mut Vec<CableFault>) {
+        for first in self.wrong.clone() {
+            if self.told.contains(&first) {
+                continue;
+            }
+            if let Some(ring) = self.ring(first) {
+                let text = self.ring_words(&ring);
+                faults.push(self.fault(FaultKind::Swapped, &ring, text));
+                self.told.extend(ring);
+            }
+        }
+    }
+
+    fn ring(&self, first: LinkIx) -> Option<Vec<LinkIx>> {
+        let mut ring = vec![first];
+        let mut leave = self.ends(first)[0];
+        loop {
+            let cable = *ring.last()?;
+            let next = self.intruded(cable, leave)?;
+            let entered = self.view.found.far_end(self.view.place(leave)?)?;
+            // Out at the end that was not the way in.
+            let ends = self.ends(next);
+            leave = *ends.iter().find(|end| self.view.place(**end) != Some(entered))?;
+            if next == first {
+                return (ring.len() > 1 && leave == self.ends(first)[0]).then_some(ring);
+            }
+            if ring.contains(&next) {
+                return None;
+            }
+            ring.push(next);
+        }
+    }
+
+    fn ring_words(&self, ring: &[LinkIx]) -> String {
+        let plan = self.view.plan;
+        let names: Vec<String> = ring.iter().map(|cable| plan.cable_words(*cable)).collect();
+        let mut goes = Vec::new();
+        let mut rails = BTreeSet::new();
+        for cable in ring {
+            let [a, b] = self.ends(*cable);
+            let there = self.view.place(a).and_then(|port| self.view.found.far_end(port));
+            let words = there.map(|there| self.view.found_words(there)).unwrap_or_default();
+            goes.push(format!(
+                "{} should go to {}, goes to {words}",
+                plan.end_words(a),
+                plan.end_words(b)
+            ));
+            let planned = there.and_then(|there| self.view.planned(there));
+            rails.extend(planned.and_then(|planned| crossed(plan, a, planned)));
+        }
+        let rails: String = rails.iter().map(|crossed| format!("; {crossed}")).collect();
+        let how = if ring.len() == 2 {
+            "are swapped"
+        } else {
+            "are in each other's places"
+        };
+        format!("{} {how}: {}{rails}", names.join(" and "), goes.join("; "))
+    }
+
+    /// What is wrong and in no ring: each cable by itself.
+    fn single(&mut self, faults: &mut Vec<CableFault>) {
+        for cable in self.wrong.clone() {
+            if !self.told.contains(&cable) {
+                faults.push(self.one(cable));
+            }
+        }
+    }
+
+    fn one(&self, cable: LinkIx) -> CableFault {
+        let [a, b] = self.ends(cable);
+        let away = |end: PortRef| self.view.place(end).and_then(|port| self.view.found.far_end(port));
+        let (at_a, at_b) = (away(a), away(b));
+        let lead = self.named(cable);
+        let (kind, text) = match (at_a, at_b) {
+            (None, None) => (FaultKind::Missing, self.no_link(a, b)),
+            (Some(there), None) => self.astray(a, b, there),
+            (None, Some(there)) => self.astray(b, a, there),
+            (Some(there), Some(beyond)) => {
+                let (kind, text) = self.astray(a, b, there);
+                let words = self.view.found_words(beyond);
+                (kind, format!("{text}; {} goes to {words}", self.view.plan.end_words(b)))
+            }
+        };
+        self.fault(kind, &[cable], format!("{lead}: {text}"))
+    }
+
+    fn no_link(&self, a: PortRef, b: PortRef) -> String {
+        let plan = self.view.plan;
+        let unseen: Vec<String> = [a, b]
+            .into_iter()
+            .filter(|end| self.view.place(*end).is_none())
+            .map(|end| plan.device_words(end.device))
+            .collect();
+        let unseen = if unseen.is_empty() {
+            String::new()
+        } else {
+            format!(", and {} is not seen", unseen.join(" and "))
+        };
+        let (near, far) = (plan.end_words(a), plan.end_words(b));
+        format!("no link from {near} to {far}{unseen}: unplugged, broken or switched off")
+    }
+
+    fn astray(&self, near: PortRef, should: PortRef, there: PortRef) -> (FaultKind, String) {
+        let plan = self.view.plan;
+        let planned = self.view.planned(there);
+        let right_device = planned.is_some_and(|planned| planned.device == should.device);
+        let kind = if right_device {
+            FaultKind::WrongPort
+        } else {
+            FaultKind::WrongDevice
+        };
+        let mut text = format!(
+            "{} should go to {}, goes to {}",
+            plan.end_words(near),
+            plan.end_words(should),
+            self.view.found_words(there)
+        );
+        if let Some(crossed) = planned.and_then(|planned| crossed(plan, near, planned)) {
+            text.push_str(&format!("; {crossed}"));
+        }
+        (kind, text)
+    }
+
+    /// Links between ports that no wrong cable should end at: nobody planned them.
+    fn extra(&self, faults: &mut Vec<CableFault>) {
+        for (_, link) in self.view.found.links() {
+            let ends = [link.a, link.b];
+            let kinds = ends.map(|end| self.view.found.device(end.device).kind);
+            let inner = kinds
+                .iter()
+                .any(|kind| matches!(kind, DeviceKind::AggregationNode | DeviceKind::Router));
+            let cables = ends.map(|end| self.slots.get(&end));
+            let right = cables[0].is_some() && cables[0] == cables[1];
+            let unknown = ends
+                .iter()
+                .any(|end| self.view.matching.planned_of(end.device).is_none());
+            // What a silent cable's port has on it now is told by nothing else.
+            let explained = cables.iter().flatten().any(|cable| self.by_single(cable));
+            if inner || right || unknown || explained {
+                continue;
+            }
+            let [a, b] = ends.map(|end| self.view.found_words(end));
+            faults.push(CableFault {
+                kind: FaultKind::Extra,
+                cables: Vec::new(),
+                devices: ends
+                    .iter()
+                    .filter_map(|end| self.view.matching.planned_of(end.device))
+                    .map(|device| self.view.plan.device_words(device))
+                    .collect(),
+                text: format!("{a} is connected to {b}, and no such cable is planned"),
+            });
+        }
+    }
+
+    /// Whether the cable's own finding tells what is on its ports.
+    fn by_single(&self, cable: &LinkIx) -> bool {
+        let hidden = self.ends(*cable).iter().any(|end| {
+            let device = self.view.plan.fabric().device(end.device);
+            device.is_switch() && self.view.place(*end).is_none()
+        });
+        self.wrong.contains(cable) && !hidden
+    }
+}

@@ -1,0 +1,23 @@
+//! The InfiniBand fat-tree: planned and discovered, and the difference in words a technician can act on.
+
+pub mod check;
+pub mod dump;
+pub mod guid;
+pub mod model;
+pub mod name;
+pub mod partition;
+pub mod plan;
+mod plan_csv;
+pub mod rate;
+pub mod structure;
+pub mod tree;
+
+pub use check::{CableFault, FaultKind, check};
+pub use dump::{Dump, DumpError};
+pub use guid::Guid;
+pub use model::{Device, DeviceIx, DeviceKind, Fabric, FabricBuilder, Link, LinkIx, Port, PortRef, Role};
+pub use partition::{KeyPool, Membership, PKey, Partition, Partitions, Tables};
+pub use plan::{Plan, PlanFault, PlannedCable, PlannedDevice};
+pub use rate::{Rate, Speed, Width};
+pub use structure::Structure;
+pub use tree::FatTree;

@@ -1,0 +1,148 @@
+//! What node descriptions tell: the machine, the adapter in it, the name of a switch; and which tell nothing.
+
+/// A machine and its adapter, as `hostname HCA-1` and `hostname mlx5_3` say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Host<'a> {
+    /// The machine.
+    pub machine: &'a str,
+    /// The adapter in it.
+    pub adapter: &'a str,
+    /// The number in the adapter's name.
+    pub number: u16,
+}
+
+/// Beginnings of adapters' names; a number follows.
+const ADAPTERS: [&str; 9] = ["mlx5_", "mlx4_", "mthca", "hfi1_", "qib", "ibp", "HCA-", "HCA ", "hca"];
+
+/// Descriptions that devices carry until somebody sets one (seen in dumps of real fabrics).
+const GENERIC: [&str; 12] = [
+    "mellanox technologies",
+    "connectx",
+    "infinihost",
+    "infiniscale",
+    "switchx",
+    "switch-ib",
+    "quantum mellanox",
+    "ports switch",
+    "mt25408",
+    "sub-management agent",
+    "mf0;switch:",
+    "localhost",
+];
+
+/// The machine and the adapter, where a description has this form.
+pub fn host(description: &str) -> Option<Host<'_>> {
+    let description = description.trim();
+    let cut = ADAPTERS.iter().find_map(|prefix| {
+        let at = description.rfind(prefix)?;
+        let number: u16 = description.get(at + prefix.len()..)?.parse().ok()?;
+        Some((at, number))
+    });
+    let (at, number) = cut?;
+    let machine = description.get(..at)?.trim_end();
+    let bounded = machine.len() < at;
+    (bounded && !machine.is_empty() && !is_generic(machine)).then(|| Host {
+        machine,
+        adapter: description.get(at..).unwrap_or_default(),
+        number,
+    })
+}
+
+/// Whether a description cannot tell one device from another.
+pub fn is_generic(description: &str) -> bool {
+    let text = description.trim().to_ascii_lowercase();
+    text.is_empty() || GENERIC.iter().any(|generic| text.contains(generic))
+}
+
+/// What to compare descriptions by: the name proper, in lower case.
+///
+/// Managed NVIDIA switches call themselves `MF0;NAME:MODEL/U1`.
+pub fn key(description: &str) -> String {
+    proper(description).to_ascii_lowercase()
+}
+
+/// The name proper in a description.
+pub fn proper(description: &str) -> &str {
+    let text = description.trim();
+    let Some((chassis, rest)) = text.split_once(';') else {
+        return text;
+    };
+    let managed = chassis.len() <= 4 && chassis.starts_with("MF");
+    match rest.rsplit_once(':') {
+        Some((name, model)) if managed && !name.is_empty() && model.contains('/') => name,
+        _ => text,
+    }
+}
+
+/// Sorts names as people do: `leaf-2` before `leaf-10`.
+pub fn natural(a: &str, b: &str) -> std::cmp::Ordering {
+    let (mut a, mut b) = (chunks(a), chunks(b));
+    loop {
+        let (x, y) = (a.next(), b.next());
+        let order = match (&x, &y) {
+            (None, None) => return std::cmp::Ordering::Equal,
+            (Some(x), Some(y)) => x.cmp(y),
+            (x, y) => x.is_some().cmp(&y.is_some()),
+        };
+        if order.is_ne() {
+            return order;
+        }
+    }
+}
+
+/// Runs of digits as (length, digits) without leading zeros, of others as (0, text).
+fn chunks(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        let digits = first.is_ascii_digit();
+        let end = rest.find(|c: char| c.is_ascii_digit() != digits).unwrap_or(rest.len());
+        let (chunk, tail) = rest.split_at(end);
+        rest = tail;
+        let significant = chunk.trim_start_matches('0');
+        Some(if digits {
+            (1 + significant.len(), significant)
+        } else {
+            (0, chunk)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_and_adapters_are_told_apart() {
+        let seen = |text| host(text).map(|h| (h.machine.to_owned(), h.adapter.to_owned(), h.number));
+        let is = |machine: &str, adapter: &str, number| Some((machine.to_owned(), adapter.to_owned(), number));
+        assert_eq!(seen("gpu0001 mlx5_3"), is("gpu0001", "mlx5_3", 3));
+        assert_eq!(seen("node-7 HCA-2"), is("node-7", "HCA-2", 2));
+        assert_eq!(seen("gpu 12 mlx5_11"), is("gpu 12", "mlx5_11", 11));
+        for text in [
+            "MT25408 ConnectX Mellanox Technologies",
+            "mlx5_0",
+            "",
+            "gpu1 mlx5_",
+            "localhost mlx5_0",
+            "xmlx5_1",
+        ] {
+            assert_eq!(seen(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_name_proper_of_a_managed_switch_is_found() {
+        assert_eq!(proper("MF0;leaf-12:MQM9700/U1"), "leaf-12");
+        assert_eq!(proper("leaf-12"), "leaf-12");
+        assert_eq!(proper("a;b:c/d"), "a;b:c/d");
+        assert!(is_generic("Quantum Mellanox Technologies") && is_generic(" ") && !is_generic("leaf-12"));
+    }
+
+    #[test]
+    fn names_sort_as_people_sort_them() {
+        let mut names = ["leaf-10", "leaf-2", "leaf-02b", "spine-1", "leaf-1"];
+        names.sort_by(|a, b| natural(a, b));
+        assert_eq!(names, ["leaf-1", "leaf-2", "leaf-02b", "leaf-10", "spine-1"]);
+    }
+}

@@ -1,0 +1,250 @@
+//! The fabric as it should be: devices, and cables with names and wanted rates.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::guid::Guid;
+use super::model::{Device, DeviceIx, DeviceKind, Fabric, FabricBuilder, LinkIx, PortRef, Role};
+use super::name;
+use super::rate::{Rate, Speed, Width};
+
+/// A device that should be there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedDevice {
+    /// Its name, unique in the plan: of a channel adapter in the form `gpu-093 mlx5_3`, as it will describe itself.
+    pub name: String,
+    /// What it is.
+    pub kind: DeviceKind,
+    /// What a switch is for.
+    pub role: Role,
+    /// Node GUID or port GUID, where it is known.
+    pub guid: Option<Guid>,
+    /// How many ports it has.
+    pub port_count: u8,
+    /// Rail of an adapter or a leaf, from 0.
+    pub rail: Option<u8>,
+    /// What people call the adapter in its machine (`3` for HCA 3); none to take it from the name.
+    pub hca: Option<u16>,
+}
+
+impl PlannedDevice {
+    /// A switch.
+    pub fn switch(name: impl Into<String>, role: Role, port_count: u8) -> Self {
+        Self {
+            name: name.into(),
+            kind: DeviceKind::Switch,
+            role,
+            guid: None,
+            port_count,
+            rail: None,
+            hca: None,
+        }
+    }
+
+    /// A channel adapter with one port.
+    pub fn adapter(name: impl Into<String>, hca: u16, rail: u8) -> Self {
+        Self {
+            name: name.into(),
+            kind: DeviceKind::ChannelAdapter,
+            role: Role::Unknown,
+            guid: None,
+            port_count: 1,
+            rail: Some(rail),
+            hca: Some(hca),
+        }
+    }
+}
+
+/// A cable that should be there. Ends are positions in the list of devices and port numbers from 1.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedCable {
+    /// What is written on it.
+    pub name: String,
+    /// One end.
+    pub a: (usize, u8),
+    /// The other end.
+    pub b: (usize, u8),
+    /// Speed it should run at; none if any is right.
+    pub speed: Option<Speed>,
+    /// Lanes it should run with; none if any is right.
+    pub width: Option<Width>,
+}
+
+/// What cannot be in a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanFault {
+    /// Line in the file it was read from, from 1; 0 where there is none.
+    pub line: u32,
+    /// What is the matter, and with what.
+    pub text: String,
+}
+
+impl fmt::Display for PlanFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            0 => f.write_str(&self.text),
+            line => write!(f, "line {line}: {}", self.text),
+        }
+    }
+}
+
+/// What a cable should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) name: Box<str>,
+    pub(super) speed: Option<Speed>,
+    pub(super) width: Option<Width>,
+}
+
+/// The fabric as it should be.
+#[derive(Debug, Clone, Default)]
+pub struct Plan {
+    fabric: Fabric,
+    cables: Vec<Wanted>,
+    hcas: Vec<Option<u16>>,
+}
+
+impl Plan {
+    /// A plan of these devices and cables.
+    ///
+    /// # Errors
+    /// All faults: names and GUIDs that are there twice, ports that do not exist or are cabled twice.
+    pub fn new(devices: &[PlannedDevice], cables: &[PlannedCable]) -> Result<Self, Vec<PlanFault>> {
+        let (mut builder, mut faults) = (FabricBuilder::default(), Vec::new());
+        let fault = |text: String| PlanFault { line: 0, text };
+        let (mut names, mut guids) = (BTreeMap::new(), BTreeMap::new());
+        let mut ixs = Vec::with_capacity(devices.len());
+        for device in devices {
+            let name = &device.name;
+            if names.insert(name::key(name), ()).is_some() {
+                faults.push(fault(format!("two devices are called {name:?}")));
+            }
+            if let Some(guid) = device.guid
+                && let Some(other) = guids.insert(guid, name)
+            {
+                faults.push(fault(format!("{name:?} and {other:?} have one GUID, {guid}")));
+            }
+            ixs.push(builder.device(Device {
+                role: device.role,
+                guid: device.guid,
+                rail: device.rail,
+                ..Device::new(device.kind, name, device.port_count)
+            }));
+        }
+        let mut wanted = Vec::with_capacity(cables.len());
+        for cable in cables {
+            let end = |(device, port): (usize, u8)| {
+                let device = *ixs.get(device)?;
+                Some(PortRef { device, port })
+            };
+            let (Some(a), Some(b)) = (end(cable.a), end(cable.b)) else {
+                faults.push(fault(format!(
+                    "cable {}: an end is at no device of the plan",
+                    cable.name
+                )));
+                continue;
+            };
+            let rate = cable.speed.zip(cable.width).map(|(speed, width)| Rate { width, speed });
+            match builder.connect(a, b, rate) {
+                Ok(_) => wanted.push(Wanted {
+                    name: cable.name.as_str().into(),
+                    speed: cable.speed,
+                    width: cable.width,
+                }),
+                Err(error) => {
+                    let (a, b) = (&builder.get(a.device).name, &builder.get(b.device).name);
+                    let text = format!("cable {} from {a:?} to {b:?}: {error}", cable.name);
+                    faults.push(fault(text));
+                }
+            }
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        Ok(Self {
+            fabric: builder.finish(),
+            cables: wanted,
+            hcas: devices.iter().map(|device| device.hca).collect(),
+        })
+    }
+
+    /// A discovered fabric taken as what should be: its cables have no names, and should run as they ran then.
+    pub fn of_reference(fabric: Fabric) -> Self {
+        let cables = fabric
+            .links()
+            .map(|(ix, _)| {
+                let rate = fabric.link_rate(ix);
+                Wanted {
+                    name: "".into(),
+                    speed: rate.map(|rate| rate.speed),
+                    width: rate.map(|rate| rate.width),
+                }
+            })
+            .collect();
+        let hcas = vec![None; fabric.devices().len()];
+        Self { fabric, cables, hcas }
+    }
+
+    /// Devices and links.
+    pub fn fabric(&self) -> &Fabric {
+        &self.fabric
+    }
+
+    /// What is written on a cable; empty where it has no name.
+    pub fn cable_name(&self, link: LinkIx) -> &str {
+        &self.cables[link.0 as usize].name
+    }
+
+    pub(super) fn wanted(&self, link: LinkIx) -> &Wanted {
+        &self.cables[link.0 as usize]
+    }
+
+    /// `cable 0417`, or its two ends where it has no name.
+    pub fn cable_words(&self, link: LinkIx) -> String {
+        match self.cable_name(link) {
+            "" => {
+                let link = self.fabric.link(link);
+                format!("cable {} to {}", self.end_words(link.a), self.end_words(link.b))
+            }
+            name => format!("cable {name}"),
+        }
+    }
+
+    /// `leaf-12`, `HCA 3 of node gpu-093`.
+    pub fn device_words(&self, ix: DeviceIx) -> String {
+        device_words(&self.fabric, ix, self.hcas[ix.0 as usize])
+    }
+
+    /// `leaf-12 port 5`, `HCA 3 of node gpu-093`.
+    pub fn end_words(&self, end: PortRef) -> String {
+        end_words(&self.fabric, end, self.hcas[end.device.0 as usize])
+    }
+}
+
+/// A device as people call it: by its name if that tells it from others, else by its GUID.
+pub fn device_words(fabric: &Fabric, ix: DeviceIx, hca: Option<u16>) -> String {
+    let device = fabric.device(ix);
+    if let Some(host) = device.host() {
+        return match hca {
+            Some(hca) => format!("HCA {hca} of node {}", host.machine),
+            None => format!("HCA {} of node {}", host.adapter, host.machine),
+        };
+    }
+    let (noun, name) = (device.kind.noun(), name::proper(&device.name));
+    match device.guid {
+        Some(guid) if name.is_empty() => format!("{noun} {guid}"),
+        Some(guid) if name::is_generic(name) => format!("{noun} {guid} ({name:?})"),
+        _ => name.to_owned(),
+    }
+}
+
+/// A port as people call it. The only port of an adapter needs no number.
+pub fn end_words(fabric: &Fabric, end: PortRef, hca: Option<u16>) -> String {
+    let device = device_words(fabric, end.device, hca);
+    let known = fabric.device(end.device);
+    if known.kind == DeviceKind::ChannelAdapter && known.port_count == 1 {
+        device
+    } else {
+        format!("{device} port {}", end.port)
+    }
+}

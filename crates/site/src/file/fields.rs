@@ -1,0 +1,493 @@
+//! The fields of one mapping, taken one by one: what is left over is unknown, what is wrong is told where it stands.
+
+use std::borrow::Cow;
+use std::ops::RangeInclusive;
+
+use super::near::nearest;
+use super::pattern;
+use super::quantity::{self, Unit};
+use super::yaml::{Key, Tree, Value};
+use crate::finding::{Sink, Spot};
+
+/// What remains of an item when it was read: where its fields stand.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    path: Box<str>,
+    at: Spot,
+    spots: Vec<(Cow<'static, str>, Spot)>,
+}
+
+impl Entry {
+    /// Where a field stands; the item where it has no such field.
+    pub(crate) fn spot(&self, field: &str) -> Spot {
+        self.spots
+            .iter()
+            .find(|(name, _)| name == field)
+            .map_or(self.at, |(_, at)| *at)
+    }
+
+    pub(crate) fn path(&self, field: &str) -> String {
+        join(&self.path, field)
+    }
+
+    pub(crate) fn error(&self, sink: &mut Sink, field: &str, what: impl Into<String>, fix: impl Into<String>) {
+        sink.error(self.spot(field), self.path(field), what, fix);
+    }
+
+    pub(crate) fn warning(&self, sink: &mut Sink, field: &str, what: impl Into<String>, fix: impl Into<String>) {
+        sink.warning(self.spot(field), self.path(field), what, fix);
+    }
+}
+
+fn join(path: &str, field: &str) -> String {
+    match (path, field) {
+        ("", field) => field.to_owned(),
+        (path, "") => path.to_owned(),
+        (path, field) => format!("{path}.{field}"),
+    }
+}
+
+/// Values for the items that one entry stands for: item `i` has the `i`th, and from the start again when they end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cycle<T>(Vec<T>);
+
+impl<T> From<Vec<T>> for Cycle<T> {
+    fn from(values: Vec<T>) -> Self {
+        Self(values)
+    }
+}
+
+impl<T> Cycle<T> {
+    pub(crate) fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(crate) fn get(&self, i: usize) -> Option<&T> {
+        self.0.get(i.checked_rem(self.0.len())?)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, T> {
+        self.0.iter()
+    }
+}
+
+/// One mapping while it is read.
+pub(crate) struct Fields<'t, 's> {
+    pub(crate) sink: &'s mut Sink,
+    path: String,
+    at: Spot,
+    pairs: &'t [(Key, Tree)],
+    taken: Vec<bool>,
+    known: Vec<&'static str>,
+    missing: Vec<(&'static str, String, String)>,
+    spots: Vec<(Cow<'static, str>, Spot)>,
+}
+
+impl<'t, 's> Fields<'t, 's> {
+    /// `None` when it is no mapping; a finding says so.
+    pub(crate) fn of(tree: &'t Tree, path: String, sink: &'s mut Sink) -> Option<Self> {
+        match &tree.value {
+            Value::Map(pairs) => Some(Self {
+                at: pairs.first().map_or(tree.at, |(key, _)| key.at),
+                taken: vec![false; pairs.len()],
+                sink,
+                path,
+                pairs,
+                known: Vec::new(),
+                missing: Vec::new(),
+                spots: Vec::with_capacity(pairs.len()),
+            }),
+            Value::Broken => None,
+            _ => {
+                sink.error(tree.at, path, "this must be a mapping", "write `name: value` lines");
+                None
+            }
+        }
+    }
+
+    /// A field's value; `None` when it is not there or says nothing.
+    pub(crate) fn take(&mut self, name: &'static str) -> Option<&'t Tree> {
+        self.known.push(name);
+        let mut found: Option<&'t (Key, Tree)> = None;
+        for (i, pair) in self.pairs.iter().enumerate() {
+            if *pair.0.name != *name {
+                continue;
+            }
+            self.taken[i] = true;
+            if found.is_some() {
+                let path = join(&self.path, name);
+                self.sink.error(
+                    pair.0.at,
+                    path,
+                    format!("`{name}` is given twice"),
+                    "leave one of them out",
+                );
+            } else {
+                found = Some(pair);
+            }
+        }
+        let (_, tree) = found?;
+        self.spots.push((Cow::Borrowed(name), tree.at));
+        (tree.value != Value::Null).then_some(tree)
+    }
+
+    /// The same, and a finding when it is missing.
+    pub(crate) fn need(&mut self, name: &'static str) -> Option<&'t Tree> {
+        let tree = self.take(name);
+        if tree.is_none() {
+            self.lacks(name, format!("`{name}` is missing"), format!("add `{name}:`"));
+        }
+        tree
+    }
+
+    /// A finding, unless an unknown field turns out to be meant for this one.
+    pub(crate) fn lacks(&mut self, name: &'static str, what: impl Into<String>, fix: impl Into<String>) {
+        self.missing.push((name, what.into(), fix.into()));
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.pairs
+            .iter()
+            .any(|(key, tree)| *key.name == *name && tree.value != Value::Null)
+    }
+
+    pub(crate) fn error(&mut self, field: &str, what: impl Into<String>, fix: impl Into<String>) {
+        let at = self
+            .spots
+            .iter()
+            .find(|(name, _)| name == field)
+            .map_or(self.at, |(_, at)| *at);
+        self.sink.error(at, join(&self.path, field), what, fix);
+    }
+
+    /// Remembers where a part of a field stands, and says its path.
+    pub(crate) fn part(&mut self, field: &str, at: Spot) -> String {
+        self.spots.push((Cow::Owned(field.to_owned()), at));
+        join(&self.path, field)
+    }
+
+    fn scalar(&mut self, name: &str, tree: &'t Tree) -> Option<&'t str> {
+        match &tree.value {
+            Value::Text(text) => Some(text),
+            Value::Null => Some(""),
+            Value::Broken => None,
+            Value::List(_) | Value::Map(_) => {
+                self.sink
+                    .error(tree.at, join(&self.path, name), "this must be a single value", "");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn text(&mut self, name: &'static str) -> Option<&'t str> {
+        let tree = self.take(name)?;
+        self.scalar(name, tree)
+    }
+
+    pub(crate) fn need_text(&mut self, name: &'static str) -> Option<&'t str> {
+        let tree = self.need(name)?;
+        self.scalar(name, tree)
+    }
+
+    /// `None` when it is not there, NaN when it is wrong: no comparison with it is ever true.
+    pub(crate) fn number(&mut self, name: &'static str, unit: Unit, range: RangeInclusive<f64>) -> Option<f64> {
+        let tree = self.take(name)?;
+        Some(self.number_in(name, tree, unit, &range))
+    }
+
+    /// NaN when it is missing or wrong.
+    pub(crate) fn need_number(&mut self, name: &'static str, unit: Unit, range: RangeInclusive<f64>) -> f64 {
+        match self.need(name) {
+            Some(tree) => self.number_in(name, tree, unit, &range),
+            None => f64::NAN,
+        }
+    }
+
+    fn number_in(&mut self, name: &str, tree: &'t Tree, unit: Unit, range: &RangeInclusive<f64>) -> f64 {
+        let Some(text) = self.scalar(name, tree) else {
+            return f64::NAN;
+        };
+        let (what, fix) = match quantity::parse(text, unit) {
+            Ok(value) if range.contains(&value) => return value,
+            Ok(_) => (
+                format!("`{text}` is out of range"),
+                format!("it must be between {} and {}", range.start(), range.end()),
+            ),
+            Err(fault) => fault,
+        };
+        self.sink.error(tree.at, join(&self.path, name), what, fix);
+        f64::NAN
+    }
+
+    pub(crate) fn integer(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
+        let tree = self.take(name)?;
+        self.integer_in(name, tree, &range)
+    }
+
+    pub(crate) fn need_integer(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Option<u32> {
+        let tree = self.need(name)?;
+        self.integer_in(name, tree, &range)
+    }
+
+    pub(crate) fn integer_in(&mut self, name: &str, tree: &'t Tree, range: &RangeInclusive<u32>) -> Option<u32> {
+        let text = self.scalar(name, tree)?;
+        let (from, to) = (range.start(), range.end());
+        let what = match text.parse::<u32>() {
+            Ok(value) if range.contains(&value) => return Some(value),
+            Ok(_) => format!("`{text}` is out of range"),
+            Err(_) => format!("`{text}` is no whole number"),
+        };
+        let fix = format!("write a whole number from {from} to {to}");
+        self.sink.error(tree.at, join(&self.path, name), what, fix);
+        None
+    }
+
+    /// A number for each item of the entry: one, or a list that is gone through again and again.
+    pub(crate) fn integers(&mut self, name: &'static str, range: RangeInclusive<u32>) -> Cycle<u32> {
+        let trees: &[Tree] = match self.take(name) {
+            None => &[],
+            Some(Tree {
+                value: Value::List(items),
+                ..
+            }) => items,
+            Some(tree) => std::slice::from_ref(tree),
+        };
+        let numbers: Option<Vec<u32>> = trees.iter().map(|tree| self.integer_in(name, tree, &range)).collect();
+        Cycle(numbers.unwrap_or_default())
+    }
+
+    pub(crate) fn flag(&mut self, name: &'static str) -> Option<bool> {
+        let text = self.text(name)?;
+        match text {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => {
+                self.error(
+                    name,
+                    format!("`{text}` is neither true nor false"),
+                    "write true or false",
+                );
+                None
+            }
+        }
+    }
+
+    /// One of some words.
+    pub(crate) fn choice<T: Copy>(&mut self, name: &'static str, all: &[T], word: fn(T) -> &'static str) -> Option<T> {
+        let tree = self.take(name)?;
+        let text = self.scalar(name, tree)?;
+        self.one_of(name, text, all, word)
+    }
+
+    pub(crate) fn need_choice<T: Copy>(
+        &mut self,
+        name: &'static str,
+        all: &[T],
+        word: fn(T) -> &'static str,
+    ) -> Option<T> {
+        let text = self.need_text(name)?;
+        self.one_of(name, text, all, word)
+    }
+
+    fn one_of<T: Copy>(&mut self, name: &str, text: &str, all: &[T], word: fn(T) -> &'static str) -> Option<T> {
+        let found = all.iter().find(|one| word(**one) == text).copied();
+        if found.is_none() {
+            let words: Vec<&str> = all.iter().map(|one| word(*one)).collect();
+            let fix = match nearest(text, words.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("write one of {}", words.join(", ")),
+            };
+            self.error(name, format!("`{text}` is not known here"), fix);
+        }
+        found
+    }
+
+    /// The names that an entry stands for. None when they are missing or wrong.
+    pub(crate) fn own_names(&mut self, name: &'static str) -> Vec<String> {
+        let Some(text) = self.need_text(name) else {
+            return Vec::new();
+        };
+        let names = self.expand(name, text);
+        if let Some(wrong) = names.iter().find(|name| !is_name(name)) {
+            let what = format!("`{wrong}` is no name");
+            self.error(
+                name,
+                what,
+                "1 to 63 letters, digits and `-_.:`, a letter or digit first",
+            );
+            return Vec::new();
+        }
+        names
+    }
+
+    fn expand(&mut self, field: &str, text: &str) -> Vec<String> {
+        match pattern::expand(text) {
+            Ok(names) => names,
+            Err(what) => {
+                self.error(field, what, "patterns look like gpu-[001-032] or rack-[1-4]*8");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Names of other things, as one pattern or a list of patterns.
+    pub(crate) fn names(&mut self, name: &'static str) -> Cycle<String> {
+        match self.take(name) {
+            Some(tree) => self.names_in(name, tree),
+            None => Cycle::none(),
+        }
+    }
+
+    pub(crate) fn need_names(&mut self, name: &'static str) -> Cycle<String> {
+        match self.need(name) {
+            Some(tree) => self.names_in(name, tree),
+            None => Cycle::none(),
+        }
+    }
+
+    pub(crate) fn names_in(&mut self, name: &str, tree: &'t Tree) -> Cycle<String> {
+        let trees = match &tree.value {
+            Value::List(items) => items,
+            _ => std::slice::from_ref(tree),
+        };
+        let mut all = Vec::new();
+        for tree in trees {
+            let Some(text) = self.scalar(name, tree) else {
+                return Cycle::none();
+            };
+            let mut names = self.expand(name, text);
+            if names.is_empty() || all.len() + names.len() > pattern::MAX_NAMES {
+                return Cycle::none();
+            }
+            all.append(&mut names);
+        }
+        Cycle(all)
+    }
+
+    /// Whether so many values can be dealt out to so many items; a finding when not.
+    pub(crate) fn deals_out(&mut self, field: &str, values: usize, items: usize) -> bool {
+        let fits = values == 0 || items == 0 || items.is_multiple_of(values);
+        if !fits {
+            self.error(
+                field,
+                format!("{values} values cannot be dealt out to {items} items"),
+                "give one, as many as there are items, or a part of them that divides",
+            );
+        }
+        fits
+    }
+
+    /// A mapping inside this one, and a finding when it is missing.
+    pub(crate) fn need_nested(&mut self, name: &'static str) -> Option<Fields<'t, '_>> {
+        let tree = self.need(name)?;
+        Fields::of(tree, join(&self.path, name), self.sink)
+    }
+
+    /// A mapping in a list inside this one.
+    pub(crate) fn nested_in(&mut self, path: &str, tree: &'t Tree) -> Option<Fields<'t, '_>> {
+        Fields::of(tree, join(&self.path, path), self.sink)
+    }
+
+    /// The items of a list; none when it is missing, or no list.
+    pub(crate) fn list(&mut self, name: &'static str) -> &'t [Tree] {
+        match self.take(name) {
+            None => &[],
+            Some(tree) => self.list_in(name, tree),
+        }
+    }
+
+    pub(crate) fn list_in(&mut self, name: &str, tree: &'t Tree) -> &'t [Tree] {
+        match &tree.value {
+            Value::List(items) => items,
+            Value::Broken => &[],
+            _ => {
+                self.sink.error(
+                    tree.at,
+                    join(&self.path, name),
+                    "this must be a list",
+                    "write `- item` lines",
+                );
+                &[]
+            }
+        }
+    }
+
+    /// All pairs of a mapping whose keys are free. Keys that come twice are told.
+    pub(crate) fn pairs(mut self) -> Vec<(&'t Key, &'t Tree)> {
+        let mut pairs: Vec<(&Key, &Tree)> = Vec::new();
+        let all = self.pairs;
+        for (key, tree) in all {
+            if pairs.iter().any(|(other, _)| other.name == key.name) {
+                let what = format!("`{}` is given twice", key.name);
+                let path = self.part(&key.name, key.at);
+                self.sink.error(key.at, path, what, "leave one of them out");
+            } else {
+                pairs.push((key, tree));
+            }
+        }
+        pairs
+    }
+
+    /// [`Self::finish`], for who goes on to tell more.
+    pub(crate) fn finish_with_sink(mut self) -> (&'s mut Sink, Entry) {
+        let entry = self.close();
+        (self.sink, entry)
+    }
+
+    pub(crate) fn finish(mut self) -> Entry {
+        self.close()
+    }
+
+    /// Tells what is unknown and what is missing. A missing field that an unknown one was meant to be is told once.
+    fn close(&mut self) -> Entry {
+        let mut meant = Vec::new();
+        for (i, (key, _)) in self.pairs.iter().enumerate() {
+            if self.taken[i] {
+                continue;
+            }
+            let open = self
+                .known
+                .iter()
+                .filter(|name| !self.pairs.iter().any(|(key, _)| *key.name == ***name));
+            let near = nearest(&key.name, open.copied());
+            let fix = match near {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("known are {}", self.known.join(", ")),
+            };
+            meant.extend(near);
+            let path = join(&self.path, &key.name);
+            self.sink
+                .error(key.at, path, format!("the field `{}` is unknown", key.name), fix);
+        }
+        for (name, what, fix) in std::mem::take(&mut self.missing) {
+            if !meant.contains(&name) {
+                self.sink.error(self.at, join(&self.path, name), what, fix);
+            }
+        }
+        Entry {
+            path: self.path.as_str().into(),
+            at: self.at,
+            spots: std::mem::take(&mut self.spots),
+        }
+    }
+}
+
+/// 1 to 63 letters, digits and `-_.:`, a letter or digit first.
+pub(crate) fn is_name(name: &str) -> bool {
+    let bytes = name.as_bytes();
+    let first = bytes.first().is_some_and(u8::is_ascii_alphanumeric);
+    first && bytes.len() <= 63 && bytes.iter().all(|b| b.is_ascii_alphanumeric() || b"-_.:".contains(b))
+}
+
+/// A name that stands in for others: `{name}` and `{rack}` are replaced.
+pub(crate) fn fill<'a>(text: &'a str, name: &str, rack: &str) -> Cow<'a, str> {
+    if text.contains('{') {
+        Cow::Owned(text.replace("{name}", name).replace("{rack}", rack))
+    } else {
+        Cow::Borrowed(text)
+    }
+}

@@ -1,0 +1,396 @@
+//! Section `nodes`.
+
+use super::fields::{Cycle, Entry, Fields, fill};
+use super::rooms::MAX_UNITS;
+use super::table::NONE;
+use super::yaml::{Key, Tree, Value};
+use super::{Draft, Sections, item_fields};
+use crate::finding::Sink;
+use crate::model::{DomainId, Node, Plug, RackId, SkuId};
+use crate::power::outlet_watts;
+
+/// Most PSUs of a node.
+const MAX_PSUS: usize = 64;
+
+pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
+    for item in sections.of("nodes") {
+        match item_fields("nodes", *item, sink) {
+            Some(fields) => read_nodes(draft, fields),
+            None => draft.nodes.lost = true,
+        }
+    }
+}
+
+/// What nodes of one entry have, each its own.
+struct Row {
+    racks: Cycle<String>,
+    units: Cycle<u32>,
+    /// By PSU; an empty one is plugged in nowhere.
+    psus: Option<Vec<Cycle<String>>>,
+    bmcs: Cycle<String>,
+    /// By HCA: first GUID and step.
+    guids: Vec<(String, Guid)>,
+}
+
+#[derive(Clone, Copy)]
+struct Guid {
+    base: u64,
+    step: u64,
+}
+
+fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
+    let names = fields.own_names("name");
+    let sku_name = fields.need_text("sku");
+    let row = Row {
+        racks: fields.need_names("rack"),
+        units: fields.integers("unit", 1..=MAX_UNITS),
+        psus: psus(&mut fields, draft.domains.len() > 0, names.len()),
+        bmcs: bmcs(&mut fields, names.len()),
+        guids: guids(&mut fields, names.len()),
+    };
+    for (field, len) in [("rack", row.racks.len()), ("unit", row.units.len())] {
+        fields.deals_out(field, len, names.len());
+    }
+    let (sink, entry) = fields.finish_with_sink();
+    let sku = sku_name.map_or(NONE, |name| draft.skus.find(sink, &entry, "sku", name));
+    let hcas = hca_order(draft, SkuId(sku), &row, &entry, sink);
+    check_psu_count(draft, SkuId(sku), &row, &entry, sink);
+    let number = draft.nodes.enter(entry);
+    draft.nodes.lost |= names.is_empty();
+    for (i, name) in names.iter().enumerate() {
+        let entry = draft.nodes.entry_at(number);
+        let rack_name = row.racks.get(i).map_or("", String::as_str);
+        let rack = match rack_name {
+            "" => RackId::NONE,
+            name => RackId(draft.racks.find(sink, entry, "rack", name)),
+        };
+        if !draft.nodes.add(sink, number, name) {
+            continue;
+        }
+        let node = Node {
+            name: name.as_str().into(),
+            sku: SkuId(sku),
+            rack,
+            unit: row.units.get(i).copied().unwrap_or(0) as u16,
+            psus: plugs(draft, &row, number, i, (name, rack_name, rack), sink),
+            bmc: row.bmcs.get(i).map(|bmc| fill(bmc, name, rack_name).into()),
+            port_guids: port_guids(draft, &row, &hcas, number, i, sink),
+        };
+        place(draft, &node, number, sink);
+        draft.site.nodes.push(node);
+    }
+}
+
+/// Where PSUs are plugged in; `None`: not said, or not known.
+fn psus(fields: &mut Fields<'_, '_>, has_power: bool, items: usize) -> Option<Vec<Cycle<String>>> {
+    let tree = if has_power {
+        fields.need("psus")?
+    } else {
+        fields.take("psus")?
+    };
+    let trees = match &tree.value {
+        Value::List(trees) if trees.len() <= MAX_PSUS => trees,
+        _ => {
+            fields.error(
+                "psus",
+                "this must be a list of outlets, one for each PSU",
+                "write `- PDU/OUTLET` lines",
+            );
+            return None;
+        }
+    };
+    let mut psus = Vec::new();
+    for (i, tree) in trees.iter().enumerate() {
+        let field = format!("psus[{i}]");
+        fields.part(&field, tree.at);
+        if tree.value == Value::Null {
+            psus.push(Cycle::none());
+            continue;
+        }
+        let outlets = fields.names_in(&field, tree);
+        if outlets.len() == 0 || !fields.deals_out(&field, outlets.len(), items) {
+            return None;
+        }
+        psus.push(outlets);
+    }
+    Some(psus)
+}
+
+fn bmcs(fields: &mut Fields<'_, '_>, items: usize) -> Cycle<String> {
+    let bmcs = fields.names("bmc");
+    let good = |bmc: &String| {
+        let host = bmc.strip_prefix("https://").unwrap_or_default();
+        !host.is_empty() && !host.starts_with('/') && !host.chars().any(|c| c.is_whitespace() || c.is_control())
+    };
+    if let Some(bmc) = bmcs.iter().find(|bmc| !good(bmc)) {
+        fields.error(
+            "bmc",
+            format!("`{bmc}` is no BMC address"),
+            "write it like https://HOST[:PORT][/BASE]",
+        );
+        return Cycle::none();
+    }
+    let filled = bmcs.iter().any(|bmc| bmc.contains("{name}"));
+    if bmcs.len() > 0 && bmcs.len() != items && !filled {
+        fields.error(
+            "bmc",
+            "several nodes have the same BMC address",
+            "use `{name}` or a pattern in it",
+        );
+    }
+    bmcs
+}
+
+/// `mlx5_0: 0xa088c20300000001` or, for several nodes, `mlx5_0: 0xa088c20300000001+0x100`.
+fn guids(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Guid)> {
+    let Some(tree) = fields.take("guids") else {
+        return Vec::new();
+    };
+    let Some(nested) = fields.nested_in("guids", tree) else {
+        return Vec::new();
+    };
+    let pairs: Vec<(&Key, &Tree)> = nested.pairs();
+    let mut guids = Vec::new();
+    for (key, tree) in pairs {
+        let field = format!("guids.{}", key.name);
+        fields.part(&field, tree.at);
+        let Value::Text(text) = &tree.value else {
+            fields.error(&field, "this must be a port GUID", "write it like 0xa088c20300000001");
+            continue;
+        };
+        match guid(text) {
+            Some(guid) if items < 2 || guid.step > 0 => guids.push((key.name.to_string(), guid)),
+            Some(_) => fields.error(&field, "several nodes have the same GUID", "add a step: 0x...+0x100"),
+            None => fields.error(
+                &field,
+                format!("`{text}` is no GUID"),
+                "write 0x and 16 hexadecimal digits, for several nodes followed by a step such as +0x100",
+            ),
+        }
+    }
+    guids
+}
+
+fn guid(text: &str) -> Option<Guid> {
+    let (base, step) = match text.split_once('+') {
+        Some((base, step)) => (base, u64::from_str_radix(step.strip_prefix("0x")?, 16).ok()?),
+        None => (text, 0),
+    };
+    Some(Guid {
+        base: parse_guid(base)?,
+        step,
+    })
+}
+
+/// `0x` and up to 16 hexadecimal digits; not zero.
+pub(super) fn parse_guid(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x")?;
+    let good = digits.bytes().all(|b| b.is_ascii_hexdigit());
+    u64::from_str_radix(digits, 16).ok().filter(|guid| good && *guid != 0)
+}
+
+/// The SKU's index of each HCA that has GUIDs.
+fn hca_order(draft: &Draft, sku: SkuId, row: &Row, entry: &Entry, sink: &mut Sink) -> Vec<Option<usize>> {
+    if sku.is_none() {
+        return vec![None; row.guids.len()];
+    }
+    let sku = draft.site.sku(sku);
+    let find = |name: &String| {
+        let found = sku.hcas.iter().position(|hca| *hca.name == **name);
+        if found.is_none() {
+            let what = format!("{} has no HCA named {name}", sku.name);
+            entry.error(sink, &format!("guids.{name}"), what, hca_names(sku));
+        }
+        found
+    };
+    row.guids.iter().map(|(name, _)| name).map(find).collect()
+}
+
+pub(super) fn hca_names(sku: &crate::model::Sku) -> String {
+    let names: Vec<&str> = sku.hcas.iter().map(|hca| &*hca.name).collect();
+    match names.is_empty() {
+        true => "it has none".to_owned(),
+        false => format!("it has {}", names.join(", ")),
+    }
+}
+
+fn check_psu_count(draft: &Draft, sku: SkuId, row: &Row, entry: &Entry, sink: &mut Sink) {
+    let Some(psus) = &row.psus else { return };
+    if sku.is_none() {
+        return;
+    }
+    let sku = draft.site.sku(sku);
+    let count = usize::from(sku.psus.count);
+    if count > 0 && psus.len() != count {
+        let what = format!("{} PSUs are plugged in and {} has {count}", psus.len(), sku.name);
+        entry.error(
+            sink,
+            "psus",
+            what,
+            "one line for each PSU; `~` for one that is not plugged in",
+        );
+    }
+}
+
+fn plugs(
+    draft: &mut Draft,
+    row: &Row,
+    number: usize,
+    i: usize,
+    (name, rack_name, rack): (&str, &str, RackId),
+    sink: &mut Sink,
+) -> Box<[Option<Plug>]> {
+    let psus = row.psus.as_deref().unwrap_or_default();
+    let mut plugs = Vec::with_capacity(psus.len());
+    for (psu, outlets) in psus.iter().enumerate() {
+        let entry = draft.nodes.entry_at(number);
+        let Some(outlet) = outlets.get(i) else {
+            plugs.push(None);
+            continue;
+        };
+        // Follows from a rack that is not there.
+        if outlet.contains("{rack}") && rack.is_none() {
+            plugs.push(None);
+            continue;
+        }
+        let outlet = fill(outlet, name, rack_name);
+        let field = format!("psus[{psu}]");
+        let plug = find_outlet(draft, entry, &field, &outlet, sink);
+        if let Some(plug) = plug {
+            if !draft.plugs.insert(plug) {
+                let what = format!("outlet {outlet} is in use already");
+                entry.error(sink, &field, what, "each outlet feeds one PSU");
+            }
+            let at = draft.site.domain(plug.pdu).rack;
+            if at.is_some_and(|at| at != rack && !at.is_none() && !rack.is_none()) {
+                let what = format!(
+                    "{} stands in another rack than the node",
+                    draft.site.domain(plug.pdu).name
+                );
+                entry.warning(sink, &field, what, "is it the right PDU?");
+            }
+        }
+        plugs.push(plug);
+    }
+    plugs.into()
+}
+
+fn find_outlet(draft: &Draft, entry: &Entry, field: &str, text: &str, sink: &mut Sink) -> Option<Plug> {
+    let Some((pdu, outlet)) = text.rsplit_once('/') else {
+        entry.error(sink, field, format!("`{text}` is no outlet"), "write PDU/OUTLET");
+        return None;
+    };
+    let pdu = DomainId(draft.domains.find(sink, entry, field, pdu));
+    if pdu.is_none() {
+        return None;
+    }
+    let domain = draft.site.domain(pdu);
+    let Some(layout) = domain.layout else {
+        // A PDU without outlets has its own finding.
+        if !domain.kind.has_outlets() {
+            let what = format!("{} is a {} and has no outlets", domain.name, domain.kind.name());
+            entry.error(sink, field, what, "PSUs hang on a rack-pdu or a power-shelf");
+        }
+        return None;
+    };
+    if layout.is_none() {
+        return None;
+    }
+    let outlets = &draft.site.layout(layout).outlets;
+    if let Some(index) = outlets.iter().position(|one| *one.name == *outlet) {
+        return Some(Plug {
+            pdu,
+            outlet: index as u16,
+        });
+    }
+    if let (Some(first), Some(last)) = (outlets.first(), outlets.last()) {
+        let what = format!("{} has no outlet {outlet}", domain.name);
+        entry.error(
+            sink,
+            field,
+            what,
+            format!("it has {}, from {} to {}", outlets.len(), first.name, last.name),
+        );
+    }
+    None
+}
+
+fn port_guids(
+    draft: &mut Draft,
+    row: &Row,
+    hcas: &[Option<usize>],
+    number: usize,
+    i: usize,
+    sink: &mut Sink,
+) -> Box<[Option<u64>]> {
+    let count = hcas.iter().flatten().max().map_or(0, |last| last + 1);
+    let mut guids = vec![None; count];
+    for ((name, guid), hca) in row.guids.iter().zip(hcas) {
+        let value = guid
+            .step
+            .checked_mul(i as u64)
+            .and_then(|step| guid.base.checked_add(step));
+        let entry = draft.nodes.entry_at(number);
+        let field = format!("guids.{name}");
+        match (value, hca) {
+            (None, _) => entry.error(sink, &field, "the GUID grows beyond 64 bits", "take a smaller step"),
+            (Some(value), Some(hca)) => {
+                if !draft.guids.insert(value) {
+                    entry.error(
+                        sink,
+                        &field,
+                        format!("GUID {value:#018x} is given twice"),
+                        "GUIDs are unique",
+                    );
+                }
+                guids[*hca] = Some(value);
+            }
+            (Some(_), None) => {}
+        }
+    }
+    guids.into()
+}
+
+/// Units, liquid and outlets.
+fn place(draft: &mut Draft, node: &Node, number: usize, sink: &mut Sink) {
+    if node.sku.is_none() || node.rack.is_none() {
+        return;
+    }
+    let height = draft.site.sku(node.sku).height_units;
+    let taken = draft.take_units(node.rack, node.unit, height);
+    let entry = draft.nodes.entry_at(number);
+    if let Err(what) = taken {
+        let fix = format!(
+            "a {} takes {height} units from `unit` up",
+            draft.site.sku(node.sku).name
+        );
+        entry.error(sink, "unit", what, fix);
+    }
+    let (sku, rack) = (draft.site.sku(node.sku), draft.site.rack(node.rack));
+    if sku.liquid_share > 0.0 && !rack.liquid {
+        let what = format!("{} needs liquid and rack {} has none", sku.name, rack.name);
+        entry.error(
+            sink,
+            "rack",
+            what,
+            "say `liquid: true` at the rack if it has a manifold",
+        );
+    } else if sku.liquid_share > 0.0 && rack.cooling_loop.is_none() && !draft.loops.lost {
+        let what = format!("no cooling loop goes to rack {}, and {} needs one", rack.name, sku.name);
+        draft
+            .racks
+            .entry(node.rack.0)
+            .error(sink, "liquid", what, "name the rack in a cooling loop");
+    }
+    let share = sku.power.max_watts / f64::from(sku.psus.count.max(1));
+    for (psu, plug) in node.psus.iter().enumerate() {
+        let Some(plug) = plug else { continue };
+        if outlet_watts(&draft.site, *plug).is_some_and(|watts| share > watts) {
+            let what = format!(
+                "a PSU draws up to {share:.0} W, more than outlet {}",
+                draft.site.plug_name(*plug)
+            );
+            entry.error(sink, &format!("psus[{psu}]"), what, "take a stronger outlet");
+        }
+    }
+}

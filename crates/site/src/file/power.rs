@@ -1,0 +1,507 @@
+//! Sections `outlet_layouts` and `power`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::fields::{Cycle, Entry, Fields, fill};
+use super::quantity::Unit;
+use super::rooms::{chain, cycles};
+use super::table::NONE;
+use super::yaml::{Tree, Value};
+use super::{Draft, Sections, item_fields};
+use crate::finding::Sink;
+use crate::model::{
+    DomainId, DomainKind, FeedId, LayoutId, Outlet, OutletLayout, Phase, Phases, PowerDomain, RackId, Rating,
+};
+
+/// Most outlets of one rack PDU.
+const MAX_OUTLETS: usize = 512;
+
+/// Share of a breaker that may be used all the time where the file says nothing (NEC 210.20).
+const DEFAULT_DERATE: f64 = 0.8;
+
+pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
+    read_layouts(draft, sections, sink);
+    let mut wires = Vec::new();
+    for item in sections.of("power") {
+        match item_fields("power", *item, sink) {
+            Some(fields) => read_domain(draft, fields, &mut wires),
+            None => draft.domains.lost = true,
+        }
+    }
+    join(draft, &wires, sink);
+    sort(draft);
+    check_parents(draft, sink);
+    assign_feeds(draft, &wires, sink);
+}
+
+fn read_layouts(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
+    for item in sections.of("outlet_layouts") {
+        let Some(mut fields) = item_fields("outlet_layouts", *item, sink) else {
+            draft.layouts.lost = true;
+            continue;
+        };
+        let names = fields.own_names("name");
+        let outlets = match fields.need("outlets") {
+            Some(tree) => outlets(&mut fields, tree),
+            None => Vec::new(),
+        };
+        let entry = draft.layouts.enter(fields.finish());
+        draft.layouts.lost |= names.is_empty();
+        for name in &names {
+            if draft.layouts.add(sink, entry, name) {
+                let (name, outlets) = (name.as_str().into(), outlets.clone());
+                draft.site.layouts.push(OutletLayout { name, outlets });
+            }
+        }
+    }
+}
+
+/// The list of outlets of a layout or a PDU. Empty when it is broken: then no outlet is missing in it.
+fn outlets<'t>(fields: &mut Fields<'t, '_>, tree: &'t Tree) -> Vec<Outlet> {
+    let mut outlets: Vec<Outlet> = Vec::new();
+    let mut broken = false;
+    for (i, tree) in fields.list_in("outlets", tree).iter().enumerate() {
+        let path = format!("outlets[{i}]");
+        let Some(mut outlet) = fields.nested_in(&path, tree) else {
+            broken = true;
+            continue;
+        };
+        let names = outlet.own_names("name");
+        let phases = phases(&mut outlet);
+        outlet.deals_out("phase", phases.len(), names.len());
+        let amps = outlet.number("amps", Unit::Amps, 0.1..=1000.0);
+        let entry = outlet.finish();
+        broken |= names.is_empty();
+        if outlets.len() + names.len() > MAX_OUTLETS {
+            entry.error(
+                fields.sink,
+                "name",
+                format!("there are more than {MAX_OUTLETS} outlets"),
+                "",
+            );
+            return Vec::new();
+        }
+        for (i, name) in names.iter().enumerate() {
+            if outlets.iter().any(|other| *other.name == **name) {
+                entry.error(
+                    fields.sink,
+                    "name",
+                    format!("outlet {name} is there already"),
+                    "rename one of them",
+                );
+            }
+            let phase = phases.get(i).copied().unwrap_or(Phase::All);
+            outlets.push(Outlet {
+                name: name.as_str().into(),
+                phase,
+                amps,
+            });
+        }
+    }
+    if broken { Vec::new() } else { outlets }
+}
+
+/// One phase, or a list that is dealt out.
+fn phases(fields: &mut Fields<'_, '_>) -> Cycle<Phase> {
+    let words = fields.names("phase");
+    let mut phases = Vec::new();
+    for i in 0..words.len() {
+        let word = words.get(i).map_or("", String::as_str);
+        match Phase::ALL.iter().find(|phase| phase.name() == word) {
+            Some(phase) => phases.push(*phase),
+            None => {
+                let fix = "write one of L1, L2, L3, L1-L2, L2-L3, L3-L1, all";
+                fields.error("phase", format!("`{word}` is no phase"), fix);
+                return Cycle::none();
+            }
+        }
+    }
+    Cycle::from(phases)
+}
+
+/// What a domain refers to, before all names are known.
+struct Wire {
+    parent: Option<String>,
+    /// What could not be read: no consequence of it is told.
+    is_broken: bool,
+    feed: Option<Box<str>>,
+    rack: Option<String>,
+    layout: Option<String>,
+}
+
+fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wire>) {
+    let names = fields.own_names("name");
+    let kind = fields.need_choice("kind", &DomainKind::ALL, DomainKind::name);
+    let parents = fields.names("parent");
+    if let Some(kind) = kind.filter(|kind| *kind >= DomainKind::Circuit && !fields.has("parent")) {
+        fields.lacks(
+            "parent",
+            format!("a {} hangs on something", kind.name()),
+            "add `parent:`",
+        );
+    }
+    let racks = match kind.is_some_and(DomainKind::has_outlets) {
+        true => fields.need_names("rack"),
+        false => fields.names("rack"),
+    };
+    for (field, len) in [("parent", parents.len()), ("rack", racks.len())] {
+        fields.deals_out(field, len, names.len());
+    }
+    let feed = feed_letter(&mut fields);
+    let rating = rating(&mut fields);
+    let phase = phases(&mut fields).get(0).copied();
+    let layout = layout(&mut fields, kind, draft);
+    let derate = match rating {
+        Rating::Watts(_) => 1.0,
+        Rating::Electrical { .. } => DEFAULT_DERATE,
+    };
+    let domain = PowerDomain {
+        name: Box::default(),
+        kind: kind.unwrap_or(DomainKind::Panel),
+        parent: None,
+        feed: None,
+        rating,
+        derate: fields.number("derate", Unit::None, 0.05..=1.0).unwrap_or(derate),
+        phase: phase.unwrap_or(Phase::All),
+        rack: None,
+        layout: layout.id,
+        other_watts: fields.number("other_watts", Unit::Watts, 0.0..=1e9).unwrap_or(0.0),
+        measured_watts: fields.number("measured_watts", Unit::Watts, 0.0..=1e10),
+    };
+    let has_parent = fields.has("parent");
+    let (sink, entry) = fields.finish_with_sink();
+    let entry = draft.domains.enter(entry);
+    draft.domains.lost |= names.is_empty();
+    for (i, name) in names.iter().enumerate() {
+        if !draft.domains.add(sink, entry, name) {
+            continue;
+        }
+        let rack = racks.get(i).cloned();
+        let fill = |text: &String| fill(text, name, rack.as_deref().unwrap_or("")).into_owned();
+        let parent = parents.get(i).map(fill);
+        wires.push(Wire {
+            is_broken: kind.is_none() || (has_parent && parent.is_none()),
+            feed: feed.clone(),
+            layout: layout.name.clone(),
+            parent,
+            rack,
+        });
+        draft.site.domains.push(PowerDomain {
+            name: name.as_str().into(),
+            ..domain.clone()
+        });
+    }
+}
+
+fn feed_letter(fields: &mut Fields<'_, '_>) -> Option<Box<str>> {
+    let feed = fields.text("feed")?;
+    let bytes = feed.as_bytes();
+    let good = bytes.first().is_some_and(u8::is_ascii_uppercase) && bytes.len() <= 4;
+    if good && bytes.iter().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit()) {
+        return Some(feed.into());
+    }
+    fields.error(
+        "feed",
+        format!("`{feed}` is no feed letter"),
+        "write a capital letter such as A or B",
+    );
+    None
+}
+
+/// Watts, or volts with amps and phases. NaN where it is wrong.
+fn rating(fields: &mut Fields<'_, '_>) -> Rating {
+    let watts = fields.number("watts", Unit::Watts, 1.0..=1e10);
+    let is_electrical = ["volts", "amps", "phases"].iter().any(|field| fields.has(field));
+    if !is_electrical {
+        if watts.is_none() {
+            fields.lacks(
+                "watts",
+                "the rating is missing",
+                "give volts, amps and phases, or watts",
+            );
+        }
+        // Known all the same, for whoever writes one wrong.
+        let _ = (fields.take("volts"), fields.take("amps"), fields.take("phases"));
+        return Rating::Watts(watts.unwrap_or(f64::NAN));
+    }
+    let volts = fields.need_number("volts", Unit::Volts, 1.0..=1e6);
+    let amps = fields.need_number("amps", Unit::Amps, 0.1..=1e5);
+    let phases = match fields.need_text("phases") {
+        Some("1") => Phases::Single,
+        Some("3") => Phases::Three,
+        Some(other) => {
+            fields.error("phases", format!("`{other}` is no number of phases"), "write 1 or 3");
+            return Rating::Watts(f64::NAN);
+        }
+        None => return Rating::Watts(f64::NAN),
+    };
+    if watts.is_some() {
+        fields.error(
+            "watts",
+            "the rating is given twice",
+            "give either watts, or volts with amps and phases",
+        );
+    }
+    Rating::Electrical { volts, amps, phases }
+}
+
+struct LayoutRef {
+    id: Option<LayoutId>,
+    name: Option<String>,
+}
+
+/// Outlets: the name of a layout, or a list.
+fn layout(fields: &mut Fields<'_, '_>, kind: Option<DomainKind>, draft: &mut Draft) -> LayoutRef {
+    let none = LayoutRef { id: None, name: None };
+    let tree = match kind.is_some_and(DomainKind::has_outlets) {
+        true => fields.need("outlets"),
+        false => fields.take("outlets"),
+    };
+    let (Some(tree), Some(kind)) = (tree, kind) else {
+        return none;
+    };
+    if !kind.has_outlets() {
+        let what = format!("a {} has no outlets", kind.name());
+        fields.error("outlets", what, "outlets belong to rack-pdu and power-shelf");
+        return none;
+    }
+    if let Value::Text(name) = &tree.value {
+        return LayoutRef {
+            id: None,
+            name: Some(name.to_string()),
+        };
+    }
+    let outlets = outlets(fields, tree);
+    draft.layouts.unnamed();
+    draft.site.layouts.push(OutletLayout {
+        name: Box::default(),
+        outlets,
+    });
+    LayoutRef {
+        id: Some(LayoutId::of(draft.site.layouts.len() - 1)),
+        name: None,
+    }
+}
+
+/// Names to ids.
+fn join(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
+    for (id, wire) in wires.iter().enumerate() {
+        let entry = draft.domains.entry(id as u32);
+        let domain = &mut draft.site.domains[id];
+        if let Some(parent) = &wire.parent {
+            domain.parent = Some(DomainId(draft.domains.find(sink, entry, "parent", parent)));
+        }
+        if let Some(rack) = &wire.rack {
+            domain.rack = Some(RackId(draft.racks.find(sink, entry, "rack", rack)));
+        }
+        if let Some(layout) = &wire.layout {
+            domain.layout = Some(LayoutId(draft.layouts.find(sink, entry, "outlets", layout)));
+        }
+        let lacks_parent = domain.parent.is_none() && domain.kind >= DomainKind::Circuit;
+        if wire.is_broken || lacks_parent {
+            domain.parent = Some(DomainId::NONE);
+        }
+    }
+    let parents: Vec<u32> = draft
+        .site
+        .domains
+        .iter()
+        .map(|domain| domain.parent.map_or(NONE, |id| id.0))
+        .collect();
+    for cycle in cycles(&parents) {
+        let name = |id: &u32| &*draft.site.domains[*id as usize].name;
+        let what = format!(
+            "power goes round in circles: {}",
+            chain(&cycle, name).replace(" in ", " fed by ")
+        );
+        let entry = draft.domains.entry(cycle[0]);
+        entry.error(sink, "parent", what, "one of them must hang on something else");
+        for id in cycle {
+            draft.site.domains[id as usize].parent = Some(DomainId::NONE);
+        }
+    }
+}
+
+/// Puts parents before their children.
+fn sort(draft: &mut Draft) {
+    let domains = &draft.site.domains;
+    let mut depth = vec![0_u32; domains.len()];
+    for start in 0..domains.len() {
+        let mut path = vec![start];
+        let mut at = start;
+        while let Some(parent) = domains[at].parent.filter(|id| !id.is_none()) {
+            at = parent.index();
+            if depth[at] > 0 {
+                break;
+            }
+            path.push(at);
+        }
+        let above = depth[at];
+        let base = if path.last() == Some(&at) { 0 } else { above };
+        for (steps, id) in path.iter().rev().enumerate() {
+            depth[*id] = base + steps as u32 + 1;
+        }
+    }
+    let mut order: Vec<u32> = (0..domains.len() as u32).collect();
+    order.sort_by_key(|id| depth[*id as usize]);
+    let mut new = vec![0_u32; order.len()];
+    for (to, from) in order.iter().enumerate() {
+        new[*from as usize] = to as u32;
+    }
+    let mut old: Vec<Option<PowerDomain>> = std::mem::take(&mut draft.site.domains).into_iter().map(Some).collect();
+    draft.site.domains = order.iter().filter_map(|id| old[*id as usize].take()).collect();
+    for domain in &mut draft.site.domains {
+        domain.parent = domain
+            .parent
+            .map(|id| if id.is_none() { id } else { DomainId(new[id.index()]) });
+    }
+    draft.domains.renumber(&new);
+    draft.domain_order = order;
+}
+
+/// What hangs on what, and on which wires.
+fn check_parents(draft: &Draft, sink: &mut Sink) {
+    for (id, domain) in draft.site.domains.iter().enumerate() {
+        let entry = draft.domains.entry(id as u32);
+        check_outlets(draft, domain, entry, sink);
+        let Some(parent) = domain.parent.filter(|id| !id.is_none()) else {
+            continue;
+        };
+        let above = draft.site.domain(parent);
+        if above.kind.has_outlets() || above.kind > domain.kind {
+            let what = format!(
+                "a {} cannot hang on {}, a {}",
+                domain.kind.name(),
+                above.name,
+                above.kind.name()
+            );
+            entry.error(
+                sink,
+                "parent",
+                what,
+                "from the top: utility, panel, feed, circuit, rack-pdu or power-shelf",
+            );
+            continue;
+        }
+        let below_three = matches!(
+            above.rating,
+            Rating::Electrical {
+                phases: Phases::Three,
+                ..
+            }
+        );
+        let single = matches!(
+            domain.rating,
+            Rating::Electrical {
+                phases: Phases::Single,
+                ..
+            }
+        );
+        if below_three && single && domain.phase == Phase::All {
+            let what = format!("{} has three phases and this has one: which is not said", above.name);
+            entry.error(
+                sink,
+                "phase",
+                what,
+                "add `phase:` with L1, L2, L3, L1-L2, L2-L3 or L3-L1",
+            );
+        }
+        if domain.phase != Phase::All && !(below_three && single) {
+            let what = format!("{} is not on one phase of a three-phase parent", domain.name);
+            entry.error(sink, "phase", what, "leave `phase` out");
+        }
+    }
+}
+
+fn check_outlets(draft: &Draft, domain: &PowerDomain, entry: &Entry, sink: &mut Sink) {
+    let single = matches!(
+        domain.rating,
+        Rating::Electrical {
+            phases: Phases::Single,
+            ..
+        }
+    );
+    let Some(layout) = domain.layout.filter(|id| !id.is_none()) else {
+        return;
+    };
+    let phased = draft
+        .site
+        .layout(layout)
+        .outlets
+        .iter()
+        .find(|outlet| outlet.phase != Phase::All);
+    if let (true, Some(outlet)) = (single, phased) {
+        let what = format!(
+            "outlet {} is on {}, and the PDU has one phase",
+            outlet.name,
+            outlet.phase.name()
+        );
+        entry.error(sink, "outlets", what, "take a layout without phases");
+    }
+}
+
+/// Letters from the top down; every outlet must have one.
+fn assign_feeds(draft: &mut Draft, wires: &[Wire], sink: &mut Sink) {
+    let letters: BTreeSet<&str> = wires.iter().filter_map(|wire| wire.feed.as_deref()).collect();
+    let ids: BTreeMap<&str, FeedId> = letters
+        .iter()
+        .enumerate()
+        .map(|(i, letter)| (*letter, FeedId::of(i)))
+        .collect();
+    let mut lettered_below = vec![false; draft.site.domains.len()];
+    for id in 0..draft.site.domains.len() {
+        let own = wires[draft.domain_order[id] as usize]
+            .feed
+            .as_deref()
+            .and_then(|letter| ids.get(letter))
+            .copied();
+        let parent = draft.site.domains[id].parent.filter(|id| !id.is_none());
+        let above = parent.and_then(|parent| draft.site.domain(parent).feed);
+        if let (Some(own), Some(above)) = (own, above)
+            && own != above
+        {
+            let letter = |id: FeedId| letters.iter().nth(id.index()).copied().unwrap_or_default();
+            let what = format!("feed {} hangs on feed {}", letter(own), letter(above));
+            draft
+                .domains
+                .entry(id as u32)
+                .error(sink, "feed", what, "a feed has one letter from the top down");
+        }
+        draft.site.domains[id].feed = own.or(above);
+        lettered_below[id] = own.is_some();
+    }
+    draft.site.feeds = letters.iter().map(|letter| (*letter).into()).collect();
+    for id in (0..draft.site.domains.len()).rev() {
+        if let Some(parent) = draft.site.domains[id].parent.filter(|id| !id.is_none()) {
+            lettered_below[parent.index()] |= lettered_below[id];
+        }
+    }
+    for id in 0..draft.site.domains.len() {
+        let domain = &draft.site.domains[id];
+        if !domain.kind.has_outlets() || domain.feed.is_some() {
+            continue;
+        }
+        // A way that ends at a fault is not followed further.
+        if let Some(top) = highest_without_letter(&draft.site.domains, id, &lettered_below) {
+            let what = format!("no feed letter on the way to the outlets of {}", domain.name);
+            let fix = "add `feed: A` (or B, C, ...) where all below is lost together";
+            draft.domains.entry(top as u32).error(sink, "feed", what, fix);
+        }
+    }
+}
+
+/// The highest domain above one that has no letter anywhere in it; `None` when the way up is broken.
+fn highest_without_letter(domains: &[PowerDomain], from: usize, lettered_below: &[bool]) -> Option<usize> {
+    let mut top = from;
+    let mut at = from;
+    while let Some(parent) = domains[at].parent {
+        if parent.is_none() {
+            return None;
+        }
+        at = parent.index();
+        if !lettered_below[at] {
+            top = at;
+        }
+    }
+    Some(top)
+}

@@ -1,0 +1,209 @@
+//! Section `skus`.
+
+use std::collections::BTreeMap;
+
+use super::fields::Fields;
+use super::quantity::Unit;
+use super::rooms::MAX_UNITS;
+use super::yaml::{Tree, Value};
+use super::{Draft, Sections, item_fields};
+use crate::finding::Sink;
+use crate::model::{Hca, PowerProfile, PsuProfile, Sku, Speed};
+
+/// Most HCAs of a node.
+const MAX_HCAS: usize = 64;
+
+/// Coolant at a temperature rise of 10 °C: 1.5 litres a minute for each kW.
+const DEFAULT_FLOW_LPM_PER_KW: f64 = 1.5;
+
+pub(super) fn read(draft: &mut Draft, sections: &Sections<'_>, sink: &mut Sink) {
+    for item in sections.of("skus") {
+        let Some(mut fields) = item_fields("skus", *item, sink) else {
+            draft.skus.lost = true;
+            continue;
+        };
+        let names = fields.own_names("name");
+        let sku = sku(&mut fields);
+        let entry = draft.skus.enter(fields.finish());
+        draft.skus.lost |= names.is_empty();
+        for name in &names {
+            if draft.skus.add(sink, entry, name) {
+                draft.site.skus.push(Sku {
+                    name: name.as_str().into(),
+                    ..sku.clone()
+                });
+            }
+        }
+    }
+}
+
+fn sku(fields: &mut Fields<'_, '_>) -> Sku {
+    let power = power(fields);
+    let psus = psus(fields, power.max_watts);
+    Sku {
+        name: Box::default(),
+        power,
+        psus,
+        liquid_share: fields.number("liquid_share", Unit::None, 0.0..=1.0).unwrap_or(0.0),
+        flow_lpm_per_kw: fields
+            .number("flow_lpm_per_kw", Unit::LitresPerMinutePerKw, 0.1..=20.0)
+            .unwrap_or(DEFAULT_FLOW_LPM_PER_KW),
+        height_units: fields.need_integer("height_units", 1..=MAX_UNITS).unwrap_or(0) as u16,
+        weight_kg: fields
+            .number("weight_kg", Unit::Kilograms, 0.0..=10_000.0)
+            .unwrap_or(0.0),
+        gpus: fields.integer("gpus", 0..=256).unwrap_or(0) as u16,
+        hcas: hcas(fields),
+        hca_speed: fields
+            .choice("hca_speed", &Speed::ALL, Speed::name)
+            .unwrap_or(Speed::Ndr),
+        inventory: inventory(fields),
+        validation_profile: fields.text("validation_profile").map(Into::into),
+    }
+}
+
+fn power(fields: &mut Fields<'_, '_>) -> PowerProfile {
+    let nothing = PowerProfile {
+        idle_watts: 0.0,
+        typical_watts: 0.0,
+        max_watts: f64::NAN,
+        boot_peak_watts: f64::NAN,
+    };
+    let Some(mut power) = fields.need_nested("power") else {
+        return nothing;
+    };
+    let range = 1.0..=1e6;
+    let max_watts = power.need_number("max_watts", Unit::Watts, range.clone());
+    let profile = PowerProfile {
+        max_watts,
+        idle_watts: power.number("idle_watts", Unit::Watts, 0.0..=1e6).unwrap_or(0.0),
+        typical_watts: power
+            .number("typical_watts", Unit::Watts, 0.0..=1e6)
+            .unwrap_or(max_watts),
+        boot_peak_watts: power.number("boot_peak_watts", Unit::Watts, range).unwrap_or(max_watts),
+    };
+    for (field, watts) in [
+        ("idle_watts", profile.idle_watts),
+        ("typical_watts", profile.typical_watts),
+    ] {
+        if watts > max_watts {
+            power.error(
+                field,
+                format!("{watts} W is more than the maximum of {max_watts} W"),
+                "it cannot be",
+            );
+        }
+    }
+    power.finish();
+    profile
+}
+
+fn psus(fields: &mut Fields<'_, '_>, max_watts: f64) -> PsuProfile {
+    // A count of none stands for one that is not known.
+    let unknown = PsuProfile {
+        count: 0,
+        watts: f64::NAN,
+        needed: 0,
+    };
+    let Some(mut psus) = fields.need_nested("psus") else {
+        return unknown;
+    };
+    let count = psus.need_integer("count", 1..=64);
+    let watts = psus.need_number("watts", Unit::Watts, 1.0..=1e6);
+    let needed = psus.need_integer("needed", 1..=64);
+    if let (Some(count), Some(needed)) = (count, needed) {
+        if needed > count {
+            let what = format!("{needed} PSUs are needed and there are {count}");
+            psus.error("needed", what, "as many as must live, at most as many as there are");
+        } else if f64::from(count) * watts < max_watts {
+            let what = format!("{count} PSUs of {watts} W give less than the {max_watts} W that a node draws");
+            psus.error("watts", what, "correct the PSUs or power.max_watts");
+        }
+    }
+    psus.finish();
+    PsuProfile {
+        count: count.unwrap_or(0) as u8,
+        watts,
+        needed: needed.unwrap_or(0) as u8,
+    }
+}
+
+/// Names in the order of the rails, or items with name and rail.
+fn hcas(fields: &mut Fields<'_, '_>) -> Vec<Hca> {
+    let mut hcas: Vec<Hca> = Vec::new();
+    let mut rails = Vec::new();
+    for (i, tree) in fields.list("hcas").iter().enumerate() {
+        let path = format!("hcas[{i}]");
+        let at = fields.part(&path, tree.at);
+        for (name, rail) in hca(fields, &path, tree) {
+            if hcas.iter().any(|hca| *hca.name == *name) {
+                fields.sink.error(
+                    tree.at,
+                    &at,
+                    format!("there are two HCAs named {name}"),
+                    "rename one of them",
+                );
+                continue;
+            }
+            let rail = rail.unwrap_or(hcas.len() as u32);
+            hcas.push(Hca {
+                name: name.into(),
+                rail: u8::try_from(rail).unwrap_or(u8::MAX),
+            });
+            rails.push((tree.at, at.clone(), rail));
+        }
+    }
+    if hcas.len() > MAX_HCAS {
+        fields.error("hcas", format!("there are more than {MAX_HCAS} HCAs"), "");
+        return Vec::new();
+    }
+    for (at, path, rail) in rails {
+        if rail as usize >= hcas.len() {
+            let what = format!(
+                "rail {rail} is beyond the {} HCAs, whose rails count from 0",
+                hcas.len()
+            );
+            fields.sink.error(
+                at,
+                format!("{path}.rail"),
+                what,
+                "there are at most as many rails as HCAs",
+            );
+        }
+    }
+    hcas
+}
+
+fn hca<'t>(fields: &mut Fields<'t, '_>, path: &str, tree: &'t Tree) -> Vec<(String, Option<u32>)> {
+    if let Value::Text(_) = &tree.value {
+        return fields
+            .names_in(path, tree)
+            .iter()
+            .map(|name| (name.clone(), None))
+            .collect();
+    }
+    let Some(mut hca) = fields.nested_in(path, tree) else {
+        return Vec::new();
+    };
+    let names = hca.own_names("name");
+    let rail = hca.need_integer("rail", 0..=255);
+    hca.finish();
+    names.into_iter().map(|name| (name, rail.or(Some(0)))).collect()
+}
+
+fn inventory(fields: &mut Fields<'_, '_>) -> BTreeMap<String, u32> {
+    let mut inventory = BTreeMap::new();
+    let Some(tree) = fields.take("inventory") else {
+        return inventory;
+    };
+    let Some(nested) = fields.nested_in("inventory", tree) else {
+        return inventory;
+    };
+    for (key, tree) in nested.pairs() {
+        let path = format!("inventory.{}", key.name);
+        if let Some(count) = fields.integer_in(&path, tree, &(0..=1_000_000)) {
+            inventory.insert(key.name.to_string(), count);
+        }
+    }
+    inventory
+}

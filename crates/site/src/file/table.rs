@@ -1,0 +1,129 @@
+//! All things of one kind while a site is read: their names, and the entries they come from.
+
+use std::collections::HashMap;
+
+use super::fields::Entry;
+use super::near::nearest;
+use crate::finding::Sink;
+
+/// Stands for a thing that could not be found.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// The most things of one kind.
+const MAX_ITEMS: usize = 1 << 23;
+
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// One thing of the kind, with its article: `a rack`.
+    what: &'static str,
+    ids: HashMap<Box<str>, u32>,
+    names: Vec<Box<str>>,
+    entries: Vec<Entry>,
+    /// The entry of each thing.
+    from: Vec<u32>,
+    /// Some names could not be read: one that cannot be found is then no news.
+    pub(crate) lost: bool,
+}
+
+impl Table {
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self {
+            what,
+            ids: HashMap::new(),
+            names: Vec::new(),
+            entries: Vec::new(),
+            from: Vec::new(),
+            lost: false,
+        }
+    }
+
+    /// Takes an entry; answers with its number.
+    pub(crate) fn enter(&mut self, entry: Entry) -> usize {
+        self.entries.push(entry);
+        self.entries.len() - 1
+    }
+
+    /// A new thing from an entry. False, with a finding, when its name is taken.
+    pub(crate) fn add(&mut self, sink: &mut Sink, entry: usize, name: &str) -> bool {
+        if let Some(first) = self.ids.get(name) {
+            let place = sink.place(self.entry(*first).spot("name"));
+            let what = format!("{} named {name} is there already, at {place}", self.what);
+            self.entries[entry].error(sink, "name", what, "rename one of them");
+            return false;
+        }
+        if self.names.len() >= MAX_ITEMS {
+            self.entries[entry].error(sink, "", "there are too many items", "");
+            return false;
+        }
+        self.ids.insert(name.into(), self.names.len() as u32);
+        self.names.push(name.into());
+        self.from.push(entry as u32);
+        true
+    }
+
+    /// A thing that cannot be named: it only takes a number.
+    pub(crate) fn unnamed(&mut self) {
+        self.names.push(Box::default());
+        self.from.push(NONE);
+    }
+
+    /// The id of a name that a field of an entry gives, or `NONE` with a finding.
+    pub(crate) fn find(&self, sink: &mut Sink, entry: &Entry, field: &str, name: &str) -> u32 {
+        if let Some(id) = self.ids.get(name) {
+            return *id;
+        }
+        if !self.lost {
+            let fix = self.suggest(sink, name);
+            entry.error(sink, field, format!("there is no {} named `{name}`", self.noun()), fix);
+        }
+        NONE
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<u32> {
+        self.ids.get(name).copied()
+    }
+
+    /// "did you mean ...?"
+    pub(crate) fn suggest(&self, sink: &mut Sink, name: &str) -> String {
+        let names = self.names.iter().map(|name| &**name);
+        match sink.may_search().then(|| nearest(name, names)).flatten() {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if self.names.is_empty() => format!("the file describes no {}", self.noun()),
+            None => format!("describe it, or name {} that is there", self.what),
+        }
+    }
+
+    fn noun(&self) -> &'static str {
+        self.what.split_once(' ').map_or(self.what, |(_, noun)| noun)
+    }
+
+    /// The entry a thing comes from.
+    pub(crate) fn entry(&self, id: u32) -> &Entry {
+        &self.entries[self.from[id as usize] as usize]
+    }
+
+    pub(crate) fn entry_at(&self, entry: usize) -> &Entry {
+        &self.entries[entry]
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Gives things new ids: `new[id]`.
+    pub(crate) fn renumber(&mut self, new: &[u32]) {
+        self.ids.values_mut().for_each(|id| *id = new[*id as usize]);
+        let old_names = std::mem::take(&mut self.names);
+        let old_from = self.from.clone();
+        self.names = vec![Box::default(); old_names.len()];
+        for (old, name) in old_names.into_iter().enumerate() {
+            let new = new[old] as usize;
+            self.names[new] = name;
+            self.from[new] = old_from[old];
+        }
+    }
+
+    pub(crate) fn into_ids(self) -> HashMap<Box<str>, u32> {
+        self.ids
+    }
+}

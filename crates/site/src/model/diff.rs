@@ -1,0 +1,305 @@
+//! What is different between two sites: things are the same if they are of one kind and have one name.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::{CoolingUnit, Customer, Node, OutletLayout, PowerDomain, Rack, Rating, Site, Sku, Switch};
+
+/// What happened to a thing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// Only the new site has it.
+    Added,
+    /// Only the old site has it.
+    Removed,
+    /// Both have it.
+    Changed(Vec<FieldChange>),
+}
+
+/// A field with two values. `-`: it is not set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FieldChange {
+    /// Its name in the site file.
+    pub field: &'static str,
+    /// Before.
+    pub from: String,
+    /// Now.
+    pub to: String,
+}
+
+/// One difference.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// What kind of thing: `rack`, `node`, `cable`.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: Box<str>,
+    /// What happened to it.
+    pub action: Action,
+}
+
+/// All differences, by kind in the order of the sections of a site file: removed, added, changed.
+#[must_use]
+pub fn diff(old: &Site, new: &Site) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if old.name != new.name {
+        let action = Action::Changed(vec![FieldChange {
+            field: "name",
+            from: old.name.to_string(),
+            to: new.name.to_string(),
+        }]);
+        changes.push(Change {
+            kind: "site",
+            name: new.name.clone(),
+            action,
+        });
+    }
+    for kind in KINDS {
+        compare(*kind, old, new, &mut changes);
+    }
+    changes
+}
+
+type Fields = Vec<(&'static str, String)>;
+
+/// How things of a kind are listed.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    names: for<'a> fn(&'a Site) -> Vec<&'a str>,
+    fields: fn(&Site, usize) -> Fields,
+}
+
+macro_rules! kinds {
+    ($($name:literal $list:ident $key:ident $fields:expr;)*) => {
+        &[$(Kind {
+            name: $name,
+            names: |site| site.$list.iter().map(|one| &*one.$key).collect(),
+            fields: |site, index| $fields(site, &site.$list[index]),
+        }),*]
+    };
+}
+
+const KINDS: &[Kind] = kinds! {
+    "room" rooms name |site: &Site, room: &super::Room| {
+        vec![("parent", or_dash(room.parent.map(|id| &site.room(id).name)))]
+    };
+    "rack" racks name rack;
+    "outlet layout" layouts name |_: &Site, layout: &OutletLayout| vec![("outlets", outlets(layout))];
+    "power domain" domains name domain;
+    "cooling unit" cooling_units name cooling_unit;
+    "cooling loop" loops name |site: &Site, one: &super::CoolingLoop| vec![
+        ("units", list(one.units.iter().map(|id| &*site.cooling_unit(*id).name))),
+        ("racks", list(one.racks.iter().map(|id| &*site.rack(*id).name))),
+        ("flow_lpm", or_dash(one.flow_lpm)),
+    ];
+    "SKU" skus name sku;
+    "node" nodes name node;
+    "switch" switches name switch;
+    "cable" cables label |site: &Site, cable: &super::Cable| vec![
+        ("a", site.port_name(cable.a)),
+        ("b", site.port_name(cable.b)),
+    ];
+    "customer" customers name customer;
+};
+
+fn compare(kind: Kind, old: &Site, new: &Site, changes: &mut Vec<Change>) {
+    let (before, after) = ((kind.names)(old), (kind.names)(new));
+    let index = |names: &[&str]| -> HashMap<String, usize> {
+        names
+            .iter()
+            .enumerate()
+            .map(|(i, name)| ((*name).to_owned(), i))
+            .collect()
+    };
+    let (was, is) = (index(&before), index(&after));
+    let mut push = |name: &str, action| {
+        changes.push(Change {
+            kind: kind.name,
+            name: name.into(),
+            action,
+        })
+    };
+    // Layouts without a name belong to a PDU, which says what they are.
+    for name in before
+        .iter()
+        .filter(|name| !name.is_empty() && !is.contains_key(**name))
+    {
+        push(name, Action::Removed);
+    }
+    for name in after
+        .iter()
+        .filter(|name| !name.is_empty() && !was.contains_key(**name))
+    {
+        push(name, Action::Added);
+    }
+    for (name, to) in after
+        .iter()
+        .enumerate()
+        .map(|(to, name)| (*name, to))
+        .filter(|(name, _)| !name.is_empty())
+    {
+        let Some(from) = was.get(name) else { continue };
+        let fields = (kind.fields)(old, *from).into_iter().zip((kind.fields)(new, to));
+        let changed: Vec<FieldChange> = fields
+            .filter(|((_, from), (_, to))| from != to)
+            .map(|((field, from), (_, to))| FieldChange { field, from, to })
+            .collect();
+        if !changed.is_empty() {
+            push(name, Action::Changed(changed));
+        }
+    }
+}
+
+fn or_dash<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    if names.is_empty() {
+        "-".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+fn outlets(layout: &OutletLayout) -> String {
+    let outlet = |one: &super::Outlet| {
+        let amps = one.amps.map(|amps| format!(" {amps} A")).unwrap_or_default();
+        format!("{} {}{amps}", one.name, one.phase.name())
+    };
+    let all: Vec<String> = layout.outlets.iter().map(outlet).collect();
+    list(all.iter().map(String::as_str))
+}
+
+fn rack(site: &Site, rack: &Rack) -> Fields {
+    vec![
+        ("room", site.room(rack.room).name.to_string()),
+        ("units", rack.units.to_string()),
+        ("weight_limit_kg", or_dash(rack.weight_limit_kg)),
+        ("air_heat_limit_watts", or_dash(rack.air_heat_limit_watts)),
+        ("liquid", rack.liquid.to_string()),
+    ]
+}
+
+fn domain(site: &Site, domain: &PowerDomain) -> Fields {
+    let rating = match domain.rating {
+        Rating::Watts(watts) => format!("{watts} W"),
+        Rating::Electrical { volts, amps, phases } => {
+            let phases = if phases == super::Phases::Single { 1 } else { 3 };
+            format!("{volts} V {amps} A, phases {phases}")
+        }
+    };
+    let layout = domain.layout.map(|id| site.layout(id));
+    vec![
+        ("kind", domain.kind.name().to_owned()),
+        ("parent", or_dash(domain.parent.map(|id| &site.domain(id).name))),
+        ("feed", or_dash(domain.feed.map(|id| &site.feeds[id.index()]))),
+        ("rating", rating),
+        ("derate", domain.derate.to_string()),
+        ("phase", domain.phase.name().to_owned()),
+        ("rack", or_dash(domain.rack.map(|id| &site.rack(id).name))),
+        ("outlets", or_dash(layout.map(outlets))),
+        ("other_watts", domain.other_watts.to_string()),
+        ("measured_watts", or_dash(domain.measured_watts)),
+    ]
+}
+
+fn cooling_unit(site: &Site, unit: &CoolingUnit) -> Fields {
+    vec![
+        ("kind", unit.kind.name().to_owned()),
+        ("room", site.room(unit.room).name.to_string()),
+        ("rack", or_dash(unit.rack.map(|id| &site.rack(id).name))),
+        ("watts", unit.watts.to_string()),
+        ("flow_lpm", or_dash(unit.flow_lpm)),
+        ("supply_celsius", or_dash(unit.supply_celsius)),
+        ("loss_to_air_watts", unit.loss_to_air_watts.to_string()),
+    ]
+}
+
+fn sku(_: &Site, sku: &Sku) -> Fields {
+    let hcas: Vec<String> = sku
+        .hcas
+        .iter()
+        .map(|hca| format!("{} rail {}", hca.name, hca.rail))
+        .collect();
+    let inventory: Vec<String> = sku
+        .inventory
+        .iter()
+        .map(|(part, count)| format!("{part} {count}"))
+        .collect();
+    vec![
+        ("power.idle_watts", sku.power.idle_watts.to_string()),
+        ("power.typical_watts", sku.power.typical_watts.to_string()),
+        ("power.max_watts", sku.power.max_watts.to_string()),
+        ("power.boot_peak_watts", sku.power.boot_peak_watts.to_string()),
+        ("psus.count", sku.psus.count.to_string()),
+        ("psus.watts", sku.psus.watts.to_string()),
+        ("psus.needed", sku.psus.needed.to_string()),
+        ("liquid_share", sku.liquid_share.to_string()),
+        ("flow_lpm_per_kw", sku.flow_lpm_per_kw.to_string()),
+        ("height_units", sku.height_units.to_string()),
+        ("weight_kg", sku.weight_kg.to_string()),
+        ("gpus", sku.gpus.to_string()),
+        ("hcas", list(hcas.iter().map(String::as_str))),
+        ("hca_speed", sku.hca_speed.name().to_owned()),
+        ("inventory", list(inventory.iter().map(String::as_str))),
+        ("validation_profile", or_dash(sku.validation_profile.as_ref())),
+    ]
+}
+
+fn node(site: &Site, node: &Node) -> Fields {
+    let psus: Vec<String> = node
+        .psus
+        .iter()
+        .map(|plug| or_dash(plug.map(|plug| site.plug_name(plug))))
+        .collect();
+    let guids: Vec<String> = node
+        .port_guids
+        .iter()
+        .map(|guid| or_dash(guid.map(|guid| format!("{guid:#018x}"))))
+        .collect();
+    vec![
+        ("sku", site.sku(node.sku).name.to_string()),
+        ("rack", site.rack(node.rack).name.to_string()),
+        ("unit", node.unit.to_string()),
+        ("psus", list(psus.iter().map(String::as_str))),
+        ("bmc", or_dash(node.bmc.as_ref())),
+        ("guids", list(guids.iter().map(String::as_str))),
+    ]
+}
+
+fn switch(site: &Site, switch: &Switch) -> Fields {
+    vec![
+        ("role", switch.role.name().to_owned()),
+        ("ports", switch.ports.to_string()),
+        ("speed", switch.speed.name().to_owned()),
+        ("rack", or_dash(switch.rack.map(|id| &site.rack(id).name))),
+        ("unit", switch.unit.to_string()),
+        ("height_units", switch.height_units.to_string()),
+        ("rail", or_dash(switch.rail)),
+        ("scalable_unit", or_dash(switch.scalable_unit)),
+        ("pod", or_dash(switch.pod)),
+        ("guid", or_dash(switch.guid.map(|guid| format!("{guid:#018x}")))),
+    ]
+}
+
+fn customer(site: &Site, customer: &Customer) -> Fields {
+    vec![
+        ("contracted_watts", or_dash(customer.contracted_watts)),
+        ("redundancy", customer.redundancy.name().to_owned()),
+        ("dedicated_circuits", customer.dedicated_circuits.to_string()),
+        ("dedicated_cooling", customer.dedicated_cooling.to_string()),
+        (
+            "circuits",
+            list(customer.circuits.iter().map(|id| &*site.domain(*id).name)),
+        ),
+        (
+            "cooling_units",
+            list(customer.cooling_units.iter().map(|id| &*site.cooling_unit(*id).name)),
+        ),
+    ]
+}

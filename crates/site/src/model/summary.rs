@@ -1,0 +1,181 @@
+//! A site in some numbers.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Site, SwitchRole};
+use crate::power::capacity_watts;
+
+/// Switches by role.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct SwitchCounts {
+    /// Leaves.
+    pub leaves: usize,
+    /// Spines.
+    pub spines: usize,
+    /// Cores.
+    pub cores: usize,
+}
+
+/// Nodes of a SKU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SkuCount {
+    /// Name of the SKU.
+    pub sku: Box<str>,
+    /// How many.
+    pub count: usize,
+}
+
+/// What comes in at the top of a feed.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FeedCapacity {
+    /// Its letter.
+    pub feed: Box<str>,
+    /// In watts.
+    pub watts: f64,
+}
+
+/// A site in some numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// Its name.
+    pub name: Box<str>,
+    /// Rooms.
+    pub rooms: usize,
+    /// Racks.
+    pub racks: usize,
+    /// Nodes of each SKU, in the order of the SKUs.
+    pub nodes: Vec<SkuCount>,
+    /// GPUs of all nodes.
+    pub gpus: usize,
+    /// HCAs of all nodes.
+    pub hcas: usize,
+    /// Switches.
+    pub switches: SwitchCounts,
+    /// Cables.
+    pub cables: usize,
+    /// Power domains.
+    pub power_domains: usize,
+    /// Feed letters and what comes in at the top of each, in watts; a root without a letter counts for none.
+    pub feeds: Vec<FeedCapacity>,
+    /// What all nodes draw at most, in watts.
+    pub max_watts: f64,
+    /// Heat that CRAHs and rear doors take, in watts.
+    pub air_cooling_watts: f64,
+    /// Heat that CDUs take, in watts.
+    pub liquid_cooling_watts: f64,
+    /// Customers.
+    pub customers: usize,
+}
+
+impl Site {
+    /// The site in some numbers.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        let role = |role| self.switches.iter().filter(|switch| switch.role == role).count();
+        let mut counts = vec![0; self.skus.len()];
+        for node in &self.nodes {
+            counts[node.sku.index()] += 1;
+        }
+        let of_all = |each: &dyn Fn(&super::Sku) -> f64| -> f64 {
+            self.skus
+                .iter()
+                .zip(&counts)
+                .fold(0.0, |sum, (sku, count)| sum + each(sku) * *count as f64)
+        };
+        let none = |feed| FeedCapacity { feed, watts: 0.0 };
+        let mut feeds: Vec<FeedCapacity> = self.feeds.iter().cloned().map(none).collect();
+        for domain in &self.domains {
+            let above = domain.parent.and_then(|parent| self.domain(parent).feed);
+            if let (Some(feed), None) = (domain.feed, above) {
+                feeds[feed.index()].watts += capacity_watts(domain);
+            }
+        }
+        let cooling = |liquid: bool| {
+            let units = self.cooling_units.iter();
+            units
+                .filter(|unit| (unit.kind == super::CoolingKind::Cdu) == liquid)
+                .fold(0.0, |sum, unit| sum + unit.watts)
+        };
+        Summary {
+            name: self.name.clone(),
+            rooms: self.rooms.len(),
+            racks: self.racks.len(),
+            gpus: of_all(&|sku| f64::from(sku.gpus)) as usize,
+            hcas: of_all(&|sku| sku.hcas.len() as f64) as usize,
+            max_watts: of_all(&|sku| sku.power.max_watts),
+            nodes: self
+                .skus
+                .iter()
+                .zip(counts)
+                .map(|(sku, count)| SkuCount {
+                    sku: sku.name.clone(),
+                    count,
+                })
+                .collect(),
+            switches: SwitchCounts {
+                leaves: role(SwitchRole::Leaf),
+                spines: role(SwitchRole::Spine),
+                cores: role(SwitchRole::Core),
+            },
+            cables: self.cables.len(),
+            power_domains: self.domains.len(),
+            feeds,
+            air_cooling_watts: cooling(false),
+            liquid_cooling_watts: cooling(true),
+            customers: self.customers.len(),
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kw = |watts: f64| format!("{:.1} kW", watts / 1000.0);
+        let nodes: usize = self.nodes.iter().map(|sku| sku.count).sum();
+        let by_sku: Vec<String> = self
+            .nodes
+            .iter()
+            .map(|one| format!("{} {}", one.count, one.sku))
+            .collect();
+        let feeds: Vec<String> = self
+            .feeds
+            .iter()
+            .map(|one| format!("{} {}", one.feed, kw(one.watts)))
+            .collect();
+        let SwitchCounts { leaves, spines, cores } = self.switches;
+        writeln!(f, "site       {}", self.name)?;
+        writeln!(f, "rooms      {}, racks {}", self.rooms, self.racks)?;
+        writeln!(
+            f,
+            "nodes      {nodes} ({}), GPUs {}, HCAs {}",
+            by_sku.join(", "),
+            self.gpus,
+            self.hcas
+        )?;
+        writeln!(
+            f,
+            "switches   {} (leaf {leaves}, spine {spines}, core {cores}), cables {}",
+            leaves + spines + cores,
+            self.cables
+        )?;
+        writeln!(
+            f,
+            "power      {} domains, feeds {}, nodes draw at most {}",
+            self.power_domains,
+            if feeds.is_empty() {
+                "none".to_owned()
+            } else {
+                feeds.join(", ")
+            },
+            kw(self.max_watts)
+        )?;
+        writeln!(
+            f,
+            "cooling    air {}, liquid {}",
+            kw(self.air_cooling_watts),
+            kw(self.liquid_cooling_watts)
+        )?;
+        write!(f, "customers  {}", self.customers)
+    }
+}

@@ -1,0 +1,336 @@
+//! A hall: what is there and what is taken, changed by whole clusters only.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+
+use super::ledger::Ledger;
+use super::links::{Mask, Wiring, low};
+use super::profile::{self, Profile};
+use super::request::{Placement, SpineShare};
+use super::rule::Wirings;
+use super::spec::{self, ClusterId, HallFault, HallSpec, NodeId, PodId, SkuId, UnitId};
+
+/// What a node is to placement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// Anybody can have it.
+    Free,
+    /// Reserved for a cluster.
+    Held(ClusterId),
+    /// Part of a cluster.
+    Taken(ClusterId),
+    /// Not given to anybody.
+    HeldOut,
+}
+
+/// A hall of nodes with its budgets and its links.
+#[derive(Debug, Clone)]
+pub struct Hall {
+    pub(super) spec: HallSpec,
+    pub(super) wirings: Wirings,
+    pub(super) units: Vec<Unit>,
+    pub(super) pods: Vec<Pod>,
+    pub(super) profiles: Vec<Profile>,
+    /// Unit, and place in it, of each node.
+    places: Vec<(u32, u32)>,
+    pub(super) ledger: Ledger,
+    pub(super) clusters: BTreeMap<ClusterId, Placement>,
+    committed: BTreeSet<ClusterId>,
+    /// Free nodes by SKU and unit.
+    pub(super) free_in_unit: Vec<Vec<u32>>,
+    /// Free nodes by SKU and pod.
+    pub(super) free_in_pod: Vec<Vec<u32>>,
+}
+
+/// A scalable unit: its leaves, one for each rail, act alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Unit {
+    pub pod: u32,
+    /// Node of each place.
+    pub nodes: Vec<u32>,
+    pub groups: Vec<Group>,
+    /// In no cluster and not held out.
+    pub free: Mask,
+    pub taken: Mask,
+    pub held_out: Mask,
+    /// Uplinks of no cluster that work.
+    pub links: Mask,
+    /// The same in counted form.
+    pub counted: Mask,
+    /// Uplinks that are out of order.
+    pub broken: Mask,
+}
+
+/// Hosts of a unit with one profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Group {
+    pub profile: u32,
+    pub hosts: Mask,
+}
+
+/// A pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pod {
+    pub units: Range<u32>,
+    /// Links above each spine that no cluster holds.
+    pub up: Vec<Mask>,
+}
+
+impl Hall {
+    /// A hall in which nothing is taken.
+    ///
+    /// # Errors
+    /// Everything that is wrong with the description.
+    pub fn new(spec: HallSpec) -> Result<Self, Vec<HallFault>> {
+        let faults = spec::faults(&spec);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let tree = spec.tree;
+        let wirings = Wirings {
+            spines: Wiring {
+                peers: tree.spines,
+                parallel: tree.links_per_spine,
+            },
+            cores: Wiring {
+                peers: tree.cores_per_spine,
+                parallel: tree.links_per_core,
+            },
+        };
+        let mut hall = Self {
+            wirings,
+            units: Vec::new(),
+            pods: Vec::new(),
+            profiles: Vec::new(),
+            places: vec![(0, 0); spec.nodes.len()],
+            ledger: Ledger::new(&spec),
+            clusters: BTreeMap::new(),
+            committed: BTreeSet::new(),
+            free_in_unit: Vec::new(),
+            free_in_pod: Vec::new(),
+            spec,
+        };
+        hall.build_units();
+        hall.place_nodes();
+        hall.count_free();
+        Ok(hall)
+    }
+
+    fn build_units(&mut self) {
+        let all = self.wirings.spines.all();
+        for (pod, given) in self.spec.pods.iter().enumerate() {
+            let first = self.units.len() as u32;
+            self.units.extend(given.units.iter().map(|_| Unit {
+                pod: pod as u32,
+                nodes: Vec::new(),
+                groups: Vec::new(),
+                free: 0,
+                taken: 0,
+                held_out: 0,
+                links: all,
+                counted: all,
+                broken: 0,
+            }));
+            self.pods.push(Pod {
+                units: first..self.units.len() as u32,
+                up: vec![self.wirings.cores.all(); self.spec.tree.spines as usize],
+            });
+        }
+    }
+
+    fn place_nodes(&mut self) {
+        let mut known: HashMap<Profile, u32> = HashMap::new();
+        for (i, node) in self.spec.nodes.iter().enumerate() {
+            let profile = profile::of(&self.spec, node);
+            let next = known.len() as u32;
+            let index = *known.entry(profile).or_insert_with_key(|profile| {
+                self.profiles.push(profile.clone());
+                next
+            });
+            let unit = &mut self.units[node.unit.at()];
+            let place = unit.nodes.len() as u32;
+            unit.nodes.push(i as u32);
+            self.places[i] = (node.unit.0, place);
+            let bit = 1 << place;
+            match unit.groups.iter_mut().find(|g| g.profile == index) {
+                Some(group) => group.hosts |= bit,
+                None => unit.groups.push(Group {
+                    profile: index,
+                    hosts: bit,
+                }),
+            }
+            let state = if node.held_out {
+                &mut unit.held_out
+            } else {
+                &mut unit.free
+            };
+            *state |= bit;
+        }
+    }
+
+    fn count_free(&mut self) {
+        let skus = self.spec.skus.len();
+        self.free_in_unit = vec![vec![0; self.units.len()]; skus];
+        self.free_in_pod = vec![vec![0; self.pods.len()]; skus];
+        for unit in 0..self.units.len() {
+            self.recount(unit);
+        }
+    }
+
+    /// Brings the counts of a unit up to date.
+    pub(super) fn recount(&mut self, at: usize) {
+        let unit = &self.units[at];
+        let mut counts = vec![0; self.spec.skus.len()];
+        for group in &unit.groups {
+            let sku = self.profiles[group.profile as usize].sku;
+            counts[sku as usize] += (group.hosts & unit.free).count_ones();
+        }
+        for (sku, count) in counts.into_iter().enumerate() {
+            let pod = unit.pod as usize;
+            let before = std::mem::replace(&mut self.free_in_unit[sku][at], count);
+            self.free_in_pod[sku][pod] = self.free_in_pod[sku][pod] + count - before;
+        }
+    }
+
+    /// The description.
+    #[must_use]
+    pub fn spec(&self) -> &HallSpec {
+        &self.spec
+    }
+
+    /// How its links go.
+    #[must_use]
+    pub fn wirings(&self) -> Wirings {
+        self.wirings
+    }
+
+    /// The clusters in it.
+    #[must_use]
+    pub fn clusters(&self) -> &BTreeMap<ClusterId, Placement> {
+        &self.clusters
+    }
+
+    /// Free nodes of a SKU.
+    #[must_use]
+    pub fn free_nodes(&self, sku: SkuId) -> u32 {
+        self.free_in_pod.get(sku.at()).map_or(0, |pods| pods.iter().sum())
+    }
+
+    /// What a node is; none: there is no such node.
+    #[must_use]
+    pub fn standing(&self, node: NodeId) -> Option<Standing> {
+        let &(unit, place) = self.places.get(node.at())?;
+        let unit = &self.units[unit as usize];
+        let bit = 1 << place;
+        if unit.taken & bit != 0 {
+            let mut holders = self.clusters.iter();
+            let (&cluster, _) = holders.find(|(_, p)| p.nodes.contains(&node) || p.spares.contains(&node))?;
+            let committed = self.committed.contains(&cluster);
+            return Some(if committed {
+                Standing::Taken(cluster)
+            } else {
+                Standing::Held(cluster)
+            });
+        }
+        Some(if unit.held_out & bit != 0 {
+            Standing::HeldOut
+        } else {
+            Standing::Free
+        })
+    }
+
+    /// Free hosts of a unit, by their place in it.
+    #[must_use]
+    pub fn free_hosts(&self, unit: UnitId) -> Mask {
+        self.units.get(unit.at()).map_or(0, |u| u.free)
+    }
+
+    /// Uplinks of a unit that no cluster holds and that work.
+    #[must_use]
+    pub fn free_uplinks(&self, unit: UnitId) -> Mask {
+        self.units.get(unit.at()).map_or(0, |u| u.links)
+    }
+
+    /// The node at a place of a unit.
+    #[must_use]
+    pub fn node_at(&self, unit: UnitId, place: u32) -> Option<NodeId> {
+        let unit = self.units.get(unit.at())?;
+        unit.nodes.get(place as usize).copied().map(NodeId)
+    }
+
+    /// Unit of a node, and its place in it.
+    pub(super) fn place_of(&self, node: NodeId) -> Option<(u32, u32)> {
+        self.places.get(node.at()).copied()
+    }
+
+    /// Keeps a node from being given to anybody; a cluster that has it keeps it until it is freed. False: no such node.
+    pub fn hold_out(&mut self, node: NodeId) -> bool {
+        self.set_held_out(node, true)
+    }
+
+    /// Gives a node back that was held out. False: no such node.
+    pub fn restore(&mut self, node: NodeId) -> bool {
+        self.set_held_out(node, false)
+    }
+
+    fn set_held_out(&mut self, node: NodeId, out: bool) -> bool {
+        let Some(&(at, place)) = self.places.get(node.at()) else {
+            return false;
+        };
+        let unit = &mut self.units[at as usize];
+        let bit: Mask = 1 << place;
+        unit.held_out = if out { unit.held_out | bit } else { unit.held_out & !bit };
+        unit.free = low(unit.nodes.len() as u32) & !unit.taken & !unit.held_out;
+        self.recount(at as usize);
+        true
+    }
+
+    /// Marks uplinks of a unit as out of order, and all others as in order: no new cluster gets one that is out of order.
+    /// False: no such unit.
+    pub fn set_broken_uplinks(&mut self, unit: UnitId, broken: Mask) -> bool {
+        let Some(known) = self.units.get_mut(unit.at()) else {
+            return false;
+        };
+        known.broken = broken & self.wirings.spines.all();
+        self.free_links_again(unit.0);
+        true
+    }
+
+    /// Computes a unit's free uplinks from what its clusters hold.
+    pub(super) fn free_links_again(&mut self, at: u32) {
+        let shares = self.clusters.values().flat_map(|p| &p.units);
+        let held = shares.filter(|s| s.unit.0 == at).fold(0, |mask, s| mask | s.links);
+        let all = self.wirings.spines.all();
+        let unit = &mut self.units[at as usize];
+        unit.links = all & !held & !unit.broken;
+        unit.counted = self.wirings.spines.counted(unit.links);
+    }
+
+    /// What was reserved is handed over. False: no such cluster.
+    pub fn commit(&mut self, cluster: ClusterId) -> bool {
+        self.clusters.contains_key(&cluster) && {
+            self.committed.insert(cluster);
+            true
+        }
+    }
+
+    pub(super) fn forget(&mut self, cluster: ClusterId) -> Option<Placement> {
+        self.committed.remove(&cluster);
+        self.clusters.remove(&cluster)
+    }
+
+    /// Free links above a spine, in counted form.
+    pub(super) fn free_cores(&self, pod: u32, spine: u32) -> Mask {
+        self.wirings.cores.counted(self.pods[pod as usize].up[spine as usize])
+    }
+
+    /// Of the free links above a spine as many as `wanted` (counted) has.
+    pub(super) fn share_of_spine(&self, pod: u32, spine: u32, wanted: Mask) -> SpineShare {
+        let free = self.pods[pod as usize].up[spine as usize];
+        SpineShare {
+            pod: PodId(pod),
+            spine,
+            links: self.wirings.cores.pick(free, wanted),
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! What is used of every budget, and a trial on top of it that never changes it.
+
+use std::collections::HashMap;
+
+use super::profile::Profile;
+use super::request::{Constraint, Request};
+use super::spec::{CoolingId, CustomerId, DomainId, HallSpec};
+
+/// What is used.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Ledger {
+    pub domains: Vec<DomainUse>,
+    pub heat: Vec<HeatUse>,
+    /// Who hangs on each domain; kept for circuits only.
+    pub circuits: Vec<Tenants>,
+    /// Whose heat each cooling unit takes.
+    pub cooling: Vec<Tenants>,
+    /// Drawn by each customer, in watts.
+    pub customers: HashMap<CustomerId, u64>,
+    /// Circuits and cooling units that are somebody's alone.
+    pub dedicated: u32,
+}
+
+/// Use of one power domain.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct DomainUse {
+    pub capacity: u64,
+    pub used: u64,
+    /// More load after the loss of a feed, by feed.
+    pub rises: Vec<(u32, u64)>,
+    /// The greatest of them.
+    pub worst: u64,
+    /// Nodes on it that are to live through the loss of a feed.
+    pub promised: u32,
+}
+
+/// Use of one cooling unit.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct HeatUse {
+    pub capacity: u64,
+    pub used: u64,
+}
+
+/// Who uses something that can be dedicated.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Tenants(Vec<Tenant>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Tenant {
+    customer: CustomerId,
+    nodes: u32,
+    /// Of these, nodes of clusters that want it for their customer alone.
+    alone: u32,
+}
+
+impl Tenants {
+    /// True where a node of `customer` must not come, because of somebody else or because it wants to be alone.
+    pub fn repels(&self, customer: CustomerId, alone: bool) -> bool {
+        self.0.iter().any(|t| t.customer != customer && (alone || t.alone > 0))
+    }
+
+    fn is_alone(&self) -> bool {
+        self.0.iter().any(|t| t.alone > 0)
+    }
+
+    fn add(&mut self, customer: CustomerId, nodes: u32, alone: bool) {
+        let alone = if alone { nodes } else { 0 };
+        match self.0.iter_mut().find(|t| t.customer == customer) {
+            Some(tenant) => {
+                tenant.nodes += nodes;
+                tenant.alone += alone;
+            }
+            None => self.0.push(Tenant { customer, nodes, alone }),
+        }
+    }
+
+    fn remove(&mut self, customer: CustomerId, nodes: u32, alone: bool) {
+        let alone = if alone { nodes } else { 0 };
+        if let Some(tenant) = self.0.iter_mut().find(|t| t.customer == customer) {
+            tenant.nodes = tenant.nodes.saturating_sub(nodes);
+            tenant.alone = tenant.alone.saturating_sub(alone);
+        }
+        self.0.retain(|t| t.nodes > 0);
+    }
+}
+
+impl DomainUse {
+    fn rise(&self, feed: u32) -> u64 {
+        self.rises
+            .binary_search_by_key(&feed, |r| r.0)
+            .map_or(0, |at| self.rises[at].1)
+    }
+
+    fn change_rise(&mut self, feed: u32, change: impl Fn(u64) -> u64) {
+        match self.rises.binary_search_by_key(&feed, |r| r.0) {
+            Ok(at) => self.rises[at].1 = change(self.rises[at].1),
+            Err(at) => self.rises.insert(at, (feed, change(0))),
+        }
+    }
+
+    fn settle(&mut self) {
+        self.rises.retain(|r| r.1 > 0);
+        self.worst = self.rises.iter().map(|r| r.1).max().unwrap_or(0);
+    }
+}
+
+impl Ledger {
+    pub fn new(spec: &HallSpec) -> Self {
+        let domain = |d: &super::spec::DomainSpec| DomainUse {
+            capacity: d.capacity_w,
+            used: d.other_w,
+            ..DomainUse::default()
+        };
+        let heat = |c: &super::spec::CoolingSpec| HeatUse {
+            capacity: c.capacity_w,
+            used: c.other_w,
+        };
+        Self {
+            domains: spec.domains.iter().map(domain).collect(),
+            heat: spec.cooling.iter().map(heat).collect(),
+            circuits: vec![Tenants::default(); spec.domains.len()],
+            cooling: vec![Tenants::default(); spec.cooling.len()],
+            ..Self::default()
+        }
+    }
+
+    /// Enters `nodes` nodes of a cluster.
+    pub fn add(&mut self, request: &Request, profile: &Profile, nodes: u32, watts: u64) {
+        self.change(profile, |before, each| before + each * u64::from(nodes));
+        self.promise(request, profile, |before| before + nodes);
+        let (customer, before) = (request.customer, self.dedicated_among(profile));
+        for &circuit in &profile.circuits {
+            self.circuits[circuit as usize].add(customer, nodes, request.own_circuits);
+        }
+        for &(unit, _) in &profile.heat {
+            self.cooling[unit as usize].add(customer, nodes, request.own_cooling);
+        }
+        *self.customers.entry(customer).or_default() += watts * u64::from(nodes);
+        self.dedicated = self.dedicated + self.dedicated_among(profile) - before;
+    }
+
+    /// Takes `nodes` nodes of a cluster off again.
+    pub fn remove(&mut self, request: &Request, profile: &Profile, nodes: u32, watts: u64) {
+        self.change(profile, |before, each| before.saturating_sub(each * u64::from(nodes)));
+        self.promise(request, profile, |before| before.saturating_sub(nodes));
+        let (customer, before) = (request.customer, self.dedicated_among(profile));
+        for &circuit in &profile.circuits {
+            self.circuits[circuit as usize].remove(customer, nodes, request.own_circuits);
+        }
+        for &(unit, _) in &profile.heat {
+            self.cooling[unit as usize].remove(customer, nodes, request.own_cooling);
+        }
+        let drawn = self.customers.entry(customer).or_default();
+        *drawn = drawn.saturating_sub(watts * u64::from(nodes));
+        if *drawn == 0 {
+            self.customers.remove(&customer);
+        }
+        self.dedicated = self.dedicated + self.dedicated_among(profile) - before;
+    }
+
+    fn promise(&mut self, request: &Request, profile: &Profile, with: impl Fn(u32) -> u32) {
+        if request.survives_feed_loss {
+            for &(at, _) in &profile.loads {
+                let domain = &mut self.domains[at as usize];
+                domain.promised = with(domain.promised);
+            }
+        }
+    }
+
+    fn dedicated_among(&self, profile: &Profile) -> u32 {
+        let circuits = profile.circuits.iter().map(|&c| &self.circuits[c as usize]);
+        let cooling = profile.heat.iter().map(|&(c, _)| &self.cooling[c as usize]);
+        circuits.chain(cooling).map(|t| u32::from(t.is_alone())).sum()
+    }
+
+    fn change(&mut self, profile: &Profile, with: impl Fn(u64, u64) -> u64) {
+        for &(at, watts) in &profile.loads {
+            let domain = &mut self.domains[at as usize];
+            domain.used = with(domain.used, watts);
+        }
+        for rise in &profile.rises {
+            let domain = &mut self.domains[rise.domain as usize];
+            domain.change_rise(rise.feed, |before| with(before, rise.watts));
+            domain.settle();
+        }
+        for &(at, watts) in &profile.heat {
+            let unit = &mut self.heat[at as usize];
+            unit.used = with(unit.used, watts);
+        }
+    }
+}
+
+/// What a trial adds to one domain.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Extra {
+    pub domain: u32,
+    pub watts: u64,
+    /// Its first rise, as a place in the list of rises.
+    first: u32,
+}
+
+/// What a trial adds to one domain after the loss of a feed.
+#[derive(Debug, Clone, Copy)]
+struct ExtraRise {
+    feed: u32,
+    watts: u64,
+    next: u32,
+}
+
+/// No place.
+const NONE: u32 = u32::MAX;
+
+/// Nodes of a request tried on top of a ledger.
+pub(super) struct Trial<'a> {
+    ledger: &'a Ledger,
+    promised: bool,
+    /// For each domain one more than its place in `extras`; 0: it has none.
+    slots: Vec<u32>,
+    extras: Vec<Extra>,
+    rises: Vec<ExtraRise>,
+    pub heat: HashMap<u32, u64>,
+    labels: HashMap<u32, u32>,
+    /// For each label: at most so many nodes.
+    spread: &'a HashMap<u32, u32>,
+}
+
+/// How many fit, and what keeps the next one out.
+pub(super) struct Room {
+    pub nodes: u32,
+    pub limit: Option<Limit>,
+}
+
+/// A budget with too little room for one node more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Limit {
+    pub what: Constraint,
+    pub left: u64,
+    pub each: u64,
+}
+
+impl Room {
+    /// `left` watts are there and `each` node takes so many.
+    fn narrow(&mut self, left: u64, each: u64, what: impl FnOnce() -> Constraint) {
+        let nodes = left
+            .checked_div(each)
+            .map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX));
+        if nodes < self.nodes {
+            self.nodes = nodes;
+            let what = what();
+            self.limit = Some(Limit { what, left, each });
+        }
+    }
+}
+
+impl<'a> Trial<'a> {
+    pub fn new(ledger: &'a Ledger, promised: bool, spread: &'a HashMap<u32, u32>) -> Self {
+        Self {
+            ledger,
+            promised,
+            slots: vec![0; ledger.domains.len()],
+            extras: Vec::new(),
+            rises: Vec::new(),
+            heat: HashMap::new(),
+            labels: HashMap::new(),
+            spread,
+        }
+    }
+
+    fn extra(&self, domain: u32) -> Option<&Extra> {
+        match self.slots[domain as usize] {
+            0 => None,
+            slot => Some(&self.extras[slot as usize - 1]),
+        }
+    }
+
+    /// What is added to a domain after the loss of each feed.
+    fn rises_of(&self, extra: Option<&Extra>) -> impl Iterator<Item = (u32, u64)> {
+        let mut at = extra.map_or(NONE, |e| e.first);
+        std::iter::from_fn(move || {
+            let rise = self.rises.get(at as usize)?;
+            at = rise.next;
+            Some((rise.feed, rise.watts))
+        })
+    }
+
+    /// What is added to each domain, with and without a feed lost.
+    pub fn loads(&self) -> impl Iterator<Item = (u32, u64, u64)> {
+        self.extras.iter().map(|extra| {
+            let worst = self.rises_of(Some(extra)).map(|r| r.1).max().unwrap_or(0);
+            (extra.domain, extra.watts, extra.watts + worst)
+        })
+    }
+
+    /// How many more nodes of this profile every budget has room for.
+    pub fn room(&self, profile: &Profile) -> Room {
+        let mut room = Room {
+            nodes: u32::MAX,
+            limit: None,
+        };
+        for &(at, watts) in &profile.loads {
+            self.narrow_domain(&mut room, profile, at, watts);
+        }
+        for &(at, watts) in &profile.heat {
+            let unit = &self.ledger.heat[at as usize];
+            let used = unit.used + self.heat.get(&at).copied().unwrap_or(0);
+            room.narrow(unit.capacity.saturating_sub(used), watts, || {
+                Constraint::Cooling(CoolingId(at))
+            });
+        }
+        if !self.spread.is_empty() {
+            for label in &profile.labels {
+                if let Some(&most) = self.spread.get(label) {
+                    let here = self.labels.get(label).copied().unwrap_or(0);
+                    room.narrow(u64::from(most.saturating_sub(here)), 1, || Constraint::Spread);
+                }
+            }
+        }
+        room
+    }
+
+    /// How many nodes more a domain has room for that take `watts`, and so many after the loss of each of some feeds.
+    pub fn domain_room(&self, at: u32, watts: u64, risen: impl Iterator<Item = (u32, u64)>) -> u32 {
+        let domain = &self.ledger.domains[at as usize];
+        let extra = self.extra(at);
+        let used = domain.used + extra.map_or(0, |e| e.watts);
+        let nodes = |used: u64, each: u64| {
+            let nodes = domain.capacity.saturating_sub(used).checked_div(each);
+            nodes.map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX))
+        };
+        let mut room = nodes(used, watts);
+        if self.promised || domain.promised > 0 {
+            for (feed, load) in risen {
+                let more = self.rises_of(extra).find(|r| r.0 == feed).map_or(0, |r| r.1);
+                room = room.min(nodes(used + domain.rise(feed) + more, load));
+            }
+        }
+        room
+    }
+
+    /// How many nodes more a cooling unit has room for.
+    pub fn cooling_room(&self, at: u32, watts: u64) -> u32 {
+        let unit = &self.ledger.heat[at as usize];
+        let used = unit.used + self.heat.get(&at).copied().unwrap_or(0);
+        let nodes = unit.capacity.saturating_sub(used).checked_div(watts);
+        nodes.map_or(u32::MAX, |n| u32::try_from(n).unwrap_or(u32::MAX))
+    }
+
+    /// How many nodes more may carry a label; none: it is not bounded.
+    pub fn label_room(&self, label: u32) -> Option<u32> {
+        let most = self.spread.get(&label)?;
+        Some(most.saturating_sub(self.labels.get(&label).copied().unwrap_or(0)))
+    }
+
+    fn narrow_domain(&self, room: &mut Room, profile: &Profile, at: u32, watts: u64) {
+        let domain = &self.ledger.domains[at as usize];
+        let extra = self.extra(at);
+        let used = domain.used + extra.map_or(0, |e| e.watts);
+        let power = || Constraint::Power(DomainId(at));
+        let loss = || Constraint::FeedLoss(DomainId(at));
+        room.narrow(domain.capacity.saturating_sub(used), watts, power);
+        if !self.promised && domain.promised == 0 {
+            return;
+        }
+        let risen = |feed: u32, more: u64| domain.rise(feed) + more;
+        let worst = self.rises_of(extra).map(|(feed, more)| risen(feed, more)).max();
+        let worst = worst.unwrap_or(0).max(domain.worst);
+        room.narrow(domain.capacity.saturating_sub(used + worst), watts, loss);
+        for rise in profile.rises.iter().filter(|r| r.domain == at) {
+            let more = self.rises_of(extra).find(|r| r.0 == rise.feed).map_or(0, |r| r.1);
+            let load = used + risen(rise.feed, more);
+            room.narrow(domain.capacity.saturating_sub(load), watts + rise.watts, loss);
+        }
+    }
+
+    /// Puts `nodes` nodes on.
+    pub fn add(&mut self, profile: &Profile, nodes: u32) {
+        self.change(profile, |before, each| before + each * u64::from(nodes));
+    }
+
+    /// Takes `nodes` nodes off that were put on before.
+    pub fn remove(&mut self, profile: &Profile, nodes: u32) {
+        self.change(profile, |before, each| before - each * u64::from(nodes));
+    }
+
+    fn entry(&mut self, domain: u32) -> &mut Extra {
+        let slot = &mut self.slots[domain as usize];
+        if *slot == 0 {
+            let (watts, first) = (0, NONE);
+            self.extras.push(Extra { domain, watts, first });
+            *slot = self.extras.len() as u32;
+        }
+        &mut self.extras[*slot as usize - 1]
+    }
+
+    fn rise_entry(&mut self, domain: u32, feed: u32) -> &mut u64 {
+        let first = self.entry(domain).first;
+        let places = std::iter::successors(Some(first).filter(|&f| f != NONE), |&at| {
+            Some(self.rises[at as usize].next).filter(|&n| n != NONE)
+        });
+        let known = places.into_iter().find(|&at| self.rises[at as usize].feed == feed);
+        let at = known.unwrap_or_else(|| {
+            let (watts, next) = (0, first);
+            self.rises.push(ExtraRise { feed, watts, next });
+            let at = self.rises.len() as u32 - 1;
+            self.entry(domain).first = at;
+            at
+        });
+        &mut self.rises[at as usize].watts
+    }
+
+    fn change(&mut self, profile: &Profile, with: impl Fn(u64, u64) -> u64) {
+        for &(at, watts) in &profile.loads {
+            let extra = self.entry(at);
+            extra.watts = with(extra.watts, watts);
+        }
+        for rise in &profile.rises {
+            let known = self.rise_entry(rise.domain, rise.feed);
+            *known = with(*known, rise.watts);
+        }
+        for &(at, watts) in &profile.heat {
+            let used = self.heat.entry(at).or_insert(0);
+            *used = with(*used, watts);
+        }
+        if !self.spread.is_empty() {
+            for &label in profile.labels.iter().filter(|l| self.spread.contains_key(l)) {
+                let nodes = self.labels.entry(label).or_default();
+                *nodes = u32::try_from(with(u64::from(*nodes), 1)).unwrap_or(u32::MAX);
+            }
+        }
+    }
+}

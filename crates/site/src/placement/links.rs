@@ -1,0 +1,92 @@
+//! Links as bits.
+//!
+//! Link `k` of `parallel` to peer `p` of `peers` is bit `k × peers + p`. Links to one peer are alike, so what matters is
+//! how many are free: the *counted* form of a mask has for each peer with `n` bits the first `n` set. The intersection of
+//! counted masks is, for each peer, the least count: with it, parallel links need no rule of their own.
+
+/// A set of links, or of hosts of a unit.
+pub type Mask = u128;
+
+/// The `n` lowest bits.
+#[must_use]
+pub fn low(n: u32) -> Mask {
+    if n >= 128 { Mask::MAX } else { (1 << n) - 1 }
+}
+
+/// How links go to peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wiring {
+    /// Peers.
+    pub peers: u32,
+    /// Links to each.
+    pub parallel: u32,
+}
+
+impl Wiring {
+    /// All links.
+    #[must_use]
+    pub fn all(self) -> Mask {
+        low(self.peers * self.parallel)
+    }
+
+    /// The links to `peer`.
+    #[must_use]
+    pub fn to(self, peer: u32) -> Mask {
+        (0..self.parallel).fold(0, |mask, k| mask | 1 << (k * self.peers + peer))
+    }
+
+    /// How many of `mask` go to `peer`.
+    #[must_use]
+    pub fn count(self, mask: Mask, peer: u32) -> u32 {
+        (mask & self.to(peer)).count_ones()
+    }
+
+    /// The first `n` links to `peer` in counted form.
+    #[must_use]
+    pub fn first(self, peer: u32, n: u32) -> Mask {
+        (0..n.min(self.parallel)).fold(0, |mask, k| mask | 1 << (k * self.peers + peer))
+    }
+
+    /// The counted form of `mask`.
+    #[must_use]
+    pub fn counted(self, mask: Mask) -> Mask {
+        if self.parallel == 1 {
+            return mask;
+        }
+        (0..self.peers).fold(0, |out, p| out | self.first(p, self.count(mask, p)))
+    }
+
+    /// Of the links `free`, for each peer as many as `wanted` (counted) has.
+    #[must_use]
+    pub fn pick(self, free: Mask, wanted: Mask) -> Mask {
+        if self.parallel == 1 {
+            return free & wanted;
+        }
+        (0..self.peers).fold(0, |out, p| out | lowest(free & self.to(p), self.count(wanted, p)))
+    }
+}
+
+/// The `n` lowest set bits of `mask`.
+#[must_use]
+pub fn lowest(mask: Mask, n: u32) -> Mask {
+    let (mut left, mut out) = (mask, 0);
+    for _ in 0..n {
+        let bit = left & left.wrapping_neg();
+        out |= bit;
+        left ^= bit;
+    }
+    out
+}
+
+/// The set bits of `mask`, from the lowest on.
+pub fn bits(mask: Mask) -> impl Iterator<Item = u32> {
+    let mut left = mask;
+    std::iter::from_fn(move || {
+        if left == 0 {
+            return None;
+        }
+        let at = left.trailing_zeros();
+        left &= left - 1;
+        Some(at)
+    })
+}

@@ -1,0 +1,201 @@
+//! Taking a placement and giving it back: all or nothing, with checks of their own.
+
+use super::hall::Hall;
+use super::ledger::Trial;
+use super::links::{Mask, bits, low};
+use super::request::{Constraint, Placement, UnitShare};
+use super::rule::{self, Breach};
+use super::spec::{ClusterId, NodeId};
+use super::view::Filter;
+
+/// Why a placement is not taken. Nothing has changed then.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TakeError {
+    /// A cluster of this name is there.
+    #[error("there is a cluster {} already", .0.0)]
+    Known(ClusterId),
+    /// The placement does not say what its request asks for, or names what is not there.
+    #[error("the placement contradicts itself: {0}")]
+    Malformed(&'static str),
+    /// A node is not free.
+    #[error("node {} is not free", .0.0)]
+    Node(NodeId),
+    /// A node is not what the request asks for, or not where it may stand.
+    #[error("node {} is not one that the request may have", .0.0)]
+    NotAdmitted(NodeId),
+    /// An uplink of a unit is not free.
+    #[error("an uplink of unit {0} is not free")]
+    Uplink(u32),
+    /// A link above a spine is not free.
+    #[error("a link above spine {spine} of pod {pod} is not free")]
+    CoreLink {
+        /// The pod.
+        pod: u32,
+        /// The spine.
+        spine: u32,
+    },
+    /// The links leave the cluster in need of links of others.
+    #[error(transparent)]
+    Shape(#[from] Breach),
+    /// A budget would be broken.
+    #[error("a budget would be broken: {0:?}")]
+    Budget(Constraint),
+}
+
+impl Hall {
+    /// Takes all of a placement, or nothing. The cluster is held until it is committed or freed.
+    ///
+    /// # Errors
+    /// Says what is in the way; whatever was planned on an older state of the hall is checked anew.
+    pub fn take(&mut self, placement: &Placement) -> Result<(), TakeError> {
+        self.check(placement)?;
+        let request = &placement.request;
+        let watts = self.spec.skus[request.sku.at()].watts;
+        for share in &placement.units {
+            let at = share.unit.at();
+            for (profile, nodes) in self.groups_of(share) {
+                self.ledger.add(request, &self.profiles[profile], nodes, watts);
+            }
+            let unit = &mut self.units[at];
+            unit.free &= !share.hosts;
+            unit.taken |= share.hosts;
+            unit.links &= !share.links;
+            self.settle(at);
+        }
+        for share in &placement.cores {
+            self.pods[share.pod.at()].up[share.spine as usize] &= !share.links;
+        }
+        self.clusters.insert(request.cluster, placement.clone());
+        Ok(())
+    }
+
+    /// Gives back all that a cluster has, and says what it was. None: there is no such cluster.
+    pub fn free(&mut self, cluster: ClusterId) -> Option<Placement> {
+        let placement = self.forget(cluster)?;
+        let request = &placement.request;
+        let watts = self.spec.skus[request.sku.at()].watts;
+        for share in &placement.units {
+            let at = share.unit.at();
+            for (profile, nodes) in self.groups_of(share) {
+                self.ledger.remove(request, &self.profiles[profile], nodes, watts);
+            }
+            let unit = &mut self.units[at];
+            unit.taken &= !share.hosts;
+            unit.free |= share.hosts & !unit.held_out;
+            unit.links |= share.links & !unit.broken;
+            self.settle(at);
+        }
+        for share in &placement.cores {
+            self.pods[share.pod.at()].up[share.spine as usize] |= share.links;
+        }
+        Some(placement)
+    }
+
+    /// Profile and number of a share's nodes.
+    fn groups_of(&self, share: &UnitShare) -> Vec<(usize, u32)> {
+        let groups = self.units[share.unit.at()].groups.iter();
+        let here = groups.map(|g| (g.profile as usize, (g.hosts & share.hosts).count_ones()));
+        here.filter(|g| g.1 > 0).collect()
+    }
+
+    /// Brings a unit's counts up to date.
+    fn settle(&mut self, at: usize) {
+        let unit = &mut self.units[at];
+        unit.counted = self.wirings.spines.counted(unit.links);
+        self.recount(at);
+    }
+
+    fn check(&self, placement: &Placement) -> Result<(), TakeError> {
+        let request = &placement.request;
+        if self.clusters.contains_key(&request.cluster) {
+            return Err(TakeError::Known(request.cluster));
+        }
+        self.check_nodes(placement)?;
+        self.check_links(placement)?;
+        rule::check(self.wirings, request.bandwidth, &placement.units, &placement.cores)?;
+        self.check_budgets(placement)
+    }
+
+    fn check_nodes(&self, placement: &Placement) -> Result<(), TakeError> {
+        let request = &placement.request;
+        let malformed = |why| Err(TakeError::Malformed(why));
+        if request.size() == 0 || request.sku.at() >= self.spec.skus.len() {
+            return malformed("it asks for nothing that is here");
+        }
+        if placement.nodes.len() != request.nodes as usize || placement.spares.len() != request.spares as usize {
+            return malformed("it does not have the nodes that were asked for");
+        }
+        let mut of_units = Vec::new();
+        for share in &placement.units {
+            let Some(unit) = self.units.get(share.unit.at()).filter(|u| u.pod == share.pod.0) else {
+                return malformed("it names a unit that is not there");
+            };
+            if share.hosts == 0 || share.hosts & !low(unit.nodes.len() as u32) != 0 {
+                return malformed("it names hosts that are not there, or none of a unit");
+            }
+            of_units.extend(bits(share.hosts).map(|place| NodeId(unit.nodes[place as usize])));
+        }
+        let mut named: Vec<_> = placement.nodes.iter().chain(&placement.spares).copied().collect();
+        named.sort_unstable();
+        of_units.sort_unstable();
+        if named != of_units || named.windows(2).any(|w| w[0] == w[1]) {
+            return malformed("its nodes are not the hosts of its units, each once");
+        }
+        let filter = Filter::new(self, request);
+        for node in named {
+            let Some((unit, place)) = self.place_of(node) else {
+                return malformed("it names a node that is not there");
+            };
+            let unit = &self.units[unit as usize];
+            let bit: Mask = 1 << place;
+            if unit.free & bit == 0 {
+                return Err(TakeError::Node(node));
+            }
+            let group = unit.groups.iter().find(|g| g.hosts & bit != 0);
+            let admitted = group.is_some_and(|g| filter.admits(self, &self.profiles[g.profile as usize]).is_ok());
+            if !admitted {
+                return Err(TakeError::NotAdmitted(node));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_links(&self, placement: &Placement) -> Result<(), TakeError> {
+        for share in &placement.units {
+            if share.links & !self.units[share.unit.at()].links != 0 {
+                return Err(TakeError::Uplink(share.unit.0));
+            }
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for share in &placement.cores {
+            let (pod, spine) = (share.pod.0, share.spine);
+            let up = self.pods.get(pod as usize).and_then(|p| p.up.get(spine as usize));
+            let free = up.is_some_and(|&up| share.links & !up == 0);
+            if !free || !seen.insert((pod, spine)) {
+                return Err(TakeError::CoreLink { pod, spine });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_budgets(&self, placement: &Placement) -> Result<(), TakeError> {
+        let request = &placement.request;
+        if self.contract_left(request) < u64::from(request.size()) * self.spec.skus[request.sku.at()].watts {
+            return Err(TakeError::Budget(Constraint::Contract));
+        }
+        let spread = Filter::spread(self, request);
+        let mut trial = Trial::new(&self.ledger, request.survives_feed_loss, &spread);
+        for share in &placement.units {
+            for (profile, nodes) in self.groups_of(share) {
+                let profile = &self.profiles[profile];
+                let room = trial.room(profile);
+                if room.nodes < nodes {
+                    let what = room.limit.map_or(Constraint::Budgets, |l| l.what);
+                    return Err(TakeError::Budget(what));
+                }
+                trial.add(profile, nodes);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! What a node adds to every budget. Nodes that hang on the same things share one profile.
+
+use std::collections::BTreeMap;
+
+use super::spec::{DomainId, HallSpec, NodeSpec};
+
+/// What nodes of one kind in one place have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Profile {
+    /// Index of the SKU.
+    pub sku: u32,
+    /// Load on each power domain above it, with all feeds alive.
+    pub loads: Vec<(u32, u64)>,
+    /// The domains that its supplies hang on directly.
+    pub strips: Vec<u32>,
+    /// More load on a domain after the loss of a feed.
+    pub rises: Vec<Rise>,
+    /// It lives through the loss of any single feed.
+    pub survives: bool,
+    /// Circuits it hangs on.
+    pub circuits: Vec<u32>,
+    /// Heat to each cooling unit.
+    pub heat: Vec<(u32, u64)>,
+    /// Its labels.
+    pub labels: Vec<u32>,
+}
+
+/// More load on a domain after the loss of a feed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Rise {
+    /// The domain.
+    pub domain: u32,
+    /// The feed lost.
+    pub feed: u32,
+    /// Watts more.
+    pub watts: u64,
+}
+
+/// A domain and what feeds it, up to the root.
+fn line(spec: &HallSpec, from: DomainId) -> impl Iterator<Item = u32> {
+    std::iter::successors(Some(from), |at| spec.domains[at.at()].parent).map(|d| d.0)
+}
+
+/// Load on every domain when only the supplies in `alive` live: they share evenly, rounded up at each domain.
+fn loads(spec: &HallSpec, watts: u64, alive: &[DomainId]) -> BTreeMap<u32, u64> {
+    let mut supplies: BTreeMap<u32, u64> = BTreeMap::new();
+    for &psu in alive {
+        for domain in line(spec, psu) {
+            *supplies.entry(domain).or_default() += 1;
+        }
+    }
+    let all = alive.len().max(1) as u64;
+    let load = |n: u64| (watts * n).div_ceil(all);
+    supplies.into_iter().map(|(d, n)| (d, load(n))).collect()
+}
+
+/// The profile of `node`.
+///
+/// A node that goes down with a feed is counted with what it drew before: no relief is counted on.
+pub(super) fn of(spec: &HallSpec, node: &NodeSpec) -> Profile {
+    let sku = &spec.skus[node.sku.at()];
+    let normal = loads(spec, sku.watts, &node.psus);
+    let mut rises = Vec::new();
+    let mut survives = true;
+    for &feed in normal.keys().filter(|&&d| spec.domains[d as usize].feed) {
+        let lives = |psu: &DomainId| line(spec, *psu).all(|d| d != feed);
+        let alive: Vec<_> = node.psus.iter().copied().filter(lives).collect();
+        if alive.is_empty() || alive.len() < sku.psus_needed as usize {
+            survives = false;
+            continue;
+        }
+        for (domain, load) in loads(spec, sku.watts, &alive) {
+            let before = normal.get(&domain).copied().unwrap_or(0);
+            if load > before {
+                let watts = load - before;
+                rises.push(Rise { domain, feed, watts });
+            }
+        }
+    }
+    let circuits = normal.keys().copied().filter(|&d| spec.domains[d as usize].circuit);
+    let mut heat: BTreeMap<u32, u64> = BTreeMap::new();
+    for (unit, watts) in &node.cooling {
+        *heat.entry(unit.0).or_default() += watts;
+    }
+    let mut labels: Vec<_> = node.labels.iter().map(|l| l.0).collect();
+    labels.sort_unstable();
+    labels.dedup();
+    let mut strips: Vec<_> = node.psus.iter().map(|p| p.0).collect();
+    strips.sort_unstable();
+    strips.dedup();
+    Profile {
+        sku: node.sku.0,
+        strips,
+        circuits: circuits.collect(),
+        loads: normal.into_iter().collect(),
+        rises,
+        survives,
+        heat: heat.into_iter().collect(),
+        labels,
+    }
+}

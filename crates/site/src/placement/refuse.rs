@@ -1,0 +1,309 @@
+//! Why a request does not fit, by how much, and what near it would.
+
+use std::collections::BTreeMap;
+
+use super::decide::{SMALL, attempt};
+use super::hall::Hall;
+use super::ledger::Limit;
+use super::request::{Bandwidth, Constraint, Nearest, Refusal, Request};
+use super::view::{Effort, View};
+
+/// Attempts at smaller requests in a small hall, and in a big one.
+const TRIES: [u32; 2] = [7, 3];
+/// Steps of each.
+const STEPS: u64 = 2_000;
+
+/// What is refused without a look at the hall's state.
+pub(super) fn at_once(hall: &Hall, request: &Request) -> Option<Refusal> {
+    let refusal = |constraint, why: String| Refusal {
+        constraint,
+        leaves: 0,
+        asked: request.size(),
+        short_w: 0,
+        proven: true,
+        nearest: Vec::new(),
+        why,
+    };
+    if request.nodes == 0 {
+        return Some(refusal(Constraint::Empty, "no nodes are asked for".to_owned()));
+    }
+    if hall.clusters.contains_key(&request.cluster) {
+        let why = format!("there is a cluster {} already", request.cluster.0);
+        return Some(refusal(Constraint::Cluster(request.cluster), why));
+    }
+    let affinity = &request.affinity;
+    let mut named = affinity.near.iter().chain(&affinity.apart).map(|n| n.0);
+    if let Some(unknown) = named.find(|c| !hall.clusters.contains_key(c)) {
+        let why = format!("it refers to cluster {}, which is not there", unknown.0);
+        return Some(refusal(Constraint::Cluster(unknown), why));
+    }
+    if request.sku.at() >= hall.spec.skus.len() {
+        return Some(refusal(Constraint::Nodes, "there is no such SKU".to_owned()));
+    }
+    None
+}
+
+/// What is in the way.
+struct Obstacle {
+    constraint: Constraint,
+    leaves: u32,
+    short_w: u64,
+    why: String,
+}
+
+/// The refusal of a request for which nothing was found.
+pub(super) fn explain(hall: &Hall, request: &Request, effort: Effort) -> Refusal {
+    let known = by_contract(hall, request).or_else(|| by_node(hall, request));
+    let counted = known.is_some();
+    let small = hall.spec.nodes.len() <= SMALL;
+    let most = match &known {
+        Some(obstacle) => obstacle.leaves,
+        // In a big hall what was come to is a good guess, and there is no time for bad ones.
+        None if small => request.size() - 1,
+        None => effort.reached,
+    };
+    let fewer = fewer(hall, request, most);
+    let obstacle = known.unwrap_or_else(|| by_links(request, effort, fewer.as_ref()));
+    let less = relaxed(request, &obstacle.constraint)
+        .into_iter()
+        .find(|n| fits(hall, &n.request));
+    Refusal {
+        nearest: fewer.into_iter().chain(less).collect(),
+        constraint: obstacle.constraint,
+        leaves: obstacle.leaves,
+        asked: request.size(),
+        short_w: obstacle.short_w,
+        proven: counted || !effort.cut,
+        why: obstacle.why,
+    }
+}
+
+fn by_contract(hall: &Hall, request: &Request) -> Option<Obstacle> {
+    let watts = hall.spec.skus[request.sku.at()].watts;
+    let (left, asked) = (hall.contract_left(request), request.size());
+    let short_w = (watts * u64::from(asked)).checked_sub(left).filter(|&s| s > 0)?;
+    let leaves = left
+        .checked_div(watts)
+        .map_or(asked, |n| u32::try_from(n).unwrap_or(asked));
+    Some(Obstacle {
+        constraint: Constraint::Contract,
+        leaves,
+        short_w,
+        why: format!("the customer's contract is short of {short_w} W: it leaves {left} W, {leaves} nodes of {asked}"),
+    })
+}
+
+fn by_links(request: &Request, effort: Effort, fewer: Option<&Nearest>) -> Obstacle {
+    let asked = request.size();
+    let found = fewer.map_or(0, |n| n.request.size());
+    let leaves = effort.reached.min(asked - 1).max(found);
+    Obstacle {
+        constraint: Constraint::Links,
+        leaves,
+        short_w: 0,
+        why: format!(
+            "there are nodes enough, but no units with links for {asked} that no other cluster needs; at most {leaves} \
+             were found together"
+        ),
+    }
+}
+
+/// Walks through what is said of nodes, and stops where too few are left.
+fn by_node(hall: &Hall, request: &Request) -> Option<Obstacle> {
+    let view = View::new(hall, request);
+    let asked = request.size();
+    let free = hall.free_nodes(request.sku);
+    let name = &hall.spec.skus[request.sku.at()].name;
+    if free < asked {
+        let out: u32 = hall.units.iter().map(|u| (u.held_out & !u.taken).count_ones()).sum();
+        return Some(Obstacle {
+            constraint: Constraint::Nodes,
+            leaves: free,
+            short_w: 0,
+            why: format!("{free} nodes of {name} are free, {asked} are asked for; {out} nodes are held out"),
+        });
+    }
+    let mut refused: BTreeMap<u32, (Constraint, u32)> = BTreeMap::new();
+    for unit in &hall.units {
+        for group in &unit.groups {
+            let profile = &hall.profiles[group.profile as usize];
+            let nodes = (group.hosts & unit.free).count_ones();
+            if profile.sku == request.sku.0
+                && nodes > 0
+                && let Some(constraint) = view.refuses(profile)
+            {
+                let (rank, _) = words(&constraint);
+                refused.entry(rank).or_insert((constraint, 0)).1 += nodes;
+            }
+        }
+    }
+    let mut left = free;
+    for (constraint, nodes) in refused.into_values() {
+        left -= nodes;
+        if left < asked {
+            let (_, what) = words(&constraint);
+            let why = format!("{what}: {left} free nodes of {name} are left, {asked} are asked for");
+            return Some(Obstacle {
+                constraint,
+                leaves: left,
+                short_w: 0,
+                why,
+            });
+        }
+    }
+    by_budget(&view)
+}
+
+fn words(constraint: &Constraint) -> (u32, &'static str) {
+    match constraint {
+        Constraint::Affinity => (1, "where it may stand leaves too few nodes"),
+        Constraint::Dedication => (
+            2,
+            "circuits or cooling units of other customers, or with others on them, are in the way",
+        ),
+        Constraint::Supplies => (3, "the power supplies of too few nodes live through the loss of a feed"),
+        _ => (4, "too few nodes"),
+    }
+}
+
+/// Takes nodes as long as the budgets have room, whatever the links, and says which budget turned most away.
+fn by_budget(view: &View) -> Option<Obstacle> {
+    let hall = view.hall;
+    let mut trial = view.trial();
+    let mut found = 0;
+    let mut turned: BTreeMap<String, (Limit, u32)> = BTreeMap::new();
+    for unit in 0..hall.units.len() as u32 {
+        for (profile, hosts) in view.groups(unit) {
+            let (nodes, room) = (hosts.count_ones(), trial.room(profile));
+            let taken = nodes.min(room.nodes);
+            trial.add(profile, taken);
+            found += taken;
+            if let Some(limit) = room.limit.filter(|_| taken < nodes) {
+                let name = name(hall, &limit.what);
+                turned.entry(name).or_insert((limit, 0)).1 += nodes - taken;
+            }
+        }
+        if found >= view.size {
+            return None;
+        }
+    }
+    let (name, (limit, nodes)) = turned.into_iter().max_by_key(|(_, (_, nodes))| *nodes)?;
+    let missing = u64::from(nodes.min(view.size - found));
+    let watts = !matches!(limit.what, Constraint::Spread);
+    let short_w = if watts {
+        (limit.each * missing).saturating_sub(limit.left % limit.each.max(1))
+    } else {
+        0
+    };
+    let by = if watts {
+        format!(" by {short_w} W")
+    } else {
+        String::new()
+    };
+    Some(Obstacle {
+        why: format!(
+            "{name} is short{by}: the budgets have room for {found} nodes of {}",
+            view.size
+        ),
+        constraint: limit.what,
+        leaves: found,
+        short_w,
+    })
+}
+
+fn name(hall: &Hall, constraint: &Constraint) -> String {
+    match constraint {
+        Constraint::Power(domain) => format!("power domain {}", hall.spec.domains[domain.at()].name),
+        Constraint::FeedLoss(domain) => {
+            let name = &hall.spec.domains[domain.at()].name;
+            format!("power domain {name} after the loss of a feed")
+        }
+        Constraint::Cooling(unit) => format!("cooling unit {}", hall.spec.cooling[unit.at()].name),
+        _ => "the bound on nodes under one label".to_owned(),
+    }
+}
+
+fn fits(hall: &Hall, request: &Request) -> bool {
+    attempt(hall, request, &mut Effort::new(STEPS)).is_some()
+}
+
+/// The most nodes that fit, at most `leaves`: what fits with more fits with fewer.
+fn fewer(hall: &Hall, request: &Request, leaves: u32) -> Option<Nearest> {
+    let of_size = |size: u32| {
+        let mut smaller = request.clone();
+        smaller.spares = request.spares.min(size.saturating_sub(1));
+        smaller.nodes = size - smaller.spares;
+        smaller
+    };
+    let (mut fitting, mut too_many) = (0, leaves.min(request.size() - 1) + 1);
+    let mut next = too_many - 1;
+    let tries = TRIES[usize::from(hall.spec.nodes.len() > SMALL)];
+    for _ in 0..tries {
+        if next == 0 || next <= fitting {
+            break;
+        }
+        if fits(hall, &of_size(next)) {
+            fitting = next;
+        } else {
+            too_many = next;
+        }
+        next = fitting + (too_many - fitting) / 2;
+    }
+    (fitting > 0).then(|| {
+        let request = of_size(fitting);
+        let spares = match request.spares {
+            0 => String::new(),
+            n => format!(" and {n} spares"),
+        };
+        Nearest {
+            change: format!("{} nodes{spares}", request.nodes),
+            request,
+        }
+    })
+}
+
+/// The request with less of what is in the way.
+fn relaxed(request: &Request, constraint: &Constraint) -> Vec<Nearest> {
+    let with = |change: &str, relax: &dyn Fn(&mut Request)| {
+        let mut relaxed = request.clone();
+        relax(&mut relaxed);
+        (relaxed != *request).then(|| Nearest {
+            request: relaxed,
+            change: change.to_owned(),
+        })
+    };
+    let wider = |down, up, change: &str| with(change, &move |r| r.bandwidth = Bandwidth::Ratio { down, up });
+    let slower = |down: u32| match request.bandwidth {
+        Bandwidth::Ratio { down: d, up: u } => u64::from(d) < u64::from(down) * u64::from(u),
+        Bandwidth::BestEffort => false,
+    };
+    let list = match constraint {
+        Constraint::Links => vec![
+            slower(2)
+                .then(|| wider(2, 1, "all of them at 2:1 oversubscription"))
+                .flatten(),
+            slower(4)
+                .then(|| wider(4, 1, "all of them at 4:1 oversubscription"))
+                .flatten(),
+            with("all of them without promised bandwidth", &|r| {
+                r.bandwidth = Bandwidth::BestEffort
+            }),
+        ],
+        Constraint::Dedication => vec![with("all of them on shared circuits and cooling units", &|r| {
+            r.own_circuits = false;
+            r.own_cooling = false;
+        })],
+        Constraint::FeedLoss(_) | Constraint::Supplies => {
+            vec![with("all of them without surviving the loss of a feed", &|r| {
+                r.survives_feed_loss = false
+            })]
+        }
+        Constraint::Affinity | Constraint::Spread => {
+            vec![with("all of them anywhere", &|r| {
+                r.affinity = super::request::Affinity::default()
+            })]
+        }
+        _ => Vec::new(),
+    };
+    list.into_iter().flatten().collect()
+}

@@ -1,0 +1,183 @@
+//! When a cluster never needs a link of another: the shape of its links.
+//!
+//! A host sends at most its own bandwidth and receives at most as much. Of a unit with `h` of a cluster's `N` nodes, at most
+//! `e = min(h, N - h)` talk to other units at once: that many streams leave it and that many enter it, whatever the pattern.
+//!
+//! **Two levels.** All units hold equal links to the same spines, at least `e` of them, except at most one, whose links are
+//! a part of the others' and at least its own `e`. Then every pattern finds its way on the cluster's own links: colour the
+//! streams with the links, no colour twice at a unit (König), the odd unit's first. A unit may hold more links than its
+//! nodes need: (3,2,1) gets through with links (3,3,1). A unit alone needs none, and next to a big unit the small ones
+//! decide: (28,4) needs four links on each side.
+//!
+//! **Three levels.** A colour is a spine's place in its pod, and spines of one place are joined by the same cores: their
+//! plane. So for each plane the same rule holds again, with pods for units and cores for spines: a pod whose units have
+//! `d` links to that spine, of `D` in all pods, needs `min(d, D - d)` links up.
+//!
+//! The shapes are those of Zahavi et al., "Links as a Service", ANCS 2016, and Smith and Lowenthal, "Jigsaw", HPDC 2021;
+//! they hold exactly as many links as a unit has nodes and have no smaller units but the odd one.
+
+use std::collections::BTreeMap;
+
+use super::hall::Hall;
+use super::links::{Mask, Wiring, lowest};
+use super::request::{Bandwidth, SpineShare, UnitShare};
+
+/// How a shape breaks the rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Breach {
+    /// A unit has too few uplinks for its nodes.
+    #[error("unit {0} has too few uplinks")]
+    Unit(u32),
+    /// More than one unit differs from the rest, or the one has links that the rest have not.
+    #[error("the units' uplinks do not go to the same spines")]
+    Units,
+    /// A spine has too few links up.
+    #[error("spine {spine} of pod {pod} has too few links up")]
+    Spine {
+        /// The pod.
+        pod: u32,
+        /// The spine.
+        spine: u32,
+    },
+    /// As [`Breach::Units`], for the pods at this spine.
+    #[error("the links above spine {0} do not go to the same cores in all pods")]
+    Plane(u32),
+}
+
+/// How the links of the tree go: uplinks of a unit to spines, and of a spine to cores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wirings {
+    /// To spines.
+    pub spines: Wiring,
+    /// To cores.
+    pub cores: Wiring,
+}
+
+/// True where all but one of `masks` are equal, and that one is a part of them.
+fn alike_but_one(masks: &[Mask]) -> bool {
+    let all = masks.iter().fold(0, |a, m| a | m);
+    let odd = masks.iter().filter(|&&m| m != all).count();
+    odd <= 1
+}
+
+/// Holds the shape against the rule.
+///
+/// # Errors
+/// The first breach.
+pub fn check(wirings: Wirings, bandwidth: Bandwidth, units: &[UnitShare], cores: &[SpineShare]) -> Result<(), Breach> {
+    if units.len() < 2 {
+        return Ok(());
+    }
+    let all: u32 = units.iter().map(|u| u.hosts.count_ones()).sum();
+    for unit in units {
+        let hosts = unit.hosts.count_ones();
+        if unit.links.count_ones() < bandwidth.links(hosts.min(all - hosts)) {
+            return Err(Breach::Unit(unit.unit.0));
+        }
+    }
+    let counted: Vec<_> = units.iter().map(|u| wirings.spines.counted(u.links)).collect();
+    if !alike_but_one(&counted) {
+        return Err(Breach::Units);
+    }
+    if units.iter().all(|u| u.pod == units[0].pod) {
+        return Ok(());
+    }
+    (0..wirings.spines.peers).try_for_each(|spine| check_plane(wirings, spine, units, cores))
+}
+
+fn check_plane(wirings: Wirings, spine: u32, units: &[UnitShare], cores: &[SpineShare]) -> Result<(), Breach> {
+    let mut demands: BTreeMap<u32, u32> = BTreeMap::new();
+    for unit in units {
+        let links = wirings.spines.count(unit.links, spine);
+        if links > 0 {
+            *demands.entry(unit.pod.0).or_default() += links;
+        }
+    }
+    let all: u32 = demands.values().sum();
+    if demands.len() < 2 {
+        return Ok(());
+    }
+    let mut masks = Vec::new();
+    for (&pod, &demand) in &demands {
+        let held = cores.iter().find(|c| c.pod.0 == pod && c.spine == spine);
+        let held = held.map_or(0, |c| c.links);
+        if held.count_ones() < demand.min(all - demand) {
+            return Err(Breach::Spine { pod, spine });
+        }
+        masks.push(wirings.cores.counted(held));
+    }
+    if alike_but_one(&masks) {
+        Ok(())
+    } else {
+        Err(Breach::Plane(spine))
+    }
+}
+
+/// A pod and the links that a cluster's units there have to one spine.
+pub(super) type Demand = (u32, u32);
+
+/// What a plane must carry and can.
+struct Plane {
+    /// Pod, streams in and out, free links up in counted form.
+    pods: Vec<(u32, u32, Mask)>,
+    /// Free on all.
+    all: Mask,
+    /// Most streams of a pod.
+    most: u32,
+}
+
+impl Plane {
+    fn of(hall: &Hall, spine: u32, demands: &[Demand]) -> Self {
+        let total: u32 = demands.iter().map(|d| d.1).sum();
+        let pods = demands.iter().filter(|d| d.1 > 0 && d.1 < total);
+        let pods: Vec<_> = pods
+            .map(|&(pod, links)| (pod, links.min(total - links), hall.free_cores(pod, spine)))
+            .collect();
+        Self {
+            all: pods.iter().fold(Mask::MAX, |a, p| a & p.2),
+            most: pods.iter().map(|p| p.1).max().unwrap_or(0),
+            pods,
+        }
+    }
+
+    /// The odd pod and the links free on all others: the one that needs fewest links.
+    fn odd(&self) -> Option<(usize, Mask)> {
+        let mut after = vec![Mask::MAX; self.pods.len() + 1];
+        for (i, pod) in self.pods.iter().enumerate().rev() {
+            after[i] = after[i + 1] & pod.2;
+        }
+        let (mut before, mut best) = (Mask::MAX, None::<(usize, Mask)>);
+        let all = self.all.count_ones();
+        for (i, pod) in self.pods.iter().enumerate() {
+            let others = before & after[i + 1];
+            let fits = all >= pod.1 && others.count_ones() >= self.most;
+            if fits && best.is_none_or(|(b, _)| pod.1 < self.pods[b].1) {
+                best = Some((i, others));
+            }
+            before &= pod.2;
+        }
+        best
+    }
+}
+
+/// True where the plane of `spine` has links for these pods.
+pub(super) fn fits_plane(hall: &Hall, spine: u32, demands: &[Demand]) -> bool {
+    let plane = Plane::of(hall, spine, demands);
+    plane.pods.is_empty() || plane.all.count_ones() >= plane.most || plane.odd().is_some()
+}
+
+/// Links above `spine` for these pods; none: they do not fit.
+pub(super) fn choose_plane(hall: &Hall, spine: u32, demands: &[Demand]) -> Option<Vec<SpineShare>> {
+    let plane = Plane::of(hall, spine, demands);
+    if plane.pods.is_empty() {
+        return Some(Vec::new());
+    }
+    let (odd, others) = plane.odd()?;
+    let least = lowest(plane.all, plane.pods[odd].1);
+    let common = least | lowest(others & !least, plane.most - least.count_ones());
+    let share = |(i, pod): (usize, &(u32, u32, Mask))| {
+        let wanted = if i == odd { least } else { common };
+        hall.share_of_spine(pod.0, spine, wanted)
+    };
+    Some(plane.pods.iter().enumerate().map(share).collect())
+}

@@ -1,0 +1,278 @@
+//! From chosen units to a placement: how many nodes of each, which, on which links.
+
+use super::fill::{Quota, fill};
+use super::hall::Hall;
+use super::links::{Mask, bits};
+use super::request::{Placement, PowerShare, SpineShare, UnitShare};
+use super::rule::{Demand, choose_plane, fits_plane};
+use super::spec::{CoolingId, DomainId, NodeId, PodId, UnitId};
+use super::view::{Effort, View};
+
+/// Units that are to hold the same links, and their common ones.
+#[derive(Debug, Clone)]
+pub(super) struct Even {
+    pub units: Vec<u32>,
+    /// Units of each pod.
+    pub pods: Vec<Demand>,
+    /// Uplinks free on all, of spines whose planes have room; in counted form.
+    pub common: Mask,
+}
+
+impl Even {
+    /// No unit yet.
+    pub fn new(hall: &Hall) -> Self {
+        Self {
+            units: Vec::new(),
+            pods: Vec::new(),
+            common: hall.wirings.spines.all(),
+        }
+    }
+
+    /// All of these units.
+    pub fn of(hall: &Hall, units: &[u32]) -> Self {
+        let mut all = Self::new(hall);
+        for &unit in units {
+            all.common &= hall.units[unit as usize].counted;
+            count_in(&mut all.pods, hall.units[unit as usize].pod, 1);
+        }
+        all.units.extend_from_slice(units);
+        all.common = planes(hall, &all.pods, all.common);
+        all
+    }
+
+    /// With one unit more.
+    pub fn with(&self, hall: &Hall, unit: u32) -> Self {
+        let mut more = self.clone();
+        more.units.push(unit);
+        count_in(&mut more.pods, hall.units[unit as usize].pod, 1);
+        more.common &= hall.units[unit as usize].counted;
+        more.common = planes(hall, &more.pods, more.common);
+        more
+    }
+
+    /// The common uplinks that `odd` can hold too.
+    pub fn shared_with(&self, hall: &Hall, odd: u32) -> Mask {
+        let unit = &hall.units[odd as usize];
+        let wanted = self.common & unit.counted;
+        if self.pods.iter().all(|p| p.0 == unit.pod) {
+            return wanted;
+        }
+        let spines = hall.wirings.spines;
+        (0..spines.peers).fold(0, |out, spine| {
+            let even = spines.count(self.common, spine);
+            let fits = |&n: &u32| {
+                let mut demands: Vec<_> = self.pods.iter().map(|&(p, c)| (p, c * even)).collect();
+                count_in(&mut demands, unit.pod, n);
+                fits_plane(hall, spine, &demands)
+            };
+            let most = (1..=spines.count(wanted, spine)).rev().find(fits);
+            out | spines.first(spine, most.unwrap_or(0))
+        })
+    }
+}
+
+fn count_in(demands: &mut Vec<Demand>, pod: u32, more: u32) {
+    // The last first: units come pod by pod.
+    match demands.iter_mut().rev().find(|d| d.0 == pod) {
+        Some(known) => known.1 += more,
+        None => demands.push((pod, more)),
+    }
+}
+
+/// Of the uplinks `common`, those of spines whose planes carry as much from so many units of each pod.
+fn planes(hall: &Hall, pods: &[Demand], common: Mask) -> Mask {
+    if pods.len() < 2 {
+        return common;
+    }
+    let spines = hall.wirings.spines;
+    (0..spines.peers).fold(0, |out, spine| {
+        let fits = |&n: &u32| {
+            let demands: Vec<_> = pods.iter().map(|&(p, c)| (p, c * n)).collect();
+            fits_plane(hall, spine, &demands)
+        };
+        let most = (1..=spines.count(common, spine)).rev().find(fits);
+        out | spines.first(spine, most.unwrap_or(0))
+    })
+}
+
+/// Quotas that fulfil the rule for the even units and an odd one: without a big unit, or with any one as the big one.
+fn quotas(view: &View, even: &Even, odd: u32, shared: Mask) -> Vec<Vec<Quota>> {
+    let (k, bandwidth) = (even.common.count_ones(), view.request.bandwidth);
+    let (size, cap) = (view.size, |u: u32| view.caps[u as usize]);
+    let limit = |&u: &u32| {
+        let links = if u == odd { shared.count_ones() } else { k };
+        (u, bandwidth.nodes(links))
+    };
+    let limits: Vec<_> = even.units.iter().chain([&odd]).map(limit).collect();
+    let plain = |&(unit, limit): &(u32, u32)| Quota {
+        unit,
+        least: 0,
+        most: cap(unit).min(limit),
+    };
+    let plain: Vec<_> = limits.iter().map(plain).collect();
+    let mut out = vec![plain.clone()];
+    for (i, &(unit, limit)) in limits.iter().enumerate() {
+        // Streams of a big unit are bounded by the nodes elsewhere.
+        let least = size.saturating_sub(limit);
+        if cap(unit) > limit && cap(unit) >= least {
+            let mut quotas = plain.clone();
+            quotas[i].least = least;
+            quotas[i].most = cap(unit).min(size);
+            out.push(quotas);
+        }
+    }
+    out.retain(|quotas| quotas.iter().map(|q| q.most).sum::<u32>() >= size);
+    out
+}
+
+/// Most nodes that the rule allows on these units, whatever the budgets say.
+pub(super) fn most(view: &View, even: &Even, odd: u32) -> u32 {
+    let shared = even.shared_with(view.hall, odd);
+    let (k, bandwidth) = (even.common.count_ones(), view.request.bandwidth);
+    let of = |u: u32, links: u32| view.caps[u as usize].min(bandwidth.nodes(links));
+    even.units.iter().map(|&u| of(u, k)).sum::<u32>() + of(odd, shared.count_ones())
+}
+
+/// A placement on these units, if there is one.
+pub(super) fn on_units(view: &View, effort: &mut Effort, even: &Even, odd: u32) -> Option<Placement> {
+    if even.units.is_empty() {
+        let quota = Quota {
+            unit: odd,
+            least: 0,
+            most: view.caps[odd as usize],
+        };
+        let hosts = fill(view, effort, &[quota]).ok()?;
+        return assign(view, even, odd, 0, &hosts);
+    }
+    let shared = even.shared_with(view.hall, odd);
+    if shared == 0 {
+        return None;
+    }
+    for quotas in quotas(view, even, odd, shared) {
+        if let Ok(hosts) = fill(view, effort, &quotas) {
+            let placement = assign(view, even, odd, shared, &hosts);
+            if placement.is_some() {
+                return placement;
+            }
+        }
+    }
+    None
+}
+
+/// Links for units with their hosts.
+fn assign(view: &View, even: &Even, odd: u32, shared: Mask, hosts: &[(u32, Mask)]) -> Option<Placement> {
+    let hall = view.hall;
+    let streams = |mask: Mask| {
+        let here = mask.count_ones();
+        view.request.bandwidth.links(here.min(view.size - here))
+    };
+    let needs: Vec<_> = hosts.iter().map(|&(unit, mask)| (unit, streams(mask))).collect();
+    let most = needs.iter().map(|n| n.1).max().unwrap_or(0);
+    let least = needs.iter().min_by_key(|n| (n.1, n.0 != odd))?;
+    // The unit with fewest streams is the odd one, unless the one chosen for it has too few links to be as the others.
+    let (odd, few, from, full) = match needs.iter().find(|n| n.0 == odd) {
+        None => (least.0, least.1, even.common, even.common),
+        Some(given) if given.1 > least.1 && shared.count_ones() >= most => (least.0, least.1, shared, shared),
+        Some(given) => (odd, given.1, shared, even.common),
+    };
+    let loved = popularity(hall, hosts);
+    let part = least_loved(from, few, &loved);
+    let whole = part | least_loved(full & !part, most - few, &loved);
+    let share = |&(unit, hosts): &(u32, Mask)| {
+        let wanted = if unit == odd { part } else { whole };
+        let known = &hall.units[unit as usize];
+        UnitShare {
+            unit: UnitId(unit),
+            pod: PodId(known.pod),
+            hosts,
+            links: hall.wirings.spines.pick(known.links, wanted),
+        }
+    };
+    let mut units: Vec<_> = hosts.iter().map(share).collect();
+    units.sort_by_key(|u| u.unit);
+    let cores = cores(hall, &units)?;
+    Some(tell(view, units, cores))
+}
+
+/// How many units of the pods concerned have each uplink free.
+fn popularity(hall: &Hall, hosts: &[(u32, Mask)]) -> [u32; 128] {
+    let mut loved = [0; 128];
+    let mut pods: Vec<_> = hosts.iter().map(|h| hall.units[h.0 as usize].pod).collect();
+    pods.dedup();
+    // Who takes whole pods leaves nobody there to love anything.
+    for pod in pods.iter().take(4) {
+        for unit in hall.pods[*pod as usize].units.clone() {
+            for bit in bits(hall.units[unit as usize].counted) {
+                loved[bit as usize] += 1;
+            }
+        }
+    }
+    loved
+}
+
+/// The `n` of `from` that the fewest units could use.
+fn least_loved(from: Mask, n: u32, loved: &[u32; 128]) -> Mask {
+    if from.count_ones() <= n {
+        return from;
+    }
+    let mut order: Vec<_> = bits(from).collect();
+    order.sort_by_key(|&bit| loved[bit as usize]);
+    order.iter().take(n as usize).fold(0, |mask, bit| mask | 1 << bit)
+}
+
+/// Links above the spines; none: there are too few.
+fn cores(hall: &Hall, units: &[UnitShare]) -> Option<Vec<SpineShare>> {
+    let mut out = Vec::new();
+    if units.iter().all(|u| u.pod == units[0].pod) {
+        return Some(out);
+    }
+    for spine in 0..hall.wirings.spines.peers {
+        let mut demands = Vec::new();
+        for unit in units {
+            count_in(&mut demands, unit.pod.0, hall.wirings.spines.count(unit.links, spine));
+        }
+        out.extend(choose_plane(hall, spine, &demands)?);
+    }
+    out.sort_by_key(|s| (s.pod, s.spine));
+    Some(out)
+}
+
+/// The placement with its nodes and loads.
+fn tell(view: &View, units: Vec<UnitShare>, cores: Vec<SpineShare>) -> Placement {
+    let hall = view.hall;
+    let mut trial = view.trial();
+    let mut nodes = Vec::with_capacity(view.size as usize);
+    for share in &units {
+        let unit = &hall.units[share.unit.at()];
+        nodes.extend(bits(share.hosts).map(|place| NodeId(unit.nodes[place as usize])));
+        for group in &unit.groups {
+            let here = (group.hosts & share.hosts).count_ones();
+            if here > 0 {
+                trial.add(&hall.profiles[group.profile as usize], here);
+            }
+        }
+    }
+    let spares = nodes.split_off(view.request.nodes as usize);
+    let share = |(domain, watts, worst_w)| PowerShare {
+        domain: DomainId(domain),
+        watts,
+        worst_w,
+    };
+    let mut power: Vec<_> = trial.loads().map(share).collect();
+    power.sort_by_key(|p| p.domain);
+    let mut heat: Vec<_> = trial
+        .heat
+        .iter()
+        .map(|(&unit, &watts)| (CoolingId(unit), watts))
+        .collect();
+    heat.sort_unstable();
+    Placement {
+        request: view.request.clone(),
+        nodes,
+        spares,
+        units,
+        cores,
+        power,
+        heat,
+    }
+}

@@ -1,0 +1,256 @@
+//! A hall as one request sees it: which nodes it may have, and how many of each unit at most.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::hall::{Group, Hall};
+use super::ledger::Trial;
+use super::links::Mask;
+use super::profile::Profile;
+use super::request::{Constraint, Placement, Request};
+use super::spec::{CustomerId, LabelKind};
+
+/// What a request says about single nodes.
+pub(super) struct Filter {
+    sku: u32,
+    customer: CustomerId,
+    own_circuits: bool,
+    own_cooling: bool,
+    survives: bool,
+    within: Vec<u32>,
+    avoid: BTreeSet<u32>,
+    /// Of each of these sets a label.
+    near: Vec<BTreeSet<u32>>,
+}
+
+impl Filter {
+    pub fn new(hall: &Hall, request: &Request) -> Self {
+        let of = |(cluster, kind): &(_, LabelKind)| {
+            let placement = hall.clusters.get(cluster);
+            placement.map_or_else(BTreeSet::new, |p| labels_of(hall, p, *kind))
+        };
+        let affinity = &request.affinity;
+        let mut avoid: BTreeSet<u32> = affinity.avoid.iter().map(|l| l.0).collect();
+        avoid.extend(affinity.apart.iter().flat_map(of));
+        Self {
+            sku: request.sku.0,
+            customer: request.customer,
+            own_circuits: request.own_circuits,
+            own_cooling: request.own_cooling,
+            survives: request.survives_feed_loss,
+            within: affinity.within.iter().map(|l| l.0).collect(),
+            avoid,
+            near: affinity.near.iter().map(of).collect(),
+        }
+    }
+
+    /// For each label that bounds it: at most so many nodes.
+    pub fn spread(hall: &Hall, request: &Request) -> HashMap<u32, u32> {
+        let mut spread = HashMap::new();
+        for &(kind, most) in &request.affinity.spread {
+            for (label, given) in hall.spec.labels.iter().enumerate() {
+                if given.kind == kind {
+                    let bound = spread.entry(label as u32).or_insert(most);
+                    *bound = most.min(*bound);
+                }
+            }
+        }
+        spread
+    }
+
+    /// Whether a node with this profile may be had at all.
+    pub fn admits(&self, hall: &Hall, profile: &Profile) -> Result<(), Constraint> {
+        if profile.sku != self.sku {
+            return Err(Constraint::Nodes);
+        }
+        let has = |label: &u32| profile.labels.binary_search(label).is_ok();
+        let placed = self.within.iter().all(has)
+            && !profile.labels.iter().any(|l| self.avoid.contains(l))
+            && self.near.iter().all(|set| set.iter().any(has));
+        if !placed {
+            return Err(Constraint::Affinity);
+        }
+        let repels = |tenants: &super::ledger::Tenants, alone| tenants.repels(self.customer, alone);
+        let ledger = &hall.ledger;
+        let mut circuits = profile.circuits.iter().map(|&c| &ledger.circuits[c as usize]);
+        let mut cooling = profile.heat.iter().map(|&(c, _)| &ledger.cooling[c as usize]);
+        if circuits.any(|t| repels(t, self.own_circuits)) || cooling.any(|t| repels(t, self.own_cooling)) {
+            return Err(Constraint::Dedication);
+        }
+        if self.survives && !profile.survives {
+            return Err(Constraint::Supplies);
+        }
+        Ok(())
+    }
+}
+
+/// The labels of a kind that a cluster's nodes carry.
+fn labels_of(hall: &Hall, placement: &Placement, kind: LabelKind) -> BTreeSet<u32> {
+    let mut labels = BTreeSet::new();
+    for share in &placement.units {
+        for group in &hall.units[share.unit.at()].groups {
+            if group.hosts & share.hosts != 0 {
+                let carried = &hall.profiles[group.profile as usize].labels;
+                labels.extend(carried.iter().filter(|&&l| hall.spec.labels[l as usize].kind == kind));
+            }
+        }
+    }
+    labels
+}
+
+impl Hall {
+    /// What the customer's contract leaves, in watts.
+    pub(super) fn contract_left(&self, request: &Request) -> u64 {
+        let drawn = self.ledger.customers.get(&request.customer).copied().unwrap_or(0);
+        let bound = self.spec.contracts.get(&request.customer).copied().unwrap_or(u64::MAX);
+        bound.saturating_sub(drawn)
+    }
+}
+
+/// A hall as one request sees it.
+pub(super) struct View<'a> {
+    pub hall: &'a Hall,
+    pub request: &'a Request,
+    /// Nodes wanted, spares included.
+    pub size: u32,
+    filter: Filter,
+    /// Of each unit the free hosts that the request may have; none: all of the SKU.
+    admitted: Option<Vec<Mask>>,
+    pub spread: HashMap<u32, u32>,
+    /// At most so many nodes of each unit: a bound, not a promise.
+    pub caps: Vec<u32>,
+    /// The same of each pod.
+    pub pod_caps: Vec<u32>,
+}
+
+/// How much searching is left, and what came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Effort {
+    /// Steps left.
+    pub steps: u64,
+    /// The search was cut short.
+    pub cut: bool,
+    /// Most nodes that any attempt came to.
+    pub reached: u32,
+}
+
+impl Effort {
+    /// So many steps.
+    pub fn new(steps: u64) -> Self {
+        Self {
+            steps,
+            cut: false,
+            reached: 0,
+        }
+    }
+
+    /// Takes a step that looks at so many things; none: there was none left.
+    pub fn step(&mut self, things: usize) -> Option<()> {
+        match self.steps.checked_sub(1 + things as u64 / 8) {
+            Some(left) => {
+                self.steps = left;
+                Some(())
+            }
+            None => {
+                self.cut = true;
+                None
+            }
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    pub fn new(hall: &'a Hall, request: &'a Request) -> Self {
+        let mut view = Self {
+            hall,
+            request,
+            size: request.size(),
+            filter: Filter::new(hall, request),
+            admitted: None,
+            spread: Filter::spread(hall, request),
+            caps: Vec::new(),
+            pod_caps: Vec::new(),
+        };
+        let any = request.affinity.takes_any_node() && hall.ledger.dedicated == 0;
+        if any && !request.own_circuits && !request.own_cooling && !request.survives_feed_loss {
+            view.caps.clone_from(&hall.free_in_unit[request.sku.at()]);
+            view.pod_caps.clone_from(&hall.free_in_pod[request.sku.at()]);
+        } else {
+            let admitted: Vec<_> = (0..hall.units.len()).map(|u| view.admit(u as u32)).collect();
+            view.caps = admitted.iter().map(|hosts| hosts.count_ones()).collect();
+            view.admitted = Some(admitted);
+            view.sum_pods();
+        }
+        view
+    }
+
+    /// The free hosts of a unit that the request may have.
+    fn admit(&self, unit: u32) -> Mask {
+        let unit = &self.hall.units[unit as usize];
+        let groups = unit.groups.iter().filter(|g| g.hosts & unit.free != 0);
+        let may = |g: &&Group| {
+            self.filter
+                .admits(self.hall, &self.hall.profiles[g.profile as usize])
+                .is_ok()
+        };
+        groups.filter(may).fold(0, |mask, g| mask | g.hosts & unit.free)
+    }
+
+    fn sum_pods(&mut self) {
+        let pods = self.hall.pods.iter();
+        let sum = |units: std::ops::Range<u32>| units.map(|u| self.caps[u as usize]).sum();
+        self.pod_caps = pods.map(|p| sum(p.units.clone())).collect();
+    }
+
+    /// Bounds every unit by what its nodes find room for in the budgets, each unit as if it were alone.
+    pub fn tighten(&mut self) {
+        let units: Vec<u32> = (0..self.caps.len() as u32)
+            .filter(|&u| self.caps[u as usize] > 0)
+            .collect();
+        self.tighten_some(&units);
+    }
+
+    /// The same for some units. False: nothing new came of it.
+    pub fn tighten_some(&mut self, units: &[u32]) -> bool {
+        let trial = self.trial();
+        let room = |(profile, hosts): (&Profile, Mask)| trial.room(profile).nodes.min(hosts.count_ones());
+        let rooms: Vec<u32> = units.iter().map(|&u| self.groups(u).map(room).sum()).collect();
+        let mut any = false;
+        for (&unit, room) in units.iter().zip(rooms) {
+            any |= room < self.caps[unit as usize];
+            self.lower(unit, room);
+        }
+        any
+    }
+
+    /// Lowers what a unit is thought to give.
+    fn lower(&mut self, unit: u32, cap: u32) {
+        let before = self.caps[unit as usize];
+        if cap < before {
+            self.caps[unit as usize] = cap;
+            self.pod_caps[self.hall.units[unit as usize].pod as usize] -= before - cap;
+        }
+    }
+
+    /// An empty trial on the hall's ledger.
+    pub fn trial(&self) -> Trial<'_> {
+        Trial::new(&self.hall.ledger, self.request.survives_feed_loss, &self.spread)
+    }
+
+    /// Free nodes of a unit that the request may have, by profile.
+    pub fn groups(&self, unit: u32) -> impl Iterator<Item = (&'a Profile, Mask)> + use<'a> {
+        let (hall, at) = (self.hall, unit as usize);
+        let unit = &hall.units[at];
+        let hosts = self.admitted.as_ref().map_or(unit.free, |a| a[at]);
+        let some = move |g: &Group| (&hall.profiles[g.profile as usize], g.hosts & hosts);
+        let sku = self.request.sku.0;
+        unit.groups
+            .iter()
+            .map(some)
+            .filter(move |(profile, hosts)| *hosts != 0 && profile.sku == sku)
+    }
+
+    /// Why a node with this profile may not be had.
+    pub fn refuses(&self, profile: &Profile) -> Option<Constraint> {
+        self.filter.admits(self.hall, profile).err()
+    }
+}

@@ -1,0 +1,258 @@
+//! Why something does not fit, and by how much.
+
+use serde::Serialize;
+
+use super::heat::Zone;
+use super::loads::Scenario;
+use crate::model::{CustomerId, DomainId, LoopId, NodeId, Plug, RackId, RoomId, Site};
+
+/// Why a reservation is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, thiserror::Error)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+pub enum Refusal {
+    /// The node is reserved already.
+    #[error("the node is reserved already")]
+    Reserved { node: NodeId },
+    /// Fewer PSUs live than the node needs.
+    #[error("{live} PSUs live, {needed} must")]
+    TooFewPsus {
+        node: NodeId,
+        scenario: Scenario,
+        live: usize,
+        needed: usize,
+    },
+    /// One PSU lost, fewer live than the node needs.
+    #[error("with one PSU lost {live} live, {needed} must")]
+    NoSparePsu { node: NodeId, live: usize, needed: usize },
+    /// The PSUs that live give less than is reserved.
+    #[error("the PSUs that live give {live_watts:.0} W of {watts:.0} W")]
+    PsusTooWeak {
+        node: NodeId,
+        scenario: Scenario,
+        live_watts: f64,
+        watts: f64,
+    },
+    /// An outlet carries less than its PSU would draw.
+    #[error("an outlet carries {capacity_watts:.0} W of {watts:.0} W")]
+    Outlet {
+        node: NodeId,
+        plug: Plug,
+        watts: f64,
+        capacity_watts: f64,
+    },
+    /// A domain carries less than would be drawn from it.
+    #[error("a power domain carries {capacity_watts:.0} W of {load_watts:.0} W")]
+    Power {
+        domain: DomainId,
+        scenario: Scenario,
+        load_watts: f64,
+        capacity_watts: f64,
+    },
+    /// One wire of a three-phase domain carries less than would flow in it.
+    #[error("L{line} of a power domain carries {limit_amps:.1} A of {amps:.1} A")]
+    Phase {
+        domain: DomainId,
+        scenario: Scenario,
+        line: u8,
+        amps: f64,
+        limit_amps: f64,
+    },
+    /// A circuit is used by or dedicated to somebody else.
+    #[error("a circuit is somebody else's")]
+    CircuitTaken { domain: DomainId, by: CustomerId },
+    /// A cooling zone is used by or dedicated to somebody else.
+    #[error("cooling is somebody else's")]
+    CoolingTaken { zone: Zone, by: CustomerId },
+    /// More than the customer has contracted.
+    #[error("{contracted_watts:.0} W are contracted, {watts:.0} W would be reserved")]
+    Contract {
+        customer: CustomerId,
+        watts: f64,
+        contracted_watts: f64,
+    },
+    /// More heat to air than the rack may give.
+    #[error("a rack may give {limit_watts:.0} W to air, not {load_watts:.0} W")]
+    RackHeat {
+        rack: RackId,
+        load_watts: f64,
+        limit_watts: f64,
+    },
+    /// More heat to a room's air than its CRAHs take.
+    #[error("a room's air takes {limit_watts:.0} W, not {load_watts:.0} W")]
+    RoomHeat {
+        room: RoomId,
+        load_watts: f64,
+        limit_watts: f64,
+    },
+    /// More heat than the CDUs of a loop take.
+    #[error("a loop takes {limit_watts:.0} W, not {load_watts:.0} W")]
+    LoopHeat {
+        cooling_loop: LoopId,
+        load_watts: f64,
+        limit_watts: f64,
+    },
+    /// More coolant than a loop moves.
+    #[error("a loop moves {limit_lpm:.1} L/min, not {load_lpm:.1} L/min")]
+    LoopFlow {
+        cooling_loop: LoopId,
+        load_lpm: f64,
+        limit_lpm: f64,
+    },
+}
+
+impl Refusal {
+    /// One sentence with the names of what is in the way.
+    #[must_use]
+    pub fn words(&self, site: &Site) -> String {
+        match *self {
+            Self::Reserved { .. } | Self::TooFewPsus { .. } | Self::NoSparePsu { .. } => self.of_psus(site),
+            Self::PsusTooWeak { .. } | Self::Outlet { .. } => self.of_psus(site),
+            Self::Power { .. } | Self::Phase { .. } => self.of_domain(site),
+            Self::RackHeat { .. } | Self::RoomHeat { .. } => self.of_heat(site),
+            Self::LoopHeat { .. } | Self::LoopFlow { .. } => self.of_heat(site),
+            Self::CircuitTaken { domain, by } => {
+                let (domain, other) = (site.domain(domain), &site.customer(by).name);
+                format!("{} {} is shared with {other}", domain.kind.name(), domain.name)
+            }
+            Self::CoolingTaken { zone, by } => {
+                format!("{} is shared with {}", zone.words(site), site.customer(by).name)
+            }
+            Self::Contract {
+                customer,
+                watts,
+                contracted_watts,
+            } => {
+                let name = &site.customer(customer).name;
+                format!("{name} has contracted {}", short(watts, contracted_watts))
+            }
+        }
+    }
+
+    fn of_psus(&self, site: &Site) -> String {
+        let name = |node| &site.node(node).name;
+        match *self {
+            Self::TooFewPsus {
+                node,
+                scenario,
+                live,
+                needed,
+            } => {
+                format!(
+                    "{}: {live} PSUs live{}, {needed} must",
+                    name(node),
+                    when(site, scenario)
+                )
+            }
+            Self::NoSparePsu { node, live, needed } => {
+                format!("{}: {live} PSUs live when one is lost, {needed} must", name(node))
+            }
+            Self::PsusTooWeak {
+                node,
+                scenario,
+                live_watts,
+                watts,
+            } => {
+                let (short, when) = (short(watts, live_watts), when(site, scenario));
+                format!("{}: its PSUs give {short}{when}", name(node))
+            }
+            Self::Outlet {
+                node,
+                plug,
+                watts,
+                capacity_watts,
+            } => {
+                let (outlet, short) = (site.plug_name(plug), short(watts, capacity_watts));
+                format!("{}: outlet {outlet} carries {short}", name(node))
+            }
+            Self::Reserved { node } => format!("{} is reserved already", name(node)),
+            _ => self.to_string(),
+        }
+    }
+
+    fn of_domain(&self, site: &Site) -> String {
+        match *self {
+            Self::Power {
+                domain,
+                scenario,
+                load_watts,
+                capacity_watts,
+            } => {
+                let domain = site.domain(domain);
+                let (short, when) = (short(load_watts, capacity_watts), when(site, scenario));
+                format!("{} {} carries {short}{when}", domain.kind.name(), domain.name)
+            }
+            Self::Phase {
+                domain,
+                scenario,
+                line,
+                amps,
+                limit_amps,
+            } => {
+                let domain = site.domain(domain);
+                let (kind, name, when) = (domain.kind.name(), &domain.name, when(site, scenario));
+                format!("L{line} of {kind} {name} carries {limit_amps:.1} A of {amps:.1} A{when}")
+            }
+            _ => self.to_string(),
+        }
+    }
+
+    fn of_heat(&self, site: &Site) -> String {
+        match *self {
+            Self::RackHeat {
+                rack,
+                load_watts,
+                limit_watts,
+            } => {
+                format!(
+                    "rack {} may give {} to air",
+                    site.rack(rack).name,
+                    short(load_watts, limit_watts)
+                )
+            }
+            Self::RoomHeat {
+                room,
+                load_watts,
+                limit_watts,
+            } => {
+                format!(
+                    "the air of {} takes {}",
+                    site.room(room).name,
+                    short(load_watts, limit_watts)
+                )
+            }
+            Self::LoopHeat {
+                cooling_loop,
+                load_watts,
+                limit_watts,
+            } => {
+                let name = &site.cooling_loop(cooling_loop).name;
+                format!("loop {name} takes {}", short(load_watts, limit_watts))
+            }
+            Self::LoopFlow {
+                cooling_loop,
+                load_lpm,
+                limit_lpm,
+            } => {
+                let name = &site.cooling_loop(cooling_loop).name;
+                format!("loop {name} moves {limit_lpm:.1} L/min of {load_lpm:.1} L/min")
+            }
+            _ => self.to_string(),
+        }
+    }
+}
+
+fn when(site: &Site, scenario: Scenario) -> String {
+    match scenario {
+        Scenario::Normal => String::new(),
+        Scenario::Lost(feed) => format!(" when feed {} is lost", site.feeds[feed.index()]),
+    }
+}
+
+fn kw(watts: f64) -> String {
+    format!("{:.1} kW", watts / 1000.0)
+}
+
+/// `15.0 kW of 16.0 kW, 1.0 kW short`
+fn short(load: f64, limit: f64) -> String {
+    format!("{} of {}, {} short", kw(limit), kw(load), kw(load - limit))
+}

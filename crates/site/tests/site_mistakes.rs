@@ -1,0 +1,286 @@
+//! Mistakes in site files: each is told once, where it is, with all others.
+
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use rackwright_site::file::{Source, check};
+use rackwright_site::finding::MAX_FINDINGS;
+use rackwright_site::generate::{ReferenceSku, Request, site_file};
+
+const FAULTY: &str = include_str!("site_mistakes/site.yaml");
+const EXPECTED: &str = include_str!("site_mistakes/expected.txt");
+
+fn found(text: &str) -> Vec<String> {
+    let findings = check(&[Source {
+        name: "site.yaml",
+        text,
+    }])
+    .findings;
+    findings
+        .list
+        .iter()
+        .map(|f| format!("{}:{} {}", f.line, f.column, f.path))
+        .collect()
+}
+
+/// The words of all findings, for tests of one mistake.
+fn words(text: &str) -> Vec<String> {
+    let findings = check(&[Source {
+        name: "site.yaml",
+        text,
+    }])
+    .findings;
+    findings
+        .list
+        .iter()
+        .map(|f| format!("{}: {} | {}", f.line, f.what, f.fix))
+        .collect()
+}
+
+#[test]
+fn thirty_mistakes_are_thirty_findings() {
+    let expected: Vec<&str> = EXPECTED.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(expected.len(), 30);
+    let found = found(FAULTY);
+    assert_eq!(found, expected, "\n{}", words(FAULTY).join("\n"));
+    assert!(
+        check(&[Source {
+            name: "site.yaml",
+            text: FAULTY
+        }])
+        .site
+        .is_none()
+    );
+}
+
+const GOOD: &str = "site: {name: s}
+rooms: [{name: h}]
+racks: [{name: r, room: h}]
+power:
+- {name: u, kind: utility, feed: A, watts: 20 kW}
+- {name: p, kind: rack-pdu, parent: u, rack: r, watts: 10 kW, outlets: [{name: '[1-4]'}]}
+skus: [{name: k, power: {max_watts: 1 kW}, psus: {count: 1, watts: 1 kW, needed: 1}, height_units: 1}]
+nodes: [{name: n, sku: k, rack: r, unit: 1, psus: [p/1]}]
+";
+
+/// What is replaced in `GOOD`, by what, and what is then told.
+const MISTAKES: &[(&str, &str, &str)] = &[
+    (
+        "racks:",
+        "rakcs:",
+        "3: the section `rakcs` is unknown | did you mean `racks`?",
+    ),
+    (
+        "room: h}",
+        "room: H}",
+        "3: there is no room named `H` | did you mean `h`?",
+    ),
+    (
+        "site: {name: s}",
+        "",
+        "2: `site` is missing | add `site: {name: ...}` to one of the documents",
+    ),
+    (
+        "watts: 20 kW",
+        "watts: 20 kV",
+        "5: `20 kV` has the wrong unit | write a number, in W, kW or MW",
+    ),
+    (
+        "watts: 20 kW",
+        "watts: .nan",
+        "5: `.nan` is no number | write a number, in W, kW or MW",
+    ),
+    (
+        "watts: 20 kW",
+        "watts: 1e999",
+        "5: `1e999` is no number | write a number, in W, kW or MW",
+    ),
+    ("watts: 20 kW", "watts: [1]", "5: this must be a single value | "),
+    (
+        "feed: A, ",
+        "",
+        "5: no feed letter on the way to the outlets of p | add `feed: A` (or B, C, ...) where all below is lost together",
+    ),
+    (
+        "psus: [p/1]",
+        "psus: [p/5]",
+        "8: p has no outlet 5 | it has 4, from 1 to 4",
+    ),
+    (
+        "psus: [p/1]",
+        "psus: [q/1]",
+        "8: there is no power domain named `q` | describe it, or name a power domain that is there",
+    ),
+    (
+        "psus: [p/1]",
+        "psus: [u/1]",
+        "8: u is a utility and has no outlets | PSUs hang on a rack-pdu or a power-shelf",
+    ),
+    (", psus: [p/1]", "", "8: `psus` is missing | add `psus:`"),
+    (
+        "unit: 1,",
+        "unit: 0,",
+        "8: `0` is out of range | write a whole number from 1 to 120",
+    ),
+    (
+        "name: n,",
+        "name: 'n[1-2]',",
+        "8: unit 1 of rack r is taken already | a k takes 1 units from `unit` up",
+    ),
+    (
+        "name: n,",
+        "name: 'n[2-1]',",
+        "8: the range 2-1 goes down | patterns look like gpu-[001-032] or rack-[1-4]*8",
+    ),
+    (
+        "name: n,",
+        "name: 'n[1-99999999]',",
+        "8: the range 1-99999999 stands for more than 1048576 names | patterns look like gpu-[001-032] or rack-[1-4]*8",
+    ),
+    (
+        "rack: r, unit",
+        "rack: r, rack: r, unit",
+        "8: `rack` is given twice | leave one of them out",
+    ),
+    ("sku: k,", "sku: &x k,", "8: anchors are not taken | write it out"),
+    (
+        "parent: u,",
+        "parent: p,",
+        "6: power goes round in circles: p fed by p | one of them must hang on something else",
+    ),
+    ("parent: u, ", "", "6: a rack-pdu hangs on something | add `parent:`"),
+    (
+        "parent: u, ",
+        "parnet: u, ",
+        "6: the field `parnet` is unknown | did you mean `parent`?",
+    ),
+];
+
+#[test]
+fn one_mistake_is_one_finding_with_its_remedy() {
+    assert_eq!(words(GOOD), [""; 0]);
+    for (from, to, expected) in MISTAKES {
+        assert!(GOOD.contains(*from), "{from}");
+        let text = GOOD.replacen(*from, to, 1);
+        let found = words(&text);
+        assert!(found.iter().any(|one| one == expected), "{from} -> {to}: {found:#?}");
+        // Two nodes in one place are also in one outlet.
+        let most = if *from == "name: n," && *to == "name: 'n[1-2]'," {
+            2
+        } else {
+            1
+        };
+        assert!(found.len() <= most, "{from} -> {to}: {found:#?}");
+    }
+}
+
+#[test]
+fn several_files_and_documents_are_one_site() {
+    let (first, rest) = GOOD.split_at(GOOD.find("racks:").unwrap());
+    let (second, third) = rest.split_at(rest.find("skus:").unwrap());
+    let second = format!("# nothing\n---\n{second}---\n{third}");
+    let sources = [
+        Source {
+            name: "b.yaml",
+            text: &second,
+        },
+        Source {
+            name: "a.yaml",
+            text: first,
+        },
+    ];
+    let checked = check(&sources);
+    assert!(checked.site.is_some(), "{:?}", checked.findings);
+    let broken = first.replace("name: h", "name: g");
+    let checked = check(&[
+        sources[0],
+        Source {
+            name: "a.yaml",
+            text: &broken,
+        },
+    ]);
+    assert_eq!(checked.findings.list.len(), 1);
+    assert_eq!(
+        (&*checked.findings.list[0].file, checked.findings.list[0].line),
+        ("b.yaml", 3)
+    );
+}
+
+#[test]
+fn what_cannot_be_read_to_its_end_gives_no_finding_about_what_is_missing() {
+    let cut = GOOD.replace("skus: [", "skus: [[}");
+    let found = words(&cut);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("this is not YAML"), "{found:#?}");
+}
+
+#[test]
+fn hostile_texts_are_bounded() {
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\n";
+    assert!(check(&[Source { name: "x", text: bomb }]).site.is_none());
+    let deep = format!("racks: {}{}", "[".repeat(5000), "]".repeat(5000));
+    assert!(check(&[Source { name: "x", text: &deep }]).site.is_none());
+    let many = format!("site: {{name: s}}\nracks:\n{}", "- {name: a b}\n".repeat(20_000));
+    let findings = check(&[Source { name: "x", text: &many }]).findings;
+    assert_eq!(findings.list.len(), MAX_FINDINGS);
+    assert!(findings.left_out() > 10_000);
+    let pattern = format!("racks:\n- {{name: 'r{}', room: h}}\n", "[1-9]".repeat(50));
+    assert!(
+        check(&[Source {
+            name: "x",
+            text: &pattern
+        }])
+        .site
+        .is_none()
+    );
+}
+
+fn mutations() -> impl Strategy<Value = Vec<(usize, usize, String)>> {
+    let insert = prop_oneof![
+        "[\\[\\]{}:,\\-'\"&*!|>#%@`~\n\t 0-9a-z.é]{0,6}",
+        Just("1e308".to_owned()),
+        Just("-1".to_owned()),
+        Just("18446744073709551616".to_owned()),
+        Just("[1-1048577]".to_owned()),
+        Just("*99999".to_owned()),
+        Just("\u{0}".to_owned()),
+    ];
+    proptest::collection::vec((any::<prop::sample::Index>(), 0..12_usize, insert), 1..6).prop_map(|all| {
+        all.into_iter()
+            .map(|(at, cut, text)| (at.index(1 << 20), cut, text))
+            .collect()
+    })
+}
+
+fn mutate(text: &str, mutations: &[(usize, usize, String)]) -> String {
+    let mut chars: Vec<char> = text.chars().collect();
+    for (at, cut, insert) in mutations {
+        let at = at % (chars.len() + 1);
+        let end = (at + cut).min(chars.len());
+        chars.splice(at..end, insert.chars());
+    }
+    chars.into_iter().collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    /// Whatever a file holds: a site or at least one error, places inside the file, no panic.
+    #[test]
+    fn mutated_texts_are_read_or_refused(
+        which in 0..3_usize,
+        mutations in mutations(),
+    ) {
+        let generated = site_file(&Request::new(ReferenceSku::Gb200Nvl72, 40)).unwrap();
+        let text = mutate([FAULTY, GOOD, &generated][which], &mutations);
+        let checked = check(&[Source { name: "x", text: &text }]);
+        prop_assert_eq!(checked.site.is_some(), checked.findings.errors == 0);
+        let lines = text.lines().count() as u32 + 1;
+        for finding in &checked.findings.list {
+            prop_assert!(finding.line >= 1 && finding.line <= lines && finding.column >= 1, "{finding}");
+        }
+        if let Some(site) = checked.site {
+            prop_assert!(!site.summary().to_string().is_empty());
+        }
+    }
+}
