@@ -112,25 +112,3 @@ fn beyond_three_levels_there_are_several_fabrics() {
     assert!(site.switch_named("f1-core-g01-01").is_some());
     assert!(site.switch_named("f2-spine-01").is_some());
 }
-
-/// Prints how long a large site takes: `cargo test --release -p rackwright-site --test site_generate -- --ignored --nocapture`.
-#[test]
-#[ignore = "a measurement of a release build"]
-fn a_hundred_thousand_nodes() {
-    let start = std::time::Instant::now();
-    let text = site_file(&Request::new(ReferenceSku::DgxH100, 100_000)).unwrap();
-    let generated = start.elapsed();
-    let checked = read(&text);
-    let done = start.elapsed() - generated;
-    let site = checked.site.unwrap();
-    assert_eq!(site.nodes.len(), 100_000);
-    println!(
-        "{} MB generated in {generated:?}, checked in {done:?}; {} cables",
-        text.len() / 1_000_000,
-        site.cables.len()
-    );
-    let start = std::time::Instant::now();
-    let loads = rackwright_site::power::Loads::of_all_nodes(&site);
-    println!("loads of all nodes in {:?}", start.elapsed());
-    assert!(site.domain_ids().all(|domain| loads.check(&site, domain).is_ok()));
-}
