@@ -47,6 +47,8 @@ opensm                 | tests: a subnet manager (the tests start it on a played
 ibsim-utils            | tests: plays InfiniBand fabrics for OpenSM and the tools
 libumad2sim0           | tests: turns OpenSM and the tools to the played fabric
 infiniband-diags       | tests: ibnetdiscover, smpquery, sminfo, ibqueryerrors
+slurmctld              | tests: reads the topology of a hand-over pack (the tests start it; as a service it stays off)
+slurm-client           | tests: scontrol, which asks it what it has read
 python3-venv           | tests: runs Redfish programs of other projects: an emulator (sushy-tools), validators (DMTF), a client (sushy)
 '
 
@@ -91,6 +93,7 @@ case " ${missing[*]} " in *' nginx-light '*) services+=(nginx.service) ;; esac
 case " ${missing[*]} " in *' prometheus '*) services+=(prometheus.service) ;; esac
 case " ${missing[*]} " in *' opensm '*) services+=(opensm.service) ;; esac
 case " ${missing[*]} " in *' postgresql '*) services+=(postgresql.service) ;; esac
+case " ${missing[*]} " in *' slurmctld '*) services+=(slurmctld.service); installed munge || services+=(munge.service) ;; esac
 apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3)
 "${apt[@]}" update || say "warning: the package lists could not all be refreshed; going on with those that are here"
 "${apt[@]}" install -y --no-install-recommends "${missing[@]}"

@@ -5,10 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+mod switches;
+
+pub(crate) use switches::Switches;
+
 use crate::model::{self, Port, Redundancy, Site, SwitchId, SwitchRole};
 use crate::placement::{
-    CoolingId, CoolingSpec, CustomerId, DomainId, DomainSpec, HallSpec, LabelId, LabelKind, LabelSpec, NodeSpec,
-    PodSpec, Request, SkuId, SkuSpec, Tree, UnitId,
+    CoolingId, CoolingSpec, CustomerId, DomainId, DomainSpec, HallSpec, LabelId, LabelKind, LabelSpec, NodeId,
+    NodeSpec, PodSpec, Request, SkuId, SkuSpec, Tree, UnitId,
 };
 use crate::power::{HeatLoads, Ledger, Zone, capacity_watts, node_heat, watts, zone_of};
 
@@ -38,10 +42,23 @@ struct Wiring {
 /// # Errors
 /// A fabric that is not a uniform fat-tree, with the switch or node where it is not.
 pub fn hall(site: &Site) -> Result<HallSpec, Unfit> {
+    with_switches(site).map(|(hall, _)| hall)
+}
+
+/// The hall of a site, and which switches stand for its units, spines and cores.
+///
+/// # Errors
+/// As [`hall`].
+pub(crate) fn with_switches(site: &Site) -> Result<(HallSpec, Switches), Unfit> {
     let wiring = Wiring::of(site)?;
     let tree = wiring.tree(site)?;
     let keys: BTreeSet<UnitKey> = wiring.units.iter().flatten().copied().collect();
     let keys: Vec<UnitKey> = keys.into_iter().collect();
+    let switches = Switches::of(site, &wiring, &keys, tree)?;
+    spec(site, &wiring, &keys, tree).map(|spec| (spec, switches))
+}
+
+fn spec(site: &Site, wiring: &Wiring, keys: &[UnitKey], tree: Tree) -> Result<HallSpec, Unfit> {
     let ledger = Ledger::new(site);
     let racks = site.racks.iter().map(|rack| (RACK, rack.name.to_string()));
     let customers = site.customers.iter().map(|customer| (OWNER, customer.name.to_string()));
@@ -77,7 +94,7 @@ pub fn hall(site: &Site) -> Result<HallSpec, Unfit> {
     }
     Ok(HallSpec {
         tree,
-        pods: pods(&keys),
+        pods: pods(keys),
         skus: skus(site),
         domains: domains(site),
         cooling,
@@ -85,6 +102,23 @@ pub fn hall(site: &Site) -> Result<HallSpec, Unfit> {
         nodes,
         contracts: contracts(site),
     })
+}
+
+impl From<model::NodeId> for NodeId {
+    fn from(node: model::NodeId) -> Self {
+        Self(node.0)
+    }
+}
+
+impl From<NodeId> for model::NodeId {
+    fn from(node: NodeId) -> Self {
+        Self(node.0)
+    }
+}
+
+/// What a request says about racks alone: without what [`promised`] adds.
+pub(crate) fn rack_of_label(site: &Site, label: LabelId) -> Option<&model::Rack> {
+    site.racks.get(label.at())
 }
 
 /// A request of a customer, with what the site file promises them.
@@ -277,7 +311,7 @@ impl Wiring {
         let (cores, links_per_core, shared) =
             same(upper).ok_or_else(|| Unfit("spines have different numbers of cores".to_owned()))?;
         let of_links = common(links_per_core, shared);
-        let of_cores = shared / of_links;
+        let of_cores = (shared / of_links).max(1);
         if !cores.is_multiple_of(of_cores) {
             return Err(Unfit(format!(
                 "{shared} rails share {cores} cores above a spine, {links_per_core} cables to each, \

@@ -1,12 +1,27 @@
-//! Clusters planned one after another in a site where nothing is taken yet.
+//! The clusters of a site: planned, changed while they live, released.
 //!
 //! Placement finds nodes and links; the ledger then reserves their watts at every ancestor, on every phase and outlet,
 //! and after the loss of all feeds of one letter. A cluster is in the plan when both agree, and else nothing of it is.
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | `agree` | nodes that both take: what the ledger refuses is left out of the next search |
+//! | `live` | growth, shrinking, swaps, nodes out of service, and what was reserved before |
+//! | `named` | a placement by the names of nodes and switches, which outlive a version of the site file |
 
-use crate::hall::{self, Unfit};
-use crate::model::{CustomerId, NodeId, Site};
-use crate::placement::{self, Hall, Placement, Request};
-use crate::power::{Ledger, Reservation};
+mod agree;
+mod live;
+mod named;
+
+use std::collections::BTreeSet;
+
+pub use live::{Changed, Swap, Unrestored};
+pub use named::{NamedCores, NamedPlacement, NamedUplinks, RackWishes, Unresolved};
+
+use crate::hall::{self, Switches, Unfit};
+use crate::model::{NodeId, Site};
+use crate::placement::{self, ClusterId, Hall, Placement, Request};
+use crate::power::Ledger;
 
 /// What has been planned so far.
 #[derive(Debug)]
@@ -14,9 +29,12 @@ pub struct Planner<'a> {
     site: &'a Site,
     hall: Hall,
     ledger: Ledger,
+    switches: Switches,
+    /// Nodes that are out of service.
+    held_out: BTreeSet<NodeId>,
 }
 
-/// Why a cluster is not in the plan.
+/// Why a cluster is not in the plan, or not changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There are no such nodes and links.
@@ -29,6 +47,12 @@ pub enum Refused {
         why: Vec<String>,
         /// So many nodes fit.
         nearest: Option<u32>,
+    },
+    /// Nodes were found for a change, but their power or cooling does not bear it.
+    #[error("{}", why.join("; "))]
+    Change {
+        /// One sentence each.
+        why: Vec<String>,
     },
 }
 
@@ -45,13 +69,18 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// The site's fabric is no uniform fat-tree.
     pub fn new(site: &'a Site) -> Result<Self, Unfit> {
-        let spec = hall::hall(site)?;
+        let (spec, switches) = hall::with_switches(site)?;
         let hall = Hall::new(spec).map_err(|faults| {
             let words: Vec<String> = faults.iter().map(ToString::to_string).collect();
             Unfit(words.join("; "))
         })?;
-        let ledger = Ledger::new(site);
-        Ok(Self { site, hall, ledger })
+        Ok(Self {
+            site,
+            hall,
+            ledger: Ledger::new(site),
+            switches,
+            held_out: BTreeSet::new(),
+        })
     }
 
     /// Plans a cluster, with what the site file promises its customer, or nothing.
@@ -59,32 +88,36 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// What is in the way.
     pub fn place(&mut self, request: Request) -> Result<Placement, Refused> {
-        let (placement, wanted) = self.find(&request)?;
-        let reserved = self.ledger.reserve(self.site, &wanted);
-        if let Err(refusals) = reserved {
-            return Err(Refused::Budgets {
-                why: refusals.iter().map(|one| one.words(self.site)).collect(),
-                nearest: self.most_nodes(&request),
-            });
-        }
-        if let Err(error) = self.hall.take(&placement) {
-            for one in &wanted {
-                self.ledger.release(self.site, one.node);
+        let placement = match self.find(&request) {
+            Ok(placement) => placement,
+            Err(Refused::Change { why }) => {
+                let nearest = self.most_nodes(&request);
+                return Err(Refused::Budgets { why, nearest });
             }
+            Err(refused) => return Err(refused),
+        };
+        if let Err(error) = self.hall.take(&placement) {
+            self.unreserve(&placement);
             let (why, nearest) = (vec![error.to_string()], None);
             return Err(Refused::Budgets { why, nearest });
         }
         Ok(placement)
     }
 
-    fn find(&self, request: &Request) -> Result<(Placement, Vec<Reservation>), Refused> {
-        let customer = CustomerId(request.customer.0);
+    /// Nodes for a request that placement and ledger agree on. They are reserved in the ledger.
+    fn find(&mut self, request: &Request) -> Result<Placement, Refused> {
+        if request.customer.at() >= self.site.customers.len() {
+            let why = vec!["there is no such customer".to_owned()];
+            return Err(Refused::Budgets { why, nearest: None });
+        }
         let promised = hall::promised(self.site, request.clone());
-        let placement = placement::plan(&self.hall, &promised).map_err(Box::new)?;
-        let nodes = placement.nodes.iter().chain(&placement.spares);
-        let wanted = nodes.map(|node| Reservation::full(self.site, NodeId(node.0), customer));
-        let wanted = wanted.collect();
-        Ok((placement, wanted))
+        self.agree(&BTreeSet::new(), &mut |hall| placement::plan(hall, &promised))
+    }
+
+    fn unreserve(&mut self, placement: &Placement) {
+        for node in placement.nodes.iter().chain(&placement.spares) {
+            self.ledger.release(self.site, NodeId::from(*node));
+        }
     }
 
     /// A number of nodes below that of the request for which placement and ledger agree: the most, if what fits for a
@@ -97,10 +130,18 @@ impl<'a> Planner<'a> {
                 nodes,
                 ..request.clone()
             });
-            let good = found.is_ok_and(|(_, wanted)| self.ledger.refusals(self.site, &wanted).is_empty());
-            *(if good { &mut fits } else { &mut too_many }) = nodes;
+            if let Ok(placement) = &found {
+                self.unreserve(placement);
+            }
+            *(if found.is_ok() { &mut fits } else { &mut too_many }) = nodes;
         }
         (fits > 0).then_some(fits)
+    }
+
+    /// What a cluster has. None: there is no such cluster.
+    #[must_use]
+    pub fn placement(&self, cluster: ClusterId) -> Option<&Placement> {
+        self.hall.clusters().get(&cluster)
     }
 
     /// A placement of this plan as text.

@@ -14,8 +14,8 @@ proptest! {
     #![proptest_config(ProptestConfig {
         cases: 1500,
         failure_persistence: None,
-        // The same halls in every run: the judge tries all ways, and there are halls for which it would take hours.
-        rng_seed: RngSeed::Fixed(20_261_122),
+        // The same halls in every run, unless another seed is wanted.
+        rng_seed: RngSeed::Fixed(placement_common::seed()),
         ..ProptestConfig::default()
     })]
 

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use super::plant::node;
 use super::skus::Reference;
-use super::{Request, Writer, digits, span, times};
+use super::{Request, digits, span, times};
+use crate::text::Writer;
 
 /// Ports of a switch.
 const PORTS: usize = 64;

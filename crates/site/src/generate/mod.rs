@@ -9,13 +9,12 @@ mod fabric;
 mod plant;
 mod skus;
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 
 pub use fabric::{Shape, shape};
 
 use crate::model::Redundancy;
+use crate::text::Writer;
 
 /// Most nodes of a generated site.
 pub const MAX_NODES: usize = 200_000;
@@ -130,31 +129,7 @@ pub fn site_file(request: &Request) -> Result<String, GenerateError> {
             ("dedicated_circuits", dedicated.to_string()),
         ]);
     }
-    Ok(text.0)
-}
-
-/// Text of a site file, line by line.
-#[derive(Debug, Default)]
-struct Writer(String);
-
-impl Writer {
-    fn line(&mut self, line: impl AsRef<str>) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.0, "{}", line.as_ref());
-    }
-
-    fn section(&mut self, name: &str) {
-        self.line(format!("\n{name}:"));
-    }
-
-    /// One item of a section.
-    fn item(&mut self, fields: &[(&str, String)]) {
-        for (i, (name, value)) in fields.iter().enumerate() {
-            let start = if i == 0 { "- " } else { "  " };
-            let gap = if value.is_empty() { "" } else { " " };
-            self.line(format!("{start}{name}:{gap}{value}"));
-        }
-    }
+    Ok(text.finish())
 }
 
 /// Digits of a number.

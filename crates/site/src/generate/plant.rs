@@ -1,7 +1,8 @@
 //! Rooms, racks, power, cooling, the SKU and its nodes.
 
 use super::skus::Reference;
-use super::{Request, Writer, digits, span, split, times};
+use super::{Request, digits, span, split, times};
+use crate::text::Writer;
 
 /// Racks in a row; a busway of each feed runs along it.
 const ROW: usize = 8;

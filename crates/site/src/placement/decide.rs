@@ -53,8 +53,11 @@ pub(super) fn attempt(hall: &Hall, request: &Request, effort: &mut Effort) -> Op
         return None;
     }
     let mut view = View::new(hall, request);
+    if view.cap() < view.size {
+        return None;
+    }
     // A bound on nodes under one label binds in every unit.
-    if hall.spec.nodes.len() <= SMALL || !view.spread.is_empty() {
+    if (hall.spec.nodes.len() <= SMALL && view.is_tight()) || !view.spread.is_empty() {
         view.tighten();
     }
     let guess = guess(&mut view, effort);

@@ -71,6 +71,9 @@ fn enough_at_best(view: &View, units: &[u32]) -> bool {
 
 /// True where some budget would not have room for all nodes that the request may have.
 fn may_bind(view: &View, units: &[u32]) -> bool {
+    if !view.is_tight() {
+        return false;
+    }
     let mut trial = view.trial();
     for &unit in units {
         for (profile, hosts) in view.groups(unit) {

@@ -23,13 +23,14 @@ struct Item<'a> {
     taken: u32,
 }
 
-/// Hosts of each unit, in the order of the quotas; or, of each unit, how many were found.
+/// Hosts of each unit, those that are kept among them, in the order of the quotas; or, of each unit, how many were found.
 pub(super) fn fill(view: &View, effort: &mut Effort, quotas: &[Quota]) -> Result<Vec<(u32, Mask)>, Vec<u32>> {
     let mut items = items(view, quotas);
-    let size = view.size;
+    let kept: Vec<u32> = quotas.iter().map(|q| view.kept_in(q.unit).count_ones()).collect();
+    let size = view.size - kept.iter().sum::<u32>();
     let mut trial = view.trial();
     let mut left = size;
-    let mut found = vec![0; quotas.len()];
+    let mut found = kept.clone();
     for item in &mut items {
         let open = quotas[item.quota].most - found[item.quota];
         let wish = open.min(left).min(item.hosts.count_ones());
@@ -42,20 +43,20 @@ pub(super) fn fill(view: &View, effort: &mut Effort, quotas: &[Quota]) -> Result
     }
     let enough = left == 0 && quotas.iter().zip(&found).all(|(q, &f)| f >= q.least);
     if enough {
-        return Ok(hosts(quotas, &items));
+        return Ok(hosts(view, quotas, &items));
     }
-    effort.reached = effort.reached.max(size - left);
+    effort.reached = effort.reached.max(view.size - left);
     let mut search = Search {
         domains: &view.hall.spec.domains,
         trial: view.trial(),
         quotas,
-        open: quotas.iter().map(|q| q.most).collect(),
+        open: quotas.iter().zip(&kept).map(|(q, kept)| q.most - kept).collect(),
         effort,
     };
     items.iter_mut().for_each(|i| i.taken = 0);
     let done = search.go(&mut items, 0, size);
     if done == Some(true) {
-        Ok(hosts(quotas, &items))
+        Ok(hosts(view, quotas, &items))
     } else {
         Err(found)
     }
@@ -77,8 +78,8 @@ fn items<'a>(view: &View<'a>, quotas: &[Quota]) -> Vec<Item<'a>> {
     items
 }
 
-fn hosts(quotas: &[Quota], items: &[Item]) -> Vec<(u32, Mask)> {
-    let mut out: Vec<_> = quotas.iter().map(|q| (q.unit, 0)).collect();
+fn hosts(view: &View, quotas: &[Quota], items: &[Item]) -> Vec<(u32, Mask)> {
+    let mut out: Vec<_> = quotas.iter().map(|q| (q.unit, view.kept_in(q.unit))).collect();
     for item in items {
         out[item.quota].1 |= lowest(item.hosts, item.taken);
     }

@@ -31,6 +31,8 @@ pub struct Hall {
     pub(super) units: Vec<Unit>,
     pub(super) pods: Vec<Pod>,
     pub(super) profiles: Vec<Profile>,
+    /// Some budget would be short if every node were taken.
+    pub(super) tight: bool,
     /// Unit, and place in it, of each node.
     places: Vec<(u32, u32)>,
     pub(super) ledger: Ledger,
@@ -102,6 +104,7 @@ impl Hall {
             units: Vec::new(),
             pods: Vec::new(),
             profiles: Vec::new(),
+            tight: false,
             places: vec![(0, 0); spec.nodes.len()],
             ledger: Ledger::new(&spec),
             clusters: BTreeMap::new(),
@@ -112,6 +115,7 @@ impl Hall {
         };
         hall.build_units();
         hall.place_nodes();
+        hall.mark_tight();
         hall.count_free();
         Ok(hall)
     }
@@ -166,6 +170,37 @@ impl Hall {
             };
             *state |= bit;
         }
+    }
+
+    /// Finds the budgets that can run short, so that nobody looks at the others again.
+    fn mark_tight(&mut self) {
+        let mut watts: Vec<u64> = self.spec.domains.iter().map(|d| d.other_w).collect();
+        let mut heat: Vec<u64> = self.spec.cooling.iter().map(|c| c.other_w).collect();
+        for group in self.units.iter().flat_map(|u| &u.groups) {
+            let profile = &self.profiles[group.profile as usize];
+            let nodes = u64::from(group.hosts.count_ones());
+            for &(at, load) in &profile.loads {
+                let most = load.saturating_add(profile.worst_rise(at)).saturating_mul(nodes);
+                watts[at as usize] = watts[at as usize].saturating_add(most);
+            }
+            for &(at, given) in &profile.heat {
+                heat[at as usize] = heat[at as usize].saturating_add(given.saturating_mul(nodes));
+            }
+        }
+        let domains = watts
+            .iter()
+            .zip(&self.spec.domains)
+            .map(|(&most, d)| most > d.capacity_w);
+        let domains: Vec<bool> = domains.collect();
+        let cooling = heat
+            .iter()
+            .zip(&self.spec.cooling)
+            .map(|(&most, c)| most > c.capacity_w);
+        let cooling: Vec<bool> = cooling.collect();
+        for profile in &mut self.profiles {
+            profile.mark_tight(&domains, &cooling);
+        }
+        self.tight = domains.iter().chain(&cooling).any(|&tight| tight);
     }
 
     fn count_free(&mut self) {
@@ -237,6 +272,13 @@ impl Hall {
         } else {
             Standing::Free
         })
+    }
+
+    /// True for a node that anybody can have.
+    #[must_use]
+    pub fn is_free(&self, node: NodeId) -> bool {
+        let place = self.places.get(node.at());
+        place.is_some_and(|&(unit, place)| self.units[unit as usize].free & (1 << place) != 0)
     }
 
     /// Free hosts of a unit, by their place in it.
@@ -312,6 +354,10 @@ impl Hall {
             self.committed.insert(cluster);
             true
         }
+    }
+
+    pub(super) fn is_committed(&self, cluster: ClusterId) -> bool {
+        self.committed.contains(&cluster)
     }
 
     pub(super) fn forget(&mut self, cluster: ClusterId) -> Option<Placement> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::profile::Profile;
+use super::profile::{Profile, Rise, Tight};
 use super::request::{Constraint, Request};
 use super::spec::{CoolingId, CustomerId, DomainId, HallSpec};
 
@@ -207,6 +207,18 @@ struct ExtraRise {
     next: u32,
 }
 
+/// What a trial looks at of a profile: loads on domains, rises, heat.
+type Parts<'p> = (&'p [(u32, u64)], &'p [Rise], &'p [(u32, u64)]);
+
+fn tight_parts(profile: &Profile) -> Parts<'_> {
+    let Tight { loads, rises, heat } = &profile.tight;
+    (loads, rises, heat)
+}
+
+fn all_parts(profile: &Profile) -> Parts<'_> {
+    (&profile.loads, &profile.rises, &profile.heat)
+}
+
 /// No place.
 const NONE: u32 = u32::MAX;
 
@@ -214,7 +226,8 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Trial<'a> {
     ledger: &'a Ledger,
     promised: bool,
-    /// For each domain one more than its place in `extras`; 0: it has none.
+    parts: for<'p> fn(&'p Profile) -> Parts<'p>,
+    /// For each domain one more than its place in `extras`; 0: it has none. Empty before the first.
     slots: Vec<u32>,
     extras: Vec<Extra>,
     rises: Vec<ExtraRise>,
@@ -253,11 +266,13 @@ impl Room {
 }
 
 impl<'a> Trial<'a> {
+    /// A trial that says what there is room for. It looks at nothing that cannot run short.
     pub fn new(ledger: &'a Ledger, promised: bool, spread: &'a HashMap<u32, u32>) -> Self {
         Self {
             ledger,
             promised,
-            slots: vec![0; ledger.domains.len()],
+            parts: tight_parts,
+            slots: Vec::new(),
             extras: Vec::new(),
             rises: Vec::new(),
             heat: HashMap::new(),
@@ -266,10 +281,18 @@ impl<'a> Trial<'a> {
         }
     }
 
+    /// A trial that sums up what is put on: everything.
+    pub fn sum(ledger: &'a Ledger, unbounded: &'a HashMap<u32, u32>) -> Self {
+        Self {
+            parts: all_parts,
+            ..Self::new(ledger, false, unbounded)
+        }
+    }
+
     fn extra(&self, domain: u32) -> Option<&Extra> {
-        match self.slots[domain as usize] {
-            0 => None,
-            slot => Some(&self.extras[slot as usize - 1]),
+        match self.slots.get(domain as usize) {
+            None | Some(0) => None,
+            Some(&slot) => self.extras.get(slot as usize - 1),
         }
     }
 
@@ -297,10 +320,10 @@ impl<'a> Trial<'a> {
             nodes: u32::MAX,
             limit: None,
         };
-        for &(at, watts) in &profile.loads {
+        for &(at, watts) in &profile.tight.loads {
             self.narrow_domain(&mut room, profile, at, watts);
         }
-        for &(at, watts) in &profile.heat {
+        for &(at, watts) in &profile.tight.heat {
             let unit = &self.ledger.heat[at as usize];
             let used = unit.used + self.heat.get(&at).copied().unwrap_or(0);
             room.narrow(unit.capacity.saturating_sub(used), watts, || {
@@ -365,7 +388,7 @@ impl<'a> Trial<'a> {
         let worst = self.rises_of(extra).map(|(feed, more)| risen(feed, more)).max();
         let worst = worst.unwrap_or(0).max(domain.worst);
         room.narrow(domain.capacity.saturating_sub(used + worst), watts, loss);
-        for rise in profile.rises.iter().filter(|r| r.domain == at) {
+        for rise in profile.tight.rises.iter().filter(|r| r.domain == at) {
             let more = self.rises_of(extra).find(|r| r.0 == rise.feed).map_or(0, |r| r.1);
             let load = used + risen(rise.feed, more);
             room.narrow(domain.capacity.saturating_sub(load), watts + rise.watts, loss);
@@ -383,6 +406,9 @@ impl<'a> Trial<'a> {
     }
 
     fn entry(&mut self, domain: u32) -> &mut Extra {
+        if self.slots.is_empty() {
+            self.slots = vec![0; self.ledger.domains.len()];
+        }
         let slot = &mut self.slots[domain as usize];
         if *slot == 0 {
             let (watts, first) = (0, NONE);
@@ -409,15 +435,16 @@ impl<'a> Trial<'a> {
     }
 
     fn change(&mut self, profile: &Profile, with: impl Fn(u64, u64) -> u64) {
-        for &(at, watts) in &profile.loads {
+        let (loads, rises, heat) = (self.parts)(profile);
+        for &(at, watts) in loads {
             let extra = self.entry(at);
             extra.watts = with(extra.watts, watts);
         }
-        for rise in &profile.rises {
+        for rise in rises {
             let known = self.rise_entry(rise.domain, rise.feed);
             *known = with(*known, rise.watts);
         }
-        for &(at, watts) in &profile.heat {
+        for &(at, watts) in heat {
             let used = self.heat.entry(at).or_insert(0);
             *used = with(*used, watts);
         }

@@ -90,3 +90,21 @@ pub fn bits(mask: Mask) -> impl Iterator<Item = u32> {
         Some(at)
     })
 }
+
+/// A mask as hexadecimal text: JSON's numbers are not made for 128 bits.
+pub(super) mod hex {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Mask;
+
+    pub fn serialize<S: Serializer>(mask: &Mask, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{mask:#x}"))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Mask, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let digits = text.strip_prefix("0x").unwrap_or(&text);
+        Mask::from_str_radix(digits, 16).map_err(|_| D::Error::custom("a mask is 0x and up to 32 hexadecimal digits"))
+    }
+}

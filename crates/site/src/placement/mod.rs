@@ -13,8 +13,10 @@
 //! | `propose`, `exact` | which units: good guesses, and every way there is, fewest units first |
 //! | `fill`, `bound`, `shape` | from units to nodes and links, within every budget |
 //! | `decide`, `refuse` | the answer |
+//! | `amend` | nodes that join or leave a cluster while the rest stays |
 //! | `ownership` | taking and giving back |
 
+mod amend;
 mod bound;
 mod decide;
 mod exact;
@@ -33,6 +35,7 @@ mod shape;
 mod spec;
 mod view;
 
+pub use amend::{Change, amend};
 pub use decide::{SMALL, SMALL_STEPS, STEPS, find, plan, plan_within};
 pub use hall::{Hall, Standing};
 pub use links::{Mask, Wiring, bits, low, lowest};

@@ -1,8 +1,11 @@
 //! Taking a placement and giving it back: all or nothing, with checks of their own.
 
-use super::hall::Hall;
+use std::collections::BTreeSet;
+
+use super::hall::{Hall, Unit};
 use super::ledger::Trial;
 use super::links::{Mask, bits, low};
+use super::profile::Profile;
 use super::request::{Constraint, Placement, UnitShare};
 use super::rule::{self, Breach};
 use super::spec::{ClusterId, NodeId};
@@ -14,6 +17,9 @@ pub enum TakeError {
     /// A cluster of this name is there.
     #[error("there is a cluster {} already", .0.0)]
     Known(ClusterId),
+    /// There is no such cluster.
+    #[error("there is no cluster {}", .0.0)]
+    Unknown(ClusterId),
     /// The placement does not say what its request asks for, or names what is not there.
     #[error("the placement contradicts itself: {0}")]
     Malformed(&'static str),
@@ -42,6 +48,12 @@ pub enum TakeError {
     Budget(Constraint),
 }
 
+/// A cluster that was taken out of the hall for a moment.
+pub(super) struct Aside {
+    pub placement: Placement,
+    committed: bool,
+}
+
 impl Hall {
     /// Takes all of a placement, or nothing. The cluster is held until it is committed or freed.
     ///
@@ -49,6 +61,59 @@ impl Hall {
     /// Says what is in the way; whatever was planned on an older state of the hall is checked anew.
     pub fn take(&mut self, placement: &Placement) -> Result<(), TakeError> {
         self.check(placement)?;
+        self.enter(placement);
+        Ok(())
+    }
+
+    /// Puts another placement of a cluster in the place of the one it has, or leaves all as it was. What was committed
+    /// stays committed, and nodes that it had before may be held out by now.
+    ///
+    /// # Errors
+    /// As [`Hall::take`]; [`TakeError::Unknown`] where there is no such cluster.
+    pub fn exchange(&mut self, placement: &Placement) -> Result<(), TakeError> {
+        let cluster = placement.request.cluster;
+        let aside = self.aside(cluster).ok_or(TakeError::Unknown(cluster))?;
+        let checked = self.check_beside(placement, &aside.placement);
+        let done = checked.is_ok();
+        self.back(aside, if done { Some(placement) } else { None });
+        checked
+    }
+
+    /// As [`Hall::take`], for what was placed before and is only entered again: whom it wanted to be near or apart from
+    /// may have gone since, or comes later.
+    ///
+    /// # Errors
+    /// As [`Hall::take`].
+    pub fn adopt(&mut self, placement: &Placement) -> Result<(), TakeError> {
+        if self.clusters.contains_key(&placement.request.cluster) {
+            return Err(TakeError::Known(placement.request.cluster));
+        }
+        let mut alone = placement.clone();
+        alone.request.affinity.near.clear();
+        alone.request.affinity.apart.clear();
+        self.check(&alone)?;
+        self.enter(placement);
+        Ok(())
+    }
+
+    /// Takes a cluster out for as long as another placement is looked for.
+    pub(super) fn aside(&mut self, cluster: ClusterId) -> Option<Aside> {
+        let committed = self.is_committed(cluster);
+        let placement = self.free(cluster)?;
+        Some(Aside { placement, committed })
+    }
+
+    /// Puts back what was taken out, or this in its place.
+    pub(super) fn back(&mut self, aside: Aside, instead: Option<&Placement>) {
+        let cluster = aside.placement.request.cluster;
+        self.enter(instead.unwrap_or(&aside.placement));
+        if aside.committed {
+            self.commit(cluster);
+        }
+    }
+
+    /// Enters a placement that was checked, or was here a moment ago.
+    fn enter(&mut self, placement: &Placement) {
         let request = &placement.request;
         let watts = self.spec.skus[request.sku.at()].watts;
         for share in &placement.units {
@@ -66,7 +131,6 @@ impl Hall {
             self.pods[share.pod.at()].up[share.spine as usize] &= !share.links;
         }
         self.clusters.insert(request.cluster, placement.clone());
-        Ok(())
     }
 
     /// Gives back all that a cluster has, and says what it was. None: there is no such cluster.
@@ -110,13 +174,58 @@ impl Hall {
         if self.clusters.contains_key(&request.cluster) {
             return Err(TakeError::Known(request.cluster));
         }
-        self.check_nodes(placement)?;
-        self.check_links(placement)?;
+        let filter = Filter::new(self, request);
+        self.check_nodes(placement, |node, unit, bit, profile| {
+            if unit.free & bit == 0 {
+                return Err(TakeError::Node(node));
+            }
+            let admitted = filter.admits(self, profile).is_ok();
+            admitted.then_some(()).ok_or(TakeError::NotAdmitted(node))
+        })?;
+        self.check_rest(placement)
+    }
+
+    /// The same for a cluster that was taken out of the hall a moment ago: what it had it may have again.
+    fn check_beside(&self, placement: &Placement, before: &Placement) -> Result<(), TakeError> {
+        let had: BTreeSet<NodeId> = before.nodes.iter().chain(&before.spares).copied().collect();
+        let filter = Filter::new(self, &placement.request);
+        self.check_nodes(placement, |node, unit, bit, profile| {
+            let free = unit.taken & bit == 0 && (unit.held_out & bit == 0 || had.contains(&node));
+            if !free {
+                return Err(TakeError::Node(node));
+            }
+            let admitted = had.contains(&node) || filter.admits(self, profile).is_ok();
+            admitted.then_some(()).ok_or(TakeError::NotAdmitted(node))
+        })?;
+        self.check_links_of(placement, |share| {
+            let own = before
+                .units
+                .iter()
+                .find(|u| u.unit == share.unit)
+                .map_or(0, |u| u.links);
+            self.units[share.unit.at()].links | own
+        })?;
+        rule::check(
+            self.wirings,
+            placement.request.bandwidth,
+            &placement.units,
+            &placement.cores,
+        )?;
+        self.check_budgets(placement)
+    }
+
+    fn check_rest(&self, placement: &Placement) -> Result<(), TakeError> {
+        let request = &placement.request;
+        self.check_links_of(placement, |share| self.units[share.unit.at()].links)?;
         rule::check(self.wirings, request.bandwidth, &placement.units, &placement.cores)?;
         self.check_budgets(placement)
     }
 
-    fn check_nodes(&self, placement: &Placement) -> Result<(), TakeError> {
+    fn check_nodes(
+        &self,
+        placement: &Placement,
+        may: impl Fn(NodeId, &Unit, Mask, &Profile) -> Result<(), TakeError>,
+    ) -> Result<(), TakeError> {
         let request = &placement.request;
         let malformed = |why| Err(TakeError::Malformed(why));
         if request.size() == 0 || request.sku.at() >= self.spec.skus.len() {
@@ -141,32 +250,26 @@ impl Hall {
         if named != of_units || named.windows(2).any(|w| w[0] == w[1]) {
             return malformed("its nodes are not the hosts of its units, each once");
         }
-        let filter = Filter::new(self, request);
         for node in named {
             let Some((unit, place)) = self.place_of(node) else {
                 return malformed("it names a node that is not there");
             };
             let unit = &self.units[unit as usize];
             let bit: Mask = 1 << place;
-            if unit.free & bit == 0 {
-                return Err(TakeError::Node(node));
-            }
             let group = unit.groups.iter().find(|g| g.hosts & bit != 0);
-            let admitted = group.is_some_and(|g| filter.admits(self, &self.profiles[g.profile as usize]).is_ok());
-            if !admitted {
-                return Err(TakeError::NotAdmitted(node));
-            }
+            let group = group.ok_or(TakeError::NotAdmitted(node))?;
+            may(node, unit, bit, &self.profiles[group.profile as usize])?;
         }
         Ok(())
     }
 
-    fn check_links(&self, placement: &Placement) -> Result<(), TakeError> {
+    fn check_links_of(&self, placement: &Placement, free: impl Fn(&UnitShare) -> Mask) -> Result<(), TakeError> {
         for share in &placement.units {
-            if share.links & !self.units[share.unit.at()].links != 0 {
+            if share.links & !free(share) != 0 {
                 return Err(TakeError::Uplink(share.unit.0));
             }
         }
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         for share in &placement.cores {
             let (pod, spine) = (share.pod.0, share.spine);
             let up = self.pods.get(pod as usize).and_then(|p| p.up.get(spine as usize));

@@ -23,6 +23,34 @@ pub(super) struct Profile {
     pub heat: Vec<(u32, u64)>,
     /// Its labels.
     pub labels: Vec<u32>,
+    /// Of all this what can run short at all.
+    pub tight: Tight,
+}
+
+/// Loads on domains and cooling units that would be short if every node were taken; of the others there is always enough.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Tight {
+    pub loads: Vec<(u32, u64)>,
+    pub rises: Vec<Rise>,
+    pub heat: Vec<(u32, u64)>,
+}
+
+impl Profile {
+    /// Notes what can run short, of domains and cooling units for which that is said.
+    pub fn mark_tight(&mut self, domains: &[bool], cooling: &[bool]) {
+        let on = |known: &[bool], at: u32| known.get(at as usize).copied().unwrap_or(true);
+        self.tight = Tight {
+            loads: self.loads.iter().copied().filter(|l| on(domains, l.0)).collect(),
+            rises: self.rises.iter().copied().filter(|r| on(domains, r.domain)).collect(),
+            heat: self.heat.iter().copied().filter(|h| on(cooling, h.0)).collect(),
+        };
+    }
+
+    /// The most that a node can draw from a domain after any loss of a feed, beyond what it draws before.
+    pub fn worst_rise(&self, domain: u32) -> u64 {
+        let rises = self.rises.iter().filter(|r| r.domain == domain);
+        rises.map(|r| r.watts).max().unwrap_or(0)
+    }
 }
 
 /// More load on a domain after the loss of a feed.
@@ -97,5 +125,6 @@ pub(super) fn of(spec: &HallSpec, node: &NodeSpec) -> Profile {
         survives,
         heat: heat.into_iter().collect(),
         labels,
+        tight: Tight::default(),
     }
 }

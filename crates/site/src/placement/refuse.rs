@@ -13,16 +13,24 @@ const TRIES: [u32; 2] = [7, 3];
 /// Steps of each.
 const STEPS: u64 = 2_000;
 
-/// What is refused without a look at the hall's state.
-pub(super) fn at_once(hall: &Hall, request: &Request) -> Option<Refusal> {
-    let refusal = |constraint, why: String| Refusal {
+/// A refusal that needs no search.
+pub(super) fn plainly(constraint: Constraint, why: String) -> Refusal {
+    Refusal {
         constraint,
         leaves: 0,
-        asked: request.size(),
+        asked: 0,
         short_w: 0,
         proven: true,
         nearest: Vec::new(),
         why,
+    }
+}
+
+/// What is refused without a look at the hall's state.
+pub(super) fn at_once(hall: &Hall, request: &Request) -> Option<Refusal> {
+    let refusal = |constraint, why: String| Refusal {
+        asked: request.size(),
+        ..plainly(constraint, why)
     };
     if request.nodes == 0 {
         return Some(refusal(Constraint::Empty, "no nodes are asked for".to_owned()));
@@ -53,7 +61,7 @@ struct Obstacle {
 
 /// The refusal of a request for which nothing was found.
 pub(super) fn explain(hall: &Hall, request: &Request, effort: Effort) -> Refusal {
-    let known = by_contract(hall, request).or_else(|| by_node(hall, request));
+    let known = by_contract(hall, request).or_else(|| by_node(&View::new(hall, request)));
     let counted = known.is_some();
     let small = hall.spec.nodes.len() <= SMALL;
     let most = match &known {
@@ -74,6 +82,27 @@ pub(super) fn explain(hall: &Hall, request: &Request, effort: Effort) -> Refusal
         asked: request.size(),
         short_w: obstacle.short_w,
         proven: counted || !effort.cut,
+        why: obstacle.why,
+    }
+}
+
+/// The refusal of a change for which nothing was found.
+pub(super) fn explain_change(view: &View, effort: Effort) -> Refusal {
+    let known = by_contract(view.hall, view.request).or_else(|| by_node(view));
+    let counted = known.is_some();
+    let obstacle = known.unwrap_or_else(|| Obstacle {
+        constraint: Constraint::Links,
+        leaves: effort.reached.clamp(view.kept_nodes(), view.size - 1),
+        short_w: 0,
+        why: "there are nodes enough, but not in units with links that go with those of the nodes that stay".to_owned(),
+    });
+    Refusal {
+        constraint: obstacle.constraint,
+        leaves: obstacle.leaves,
+        asked: view.size,
+        short_w: obstacle.short_w,
+        proven: counted || !effort.cut,
+        nearest: Vec::new(),
         why: obstacle.why,
     }
 }
@@ -109,33 +138,40 @@ fn by_links(request: &Request, effort: Effort, fewer: Option<&Nearest>) -> Obsta
 }
 
 /// Walks through what is said of nodes, and stops where too few are left.
-fn by_node(hall: &Hall, request: &Request) -> Option<Obstacle> {
-    let view = View::new(hall, request);
-    let asked = request.size();
-    let free = hall.free_nodes(request.sku);
-    let name = &hall.spec.skus[request.sku.at()].name;
-    if free < asked {
-        let out: u32 = hall.units.iter().map(|u| (u.held_out & !u.taken).count_ones()).sum();
-        return Some(Obstacle {
-            constraint: Constraint::Nodes,
-            leaves: free,
-            short_w: 0,
-            why: format!("{free} nodes of {name} are free, {asked} are asked for; {out} nodes are held out"),
-        });
-    }
+fn by_node(view: &View) -> Option<Obstacle> {
+    let (hall, sku) = (view.hall, view.request.sku);
+    let kept = view.kept_nodes();
+    let asked = view.size - kept;
+    let name = &hall.spec.skus[sku.at()].name;
+    let mut free = 0;
     let mut refused: BTreeMap<u32, (Constraint, u32)> = BTreeMap::new();
-    for unit in &hall.units {
-        for group in &unit.groups {
+    let admits_all = view.admits_all_free();
+    if admits_all {
+        free = view.cap();
+    }
+    for (at, unit) in hall.units.iter().enumerate().filter(|_| !admits_all) {
+        let open = view.open(at as u32);
+        for group in unit.groups.iter().filter(|g| g.hosts & open != 0) {
             let profile = &hall.profiles[group.profile as usize];
-            let nodes = (group.hosts & unit.free).count_ones();
-            if profile.sku == request.sku.0
-                && nodes > 0
-                && let Some(constraint) = view.refuses(profile)
-            {
+            if profile.sku != sku.0 {
+                continue;
+            }
+            let nodes = (group.hosts & open).count_ones();
+            free += nodes;
+            if let Some(constraint) = view.refuses(profile) {
                 let (rank, _) = words(&constraint);
                 refused.entry(rank).or_insert((constraint, 0)).1 += nodes;
             }
         }
+    }
+    if free < asked {
+        let out: u32 = hall.units.iter().map(|u| (u.held_out & !u.taken).count_ones()).sum();
+        return Some(Obstacle {
+            constraint: Constraint::Nodes,
+            leaves: kept + free,
+            short_w: 0,
+            why: format!("{free} nodes of {name} are free, {asked} are asked for; {out} nodes are held out"),
+        });
     }
     let mut left = free;
     for (constraint, nodes) in refused.into_values() {
@@ -145,13 +181,13 @@ fn by_node(hall: &Hall, request: &Request) -> Option<Obstacle> {
             let why = format!("{what}: {left} free nodes of {name} are left, {asked} are asked for");
             return Some(Obstacle {
                 constraint,
-                leaves: left,
+                leaves: kept + left,
                 short_w: 0,
                 why,
             });
         }
     }
-    by_budget(&view)
+    by_budget(view)
 }
 
 fn words(constraint: &Constraint) -> (u32, &'static str) {
@@ -168,9 +204,12 @@ fn words(constraint: &Constraint) -> (u32, &'static str) {
 
 /// Takes nodes as long as the budgets have room, whatever the links, and says which budget turned most away.
 fn by_budget(view: &View) -> Option<Obstacle> {
+    if !view.is_tight() {
+        return None;
+    }
     let hall = view.hall;
     let mut trial = view.trial();
-    let mut found = 0;
+    let mut found = view.kept_nodes();
     let mut turned: BTreeMap<String, (Limit, u32)> = BTreeMap::new();
     for unit in 0..hall.units.len() as u32 {
         for (profile, hosts) in view.groups(unit) {

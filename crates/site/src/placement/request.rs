@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-use super::links::Mask;
+use serde::{Deserialize, Serialize};
+
+use super::links::{Mask, hex};
 use super::spec::{ClusterId, CoolingId, CustomerId, DomainId, LabelId, LabelKind, NodeId, PodId, SkuId, UnitId};
 
 /// Bandwidth between the nodes of a cluster that no other cluster takes from it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Bandwidth {
     /// That of `up` links for `down` nodes' links: 1 for 1 is non-blocking.
     Ratio {
@@ -23,11 +26,25 @@ impl Bandwidth {
     /// Every node can send at full speed whatever the others do.
     pub const FULL: Self = Self::Ratio { down: 1, up: 1 };
 
+    /// As people write it: `non-blocking`, `best-effort`, or nodes to uplinks as `2:1`. None: it is none of these.
+    #[must_use]
+    pub fn parse(words: &str) -> Option<Self> {
+        match words {
+            "non-blocking" => Some(Self::FULL),
+            "best-effort" => Some(Self::BestEffort),
+            _ => {
+                let (down, up) = words.split_once(':')?;
+                let (down, up): (u32, u32) = (down.trim().parse().ok()?, up.trim().parse().ok()?);
+                ((1..=down).contains(&up) && down <= 1024).then_some(Self::Ratio { down, up })
+            }
+        }
+    }
+
     /// Uplinks that `nodes` nodes need which talk to others elsewhere.
     #[must_use]
     pub fn links(self, nodes: u32) -> u32 {
         match self {
-            Self::Ratio { down, up } => (nodes * up.max(1)).div_ceil(down.max(1)),
+            Self::Ratio { down, up } => scaled(nodes, up, down, u64::div_ceil),
             Self::BestEffort => nodes.min(1),
         }
     }
@@ -36,15 +53,21 @@ impl Bandwidth {
     #[must_use]
     pub fn nodes(self, links: u32) -> u32 {
         match self {
-            Self::Ratio { down, up } => links * down.max(1) / up.max(1),
+            Self::Ratio { down, up } => scaled(links, down, up, |a, b| a / b),
             Self::BestEffort if links == 0 => 0,
             Self::BestEffort => u32::from(u16::MAX),
         }
     }
 }
 
+/// `count` times `by` through `through`, cut to what a number holds: a ratio may come from anywhere.
+fn scaled(count: u32, by: u32, through: u32, divide: fn(u64, u64) -> u64) -> u32 {
+    let scaled = divide(u64::from(count) * u64::from(by.max(1)), u64::from(through.max(1)));
+    u32::try_from(scaled).unwrap_or(u32::MAX)
+}
+
 /// What a cluster shall be. All of it or nothing is placed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// What it will be called.
     pub cluster: ClusterId,
@@ -94,7 +117,8 @@ impl Request {
 }
 
 /// Where a cluster may stand. All of it must hold.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Affinity {
     /// Every node carries each of these.
     pub within: Vec<LabelId>,
@@ -117,7 +141,7 @@ impl Affinity {
 }
 
 /// What a cluster gets.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement {
     /// What was asked for.
     pub request: Request,
@@ -136,31 +160,34 @@ pub struct Placement {
 }
 
 /// A cluster's part of a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnitShare {
     /// The unit.
     pub unit: UnitId,
     /// Its pod.
     pub pod: PodId,
     /// Hosts of the unit, by their place in it.
+    #[serde(with = "hex")]
     pub hosts: Mask,
     /// Uplinks, the same on every rail: link k to spine s is bit k × spines + s.
+    #[serde(with = "hex")]
     pub links: Mask,
 }
 
 /// A cluster's part of the links above a spine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpineShare {
     /// The pod.
     pub pod: PodId,
     /// The spine in it.
     pub spine: u32,
     /// Links up: link k to core c is bit k × cores + c.
+    #[serde(with = "hex")]
     pub links: Mask,
 }
 
 /// A cluster's load on a power domain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PowerShare {
     /// The domain.
     pub domain: DomainId,
@@ -232,6 +259,9 @@ pub struct Nearest {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.why)?;
+        if self.asked == 0 {
+            return Ok(());
+        }
         if !self.proven {
             f.write_str("; the search was cut short")?;
         }

@@ -1,9 +1,12 @@
 //! From chosen units to a placement: how many nodes of each, which, on which links.
 
+use std::collections::HashMap;
+
 use super::fill::{Quota, fill};
 use super::hall::Hall;
+use super::ledger::Trial;
 use super::links::{Mask, bits};
-use super::request::{Placement, PowerShare, SpineShare, UnitShare};
+use super::request::{Placement, PowerShare, Request, SpineShare, UnitShare};
 use super::rule::{Demand, choose_plane, fits_plane};
 use super::spec::{CoolingId, DomainId, NodeId, PodId, UnitId};
 use super::view::{Effort, View};
@@ -104,9 +107,10 @@ fn quotas(view: &View, even: &Even, odd: u32, shared: Mask) -> Vec<Vec<Quota>> {
         (u, bandwidth.nodes(links))
     };
     let limits: Vec<_> = even.units.iter().chain([&odd]).map(limit).collect();
+    let kept = |u: u32| view.kept_in(u).count_ones();
     let plain = |&(unit, limit): &(u32, u32)| Quota {
         unit,
-        least: 0,
+        least: kept(unit),
         most: cap(unit).min(limit),
     };
     let plain: Vec<_> = limits.iter().map(plain).collect();
@@ -116,12 +120,15 @@ fn quotas(view: &View, even: &Even, odd: u32, shared: Mask) -> Vec<Vec<Quota>> {
         let least = size.saturating_sub(limit);
         if cap(unit) > limit && cap(unit) >= least {
             let mut quotas = plain.clone();
-            quotas[i].least = least;
+            quotas[i].least = least.max(kept(unit));
             quotas[i].most = cap(unit).min(size);
             out.push(quotas);
         }
     }
-    out.retain(|quotas| quotas.iter().map(|q| q.most).sum::<u32>() >= size);
+    out.retain(|quotas| {
+        let room: u32 = quotas.iter().map(|q| q.most).sum();
+        room >= size && quotas.iter().all(|q| q.most >= q.least)
+    });
     out
 }
 
@@ -138,7 +145,7 @@ pub(super) fn on_units(view: &View, effort: &mut Effort, even: &Even, odd: u32) 
     if even.units.is_empty() {
         let quota = Quota {
             unit: odd,
-            least: 0,
+            least: view.kept_in(odd).count_ones(),
             most: view.caps[odd as usize],
         };
         let hosts = fill(view, effort, &[quota]).ok()?;
@@ -160,7 +167,7 @@ pub(super) fn on_units(view: &View, effort: &mut Effort, even: &Even, odd: u32) 
 }
 
 /// Links for units with their hosts.
-fn assign(view: &View, even: &Even, odd: u32, shared: Mask, hosts: &[(u32, Mask)]) -> Option<Placement> {
+pub(super) fn assign(view: &View, even: &Even, odd: u32, shared: Mask, hosts: &[(u32, Mask)]) -> Option<Placement> {
     let hall = view.hall;
     let streams = |mask: Mask| {
         let here = mask.count_ones();
@@ -191,7 +198,7 @@ fn assign(view: &View, even: &Even, odd: u32, shared: Mask, hosts: &[(u32, Mask)
     let mut units: Vec<_> = hosts.iter().map(share).collect();
     units.sort_by_key(|u| u.unit);
     let cores = cores(hall, &units)?;
-    Some(tell(view, units, cores))
+    Some(tell(hall, view.request.clone(), units, cores))
 }
 
 /// How many units of the pods concerned have each uplink free.
@@ -237,11 +244,11 @@ fn cores(hall: &Hall, units: &[UnitShare]) -> Option<Vec<SpineShare>> {
     Some(out)
 }
 
-/// The placement with its nodes and loads.
-fn tell(view: &View, units: Vec<UnitShare>, cores: Vec<SpineShare>) -> Placement {
-    let hall = view.hall;
-    let mut trial = view.trial();
-    let mut nodes = Vec::with_capacity(view.size as usize);
+/// The placement with its nodes and loads. Units and cores are in order.
+pub(super) fn tell(hall: &Hall, request: Request, units: Vec<UnitShare>, cores: Vec<SpineShare>) -> Placement {
+    let unbounded = HashMap::new();
+    let mut trial = Trial::sum(&hall.ledger, &unbounded);
+    let mut nodes = Vec::with_capacity(request.size() as usize);
     for share in &units {
         let unit = &hall.units[share.unit.at()];
         nodes.extend(bits(share.hosts).map(|place| NodeId(unit.nodes[place as usize])));
@@ -252,7 +259,7 @@ fn tell(view: &View, units: Vec<UnitShare>, cores: Vec<SpineShare>) -> Placement
             }
         }
     }
-    let spares = nodes.split_off(view.request.nodes as usize);
+    let spares = nodes.split_off(nodes.len().min(request.nodes as usize));
     let share = |(domain, watts, worst_w)| PowerShare {
         domain: DomainId(domain),
         watts,
@@ -267,7 +274,7 @@ fn tell(view: &View, units: Vec<UnitShare>, cores: Vec<SpineShare>) -> Placement
         .collect();
     heat.sort_unstable();
     Placement {
-        request: view.request.clone(),
+        request,
         nodes,
         spares,
         units,

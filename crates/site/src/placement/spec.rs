@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// Most hosts a unit can have, and most uplinks: one bit each.
 pub const MOST: usize = 128;
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident($inner:ty)),* $(,)?) => {$(
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
         pub struct $name(pub $inner);
 
         impl $name {

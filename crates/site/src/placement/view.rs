@@ -1,6 +1,6 @@
 //! A hall as one request sees it: which nodes it may have, and how many of each unit at most.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::hall::{Group, Hall};
 use super::ledger::Trial;
@@ -10,6 +10,7 @@ use super::request::{Constraint, Placement, Request};
 use super::spec::{CustomerId, LabelKind};
 
 /// What a request says about single nodes.
+#[derive(Clone)]
 pub(super) struct Filter {
     sku: u32,
     customer: CustomerId,
@@ -84,7 +85,7 @@ impl Filter {
 }
 
 /// The labels of a kind that a cluster's nodes carry.
-fn labels_of(hall: &Hall, placement: &Placement, kind: LabelKind) -> BTreeSet<u32> {
+pub(super) fn labels_of(hall: &Hall, placement: &Placement, kind: LabelKind) -> BTreeSet<u32> {
     let mut labels = BTreeSet::new();
     for share in &placement.units {
         for group in &hall.units[share.unit.at()].groups {
@@ -107,6 +108,7 @@ impl Hall {
 }
 
 /// A hall as one request sees it.
+#[derive(Clone)]
 pub(super) struct View<'a> {
     pub hall: &'a Hall,
     pub request: &'a Request,
@@ -116,6 +118,10 @@ pub(super) struct View<'a> {
     /// Of each unit the free hosts that the request may have; none: all of the SKU.
     admitted: Option<Vec<Mask>>,
     pub spread: HashMap<u32, u32>,
+    /// Hosts that the cluster has and keeps, by unit; none where it is placed for the first time.
+    kept: BTreeMap<u32, Mask>,
+    /// Free hosts that it must not have all the same, by unit.
+    barred: BTreeMap<u32, Mask>,
     /// At most so many nodes of each unit: a bound, not a promise.
     pub caps: Vec<u32>,
     /// The same of each pod.
@@ -167,6 +173,8 @@ impl<'a> View<'a> {
             filter: Filter::new(hall, request),
             admitted: None,
             spread: Filter::spread(hall, request),
+            kept: BTreeMap::new(),
+            barred: BTreeMap::new(),
             caps: Vec::new(),
             pod_caps: Vec::new(),
         };
@@ -181,6 +189,73 @@ impl<'a> View<'a> {
             view.sum_pods();
         }
         view
+    }
+
+    /// For a cluster that keeps hosts and is out of the hall for the moment. Of the others it gets none that `barred` has,
+    /// nor any with a label that others want to be apart from.
+    pub fn keeping(
+        hall: &'a Hall,
+        request: &'a Request,
+        kept: BTreeMap<u32, Mask>,
+        barred: BTreeMap<u32, Mask>,
+        shunned: &BTreeSet<u32>,
+    ) -> Self {
+        let mut filter = Filter::new(hall, request);
+        filter.avoid.extend(shunned);
+        let mut view = Self {
+            hall,
+            request,
+            size: request.size(),
+            filter,
+            admitted: None,
+            spread: Filter::spread(hall, request),
+            kept,
+            barred,
+            caps: Vec::new(),
+            pod_caps: Vec::new(),
+        };
+        let open = |unit: u32| view.admit(unit) & view.open(unit);
+        let admitted: Vec<Mask> = (0..hall.units.len() as u32).map(open).collect();
+        let kept = |unit: usize| view.kept_in(unit as u32).count_ones();
+        view.caps = admitted
+            .iter()
+            .enumerate()
+            .map(|(u, m)| m.count_ones() + kept(u))
+            .collect();
+        view.admitted = Some(admitted);
+        view.sum_pods();
+        view
+    }
+
+    /// Hosts of a unit that the cluster has and keeps.
+    pub fn kept_in(&self, unit: u32) -> Mask {
+        self.kept.get(&unit).copied().unwrap_or(0)
+    }
+
+    /// Free hosts of a unit that the cluster does not have and that are not barred, whatever else is asked of them.
+    pub fn open(&self, unit: u32) -> Mask {
+        let barred = self.barred.get(&unit).copied().unwrap_or(0);
+        self.hall.units[unit as usize].free & !barred & !self.kept_in(unit)
+    }
+
+    /// Whether the request may have every free node of its SKU.
+    pub fn admits_all_free(&self) -> bool {
+        self.admitted.is_none() && self.kept.is_empty()
+    }
+
+    /// Whether any budget can run short for this request.
+    pub fn is_tight(&self) -> bool {
+        self.hall.tight || !self.spread.is_empty()
+    }
+
+    /// All that the request may have at most, whatever the links.
+    pub fn cap(&self) -> u32 {
+        self.pod_caps.iter().sum()
+    }
+
+    /// Hosts that it keeps altogether.
+    pub fn kept_nodes(&self) -> u32 {
+        self.kept.values().map(|hosts| hosts.count_ones()).sum()
     }
 
     /// The free hosts of a unit that the request may have.
@@ -213,7 +288,11 @@ impl<'a> View<'a> {
     pub fn tighten_some(&mut self, units: &[u32]) -> bool {
         let trial = self.trial();
         let room = |(profile, hosts): (&Profile, Mask)| trial.room(profile).nodes.min(hosts.count_ones());
-        let rooms: Vec<u32> = units.iter().map(|&u| self.groups(u).map(room).sum()).collect();
+        let kept = |u: u32| self.kept_in(u).count_ones();
+        let rooms: Vec<u32> = units
+            .iter()
+            .map(|&u| kept(u) + self.groups(u).map(room).sum::<u32>())
+            .collect();
         let mut any = false;
         for (&unit, room) in units.iter().zip(rooms) {
             any |= room < self.caps[unit as usize];
@@ -231,9 +310,18 @@ impl<'a> View<'a> {
         }
     }
 
-    /// An empty trial on the hall's ledger.
+    /// A trial on the hall's ledger with the hosts that are kept.
     pub fn trial(&self) -> Trial<'_> {
-        Trial::new(&self.hall.ledger, self.request.survives_feed_loss, &self.spread)
+        let mut trial = Trial::new(&self.hall.ledger, self.request.survives_feed_loss, &self.spread);
+        for (&unit, &hosts) in &self.kept {
+            for group in &self.hall.units[unit as usize].groups {
+                let here = (group.hosts & hosts).count_ones();
+                if here > 0 {
+                    trial.add(&self.hall.profiles[group.profile as usize], here);
+                }
+            }
+        }
+        trial
     }
 
     /// Free nodes of a unit that the request may have, by profile.

@@ -6,6 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_site::placement::*;
 
+mod route;
+
+pub use route::Own;
+
 /// A small generator of numbers (splitmix64): the same seed gives the same hall everywhere.
 pub struct Dice(pub u64);
 
@@ -26,6 +30,12 @@ impl Dice {
     pub fn chance(&mut self, percent: u64) -> bool {
         self.next() % 100 < percent
     }
+}
+
+/// Where random tests start: `RACKWRIGHT_SEED`, or the same number every time.
+pub fn seed() -> u64 {
+    let given = std::env::var("RACKWRIGHT_SEED").ok();
+    given.map_or(20_261_122, |text| text.parse().unwrap())
 }
 
 /// What a hall is to have.
@@ -408,161 +418,5 @@ fn judge_shape(hall: &Hall, placement: &Placement) -> Vec<String> {
     match own.unroutable() {
         Some(pattern) => vec![format!("{placement:?} cannot route {pattern:?}")],
         None => Vec::new(),
-    }
-}
-
-/// A cluster's own links, as counts.
-pub struct Own {
-    /// Pod and hosts of each unit.
-    units: Vec<(usize, usize)>,
-    /// Links of unit u to spine s, one way.
-    up: Vec<Vec<u32>>,
-    /// Links of pod p at spine s to core c, one way.
-    cores: Vec<Vec<Vec<u32>>>,
-}
-
-impl Own {
-    pub fn of(wirings: Wirings, units: &[UnitShare], cores: &[SpineShare]) -> Self {
-        let mut pods: Vec<_> = units.iter().map(|u| u.pod).collect();
-        pods.sort();
-        pods.dedup();
-        let index = |pod: PodId| pods.iter().position(|&p| p == pod).unwrap();
-        let (spines, core) = (wirings.spines, wirings.cores);
-        let counts = |mask: Mask| (0..spines.peers).map(|s| spines.count(mask, s)).collect();
-        let mut above = vec![vec![vec![0; core.peers as usize]; spines.peers as usize]; pods.len()];
-        for share in cores.iter().filter(|s| pods.contains(&s.pod)) {
-            for c in 0..core.peers {
-                above[index(share.pod)][share.spine as usize][c as usize] = core.count(share.links, c);
-            }
-        }
-        Self {
-            units: units
-                .iter()
-                .map(|u| (index(u.pod), u.hosts.count_ones() as usize))
-                .collect(),
-            up: units.iter().map(|u| counts(u.links)).collect(),
-            cores: above,
-        }
-    }
-
-    fn connected(&self) -> bool {
-        let pairs = (0..self.units.len()).flat_map(|a| (a + 1..self.units.len()).map(move |b| (a, b)));
-        pairs
-            .into_iter()
-            .all(|(a, b)| Router::new(self).route(&[(a, b), (b, a)]))
-    }
-
-    /// A pattern between units, each host sending to one host, that does not find its way.
-    pub fn unroutable(&self) -> Option<Vec<usize>> {
-        let hosts: Vec<usize> = self
-            .units
-            .iter()
-            .enumerate()
-            .flat_map(|(u, &(_, h))| vec![u; h])
-            .collect();
-        let mut tried = BTreeSet::new();
-        let mut bad = None;
-        let mut judge = |to: &[usize]| {
-            let mut flows: Vec<_> = hosts
-                .iter()
-                .copied()
-                .zip(to.iter().copied())
-                .filter(|f| f.0 != f.1)
-                .collect();
-            flows.sort();
-            if bad.is_none() && tried.insert(flows.clone()) && !Router::new(self).route(&flows) {
-                bad = Some(to.to_vec());
-            }
-        };
-        if hosts.len() <= 7 {
-            let mut to = hosts.clone();
-            permutations(&mut to, 0, &mut judge);
-        } else {
-            let mut dice = Dice(hosts.len() as u64);
-            for _ in 0..60 {
-                let mut to = hosts.clone();
-                for i in (1..to.len()).rev() {
-                    to.swap(i, dice.roll(0, i as u64) as usize);
-                }
-                judge(&to);
-            }
-            for by in 1..hosts.len() {
-                let mut to = hosts.clone();
-                to.rotate_left(by);
-                judge(&to);
-            }
-        }
-        bad
-    }
-}
-
-/// Every distinct order of `to`.
-fn permutations(to: &mut Vec<usize>, at: usize, judge: &mut impl FnMut(&[usize])) {
-    if at == to.len() {
-        return judge(to);
-    }
-    let mut seen = BTreeSet::new();
-    for i in at..to.len() {
-        if seen.insert(to[i]) {
-            to.swap(at, i);
-            permutations(to, at + 1, judge);
-            to.swap(at, i);
-        }
-    }
-}
-
-struct Router<'a> {
-    own: &'a Own,
-    up: Vec<Vec<u32>>,
-    down: Vec<Vec<u32>>,
-    core_up: Vec<Vec<Vec<u32>>>,
-    core_down: Vec<Vec<Vec<u32>>>,
-}
-
-impl<'a> Router<'a> {
-    fn new(own: &'a Own) -> Self {
-        Self {
-            up: own.up.clone(),
-            down: own.up.clone(),
-            core_up: own.cores.clone(),
-            core_down: own.cores.clone(),
-            own,
-        }
-    }
-
-    /// Every way, one stream after the other.
-    fn route(&mut self, flows: &[(usize, usize)]) -> bool {
-        let Some((&(from, to), rest)) = flows.split_first() else {
-            return true;
-        };
-        let (p, q) = (self.own.units[from].0, self.own.units[to].0);
-        for s in 0..self.up[from].len() {
-            if self.up[from][s] == 0 || self.down[to][s] == 0 {
-                continue;
-            }
-            self.up[from][s] -= 1;
-            self.down[to][s] -= 1;
-            if p == q {
-                if self.route(rest) {
-                    return true;
-                }
-            } else {
-                for c in 0..self.core_up[p][s].len() {
-                    if self.core_up[p][s][c] == 0 || self.core_down[q][s][c] == 0 {
-                        continue;
-                    }
-                    self.core_up[p][s][c] -= 1;
-                    self.core_down[q][s][c] -= 1;
-                    if self.route(rest) {
-                        return true;
-                    }
-                    self.core_up[p][s][c] += 1;
-                    self.core_down[q][s][c] += 1;
-                }
-            }
-            self.up[from][s] += 1;
-            self.down[to][s] += 1;
-        }
-        false
     }
 }

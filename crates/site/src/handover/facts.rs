@@ -1,0 +1,167 @@
+//! A checked cluster: each member once, in the order of the fabric, with what is known of its place.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::fault::Faults;
+use super::groups::{Groups, Uplink};
+use super::{Cluster, Member, hostlist};
+use crate::model::{NodeId, Rack, Room, Site, Sku, SkuId};
+use crate::power::Reservation;
+
+/// A member and its place.
+#[derive(Debug)]
+pub(super) struct Seat<'a> {
+    pub(super) node: NodeId,
+    /// Its name in the site.
+    pub(super) name: &'a str,
+    pub(super) host: &'a str,
+    pub(super) member: &'a Member,
+    pub(super) sku_id: SkuId,
+    pub(super) sku: &'a Sku,
+    pub(super) rack: &'a Rack,
+    pub(super) room: &'a Room,
+    pub(super) reservation: Reservation,
+    /// Index in [`Groups::units`]; `None`: no HCA is cabled to a switch.
+    pub(super) unit: Option<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct Facts<'a> {
+    pub(super) cluster: &'a Cluster<'a>,
+    pub(super) site: &'a Site,
+    /// By fabric, pod, unit and name.
+    pub(super) seats: Vec<Seat<'a>>,
+    pub(super) groups: Groups,
+}
+
+impl<'a> Facts<'a> {
+    /// `None`: it is no cluster, and the faults say why.
+    pub(super) fn of(cluster: &'a Cluster<'a>, faults: &mut Faults) -> Option<Self> {
+        check_names(cluster, faults);
+        check_members(cluster, faults);
+        if faults.any() {
+            return None;
+        }
+        let groups = Groups::of(cluster.site);
+        let mut seats = Vec::with_capacity(cluster.members.len());
+        for member in &cluster.members {
+            seats.extend(seat(cluster, member, &groups, faults));
+        }
+        if faults.any() {
+            return None;
+        }
+        seats.sort_by_cached_key(|seat| {
+            let pod = seat.unit.map(|unit| groups.units[unit].pod);
+            let fabric = pod.map(|pod| groups.pods[pod].fabric);
+            let (prefix, number, name) = hostlist::natural(seat.host);
+            (fabric, pod, seat.unit, prefix.to_owned(), number, name.to_owned())
+        });
+        Some(Self {
+            cluster,
+            site: cluster.site,
+            seats,
+            groups,
+        })
+    }
+
+    /// Members that are used from the start.
+    pub(super) fn in_use(&self) -> impl Iterator<Item = &Seat<'a>> {
+        self.seats.iter().filter(|seat| !seat.member.spare)
+    }
+
+    /// Members that are not.
+    pub(super) fn spares(&self) -> impl Iterator<Item = &Seat<'a>> {
+        self.seats.iter().filter(|seat| seat.member.spare)
+    }
+
+    /// The cables of a member, in the order of its HCAs.
+    pub(super) fn uplinks(&self, seat: &Seat<'_>) -> &[Uplink] {
+        &self.groups.uplinks[seat.node.index()]
+    }
+
+    /// Members by class.
+    pub(super) fn by_sku(&self) -> BTreeMap<SkuId, Vec<&Seat<'a>>> {
+        let mut by_sku: BTreeMap<SkuId, Vec<&Seat<'a>>> = BTreeMap::new();
+        for seat in &self.seats {
+            by_sku.entry(seat.sku_id).or_default().push(seat);
+        }
+        by_sku
+    }
+
+    /// Names of the unit of a member, its pod where that has spines, and its fabric where that has cores: the switches
+    /// above it, nearest first.
+    pub(super) fn tiers(&self, seat: &Seat<'_>) -> Vec<&str> {
+        let Some(unit) = seat.unit.map(|unit| &self.groups.units[unit]) else {
+            return Vec::new();
+        };
+        let pod = &self.groups.pods[unit.pod];
+        let fabric = &self.groups.fabrics[pod.fabric];
+        let mut tiers = vec![&*unit.name];
+        tiers.extend(pod.spines.then_some(&*pod.name));
+        tiers.extend(fabric.cores.then_some(&*fabric.name));
+        tiers
+    }
+}
+
+fn check_names(cluster: &Cluster<'_>, faults: &mut Faults) {
+    for (subject, name) in [
+        ("name of the cluster", cluster.name),
+        ("name of the customer", cluster.customer),
+    ] {
+        if name.trim().is_empty() || name.len() > 253 || name.chars().any(char::is_control) {
+            faults.add(subject, "1 to 253 characters are wanted, and no control characters");
+        }
+    }
+}
+
+fn check_members(cluster: &Cluster<'_>, faults: &mut Faults) {
+    let mut nodes = BTreeSet::new();
+    let mut hosts = BTreeSet::new();
+    let mut addresses = BTreeSet::new();
+    for member in &cluster.members {
+        let Some(node) = cluster.site.nodes.get(member.node.index()) else {
+            faults.add(format!("node {}", member.node.0), "the site has no such node");
+            continue;
+        };
+        let subject = format!("node {}", node.name);
+        if !nodes.insert(member.node) {
+            faults.add(&subject, "it is named twice");
+        } else if !hosts.insert(member.hostname.to_ascii_lowercase()) {
+            let why = format!("another has the host name `{}` too", member.hostname.escape_debug());
+            faults.add(&subject, why);
+        } else if member.address.is_some_and(|address| !addresses.insert(address)) {
+            faults.add(&subject, "another has its address too");
+        }
+    }
+    if cluster.members.iter().all(|member| member.spare) {
+        faults.add("cluster", "it has no node that is used");
+    }
+}
+
+fn seat<'a>(cluster: &'a Cluster<'a>, member: &'a Member, groups: &Groups, faults: &mut Faults) -> Option<Seat<'a>> {
+    let (site, id) = (cluster.site, member.node);
+    let node = site.node(id);
+    let subject = format!("node {}", node.name);
+    let unit = groups.unit(id).unwrap_or_else(|units| {
+        let why = format!("it is cabled to several scalable units: {}", units.join(", "));
+        faults.add(&subject, why);
+        None
+    });
+    let Some(reservation) = cluster.ledger.reservation(id) else {
+        faults.add(&subject, "no power is reserved for it");
+        return None;
+    };
+    let rack = site.rack(node.rack);
+    Some(Seat {
+        node: id,
+        name: &node.name,
+        host: &member.hostname,
+        member,
+        sku_id: node.sku,
+        sku: site.sku(node.sku),
+        rack,
+        room: site.room(rack.room),
+        reservation: *reservation,
+        unit,
+    })
+}

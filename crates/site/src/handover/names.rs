@@ -1,0 +1,74 @@
+//! What each format can say as a name.
+
+/// Words that Slurm's files give another meaning (slurm.conf(5)).
+const SLURM_WORDS: [&str; 3] = ["default", "all", "localhost"];
+
+/// What is wrong with a node's or partition's name for Slurm: its lists have brackets, commas and white space for
+/// themselves.
+pub(super) fn slurm(name: &str) -> Result<(), &'static str> {
+    let sound = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    if name.is_empty() || name.len() > 253 {
+        Err("a name has 1 to 253 characters")
+    } else if !name.bytes().all(sound) || !name.as_bytes()[0].is_ascii_alphanumeric() {
+        Err("a name has letters, digits and `-_.`, a letter or digit first")
+    } else if SLURM_WORDS.iter().any(|word| name.eq_ignore_ascii_case(word)) {
+        Err("this name means something else")
+    } else {
+        Ok(())
+    }
+}
+
+/// What is wrong with the name of a Kubernetes object that is already in lower case (RFC 1123 subdomain).
+pub(super) fn subdomain(name: &str) -> Result<(), &'static str> {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    let label = |label: &str| {
+        (1..=63).contains(&label.len()) && label.bytes().all(inner) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    if name.len() <= 253 && name.split('.').all(label) {
+        Ok(())
+    } else {
+        Err("a name has parts of letters, digits and `-` with `.` between them, as in RFC 1123")
+    }
+}
+
+/// What is wrong with a label's value.
+pub(super) fn label_value(value: &str) -> Result<(), &'static str> {
+    let sound = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    let ends = |b: Option<&u8>| b.is_none_or(u8::is_ascii_alphanumeric);
+    let bytes = value.as_bytes();
+    if bytes.len() <= 63 && bytes.iter().copied().all(sound) && ends(bytes.first()) && ends(bytes.last()) {
+        Ok(())
+    } else {
+        Err("a label has at most 63 letters, digits and `-_.`, a letter or digit at both ends")
+    }
+}
+
+/// The name of an Ansible group: what is no letter, digit or `_` becomes `_`, as in a variable.
+pub(super) fn group(kind: &str, name: &str) -> String {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    format!("{kind}_{}", name.chars().map(letter).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_format_has_names_of_its_own() {
+        assert!(slurm("gpu-001").is_ok() && slurm("a_b.c").is_ok());
+        for name in [
+            "", "-a", "a b", "a,b", "a[1-2]", "Default", "ALL", "a\nb", "a=b", "ä", "a#b",
+        ] {
+            assert!(slurm(name).is_err(), "{name}");
+        }
+        assert!(subdomain("gpu-001.hall.example").is_ok());
+        for name in ["", "a_b", "A", ".a", "a.", "-a", "a-", "a..b", &"a".repeat(64)] {
+            assert!(subdomain(name).is_err(), "{name}");
+        }
+        assert!(label_value("").is_ok() && label_value(&"a".repeat(63)).is_ok() && label_value("A_b.c-1").is_ok());
+        for value in ["-a", "a-", "a:b", &"a".repeat(64), "a b", "a."] {
+            assert!(label_value(value).is_err(), "{value}");
+        }
+        assert_eq!(group("rack", "r-1.a"), "rack_r_1_a");
+    }
+}

@@ -1,0 +1,268 @@
+//! Power and cooling of the cluster. Only what this cluster draws is told, and what domains carry: what others draw from
+//! them is not the customer's to know.
+
+use std::collections::BTreeMap;
+
+use super::facts::{Facts, Seat};
+use super::fault::Faults;
+use super::hostlist::compress;
+use super::text::{cell, kw, table};
+use super::{PackFile, file};
+use crate::model::{DomainId, Redundancy, Site};
+use crate::power::{Explanation, Scenario, capacity_watts, explain, node_heat, node_loads, watts};
+
+/// What all of them need: how each member is fed, in the order of the seats.
+struct Sheet<'a> {
+    facts: &'a Facts<'a>,
+    fed: Vec<Explanation>,
+}
+
+pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
+    for seat in &facts.seats {
+        // A ledger takes any figure; a sheet with it would be worth nothing.
+        if !seat.reservation.watts.is_finite() || seat.reservation.watts < 0.0 {
+            faults.add(format!("node {}", seat.name), "what is reserved for it is no figure");
+        }
+    }
+    let loads = facts.cluster.ledger.loads();
+    let fed = facts
+        .seats
+        .iter()
+        .map(|seat| explain(facts.site, loads, seat.node))
+        .collect();
+    let sheet = Sheet { facts, fed };
+    let total: f64 = facts.seats.iter().map(|seat| seat.reservation.watts).sum();
+    let text = format!(
+        "# Power and cooling\n\nReserved: {} for {} nodes. PSUs share a node's load evenly; when a feed is lost, those that live \
+         carry all of it.\n\n## Nodes\n\n{}\n## Loss of a feed\n\n{}\n## Domains\n\n{}\n## Heat\n\n{}\n## Ways from the utility to \
+         each PSU\n\n{}",
+        kw(total),
+        facts.seats.len(),
+        sheet.nodes(),
+        sheet.losses(),
+        sheet.domains(),
+        heat(facts),
+        sheet.ways()
+    );
+    vec![file("power.md", text)]
+}
+
+impl Sheet<'_> {
+    fn pairs(&self) -> impl Iterator<Item = (&Seat<'_>, &Explanation)> {
+        self.facts.seats.iter().zip(&self.fed)
+    }
+
+    fn nodes(&self) -> String {
+        let rows = self.pairs().map(|(seat, fed)| {
+            let needs = format!("{} of {}", fed.psus_needed, fed.psus.len());
+            let lives = if fed.survives_psu_loss { "lives" } else { "goes down" };
+            vec![
+                cell(seat.host),
+                cell(seat.name),
+                cell(&seat.sku.name),
+                cell(&seat.rack.name),
+                kw(seat.reservation.watts),
+                seat.reservation.redundancy.name().to_owned(),
+                needs,
+                lives.to_owned(),
+            ]
+        });
+        let head = [
+            "host",
+            "node",
+            "class",
+            "rack",
+            "reserved",
+            "promised",
+            "PSUs needed",
+            "one PSU lost",
+        ];
+        table(&head, rows)
+    }
+
+    /// By feed: who lives and who goes down. Nodes at their maximum, as far as their own PSUs and outlets go.
+    fn losses(&self) -> String {
+        let site = self.facts.site;
+        if site.feeds.is_empty() {
+            return "The site has no feeds that are told apart.\n".to_owned();
+        }
+        let rows = site.feed_ids().map(|feed| {
+            let survives = |fed: &Explanation| fed.losses.get(feed.index()).is_some_and(|loss| loss.survives);
+            let hosts = |lives: bool| {
+                let these = self.pairs().filter(|(_, fed)| survives(fed) == lives);
+                these.map(|(seat, _)| seat.host).collect::<Vec<&str>>()
+            };
+            let psus: usize = self
+                .fed
+                .iter()
+                .filter_map(|fed| Some(fed.psus.len() - fed.losses.get(feed.index())?.live.min(fed.psus.len())))
+                .sum();
+            vec![
+                cell(&site.feeds[feed.index()]),
+                psus.to_string(),
+                hosts(true).len().to_string(),
+                hosts(false).len().to_string(),
+                cell(&compress(hosts(false))),
+            ]
+        });
+        let head = [
+            "feed",
+            "PSUs without power",
+            "nodes that live",
+            "nodes that go down",
+            "which",
+        ];
+        table(&head, rows)
+    }
+
+    fn domains(&self) -> String {
+        let site = self.facts.site;
+        let drawn = Drawn::of(self.facts);
+        if drawn.by_domain.is_empty() {
+            return "The site has no power domains.\n".to_owned();
+        }
+        let rows = drawn.by_domain.iter().map(|(id, by_scenario)| {
+            let domain = site.domain(*id);
+            let capacity = capacity_watts(domain);
+            let share = |watts: f64| match capacity > 0.0 {
+                true => format!("{} ({:.0} %)", kw(watts), 100.0 * watts / capacity),
+                false => kw(watts),
+            };
+            let normal = watts(by_scenario.first().copied().unwrap_or(0));
+            let states = Scenario::all(site).zip(by_scenario).skip(1);
+            let worst = states
+                .filter(|(scenario, _)| drawn.promised.contains(id) && !scenario.kills(domain.feed))
+                .map(|(_, load)| watts(*load))
+                .reduce(f64::max);
+            vec![
+                cell(&domain.name),
+                domain.kind.name().to_owned(),
+                domain
+                    .feed
+                    .map_or_else(|| "-".to_owned(), |feed| cell(&site.feeds[feed.index()])),
+                kw(capacity),
+                share(normal),
+                worst.map_or_else(|| "-".to_owned(), |worst| share(worst.max(normal))),
+            ]
+        });
+        let head = [
+            "domain",
+            "kind",
+            "feed",
+            "carries",
+            "reserved by this cluster",
+            "and when another feed is lost",
+        ];
+        table(&head, rows)
+    }
+
+    fn ways(&self) -> String {
+        let site = self.facts.site;
+        let rows = self.pairs().flat_map(|(seat, fed)| {
+            fed.psus.iter().map(move |psu| {
+                let way: Vec<&str> = psu.steps.iter().map(|step| &*site.domain(step.domain).name).collect();
+                let share = match psu.outlet {
+                    Some(_) if fed.max_watts > 0.0 => psu.psu_watts * seat.reservation.watts / fed.max_watts,
+                    _ => 0.0,
+                };
+                vec![
+                    cell(seat.host),
+                    psu.psu.to_string(),
+                    psu.outlet.as_deref().map_or_else(|| "not plugged in".to_owned(), cell),
+                    psu.phase.unwrap_or("-").to_owned(),
+                    kw(share),
+                    cell(&way.join(" / ")),
+                ]
+            })
+        });
+        table(&["host", "PSU", "outlet", "phase", "draws", "way"], rows)
+    }
+}
+
+/// What the cluster draws from each domain, in milliwatts by scenario, and the domains on which a node was promised to live
+/// through the loss of a feed.
+struct Drawn {
+    by_domain: BTreeMap<DomainId, Vec<i64>>,
+    promised: std::collections::BTreeSet<DomainId>,
+}
+
+impl Drawn {
+    fn of(facts: &Facts<'_>) -> Self {
+        let mut drawn = Self {
+            by_domain: BTreeMap::new(),
+            promised: std::collections::BTreeSet::new(),
+        };
+        let scenarios: Vec<Scenario> = Scenario::all(facts.site).collect();
+        for seat in &facts.seats {
+            let (watts, redundancy) = (seat.reservation.watts, seat.reservation.redundancy);
+            for (at, scenario) in scenarios.iter().enumerate() {
+                for (domain, load) in node_loads(facts.site, seat.node, watts, redundancy, *scenario) {
+                    let slots = drawn
+                        .by_domain
+                        .entry(domain)
+                        .or_insert_with(|| vec![0; scenarios.len()]);
+                    slots[at] += load.total;
+                    if redundancy == Redundancy::FeedLoss {
+                        drawn.promised.insert(domain);
+                    }
+                }
+            }
+        }
+        drawn
+    }
+}
+
+/// Heat to the air of racks and to loops: what the cluster gives, and what there is to take it.
+fn heat(facts: &Facts<'_>) -> String {
+    let site = facts.site;
+    let mut air: BTreeMap<_, f64> = BTreeMap::new();
+    let mut loops: BTreeMap<_, (f64, f64)> = BTreeMap::new();
+    let (mut to_air, mut to_liquid) = (0.0, 0.0);
+    for seat in &facts.seats {
+        let heat = node_heat(site, seat.node, seat.reservation.watts);
+        to_air += watts(heat.air);
+        to_liquid += watts(heat.liquid);
+        *air.entry(site.node(seat.node).rack).or_default() += watts(heat.air);
+        if let Some(id) = seat.rack.cooling_loop {
+            let (heat_watts, flow) = loops.entry(id).or_default();
+            *heat_watts += watts(heat.liquid);
+            // Millilitres a minute.
+            *flow += heat.flow as f64 / 1000.0;
+        }
+    }
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let racks = air.into_iter().map(|(id, heat_watts)| {
+        let rack = site.rack(id);
+        let door = rack.rear_door.map(|door| site.cooling_unit(door));
+        vec![
+            cell(&rack.name),
+            cell(&site.room(rack.room).name),
+            kw(heat_watts),
+            or_dash(rack.air_heat_limit_watts.map(kw)),
+            or_dash(door.map(|door| format!("{}, {}", cell(&door.name), kw(door.watts)))),
+        ]
+    });
+    let mut text = format!(
+        "To air: {}, to liquid: {}.\n\n{}",
+        kw(to_air),
+        kw(to_liquid),
+        table(&["rack", "room", "to air", "rack may give", "rear door takes"], racks)
+    );
+    let rows: Vec<Vec<String>> = loops.into_iter().map(|(id, heat)| loop_row(site, id, heat)).collect();
+    if !rows.is_empty() {
+        text.push('\n');
+        text.push_str(&table(&["loop", "to liquid", "its CDUs take", "coolant wanted"], rows));
+    }
+    text
+}
+
+fn loop_row(site: &Site, id: crate::model::LoopId, (heat_watts, flow_lpm): (f64, f64)) -> Vec<String> {
+    let one = site.cooling_loop(id);
+    let takes: f64 = one.units.iter().map(|unit| site.cooling_unit(*unit).watts).sum();
+    vec![
+        cell(&one.name),
+        kw(heat_watts),
+        kw(takes),
+        format!("{flow_lpm:.1} L/min"),
+    ]
+}

@@ -1,0 +1,214 @@
+//! Slurm: `topology.conf` and `topology.yaml` for topology/tree, node and partition lines, `gres.conf`.
+//!
+//! Slurm wants each node below one switch (topology.conf(5)). A node of a rail-optimised fabric is below as many leaves as
+//! it has rails; their unit is what stands for a switch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use super::facts::{Facts, Seat};
+use super::fault::Faults;
+use super::hostlist::compress;
+use super::text::yaml;
+use super::{PackFile, file, names};
+
+/// A node that passed validation has so much of its SKU's memory, in hundredths. A node with less than its line says is
+/// taken out of use (slurm.conf(5), RealMemory).
+const MEMORY_PERCENT: u64 = 95;
+
+/// A line of the topology.
+enum Below {
+    Nodes(String),
+    Switches(String),
+}
+
+pub(super) fn files(facts: &Facts<'_>, faults: &mut Faults) -> Vec<PackFile> {
+    for seat in &facts.seats {
+        let subject = format!("node {}", seat.name);
+        if let Err(why) = names::slurm(seat.host) {
+            faults.add(&subject, format!("host name `{}`: {why}", seat.host.escape_debug()));
+        }
+        if seat.unit.is_none() {
+            faults.add(
+                &subject,
+                "no cable leads from it to a switch, so it is nowhere in the topology",
+            );
+        }
+    }
+    if let Err(why) = names::slurm(facts.cluster.name) {
+        faults.add("name of the cluster", why);
+    }
+    let tree = tree(facts);
+    let mut files = vec![
+        file("slurm/topology.conf", topology_conf(&tree)),
+        file("slurm/topology.yaml", topology_yaml(facts, &tree)),
+        file("slurm/nodes.conf", nodes_conf(facts)),
+    ];
+    files.extend(gres_conf(facts).map(|text| file("slurm/gres.conf", text)));
+    files
+}
+
+/// Units, then pods if a pod has several of the units, then fabrics if one has several of the pods.
+fn tree(facts: &Facts<'_>) -> Vec<(String, Below)> {
+    let groups = &facts.groups;
+    let mut units: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    for seat in &facts.seats {
+        units
+            .entry(seat.unit.unwrap_or(usize::MAX))
+            .or_default()
+            .push(seat.host);
+    }
+    units.remove(&usize::MAX);
+    let mut pods: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    for unit in units.keys().map(|unit| &groups.units[*unit]) {
+        pods.entry(unit.pod).or_default().push(&unit.name);
+    }
+    let mut fabrics: BTreeMap<usize, Vec<&str>> = BTreeMap::new();
+    for pod in pods.keys().map(|pod| &groups.pods[*pod]) {
+        fabrics.entry(pod.fabric).or_default().push(&pod.name);
+    }
+    let joined = fabrics.values().any(|pods| pods.len() > 1);
+    let mut lines = Vec::new();
+    for (unit, hosts) in units {
+        let name = groups.units[unit].name.clone();
+        lines.push((name, Below::Nodes(compress(hosts))));
+    }
+    if joined || pods.values().any(|units| units.len() > 1) {
+        for (pod, units) in pods {
+            lines.push((groups.pods[pod].name.clone(), Below::Switches(compress(units))));
+        }
+    }
+    if joined {
+        for (fabric, pods) in fabrics {
+            lines.push((groups.fabrics[fabric].name.clone(), Below::Switches(compress(pods))));
+        }
+    }
+    lines
+}
+
+fn topology_conf(tree: &[(String, Below)]) -> String {
+    let mut text = String::from(
+        "# For slurm.conf with TopologyPlugin=topology/tree. A unit is all leaves that its nodes are on, one for each rail.\n",
+    );
+    for (name, below) in tree {
+        // Writing to a string cannot fail.
+        let _ = match below {
+            Below::Nodes(nodes) => writeln!(text, "SwitchName={name} Nodes={nodes}"),
+            Below::Switches(switches) => writeln!(text, "SwitchName={name} Switches={switches}"),
+        };
+    }
+    text
+}
+
+fn topology_yaml(facts: &Facts<'_>, tree: &[(String, Below)]) -> String {
+    let mut text = format!(
+        "# The same as topology.conf, for Slurm 25.05 and later. While this file is there Slurm does not read that one.\n\
+         - topology: {}\n  cluster_default: true\n  tree:\n    switches:\n",
+        yaml(facts.cluster.name)
+    );
+    for (name, below) in tree {
+        let (key, list) = match below {
+            Below::Nodes(nodes) => ("nodes", nodes),
+            Below::Switches(switches) => ("children", switches),
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "    - switch: {}\n      {key}: {}", yaml(name), yaml(list));
+    }
+    text
+}
+
+fn nodes_conf(facts: &Facts<'_>) -> String {
+    let mut text = String::from(
+        "# To be included by slurm.conf, which needs GresTypes=gpu, SelectType=select/cons_tres and\n\
+         # TopologyPlugin=topology/tree besides.\n",
+    );
+    let unknown: BTreeSet<&str> = facts
+        .seats
+        .iter()
+        .filter(|seat| !facts.cluster.processors.contains_key(&seat.sku_id))
+        .map(|seat| &*seat.sku.name)
+        .collect();
+    for sku in unknown {
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "# Cores of {sku} are not known here, and Slurm counts one for each socket: add what `slurmd -C` prints on a node."
+        );
+    }
+    let mut addresses = facts.seats.iter().filter_map(|seat| seat.member.address);
+    if addresses.any(|address| address.is_ipv6()) {
+        text.push_str("# For IPv6 addresses slurm.conf needs CommunicationParameters=EnableIPv6.\n");
+    }
+    for (_, seats) in facts.by_sku() {
+        let hardware = hardware(facts, seats[0]);
+        let (with, without): (Vec<&Seat<'_>>, Vec<_>) =
+            seats.into_iter().partition(|seat| seat.member.address.is_some());
+        for seat in with {
+            let address = seat
+                .member
+                .address
+                .map(|address| address.to_string())
+                .unwrap_or_default();
+            let _ = writeln!(text, "NodeName={} NodeAddr={address}{hardware}", seat.host);
+        }
+        if !without.is_empty() {
+            let hosts = compress(without.iter().map(|seat| seat.host));
+            let _ = writeln!(text, "NodeName={hosts}{hardware}");
+        }
+    }
+    let hosts = compress(facts.in_use().map(|seat| seat.host));
+    let _ = writeln!(
+        text,
+        "PartitionName={} Nodes={hosts} Default=YES State=UP",
+        facts.cluster.name
+    );
+    let spares = compress(facts.spares().map(|seat| seat.host));
+    if !spares.is_empty() {
+        let _ = writeln!(text, "# Spares are in no partition: {spares}");
+    }
+    text
+}
+
+/// ` Sockets=2 RealMemory=1992294 Gres=gpu:8`, as far as it is known.
+fn hardware(facts: &Facts<'_>, seat: &Seat<'_>) -> String {
+    let part = |name: &str| seat.sku.inventory.get(name).copied().filter(|count| *count > 0);
+    let mut words = String::new();
+    // Writing to a string cannot fail.
+    let _ = match (facts.cluster.processors.get(&seat.sku_id), part("cpu")) {
+        (Some(known), _) => write!(
+            words,
+            " Sockets={} CoresPerSocket={} ThreadsPerCore={}",
+            known.sockets, known.cores_per_socket, known.threads_per_core
+        ),
+        (None, Some(sockets)) => write!(words, " Sockets={sockets}"),
+        (None, None) => Ok(()),
+    };
+    if let Some(memory_gib) = part("memory_gib") {
+        let memory_mib = u64::from(memory_gib) * 1024 * MEMORY_PERCENT / 100;
+        let _ = write!(words, " RealMemory={memory_mib}");
+    }
+    if seat.sku.gpus > 0 {
+        let _ = write!(words, " Gres=gpu:{}", seat.sku.gpus);
+    }
+    words
+}
+
+/// `None`: there are no GPUs.
+fn gres_conf(facts: &Facts<'_>) -> Option<String> {
+    let mut text = String::from(
+        "# Device files of NVIDIA's driver. A slurmd with NVML may find them by itself: AutoDetect=nvml.\n",
+    );
+    let mut any = false;
+    for (_, seats) in facts.by_sku() {
+        let hosts = compress(seats.iter().map(|seat| seat.host));
+        let devices = match seats[0].sku.gpus {
+            0 => continue,
+            1 => "/dev/nvidia0".to_owned(),
+            gpus => format!("/dev/nvidia[0-{}]", gpus - 1),
+        };
+        any = true;
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "NodeName={hosts} Name=gpu File={devices}");
+    }
+    any.then_some(text)
+}

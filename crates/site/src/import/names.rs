@@ -1,0 +1,98 @@
+//! Names of other systems as names of a site file, each once.
+
+use std::collections::BTreeMap;
+
+/// Longest name of a site file, in characters.
+const MAX_NAME: usize = 63;
+
+/// What a name becomes: letters, digits and `-_.:`, everything else a `-`. Empty where nothing of it can stay.
+pub(super) fn clean(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        let good = c.is_ascii_alphanumeric() || "-_.:".contains(c);
+        if good && (!out.is_empty() || c.is_ascii_alphanumeric()) {
+            out.push(c);
+        } else if !good && !out.is_empty() && !out.ends_with('-') {
+            out.push('-');
+        }
+        if out.len() == MAX_NAME {
+            break;
+        }
+    }
+    out.trim_end_matches(['-', ':']).to_owned()
+}
+
+/// A name as NetBox makes slugs of it, to compare by: `GPU Server` and `gpu-server` are the same.
+pub(super) fn slug(text: &str) -> String {
+    clean(text).to_ascii_lowercase().replace(['_', '.', ':'], "-")
+}
+
+/// Names that are given out, each once.
+#[derive(Debug, Default)]
+pub(super) struct Namer {
+    /// Each with the last number that was put behind it.
+    taken: BTreeMap<String, u32>,
+}
+
+impl Namer {
+    /// The wanted name if nobody has it, else the first of others that is free, else one with a number.
+    pub(super) fn give(&mut self, wanted: &str, others: &[&str]) -> String {
+        let names = std::iter::once(&wanted).chain(others).map(|name| clean(name));
+        let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+        if let Some(free) = names.iter().find(|name| !self.taken.contains_key(*name)) {
+            self.taken.insert(free.clone(), 1);
+            return free.clone();
+        }
+        let base = names.last().map_or("unnamed", String::as_str);
+        let base: String = base.chars().take(MAX_NAME - 11).collect();
+        let mut number = self.taken.get(&base).copied().unwrap_or(0);
+        let name = loop {
+            number = number.saturating_add(1);
+            let name = match number {
+                1 => base.clone(),
+                _ => format!("{base}-{number}"),
+            };
+            if !self.taken.contains_key(&name) || number == u32::MAX {
+                break name;
+            }
+        };
+        self.taken.insert(base, number);
+        self.taken.entry(name.clone()).or_insert(1);
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_those_of_a_site_file() {
+        for (text, wanted) in [
+            ("gpu-001", "gpu-001"),
+            ("Hall 1 / Row A", "Hall-1-Row-A"),
+            ("_x", "x"),
+            ("ünïcode", "n-code"),
+            ("a:", "a"),
+            ("-", ""),
+        ] {
+            assert_eq!(clean(text), wanted, "{text}");
+        }
+        assert_eq!(clean(&"x".repeat(100)).len(), MAX_NAME);
+        assert_eq!(slug("GPU Server"), "gpu-server");
+    }
+
+    #[test]
+    fn each_name_is_given_once() {
+        let mut namer = Namer::default();
+        assert_eq!(namer.give("r1", &["hall-r1"]), "r1");
+        assert_eq!(namer.give("r1", &["hall-r1"]), "hall-r1");
+        assert_eq!(namer.give("r1", &["hall-r1"]), "hall-r1-2");
+        assert_eq!(namer.give("hall-r1-2", &[]), "hall-r1-2-2");
+        assert_eq!(namer.give("r1", &["hall-r1"]), "hall-r1-3");
+        assert_eq!(
+            (namer.give("", &[]), namer.give("?", &[])),
+            ("unnamed".into(), "unnamed-2".into())
+        );
+    }
+}

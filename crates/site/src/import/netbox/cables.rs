@@ -1,0 +1,374 @@
+//! Cables: which part hangs on which, and the fabric.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::tables::{Row, Table};
+use super::{Class, Importer, Part};
+use crate::fabric::name::natural;
+use crate::fabric::{Guid, Speed as LaneSpeed};
+use crate::import::draft::{Cable, End};
+use crate::import::names::Namer;
+use crate::import::site_speed;
+
+/// Kinds of parts, by their place in `parts`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PartKind {
+    Interface,
+    PowerPort,
+    Outlet,
+    Feed,
+}
+
+impl PartKind {
+    const ALL: [Self; 4] = [Self::Interface, Self::PowerPort, Self::Outlet, Self::Feed];
+
+    /// As NetBox's API and import forms call it.
+    fn object_type(self) -> &'static str {
+        match self {
+            Self::Interface => "dcim.interface",
+            Self::PowerPort => "dcim.powerport",
+            Self::Outlet => "dcim.poweroutlet",
+            Self::Feed => "dcim.powerfeed",
+        }
+    }
+
+    fn goes_with(self, other: Self) -> bool {
+        use PartKind::{Feed, Interface, Outlet, PowerPort};
+        matches!(
+            (self, other),
+            (Interface, Interface) | (PowerPort, Outlet | Feed) | (Outlet | Feed, PowerPort)
+        )
+    }
+}
+
+/// A part, by kind and place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Point {
+    pub(super) kind: PartKind,
+    pub(super) at: usize,
+}
+
+/// Parts by what cables call them.
+struct Index<'a> {
+    devices: BTreeMap<&'a str, Vec<usize>>,
+    by_id: BTreeMap<(PartKind, &'a str), usize>,
+    by_name: BTreeMap<(PartKind, Option<usize>, &'a str), Vec<usize>>,
+}
+
+impl<'a> Index<'a> {
+    fn of(importer: &Importer<'a>) -> Self {
+        let mut index = Self {
+            devices: BTreeMap::new(),
+            by_id: BTreeMap::new(),
+            by_name: BTreeMap::new(),
+        };
+        for (at, device) in importer.devices.iter().enumerate() {
+            index.devices.entry(device.row.get("name")).or_default().push(at);
+        }
+        for (kind, parts) in PartKind::ALL.into_iter().zip(&importer.parts) {
+            for (at, part) in parts.iter().enumerate() {
+                let id = part.row.get("id");
+                if !id.is_empty() {
+                    index.by_id.insert((kind, id), at);
+                }
+                index
+                    .by_name
+                    .entry((kind, part.device, part.name))
+                    .or_default()
+                    .push(at);
+            }
+        }
+        index
+    }
+
+    /// What an end of a cable may be.
+    fn points(&self, row: &Row, side: Side) -> Vec<Point> {
+        let (name, device) = (row.get(side.name), row.get(side.device));
+        let (said, id) = (row.get(side.kind), row.get(side.id));
+        let mut found = Vec::new();
+        for kind in PartKind::ALL {
+            if !said.is_empty() && said != kind.object_type() {
+                continue;
+            }
+            if !id.is_empty() {
+                found.extend(self.by_id.get(&(kind, id)).map(|at| Point { kind, at: *at }));
+                continue;
+            }
+            let devices: &[usize] = self.devices.get(device).map_or(&[], Vec::as_slice);
+            let holders: Vec<Option<usize>> = match kind {
+                PartKind::Feed if device.is_empty() => vec![None],
+                PartKind::Feed => Vec::new(),
+                _ => devices.iter().map(|device| Some(*device)).collect(),
+            };
+            for holder in holders {
+                let places = self.by_name.get(&(kind, holder, name)).into_iter().flatten();
+                found.extend(places.map(|at| Point { kind, at: *at }));
+            }
+        }
+        found
+    }
+}
+
+/// Columns of one end.
+#[derive(Clone, Copy)]
+struct Side {
+    name: &'static str,
+    device: &'static str,
+    kind: &'static str,
+    id: &'static str,
+}
+
+const A: Side = Side {
+    name: "a",
+    device: "device_a",
+    kind: "type_a",
+    id: "id_a",
+};
+
+const B: Side = Side {
+    name: "b",
+    device: "device_b",
+    kind: "type_b",
+    id: "id_b",
+};
+
+impl<'a> Importer<'a> {
+    pub(super) fn part(&self, point: Point) -> Option<&Part<'a>> {
+        self.parts.get(point.kind as usize)?.get(point.at)
+    }
+
+    /// Finds out what is cabled to what.
+    pub(super) fn join(&mut self) {
+        let (tables, index) = (self.tables, Index::of(self));
+        let mut labels = Namer::default();
+        for row in tables.rows(Table::Cables) {
+            let (a, b) = (index.points(row, A), index.points(row, B));
+            let pairs: Vec<(Point, Point)> = a
+                .iter()
+                .flat_map(|a| b.iter().map(move |b| (*a, *b)))
+                .filter(|(a, b)| a != b && a.kind.goes_with(b.kind))
+                .collect();
+            match pairs.as_slice() {
+                [(a, b)] => self.connect(row, *a, *b, &mut labels),
+                [] if a.is_empty() == b.is_empty() => {}
+                [] => self.loose(row, &a, &b),
+                _ => {
+                    let what = format!("{} and {} are several things each", words(row, A), words(row, B));
+                    let fix = "name them apart, or import by the API, which has their ids";
+                    self.sink.error(row.spot("a"), "termination_a", what, fix);
+                }
+            }
+        }
+    }
+
+    /// A cable of which only one end is known here.
+    fn loose(&mut self, row: &Row, a: &[Point], b: &[Point]) {
+        let (known, side) = if a.is_empty() { (b, A) } else { (a, B) };
+        // Interfaces that are no InfiniBand go to all sorts of things.
+        let ours = |point: &Point| {
+            let part = self.part(*point);
+            point.kind != PartKind::Interface || part.is_some_and(|part| signal(part.row.get("type")).is_some())
+        };
+        if known.iter().any(ours) {
+            let what = format!(
+                "{} is nothing that is imported: the cable is left out",
+                words(row, side)
+            );
+            let fix = "import the table it is in, map the role of its device, or cable past patch panels";
+            self.sink.warning(row.spot(side.name), side.name, what, fix);
+        }
+    }
+
+    fn connect(&mut self, row: &Row, a: Point, b: Point, labels: &mut Namer) {
+        for (point, side) in [(a, A), (b, B)] {
+            if self.peers.contains_key(&point) {
+                let what = format!("{} has a cable already", words(row, side));
+                self.sink
+                    .error(row.spot(side.name), side.name, what, "a port takes one cable");
+                return;
+            }
+        }
+        self.peers.insert(a, b);
+        self.peers.insert(b, a);
+        let (label, id) = (row.get("label"), row.get("id"));
+        let label = match (label, id) {
+            ("", "") => return,
+            ("", id) => labels.give(&format!("cable-{id}"), &[]),
+            (label, id) => labels.give(label, &[&format!("{label}-{id}")]),
+        };
+        self.labels.insert(a.min(b), label);
+    }
+
+    /// Ports of switches, GUIDs of nodes, and the cables between them.
+    pub(super) fn fabric(&mut self) {
+        let mut ends: BTreeMap<usize, End> = BTreeMap::new();
+        for device in 0..self.devices.len() {
+            match self.devices.get(device).map(|device| device.class) {
+                Some(Class::Node(node)) => self.hcas(device, node, &mut ends),
+                Some(Class::Switch(switch)) => self.ports(device, switch, &mut ends),
+                _ => {}
+            }
+        }
+        for (from, to) in &self.peers {
+            if from.kind != PartKind::Interface || to < from {
+                continue;
+            }
+            let (Some(a), Some(b)) = (ends.get(&from.at), ends.get(&to.at)) else {
+                continue;
+            };
+            let label = self.labels.get(from).cloned().unwrap_or_default();
+            let (a, b) = match (a, b) {
+                (End::Port(..), End::Hca(..)) => (b.clone(), a.clone()),
+                _ => (a.clone(), b.clone()),
+            };
+            self.draft.cables.push(Cable { label, a, b });
+        }
+    }
+
+    /// InfiniBand interfaces of a device, in natural order.
+    pub(super) fn interfaces(&self, device: usize) -> impl Iterator<Item = (usize, &Part<'a>, LaneSpeed)> {
+        let parts = &self.parts[PartKind::Interface as usize];
+        let first = parts.partition_point(|part| part.device < Some(device));
+        let own = parts.iter().enumerate().skip(first);
+        let own = own.take_while(move |(_, part)| part.device == Some(device));
+        own.filter_map(|(at, part)| Some((at, part, signal(part.row.get("type"))?)))
+    }
+
+    /// HCA names of a device's interfaces.
+    pub(super) fn hca_names(&self, device: usize) -> Vec<(usize, String)> {
+        let mut names = Namer::default();
+        self.interfaces(device)
+            .map(|(at, part, _)| (at, names.give(part.name, &[])))
+            .collect()
+    }
+
+    fn hcas(&mut self, device: usize, node: usize, ends: &mut BTreeMap<usize, End>) {
+        let known: BTreeSet<String> = self.hcas_of(node);
+        let (mut left_out, mut guids) = (Vec::new(), Vec::new());
+        let mut bad = Vec::new();
+        for (at, name) in self.hca_names(device) {
+            if !known.contains(&name) {
+                left_out.push(name);
+                continue;
+            }
+            ends.insert(at, End::Hca(node, name.clone()));
+            let kind = PartKind::Interface;
+            let Some(part) = self.part(Point { kind, at }) else {
+                continue;
+            };
+            match part.row.get("wwn") {
+                "" => {}
+                text => match text.parse::<Guid>() {
+                    Ok(guid) => guids.push((name, guid.get())),
+                    Err(error) => bad.push((part.row.spot("wwn"), error.to_string())),
+                },
+            }
+        }
+        for (at, what) in bad {
+            self.sink.warning(at, "wwn", what, "it is left out");
+        }
+        if let Some(node) = self.draft.nodes.get_mut(node) {
+            node.guids = guids;
+            if !left_out.is_empty() {
+                let what = format!(
+                    "interfaces that are no HCA of its SKU are left out: {}",
+                    left_out.join(", ")
+                );
+                node.remarks
+                    .assumed("sku", what, "add them to the SKU if they belong to the fabric");
+            }
+        }
+    }
+
+    fn ports(&mut self, device: usize, switch: usize, ends: &mut BTreeMap<usize, End>) {
+        let found: Vec<(usize, Option<u16>, LaneSpeed)> = self
+            .interfaces(device)
+            .map(|(at, part, speed)| (at, port_number(part.name), speed))
+            .collect();
+        let said: BTreeSet<u16> = found.iter().filter_map(|(_, number, _)| *number).collect();
+        let by_name = said.len() == found.len();
+        let mut last = 0;
+        for (place, (at, number, _)) in (1_u16..=4096).zip(&found) {
+            let number = number.filter(|_| by_name).unwrap_or(place);
+            last = last.max(number);
+            ends.insert(*at, End::Port(switch, number));
+        }
+        let speed = most(found.iter().map(|(_, _, speed)| *speed));
+        let Some(switch) = self.draft.switches.get_mut(switch) else {
+            return;
+        };
+        switch.ports = last;
+        switch.speed = speed.map(|speed| site_speed(speed, "speed", &mut switch.remarks));
+        if found.is_empty() {
+            let what = "NetBox has no InfiniBand interface of it";
+            switch
+                .remarks
+                .missing("ports", what, "add its interfaces in NetBox, or write its ports");
+        } else if !by_name {
+            switch
+                .remarks
+                .comments
+                .push("ports are counted in the natural order of their names".to_owned());
+        }
+    }
+}
+
+fn words(row: &Row, side: Side) -> String {
+    match (row.get(side.device), row.get(side.name)) {
+        ("", name) => name.to_owned(),
+        (device, name) => format!("{device} {name}"),
+    }
+}
+
+/// The speed of which there are most; the faster of two.
+pub(super) fn most(speeds: impl Iterator<Item = LaneSpeed>) -> Option<LaneSpeed> {
+    let mut counts: BTreeMap<LaneSpeed, usize> = BTreeMap::new();
+    speeds.for_each(|speed| *counts.entry(speed).or_default() += 1);
+    counts
+        .into_iter()
+        .max_by_key(|(speed, count)| (*count, *speed))
+        .map(|(speed, _)| speed)
+}
+
+/// The signalling of an InfiniBand interface, of `infiniband-ndr` as of `NDR (100 Gbps)`; none for other interfaces.
+pub(super) fn signal(kind: &str) -> Option<LaneSpeed> {
+    let mut words = kind.split(|c: char| !c.is_ascii_alphanumeric());
+    words.find_map(|word| word.parse().ok())
+}
+
+/// `7` of `7`, `ib7` and `Port 7`; none where there is more than one number.
+fn port_number(name: &str) -> Option<u16> {
+    let digits = name.trim_start_matches(|c: char| !c.is_ascii_digit());
+    digits.parse().ok().filter(|number| (1..=4096).contains(number))
+}
+
+/// Natural order without equals.
+pub(super) fn in_order(a: &str, b: &str) -> std::cmp::Ordering {
+    natural(a, b).then_with(|| a.cmp(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_of_infiniband_are_known_by_their_type() {
+        for (kind, speed) in [
+            ("infiniband-ndr", Some(LaneSpeed::Ndr)),
+            ("NDR (100 Gbps)", Some(LaneSpeed::Ndr)),
+            ("XDR 4X (800 Gbps)", Some(LaneSpeed::Xdr)),
+            ("infiniband-fdr10", Some(LaneSpeed::Fdr10)),
+            ("1000base-t", None),
+            ("400gbase-x-osfp", None),
+            ("", None),
+        ] {
+            assert_eq!(signal(kind), speed, "{kind}");
+        }
+    }
+
+    #[test]
+    fn ports_are_numbered_by_their_names() {
+        let numbers = ["7", "ib7", "Port 7", "1/2", "0", "9999", "x"].map(port_number);
+        assert_eq!(numbers, [Some(7), Some(7), Some(7), None, None, None, None]);
+    }
+}

@@ -1,0 +1,63 @@
+//! A file with SKUs: power, PSUs and height, which neither NetBox nor a dump knows.
+
+use crate::file::{Source, check};
+use crate::finding::Findings;
+use crate::model::{Site, Sku};
+
+/// A checked file whose `skus` an import uses.
+#[derive(Debug, Clone)]
+pub struct SkuFile {
+    name: String,
+    text: String,
+    site: Site,
+}
+
+impl SkuFile {
+    /// Reads a site file that has `skus` and nothing that refers to what it does not hold itself.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    pub fn read(name: &str, text: &str) -> Result<Self, Findings> {
+        let header = Source {
+            name: "",
+            text: "site: {name: skus}\n",
+        };
+        let checked = check(&[Source { name, text }, header]);
+        match checked.site {
+            Some(site) => Ok(Self {
+                name: name.to_owned(),
+                text: text.to_owned(),
+                site,
+            }),
+            None => Err(checked.findings),
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The SKU of that name.
+    pub(super) fn named(&self, name: &str) -> Option<&Sku> {
+        self.site.skus.iter().find(|sku| *sku.name == *name)
+    }
+
+    /// The SKU for nodes with these HCAs: the only one that has just these, or else the only one that has all of them.
+    pub(super) fn with_hcas(&self, hcas: &[String]) -> Option<&Sku> {
+        let has_all = |sku: &&Sku| hcas.iter().all(|hca| sku.hcas.iter().any(|own| *own.name == **hca));
+        let fitting: Vec<&Sku> = self.site.skus.iter().filter(has_all).collect();
+        let exact: Vec<&Sku> = fitting
+            .iter()
+            .copied()
+            .filter(|sku| sku.hcas.len() == hcas.len())
+            .collect();
+        match (&*exact, &*fitting) {
+            ([one], _) | ([], [one]) => Some(one),
+            _ => None,
+        }
+    }
+}

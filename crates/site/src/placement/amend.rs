@@ -1,0 +1,313 @@
+//! Changes of a cluster that is there: nodes leave it or join it, and all others stay where they are.
+//!
+//! The cluster is taken out of the hall, its new shape is looked for with the hosts that it keeps in place, and it is put
+//! back as it was: only [`Hall::exchange`] changes anything. Links that it has are kept where that is possible. Where
+//! it is not, other links are chosen for the whole cluster: they are bookkeeping until somebody else needs them, while a
+//! node that moves is work lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::hall::Hall;
+use super::links::{Mask, bits};
+use super::refuse;
+use super::request::{Constraint, Nearest, Placement, Refusal, Request, SpineShare, UnitShare};
+use super::rule;
+use super::shape;
+use super::spec::{ClusterId, NodeId, PodId, UnitId};
+use super::view::{Effort, View};
+
+mod narrow;
+mod seek;
+
+use narrow::Links;
+
+/// Steps of search for a change.
+const STEPS: u64 = 200_000;
+/// Attempts at smaller growth.
+const TRIES: u32 = 4;
+
+/// What is to become of a cluster's nodes. All others stay, in use or as spares.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// Nodes that leave it.
+    pub leaving: Vec<NodeId>,
+    /// Spares that are in use from now on.
+    pub promoted: Vec<NodeId>,
+    /// So many nodes in use join it.
+    pub nodes: u32,
+    /// So many spares join it.
+    pub spares: u32,
+    /// Nodes that must not join it, besides those that leave it.
+    pub avoid: BTreeSet<NodeId>,
+    /// Where joining nodes are looked for before anywhere else, if others of the cluster stay there.
+    pub first: Option<UnitId>,
+}
+
+/// The placement of a cluster after a change. The hall is as before; [`Hall::exchange`] takes the answer.
+///
+/// # Errors
+/// Says which constraint is in the way, and how much growth would fit.
+pub fn amend(hall: &mut Hall, cluster: ClusterId, change: &Change) -> Result<Placement, Refusal> {
+    let before = hall.clusters.get(&cluster).ok_or_else(|| {
+        let why = format!("there is no cluster {}", cluster.0);
+        refuse::plainly(Constraint::Cluster(cluster), why)
+    })?;
+    let wanted = Wanted::of(hall, before, change)?;
+    let Some(aside) = hall.aside(cluster) else {
+        let why = format!("there is no cluster {}", cluster.0);
+        return Err(refuse::plainly(Constraint::Cluster(cluster), why));
+    };
+    let found = wanted.find(hall, &aside.placement).map_err(|mut refusal| {
+        refusal.nearest = wanted.less(hall, &aside.placement).into_iter().collect();
+        refusal
+    });
+    hall.back(aside, None);
+    found.map(|found| wanted.with_roles(hall, found))
+}
+
+/// What is looked for.
+struct Wanted {
+    request: Request,
+    /// Hosts that stay, by unit.
+    kept: BTreeMap<u32, Mask>,
+    /// Of these, nodes that are spares afterwards.
+    kept_spares: BTreeSet<NodeId>,
+    /// Hosts that must not join, by unit.
+    barred: BTreeMap<u32, Mask>,
+    /// Labels that other clusters want to themselves.
+    shunned: BTreeSet<u32>,
+    first: Option<u32>,
+    /// Nodes and spares that join.
+    joining: (u32, u32),
+}
+
+impl Wanted {
+    fn of(hall: &Hall, before: &Placement, change: &Change) -> Result<Self, Refusal> {
+        let cluster = before.request.cluster;
+        let leaving: BTreeSet<NodeId> = change.leaving.iter().copied().collect();
+        let promoted: BTreeSet<NodeId> = change.promoted.iter().copied().collect();
+        let own: BTreeSet<NodeId> = before.nodes.iter().chain(&before.spares).copied().collect();
+        let spares: BTreeSet<NodeId> = before.spares.iter().copied().collect();
+        let strangers = leaving.iter().find(|n| !own.contains(n));
+        if let Some(node) = strangers.or_else(|| promoted.iter().find(|n| !spares.contains(n))) {
+            let name = hall.spec.nodes.get(node.at()).map_or("?", |n| n.name.as_str());
+            let why = format!("node {name} is not part of cluster {}, or no spare of it", cluster.0);
+            return Err(refuse::plainly(Constraint::Cluster(cluster), why));
+        }
+        let joining = change.nodes.saturating_add(change.spares);
+        if joining as usize > hall.spec.nodes.len() {
+            let why = format!(
+                "{joining} nodes more are asked for, of {} that there are",
+                hall.spec.nodes.len()
+            );
+            return Err(refuse::plainly(Constraint::Nodes, why));
+        }
+        let kept: BTreeSet<NodeId> = own.difference(&leaving).copied().collect();
+        let kept_spares: BTreeSet<NodeId> = spares.intersection(&kept).copied().collect();
+        let kept_spares: BTreeSet<NodeId> = kept_spares.difference(&promoted).copied().collect();
+        let mut request = before.request.clone();
+        request.nodes = ((kept.len() - kept_spares.len()) as u32).saturating_add(change.nodes);
+        request.spares = (kept_spares.len() as u32).saturating_add(change.spares);
+        if request.nodes == 0 {
+            let why = "no node in use would be left; a cluster is given back as a whole".to_owned();
+            return Err(refuse::plainly(Constraint::Empty, why));
+        }
+        // Who is gone has no racks to be near to or apart from.
+        let affinity = &mut request.affinity;
+        affinity.near.retain(|(other, _)| hall.clusters.contains_key(other));
+        affinity.apart.retain(|(other, _)| hall.clusters.contains_key(other));
+        Ok(Self {
+            kept: by_unit(hall, &kept),
+            kept_spares,
+            barred: by_unit(hall, leaving.iter().chain(&change.avoid)),
+            shunned: shunned(hall, cluster),
+            first: change
+                .first
+                .map(|unit| unit.0)
+                .filter(|&u| (u as usize) < hall.units.len()),
+            joining: (change.nodes, change.spares),
+            request,
+        })
+    }
+
+    /// The cheapest placement that keeps what stays: links that it has first.
+    fn find(&self, hall: &mut Hall, before: &Placement) -> Result<Placement, Refusal> {
+        let drawn = hall.spec.skus[self.request.sku.at()].watts * u64::from(self.request.size());
+        if self.joining != (0, 0) && hall.contract_left(&self.request) < drawn {
+            return Err(refuse::explain_change(&self.view(hall), Effort::new(0)));
+        }
+        let mut effort = Effort::new(STEPS);
+        let mut found: Option<(usize, Placement)> = None;
+        for links in Links::of(hall, before) {
+            let below = found.as_ref().map_or(usize::MAX, |f| f.0);
+            let narrowed = narrow::narrow(hall, before, links);
+            let view = self.view(hall);
+            found = seek::seek(&view, &mut effort, self.first, below).or(found);
+            narrow::widen(hall, narrowed);
+            // Nothing is better than no unit more on the links that are there.
+            if found.as_ref().is_some_and(|f| f.0 == 0) {
+                break;
+            }
+        }
+        if let Some((_, placement)) = found {
+            return Ok(placement);
+        }
+        if self.joining == (0, 0) {
+            return Ok(self.as_it_is(hall, before));
+        }
+        let view = self.view(hall);
+        Err(refuse::explain_change(&view, effort))
+    }
+
+    fn view<'a>(&'a self, hall: &'a Hall) -> View<'a> {
+        View::keeping(
+            hall,
+            &self.request,
+            self.kept.clone(),
+            self.barred.clone(),
+            &self.shunned,
+        )
+    }
+
+    /// The hosts that are left on the links that they have: less of a shape that holds is a shape that holds.
+    fn as_it_is(&self, hall: &Hall, before: &Placement) -> Placement {
+        let left = |share: &UnitShare| Some(self.kept.get(&share.unit.0)).flatten().copied();
+        let alone = self.kept.len() < 2;
+        let units: Vec<UnitShare> = before
+            .units
+            .iter()
+            .filter_map(|share| {
+                let links = if alone { 0 } else { share.links };
+                left(share).map(|hosts| UnitShare { hosts, links, ..*share })
+            })
+            .collect();
+        let pods: BTreeSet<PodId> = units.iter().map(|u| u.pod).collect();
+        let mut cores = before.cores.clone();
+        cores.retain(|share| pods.len() > 1 && pods.contains(&share.pod));
+        shape::tell(hall, self.request.clone(), units, cores)
+    }
+
+    /// Who stays a spare, and who becomes one: the last of those that join.
+    fn with_roles(&self, hall: &Hall, mut placement: Placement) -> Placement {
+        let mut all = std::mem::take(&mut placement.nodes);
+        all.append(&mut placement.spares);
+        all.sort_unstable_by_key(|&node| hall.place_of(node));
+        let mut spares = self.kept_spares.clone();
+        let joined = all.iter().rev().filter(|&&node| {
+            let place = hall.place_of(node);
+            place.is_some_and(|(unit, place)| self.kept.get(&unit).copied().unwrap_or(0) & (1 << place) == 0)
+        });
+        spares.extend(joined.take(self.joining.1 as usize));
+        (placement.spares, placement.nodes) = all.into_iter().partition(|node| spares.contains(node));
+        placement
+    }
+
+    /// Less growth, if that fits: the most of a few attempts.
+    fn less(&self, hall: &mut Hall, before: &Placement) -> Option<Nearest> {
+        let (nodes, spares) = self.joining;
+        let (mut fits, mut too_many) = (0, nodes + spares);
+        let mut nearest = None;
+        for _ in 0..TRIES {
+            let next = u32::midpoint(fits, too_many);
+            if next == fits {
+                break;
+            }
+            let mut request = self.request.clone();
+            let joining = (next.saturating_sub(spares), spares.min(next));
+            request.nodes = request.nodes - nodes + joining.0;
+            request.spares = request.spares - spares + joining.1;
+            let change = format!("{next} of {} more", nodes + spares);
+            let less = Self {
+                request: request.clone(),
+                kept: self.kept.clone(),
+                kept_spares: self.kept_spares.clone(),
+                barred: self.barred.clone(),
+                shunned: self.shunned.clone(),
+                first: self.first,
+                joining,
+            };
+            if request.nodes > 0 && less.find(hall, before).is_ok() {
+                fits = next;
+                nearest = Some(Nearest { request, change });
+            } else {
+                too_many = next;
+            }
+        }
+        nearest
+    }
+}
+
+fn by_unit<'a>(hall: &Hall, nodes: impl IntoIterator<Item = &'a NodeId>) -> BTreeMap<u32, Mask> {
+    let mut hosts: BTreeMap<u32, Mask> = BTreeMap::new();
+    for (unit, place) in nodes.into_iter().filter_map(|&node| hall.place_of(node)) {
+        *hosts.entry(unit).or_default() |= 1 << place;
+    }
+    hosts
+}
+
+/// Labels of the clusters that want to be apart from this one.
+fn shunned(hall: &Hall, cluster: ClusterId) -> BTreeSet<u32> {
+    let mut labels = BTreeSet::new();
+    for other in hall.clusters.values() {
+        for (_, kind) in other.request.affinity.apart.iter().filter(|(from, _)| *from == cluster) {
+            labels.extend(super::view::labels_of(hall, other, *kind));
+        }
+    }
+    labels
+}
+
+impl Hall {
+    /// A placement from its parts, with the loads that follow from them. None: a node is not there. Nothing else is
+    /// checked; [`Hall::take`] does that.
+    #[must_use]
+    pub fn compose(
+        &self,
+        request: Request,
+        nodes: &[NodeId],
+        spares: &[NodeId],
+        uplinks: &BTreeMap<UnitId, Mask>,
+        cores: Vec<SpineShare>,
+    ) -> Option<Placement> {
+        let all = || nodes.iter().chain(spares);
+        if all().any(|&node| self.place_of(node).is_none()) {
+            return None;
+        }
+        let share = |(unit, hosts): (u32, Mask)| UnitShare {
+            unit: UnitId(unit),
+            pod: PodId(self.units[unit as usize].pod),
+            hosts,
+            links: uplinks.get(&UnitId(unit)).copied().unwrap_or(0),
+        };
+        let units = by_unit(self, all()).into_iter().map(share).collect();
+        let mut placement = shape::tell(self, request, units, cores);
+        let in_order = |nodes: &[NodeId]| {
+            let mut nodes = nodes.to_vec();
+            nodes.sort_unstable_by_key(|&node| self.place_of(node));
+            nodes
+        };
+        placement.nodes = in_order(nodes);
+        placement.spares = in_order(spares);
+        Some(placement)
+    }
+
+    /// Whether the links of a placement keep the rule, whoever holds them.
+    ///
+    /// # Errors
+    /// The first breach.
+    pub fn keeps_rule(&self, placement: &Placement) -> Result<(), rule::Breach> {
+        rule::check(
+            self.wirings,
+            placement.request.bandwidth,
+            &placement.units,
+            &placement.cores,
+        )
+    }
+
+    /// Nodes of a unit's share, by their place.
+    #[must_use]
+    pub fn nodes_of(&self, share: &UnitShare) -> Vec<NodeId> {
+        let unit = self.units.get(share.unit.at());
+        let node = |place: u32| unit.and_then(|u| u.nodes.get(place as usize)).copied().map(NodeId);
+        bits(share.hosts).filter_map(node).collect()
+    }
+}
