@@ -31,6 +31,8 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "image",
             "identity",
             "validate",
+            "site",
+            "fabric",
         ],
     ),
     ("sim", 2, &["api", "agent", "image"]),

@@ -9,6 +9,7 @@ use rackwright_netboot::{ConfigFaults, NetbootConfig};
 use rackwright_store::Database;
 use serde::Deserialize;
 
+use crate::clusters::manager;
 use crate::{telemetry, watch_power};
 
 /// Replicas that agents are told of: the list stands on their kernel's command line.
@@ -50,6 +51,8 @@ struct Wire {
     telemetry: Option<telemetry::Settings>,
     #[serde(default)]
     power_watch: watch_power::Settings,
+    #[serde(default)]
+    fabric: Option<manager::Settings>,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -182,6 +185,8 @@ pub struct Config {
     pub telemetry: Option<telemetry::Settings>,
     /// How often nodes at rest are looked at.
     pub power_watch: watch_power::Settings,
+    /// Who manages the InfiniBand fabric; none: clusters get no partitions.
+    pub fabric: Option<manager::Settings>,
 }
 
 /// Why a configuration is not taken.
@@ -304,6 +309,9 @@ impl Wire {
             telemetry.check(faults);
         }
         self.power_watch.check(faults);
+        if let Some(fabric) = &self.fabric {
+            fabric.check(faults);
+        }
         Config {
             shared_dir: self.shared_dir.unwrap_or_else(|| self.data_dir.clone()),
             data_dir: self.data_dir,
@@ -323,6 +331,7 @@ impl Wire {
             ssh_port: self.ssh_port,
             telemetry: self.telemetry,
             power_watch: self.power_watch,
+            fabric: self.fabric,
         }
     }
 }

@@ -15,7 +15,9 @@ use crate::agents::Agents;
 use crate::bmc::Bmcs;
 use crate::boot::Told;
 use crate::clock;
+use crate::clusters::Clusters;
 use crate::config::Config;
+use crate::hall::Sites;
 use crate::metrics::Metrics;
 use crate::perform::Performer;
 use crate::telemetry::Traces;
@@ -58,6 +60,10 @@ pub struct Core {
     pub uploads: Uploads,
     /// Calls that wait for operations.
     pub waits: Waits,
+    /// The site that was read last.
+    pub sites: Sites,
+    /// Wakes who looks after clusters.
+    pub clusters: Clusters,
     /// Nodes whose step runs in this process.
     pub runs: Runs,
     /// How the watch over nodes at rest stands.

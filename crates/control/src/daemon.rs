@@ -22,7 +22,7 @@ use crate::perform::Hardware;
 use crate::telemetry::Traces;
 use crate::uploads::{self, Uploads};
 use crate::watch_power::Standing;
-use crate::{boot, clock, grpc, housekeeping, image_http, replicas, runner, watch_power};
+use crate::{boot, clock, clusters, grpc, housekeeping, image_http, replicas, runner, watch_power};
 
 /// The first operator's name.
 const FIRST_OPERATOR: &str = "operator";
@@ -109,6 +109,8 @@ pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken
         chunks,
         uploads,
         waits: crate::waits::Waits::default(),
+        sites: crate::hall::Sites::default(),
+        clusters: clusters::Clusters::default(),
         runs: Runs::default(),
         watch: Standing::default(),
         metrics: Metrics::new(&traces.counts),
@@ -202,6 +204,10 @@ pub async fn run(
     });
     tasks.spawn(image_http::run(core.clone(), images, tls(ClientAuth::Required)?));
     tasks.spawn(runner::run(core.clone(), stop.clone()));
+    tasks.spawn(clusters::run(core.clone()));
+    if let Some(fabric) = core.config.fabric.clone() {
+        tasks.spawn(clusters::reconcile::run(core.clone(), fabric));
+    }
     tasks.spawn(replicas::run(core.clone()));
     tasks.spawn(replicas::hear(core.clone()));
     tasks.spawn(watch_power::run(core.clone()));

@@ -4,8 +4,9 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use rackwright_lifecycle::cluster;
 use rackwright_lifecycle::{Claim, Evidence, Node, State, Timestamp, Wanted};
-use rackwright_store::{Hold, Identity, NodeRecord, Readings, Spec};
+use rackwright_store::{ClusterRecord, ClusterSpec, Hold, Identity, NodeRecord, Readings, Spec};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -74,6 +75,7 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
         release_requested: false,
         handed_over: None,
         customer: String::new(),
+        cluster: None,
     });
     let at = Timestamp(1);
     NodeRecord {
@@ -97,6 +99,37 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
         address: String::new(),
         wait_why: String::new(),
         wait_until: at,
+        due_at: at,
+        created_at: at,
+        updated_at: at,
+    }
+}
+
+/// A cluster that is reserved.
+pub fn cluster(id: &str) -> ClusterRecord {
+    let at = Timestamp(1);
+    ClusterRecord {
+        id: id.to_owned(),
+        uid: format!("uid-{id}"),
+        version: 1,
+        cluster: cluster::Cluster {
+            state: cluster::State::Reserved,
+            since: at,
+            wanted: cluster::Wanted::default(),
+            lease_end: None,
+            notices: 0,
+        },
+        customer: "acme".into(),
+        spec: ClusterSpec::default(),
+        labels: [].into(),
+        placement: String::new(),
+        reserved_watts: 0.0,
+        partition: None,
+        partitions_version: 0,
+        reason: String::new(),
+        swap: None,
+        replaced: Vec::new(),
+        wait_why: String::new(),
         due_at: at,
         created_at: at,
         updated_at: at,

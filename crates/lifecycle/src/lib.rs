@@ -1,15 +1,17 @@
-//! The life of a node as values and pure functions.
+//! The lives of nodes and of clusters as values and pure functions.
 //!
 //! `chart` says which states there are and which edges join them; `decide` looks at a node, at what is known of the
 //! machine and at the time, and answers with one move, one effect or one wait. This crate never sees a clock, a
 //! socket, a database or randomness: what it needs of them comes in as an argument.
 
 pub mod chart;
+pub mod cluster;
 pub mod decide;
 pub mod effect;
 pub mod facts;
 pub mod limits;
 pub mod line;
+mod names;
 pub mod node;
 pub mod outcome;
 pub mod policy;
@@ -21,6 +23,6 @@ pub use effect::{BootTarget, Effect, EffectClass};
 pub use facts::{Agent, Attempt, Bmc, Facts, Outcome, Power, Reading};
 pub use limits::{Kind, Limits, Need, Resource, Scope};
 pub use line::Head;
-pub use node::{Claim, Evidence, Node, PowerGoal, PowerRequest, Wanted};
+pub use node::{Claim, Evidence, Node, PowerGoal, PowerRequest, Seat, Wanted};
 pub use policy::Policy;
 pub use time::{Timestamp, minutes, seconds};

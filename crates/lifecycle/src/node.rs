@@ -52,6 +52,18 @@ pub struct Claim {
     /// Whom the node works for, as the caller says; empty: nobody in particular. Where there is a line, customers share.
     #[serde(default)]
     pub customer: String,
+    /// The cluster that it is a node of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Seat>,
+}
+
+/// A node's place in a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seat {
+    /// The cluster.
+    pub cluster: String,
+    /// When the cluster let its nodes be handed over. Until then one that has passed its own checks waits for the others.
+    pub let_go: Option<Timestamp>,
 }
 
 /// Standing wishes. They are levels, not messages: an edge that fulfils one clears it.

@@ -45,6 +45,7 @@ fn node(state: State, claim: bool, released: bool) -> Node {
             release_requested: released,
             handed_over: None,
             customer: String::new(),
+            cluster: None,
         }),
         wanted: Wanted::default(),
         evidence: Evidence {

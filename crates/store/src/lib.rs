@@ -10,6 +10,7 @@
 
 mod agents;
 mod boot;
+mod clusters;
 mod counts;
 mod database;
 mod effects;
@@ -29,6 +30,7 @@ mod requests;
 mod resting;
 mod schema;
 mod seen;
+mod sites;
 mod sql;
 mod unerased;
 
@@ -38,6 +40,7 @@ use tokio::sync::Mutex;
 
 pub use agents::Hold;
 pub use boot::{BootStageRow, UnknownMachineRow};
+pub use clusters::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Replaced};
 pub use database::Database;
 pub use effects::EffectRow;
 pub use error::{DatabaseError, StoreError};
@@ -52,6 +55,7 @@ pub use permits::{Asker, InLine, Permit, Queue};
 pub use replicas::ReplicaRow;
 pub use requests::RequestKey;
 pub use resting::RestingRow;
+pub use sites::{HallRow, SiteFile, SiteRow};
 
 use database::{Kind, Readers, Writer};
 use group::Tx;

@@ -142,7 +142,7 @@ pub struct Term {
     pub negated: bool,
 }
 
-const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readings, address, due_at, wait_why, wait_until, \
+pub(crate) const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readings, address, due_at, wait_why, wait_until, \
                        created_at, updated_at, agent_holder, agent_session, agent_gone_at FROM nodes n";
 
 /// Whose turn a node is: of the replica that makes its open try; else of the one that its agent is connected to; else
@@ -172,7 +172,7 @@ impl NodeRecord {
         serde_json::to_string(&body).map_err(|e| corrupt("node", &self.id, e))
     }
 
-    fn from_row(row: &Row) -> Result<Self> {
+    pub(crate) fn from_row(row: &Row) -> Result<Self> {
         let id: String = row.try_get("id")?;
         let state: String = row.try_get("state")?;
         let state = State::parse(&state).ok_or_else(|| corrupt("node", &id, format!("unknown state {state:?}")))?;

@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0004_limits.sql"),
     include_str!("../migrations/0005_up_since.sql"),
     include_str!("../migrations/0006_inventories.sql"),
+    include_str!("../migrations/0007_clusters.sql"),
 ];
 
 /// Who migrates a PostgreSQL database holds this lock: "rackwrig" in ASCII.

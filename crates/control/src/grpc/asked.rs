@@ -112,6 +112,18 @@ impl<'a> Asked<'a> {
         }
     }
 
+    /// Like `end`, for a change that was not begun by `begin`. Who was faster with the same request has its answer given.
+    ///
+    /// # Errors
+    /// As `begin` and `end`.
+    pub async fn end_in<R: Message + Default>(&self, mut tx: WriteTx, response: R) -> Result<R, ApiError> {
+        if let Some(bytes) = tx.replay(&self.key).await? {
+            return R::decode(bytes.as_slice())
+                .map_err(|e| ApiError::Internal(format!("a kept answer cannot be read: {e}")));
+        }
+        self.end(tx, response).await
+    }
+
     /// Keeps the answer and makes the change stay.
     ///
     /// # Errors

@@ -56,6 +56,7 @@ fn claim_of(deployment: &Deployment, image: Image, node: &str, generation: u64, 
         release_requested: false,
         handed_over: None,
         customer: deployment.customer.clone(),
+        cluster: None,
     }
 }
 
@@ -69,6 +70,11 @@ fn check_customer(deployment: &Deployment) -> Result<(), ApiError> {
         return Err(ApiError::invalid("deployment.customer", fault));
     }
     Ok(())
+}
+
+/// True of a node that is available and nobody's.
+pub fn is_free(record: &NodeRecord) -> bool {
+    record.node.claim.is_none() && record.node.state == State::Available
 }
 
 /// Claims a free node. Answers with the generation and the deployment that keys are needed for.
@@ -130,6 +136,7 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
     if deployment.customer.is_empty() {
         claim.customer = former.customer;
     }
+    claim.cluster = former.cluster;
     let generation = claim.generation;
     record.node.claim = Some(claim);
     record.node.wanted.retry = state == State::Failed;
@@ -141,6 +148,14 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
 /// # Errors
 /// There is none.
 pub fn release(record: &mut NodeRecord) -> Result<(), ApiError> {
+    if let Some(seat) = record.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref()) {
+        let cluster = &seat.cluster;
+        let hint = format!(
+            "`rackwright cluster release {cluster}` gives all of it back, `cluster replace {cluster} {}` takes this node out",
+            record.id
+        );
+        return Err(refused(record, &format!("it is a node of cluster {cluster}"), &hint));
+    }
     let state = record.node.state;
     let can = Edge::Released.target(state).or(Edge::Unclaimed.target(state)).is_some() || state == State::Available;
     let hint = match state {

@@ -5,6 +5,7 @@ mod asked;
 mod auth;
 mod boot;
 mod caller;
+mod clusters;
 mod connection;
 pub mod convert;
 mod enrolment;
@@ -18,6 +19,8 @@ pub mod nodes;
 mod operations;
 #[cfg(test)]
 pub mod said;
+pub mod seats;
+mod sites;
 mod traced;
 mod watch;
 
@@ -27,10 +30,12 @@ use rackwright_api::DESCRIPTORS;
 use rackwright_api::v1::agent_service_server::AgentServiceServer;
 use rackwright_api::v1::auth_service_server::AuthServiceServer;
 use rackwright_api::v1::boot_service_server::BootServiceServer;
+use rackwright_api::v1::cluster_service_server::ClusterServiceServer;
 use rackwright_api::v1::event_service_server::EventServiceServer;
 use rackwright_api::v1::image_service_server::ImageServiceServer;
 use rackwright_api::v1::node_service_server::NodeServiceServer;
 use rackwright_api::v1::operation_service_server::OperationServiceServer;
+use rackwright_api::v1::site_service_server::SiteServiceServer;
 use tokio::net::TcpListener;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
@@ -48,6 +53,9 @@ pub use images::collect as collect_chunks;
 
 /// The largest message taken: a whole inventory fits.
 const MESSAGE_MAX: usize = 8 << 20;
+
+/// The largest message about a site: its files may be long.
+const SITE_MAX: usize = 272 << 20;
 
 /// Serves until the core stops.
 ///
@@ -68,6 +76,8 @@ pub async fn run(
     health.set_serving::<AuthServiceServer<auth::Auth>>().await;
     health.set_serving::<BootServiceServer<boot::Boot>>().await;
     health.set_serving::<AgentServiceServer<agents::Agents>>().await;
+    health.set_serving::<SiteServiceServer<sites::Sites>>().await;
+    health.set_serving::<ClusterServiceServer<clusters::Clusters>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -86,6 +96,12 @@ pub async fn run(
         .add_service(EventServiceServer::new(events::Events(core.clone())))
         .add_service(AuthServiceServer::new(auth::Auth(core.clone())))
         .add_service(BootServiceServer::new(boot::Boot(core.clone())))
+        .add_service(ClusterServiceServer::new(clusters::Clusters(core.clone())))
+        .add_service(
+            SiteServiceServer::new(sites::Sites(core.clone()))
+                .max_decoding_message_size(SITE_MAX)
+                .max_encoding_message_size(SITE_MAX),
+        )
         .add_service(AgentServiceServer::new(agents::Agents(core.clone())).max_decoding_message_size(MESSAGE_MAX))
         .serve_with_incoming_shutdown(connections.map(Ok::<_, std::io::Error>), stop.cancelled_owned())
         .await?;

@@ -97,10 +97,35 @@ impl Pages<'_> {
 /// # Errors
 /// Names the place where it stops being one.
 pub fn parse_filter(text: &str, fields: &[&str]) -> Result<Filter, ApiError> {
+    let check = |field: &str, value: &str| match field {
+        "state" if State::parse(value).is_none() => {
+            let known: Vec<_> = State::ALL.iter().map(|s| s.as_str()).collect();
+            Err(format!("{value:?} is no state; states: {}", known.join(", ")))
+        }
+        _ => Ok(()),
+    };
+    let mut terms = parse_filter_of(text, fields, check)?;
+    for term in terms.iter_mut().filter(|term| term.field == "name") {
+        if let Some(id) = term.value.strip_prefix("nodes/") {
+            term.value = id.to_owned();
+        }
+    }
+    Ok(terms)
+}
+
+/// The same over other things than nodes: `check` says what is wrong with a field's value.
+///
+/// # Errors
+/// As `parse_filter`.
+pub fn parse_filter_of(
+    text: &str,
+    fields: &[&str],
+    check: impl Fn(&str, &str) -> Result<(), String>,
+) -> Result<Filter, ApiError> {
     let mut terms = Vec::new();
     let mut rest = text.trim();
     while !rest.is_empty() {
-        let (term, after) = parse_term(rest, fields).map_err(|fault| {
+        let (term, after) = parse_term(rest, fields, &check).map_err(|fault| {
             ApiError::invalid(
                 "filter",
                 format!("at character {}: {fault}", text.len() - rest.len() + 1),
@@ -124,7 +149,11 @@ pub fn parse_filter(text: &str, fields: &[&str]) -> Result<Filter, ApiError> {
     Ok(terms)
 }
 
-fn parse_term<'a>(text: &'a str, fields: &[&str]) -> Result<(Term, &'a str), String> {
+fn parse_term<'a>(
+    text: &'a str,
+    fields: &[&str],
+    check: &impl Fn(&str, &str) -> Result<(), String>,
+) -> Result<(Term, &'a str), String> {
     let end = text.find(['=', '!', ' ']).unwrap_or(text.len());
     let (field, rest) = text.split_at(end);
     let is_label = field.strip_prefix("labels.").is_some_and(|key| !key.is_empty());
@@ -147,14 +176,7 @@ fn parse_term<'a>(text: &'a str, fields: &[&str]) -> Result<(Term, &'a str), Str
         }
         None => rest.split_at(rest.find(' ').unwrap_or(rest.len())),
     };
-    if field == "state" && State::parse(value).is_none() {
-        let known: Vec<_> = State::ALL.iter().map(|s| s.as_str()).collect();
-        return Err(format!("{value:?} is no state; states: {}", known.join(", ")));
-    }
-    let value = value
-        .strip_prefix("nodes/")
-        .filter(|_| field == "name")
-        .unwrap_or(value);
+    check(field, value)?;
     Ok((
         Term {
             field: field.to_owned(),

@@ -87,7 +87,7 @@ impl Nodes {
         })
     }
 
-    async fn resolve_image(&self, deployment: &v1::Deployment) -> Result<intent::Image, ApiError> {
+    pub(super) async fn resolve_image(&self, deployment: &v1::Deployment) -> Result<intent::Image, ApiError> {
         let field = "deployment.image";
         let (image, digest) = match deployment.image.split_once("/versions/") {
             Some((image, digest)) => (image, Some(digest)),
@@ -106,32 +106,6 @@ impl Nodes {
         })
     }
 
-    /// Host and provisioning keys of a new deployment, private parts sealed for it alone.
-    fn new_keys(&self, id: &str, generation: u64, deployment: u32) -> Result<DeploymentKeys, ApiError> {
-        let internal = |e: &dyn std::fmt::Display| ApiError::Internal(e.to_string());
-        let make = |what: &str| -> Result<(String, Vec<u8>), ApiError> {
-            let comment = format!("{what}-{id}");
-            let pair =
-                rackwright_identity::SshKeyPair::generate(self.0.rng.as_ref(), &comment).map_err(|e| internal(&e))?;
-            let purpose = deployment_key_purpose(what, id, generation, deployment);
-            let sealed = self
-                .0
-                .keys
-                .sealer
-                .seal(pair.private_key(), &purpose)
-                .map_err(|e| internal(&e))?;
-            Ok((pair.public_line().to_owned(), sealed))
-        };
-        let (host_public, host_private) = make("host")?;
-        let (provision_public, provision_private) = make("provision")?;
-        Ok(DeploymentKeys {
-            host_public,
-            host_private,
-            provision_public,
-            provision_private,
-        })
-    }
-
     pub(super) async fn claim(
         &self,
         asked: &Asked<'_>,
@@ -145,7 +119,7 @@ impl Nodes {
         asked
             .node_operation(id, kind, |record| {
                 let (generation, number) = change(record, &deployment, image?)?;
-                let keys = self.new_keys(id, generation, number)?;
+                let keys = new_keys(&self.0, id, generation, number)?;
                 if let Some(claim) = &record.node.claim {
                     crate::perform::seed_files(&self.0, record, claim, &keys)
                         .map_err(|fault| ApiError::invalid("deployment", fault))?;
@@ -196,6 +170,30 @@ pub fn bmc_password_purpose(id: &str) -> String {
 #[must_use]
 pub fn deployment_key_purpose(what: &str, id: &str, generation: u64, deployment: u32) -> String {
     format!("{what}-key:nodes/{id}:{generation}:{deployment}")
+}
+
+/// Host and provisioning keys of a new deployment, private parts sealed for it alone.
+pub(super) fn new_keys(core: &Core, id: &str, generation: u64, deployment: u32) -> Result<DeploymentKeys, ApiError> {
+    let internal = |e: &dyn std::fmt::Display| ApiError::Internal(e.to_string());
+    let make = |what: &str| -> Result<(String, Vec<u8>), ApiError> {
+        let comment = format!("{what}-{id}");
+        let pair = rackwright_identity::SshKeyPair::generate(core.rng.as_ref(), &comment).map_err(|e| internal(&e))?;
+        let purpose = deployment_key_purpose(what, id, generation, deployment);
+        let sealed = core
+            .keys
+            .sealer
+            .seal(pair.private_key(), &purpose)
+            .map_err(|e| internal(&e))?;
+        Ok((pair.public_line().to_owned(), sealed))
+    };
+    let (host_public, host_private) = make("host")?;
+    let (provision_public, provision_private) = make("provision")?;
+    Ok(DeploymentKeys {
+        host_public,
+        host_private,
+        provision_public,
+        provision_private,
+    })
 }
 
 /// A request apart from its labels, which have no order.

@@ -8,6 +8,7 @@ use rackwright_store::NodeRecord;
 
 use super::asked::{Asked, Beside};
 use super::caller::Caller;
+use super::clusters::Clusters;
 use super::errors::ApiError;
 use super::intent;
 use super::nodes::Nodes;
@@ -45,6 +46,66 @@ impl Wish {
         Self::PowerCycle,
         Self::Cancel,
     ];
+}
+
+fn operator() -> Caller {
+    Caller {
+        name: "operator".into(),
+        role: v1::Role::Operator,
+    }
+}
+
+fn mutation(key: &str) -> Option<v1::Mutation> {
+    Some(v1::Mutation {
+        idempotency_key: key.to_owned(),
+        ..v1::Mutation::default()
+    })
+}
+
+/// Applies a site of one file.
+pub async fn apply_site(core: &Arc<Core>, key: &str, text: &str) -> Result<v1::Site, ApiError> {
+    let files = vec![v1::SiteFile {
+        name: "site.yaml".into(),
+        text: text.to_owned(),
+    }];
+    let request = v1::ApplySiteRequest {
+        files,
+        mutation: mutation(key),
+    };
+    let caller = operator();
+    let asked = Asked::new(core, &caller, "ApplySite", request.mutation.as_ref(), &request)?;
+    super::sites::Sites(core.clone())
+        .said(&asked, &caller.name, &request.files)
+        .await
+}
+
+/// Creates a cluster.
+pub async fn create_cluster(
+    core: &Arc<Core>,
+    key: &str,
+    id: &str,
+    spec: v1::ClusterSpec,
+) -> Result<v1::Operation, ApiError> {
+    let request = v1::CreateClusterRequest {
+        cluster_id: id.to_owned(),
+        spec: Some(spec),
+        mutation: mutation(key),
+        ..v1::CreateClusterRequest::default()
+    };
+    let caller = operator();
+    let asked = Asked::new(core, &caller, "CreateCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).create(&asked, &request, &caller.name).await
+}
+
+/// Releases a cluster.
+pub async fn release_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, ApiError> {
+    let request = v1::ReleaseClusterRequest {
+        name: format!("clusters/{id}"),
+        mutation: mutation(key),
+    };
+    let caller = operator();
+    let asked = Asked::new(core, &caller, "ReleaseCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).release(&asked, id).await
 }
 
 /// Asks for it under an idempotency key. A refusal is an answer like another.

@@ -2,6 +2,7 @@
 
 mod admission;
 mod facts;
+mod settle;
 mod step;
 #[cfg(test)]
 mod tests;

@@ -3,19 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::node::PowerRequest;
-use rackwright_lifecycle::outcome::{Request, apply, power_outcome};
+use rackwright_lifecycle::outcome::apply;
 use rackwright_lifecycle::{
     Agent, Attempt, Decision, Edge, Effect, EffectClass, Kind, Outcome, Power, Reading, State, Timestamp, Wait, decide,
     verdict_on_open,
 };
-use rackwright_store::{
-    EffectRow, EventRow, HistoryRow, NodeRecord, OperationRow, Permit, Readings, StoreError, WriteTx,
-};
+use rackwright_store::{EffectRow, EventRow, HistoryRow, NodeRecord, Permit, Readings, StoreError, WriteTx};
 use tokio::sync::Notify;
-use tonic::Code;
 use tracing::Instrument as _;
 
+use super::settle::{settle_operations, settle_power};
 use super::{Gathered, admission, gather};
 use crate::clock;
 use crate::core::{Core, Point};
@@ -172,9 +169,21 @@ async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Re
                 why.to_string()
             };
             core.store.rest(&record, &told, until).await?;
+            if why == Wait::Cluster {
+                wake_cluster_of(core, &record).await?;
+            }
             Ok(Next::Rest)
         }
     }
+}
+
+/// A node of a cluster is checked.
+async fn wake_cluster_of(core: &Core, record: &NodeRecord) -> Result<(), StoreError> {
+    if let Some(seat) = record.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref()) {
+        core.store.wake_cluster(&seat.cluster, clock::now()).await?;
+        core.clusters.due.notify_one();
+    }
+    Ok(())
 }
 
 /// A job of an agent that is out of sight is looked at again when the grace ends, not only at the job's deadline.
@@ -222,9 +231,16 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     tx.add_event(&edge_event(&next, edge, &row)).await?;
     settle_operations(&mut tx, &next, now).await?;
     put_away(&mut tx, record, edge).await?;
+    let seat = record.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
+    if let Some(seat) = seat {
+        tx.wake_cluster(&seat.cluster, now).await?;
+    }
     next.due_at = core.lease_end(now);
     tx.put_due(&record.id, next.due_at).await?;
     core.commit(tx).await?;
+    if seat.is_some() {
+        core.clusters.due.notify_one();
+    }
     tracing::info!(%edge, from = %row.from, to = %row.to, reason, "edge");
     core.metrics.edge(edge, row.from, row.to, row.spent_us);
     if let Some(open) = ended {
@@ -269,57 +285,6 @@ fn edge_event(record: &NodeRecord, edge: Edge, row: &HistoryRow) -> EventRow {
         .into(),
         ..EventRow::default()
     }
-}
-
-/// What somebody asked of the node ends when the node gets there, or to where it cannot be got to any more.
-async fn settle_operations(tx: &mut WriteTx, record: &NodeRecord, now: Timestamp) -> Result<(), StoreError> {
-    for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
-        let request = match operation.kind.as_str() {
-            "enroll" => Request::Enroll,
-            "deploy" | "reimage" => Request::Deploy,
-            "release" | "readmit" => Request::Release,
-            "resume" | "retry" => Request::Resume,
-            // The power of a node at rest: whatever moved the node ended that.
-            _ => {
-                let message = format!("the node went to {} meanwhile", record.node.state);
-                tx.end_operation(&operation.id, Code::Aborted as i32, &message, now)
-                    .await?;
-                continue;
-            }
-        };
-        match request.ended(record.node.state) {
-            None => {}
-            Some(Ok(())) => {
-                tx.end_operation(&operation.id, Code::Ok as i32, "", now).await?;
-            }
-            Some(Err(state)) => end_badly(tx, record, &operation, state, now).await?,
-        }
-    }
-    Ok(())
-}
-
-async fn end_badly(
-    tx: &mut WriteTx,
-    record: &NodeRecord,
-    operation: &OperationRow,
-    state: State,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let (code, message) = if operation.cancel_requested {
-        (
-            Code::Cancelled,
-            "cancelled; the node is being brought to a safe state".to_owned(),
-        )
-    } else if record.reason.is_empty() {
-        (Code::Aborted, format!("{} went to {state}", record.id))
-    } else {
-        (
-            Code::FailedPrecondition,
-            format!("{} went to {state}: {}", record.id, record.reason),
-        )
-    };
-    tx.end_operation(&operation.id, code as i32, &message, now).await?;
-    Ok(())
 }
 
 /// Does the effect that was written down, and stores how it went.
@@ -651,33 +616,4 @@ fn failure_event(node: &str, effect_id: &str, code: &str, message: &str, now: Ti
         .into(),
         ..EventRow::default()
     }
-}
-
-async fn settle_power(
-    core: &Core,
-    tx: &mut WriteTx,
-    record: &NodeRecord,
-    wish: PowerRequest,
-    now: Timestamp,
-) -> Result<(), StoreError> {
-    let attempts = tx.attempts(&record.id, record.node.since).await?;
-    let facts = rackwright_lifecycle::Facts {
-        attempts,
-        ..Default::default()
-    };
-    let tries = core.config.policy.tries as usize;
-    let Some(ended) = power_outcome(&facts, wish.goal, wish.at, tries) else {
-        return Ok(());
-    };
-    for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
-        if operation.kind == "power" {
-            let (code, message) = match &ended {
-                _ if operation.created_at < wish.at => (Code::Aborted, "a later request took its place".to_owned()),
-                Ok(()) => (Code::Ok, String::new()),
-                Err(message) => (Code::Unavailable, format!("gave up after {tries} tries: {message}")),
-            };
-            tx.end_operation(&operation.id, code as i32, &message, now).await?;
-        }
-    }
-    Ok(())
 }

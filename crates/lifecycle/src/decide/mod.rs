@@ -214,8 +214,14 @@ impl Ctx<'_> {
 
     /// A state that has a deadline is left when it has passed.
     fn overdue(&self) -> Option<Decision> {
-        let deadline = self.policy.state_deadline(self.node.state, self.node.since)?;
-        if self.now < deadline.plus(self.facts.in_line_us) {
+        let seat = self.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
+        // The time in which a node waits for the others of its cluster is not its own.
+        let let_go = seat
+            .filter(|_| self.node.state == State::Validating)
+            .and_then(|seat| seat.let_go);
+        let since = let_go.map_or(self.node.since, |at| at.max(self.node.since));
+        let deadline = self.policy.state_deadline(self.node.state, since)?;
+        if self.now < deadline.plus(self.facts.in_line_us) || self.waits_for_cluster() {
             return None;
         }
         let minutes = deadline.since(self.node.since) / 60_000_000;

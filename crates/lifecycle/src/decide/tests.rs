@@ -35,6 +35,7 @@ fn claim() -> Claim {
         release_requested: false,
         handed_over: None,
         customer: String::new(),
+        cluster: None,
     }
 }
 
@@ -546,4 +547,28 @@ fn drives_that_were_given_away_are_missed_until_all_is_erased() {
     assert!(node.evidence.missing(&serials(&["b", "a"])).is_empty());
     let erased = crate::outcome::apply(&node, Edge::Erased, at(1)).expect("the chart has it");
     assert!(erased.evidence.drives.is_empty());
+}
+
+#[test]
+fn a_node_of_a_cluster_waits_checked_until_it_is_let_go_however_long_that_takes() {
+    let mut node = claimed(State::Validating);
+    let facts = Facts {
+        attempts: vec![tried(Effect::Validate, 1, 2, Outcome::Succeeded)],
+        ..Facts::default()
+    };
+    let seat = |let_go| {
+        Some(crate::Seat {
+            cluster: "c".into(),
+            let_go,
+        })
+    };
+    node.claim.as_mut().unwrap().cluster = seat(None);
+    let late = 600_000;
+    for s in [3, late] {
+        let decision = decide_at(&node, &facts, s);
+        let waits = matches!(decision, Decision::Wait { why: Wait::Cluster, .. });
+        assert!(waits, "{decision:?}");
+    }
+    node.claim.as_mut().unwrap().cluster = seat(Some(at(late)));
+    assert_eq!(decide_at(&node, &facts, late), Decision::Act(Effect::HandOver));
 }

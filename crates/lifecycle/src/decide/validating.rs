@@ -1,12 +1,13 @@
-//! Validating: the checks, then our key is taken off the machine.
+//! Validating: the checks, then our key is taken off the machine. A node of a cluster waits between the two until all of
+//! the cluster is handed over.
 //!
 //! A node that was handed over before has no key of ours on it any more. It is checked from outside.
 
-use super::{Ctx, Line, Never, go};
-use crate::chart::Edge;
+use super::{Ctx, Decision, Line, Never, Wait, go};
+use crate::chart::{Edge, State};
 use crate::effect::Effect;
 use crate::facts::Power;
-use crate::time::Timestamp;
+use crate::time::{Timestamp, minutes};
 
 impl Ctx<'_> {
     pub(super) fn validating(&self) -> Line<Never> {
@@ -29,8 +30,22 @@ impl Ctx<'_> {
             return Err(go(Edge::Validated));
         }
         if self.facts.succeeded(Effect::Validate).is_some() {
+            if self.waits_for_cluster() {
+                return Err(Decision::Wait {
+                    why: Wait::Cluster,
+                    until: self.now.plus(minutes(60)),
+                });
+            }
             return Err(self.attempt(Effect::HandOver));
         }
         Err(self.attempt(Effect::Validate))
+    }
+
+    /// Checked, and the cluster that it is a node of has not let it go yet.
+    pub(super) fn waits_for_cluster(&self) -> bool {
+        let seat = self.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
+        self.node.state == State::Validating
+            && seat.is_some_and(|seat| seat.let_go.is_none())
+            && self.facts.succeeded(Effect::Validate).is_some()
     }
 }

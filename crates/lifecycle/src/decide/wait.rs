@@ -35,6 +35,8 @@ pub enum Wait {
     Inventory,
     /// For an operator, who has to decide.
     Operator,
+    /// Checked: for the other nodes of its cluster.
+    Cluster,
     /// For room in what it shares with others.
     Turn {
         /// In what.
@@ -72,6 +74,7 @@ impl Wait {
             Self::AgentReturn,
             Self::Inventory,
             Self::Operator,
+            Self::Cluster,
         ];
         let effects = Effect::ALL.iter().copied().map(Self::Effect);
         let found = fixed.into_iter().chain(effects).find(|wait| wait.to_string() == text);
@@ -81,7 +84,10 @@ impl Wait {
     /// True for the text of a wait that no time ends: that the node is looked at again meanwhile tells nothing.
     #[must_use]
     pub fn is_open_ended(text: &str) -> bool {
-        matches!(Self::label_of(text), "operator" | "power-turn" | "image-turn")
+        matches!(
+            Self::label_of(text),
+            "operator" | "power-turn" | "image-turn" | "cluster"
+        )
     }
 
     /// A word for metrics: never the machine, never the message.
@@ -96,6 +102,7 @@ impl Wait {
             Self::AgentReturn => "agent-return",
             Self::Inventory => "inventory",
             Self::Operator => "operator",
+            Self::Cluster => "cluster",
             Self::Turn { resource, .. } => match resource.kind {
                 Kind::PowerOn => "power-turn",
                 Kind::Image => "image-turn",
@@ -126,6 +133,7 @@ impl fmt::Display for Wait {
             Self::AgentReturn => f.write_str("the agent to come back"),
             Self::Inventory => f.write_str("the agent's inventory"),
             Self::Operator => f.write_str("an operator"),
+            Self::Cluster => f.write_str("the other nodes of its cluster"),
             Self::Turn { resource, taken, room } => {
                 let turn = match resource.kind {
                     Kind::PowerOn => POWER_TURN,
@@ -155,6 +163,7 @@ mod tests {
             Wait::AgentReturn,
             Wait::Inventory,
             Wait::Operator,
+            Wait::Cluster,
         ];
         let effects = effects.map(Wait::Effect);
         let turns = Kind::ALL.iter().map(|kind| Wait::Turn {

@@ -4,6 +4,7 @@
 mod agents;
 mod boot;
 mod changes;
+mod clusters;
 mod effects;
 mod filters;
 mod images;
@@ -16,5 +17,6 @@ mod races;
 mod replicas;
 mod requests;
 mod resting;
+mod sites;
 pub mod support;
 mod tokens;

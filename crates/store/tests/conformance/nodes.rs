@@ -156,7 +156,9 @@ async fn inventories_of_an_older_schema_are_kept() {
     let back = [
         column("inventory", "reported"),
         column("expected", "expected"),
-        "DROP TABLE node_inventories; DELETE FROM schema_version WHERE version = 6".into(),
+        "DROP TABLE node_inventories; DROP TABLE cluster_history; DROP TABLE cluster_nodes; DROP TABLE clusters; \
+         DROP TABLE sites; DROP TABLE hall; DELETE FROM schema_version WHERE version >= 6"
+            .into(),
     ];
     lab.database.sql(&back.concat()).await;
     let store = Store::open(lab.database.database()).await.unwrap();

@@ -98,6 +98,7 @@ pub fn claim(digest: &str) -> Claim {
         release_requested: false,
         handed_over: Some(1),
         customer: "acme".into(),
+        cluster: None,
     }
 }
 

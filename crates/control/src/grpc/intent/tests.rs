@@ -59,6 +59,7 @@ fn held_claim() -> Claim {
         release_requested: false,
         handed_over: None,
         customer: "old-co".into(),
+        cluster: None,
     }
 }
 
@@ -142,6 +143,7 @@ fn new_claim(generation: u64, number: u32) -> Claim {
         release_requested: false,
         handed_over: None,
         customer: "new-co".into(),
+        cluster: None,
     }
 }
 

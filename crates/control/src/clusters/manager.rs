@@ -1,0 +1,204 @@
+//! The fabric manager, as the configuration names it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_fabric::{
+    Diags, FabricError, FabricManager, OpenSm, OpenSmSettings, Process, ToolSettings, Tools, Ufm, UfmAccess,
+    UfmSettings,
+};
+use rackwright_site::fabric::PKey;
+use secrecy::SecretString;
+use serde::Deserialize;
+use url::Url;
+
+/// Bytes of one of UFM's answers: some 100,000 ports.
+const UFM_ANSWER_BYTES: usize = 256 << 20;
+/// Longest time for one request to UFM.
+const UFM_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// `fabric` of the configuration.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// OpenSM on this machine.
+    #[serde(default)]
+    opensm: Option<OpenSmFiles>,
+    /// An UFM.
+    #[serde(default)]
+    ufm: Option<UfmAddress>,
+    /// The tools of infiniband-diags, by which ports are read.
+    #[serde(default)]
+    tools: ToolFiles,
+    /// First key for clusters' partitions.
+    #[serde(default = "first_key")]
+    first_key: String,
+    /// Last key.
+    #[serde(default = "last_key")]
+    last_key: String,
+    /// Longest time until all ports have what was changed, in seconds.
+    #[serde(default = "deadline_s")]
+    deadline_s: u32,
+    /// Every port is read again after so long without a change, in seconds.
+    #[serde(default = "proof_s")]
+    pub proof_s: u32,
+}
+
+/// `fabric.opensm`: as OpenSM was told where they are.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OpenSmFiles {
+    /// `-P`
+    partitions: PathBuf,
+    /// `-f`
+    log: PathBuf,
+    /// `-F`
+    #[serde(default)]
+    options: Option<PathBuf>,
+    /// Holds its process number.
+    pid_file: PathBuf,
+}
+
+/// `fabric.ufm`
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UfmAddress {
+    url: String,
+    /// An access token, alone in a file.
+    token_file: PathBuf,
+    /// Certificates in PEM, by one of which its own is signed.
+    #[serde(default)]
+    ca_file: Option<PathBuf>,
+    /// This machine is on the fabric: ports are read, which alone proves that they are isolated.
+    #[serde(default)]
+    read_ports: bool,
+}
+
+/// `fabric.tools`
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ToolFiles {
+    /// Where they are; none: in the search path.
+    folder: Option<PathBuf>,
+    /// Variables beside those of this process.
+    environment: std::collections::BTreeMap<String, String>,
+}
+
+fn first_key() -> String {
+    "0x0001".into()
+}
+
+fn last_key() -> String {
+    "0x7ffe".into()
+}
+
+fn deadline_s() -> u32 {
+    300
+}
+
+fn proof_s() -> u32 {
+    600
+}
+
+impl Settings {
+    /// Every fault, `field: what is wrong`.
+    pub fn check(&self, faults: &mut Vec<String>) {
+        if self.opensm.is_some() == self.ufm.is_some() {
+            faults.push("fabric: needs opensm or ufm, one of them".into());
+        }
+        for (field, key) in [("first_key", &self.first_key), ("last_key", &self.last_key)] {
+            if let Err(fault) = key.parse::<PKey>() {
+                faults.push(format!("fabric.{field}: {fault}"));
+            }
+        }
+        if let Ok((first, last)) = self.keys()
+            && (first > last || last == PKey::DEFAULT)
+        {
+            faults.push(format!(
+                "fabric.last_key: no range of keys within 0x0001 to 0x7ffe: {first} to {last}"
+            ));
+        }
+        if let Some(ufm) = &self.ufm {
+            if Url::parse(&ufm.url).is_err() {
+                faults.push(format!("fabric.ufm.url: {:?} is no URL", ufm.url));
+            }
+            if !ufm.token_file.is_file() {
+                faults.push(format!(
+                    "fabric.ufm.token_file: {} is not a file",
+                    ufm.token_file.display()
+                ));
+            }
+        }
+        for (field, seconds) in [("deadline_s", self.deadline_s), ("proof_s", self.proof_s)] {
+            if seconds == 0 {
+                faults.push(format!("fabric.{field}: must be at least 1"));
+            }
+        }
+    }
+
+    /// The range of keys.
+    ///
+    /// # Errors
+    /// One is none; `check` has told that.
+    pub fn keys(&self) -> Result<(PKey, PKey), String> {
+        let parse = |key: &str| key.parse::<PKey>().map_err(|e| e.to_string());
+        Ok((parse(&self.first_key)?, parse(&self.last_key)?))
+    }
+
+    /// The manager.
+    ///
+    /// # Errors
+    /// A file cannot be read, or the settings are unusable.
+    pub fn manager(&self) -> Result<Arc<dyn FabricManager>, String> {
+        let diags = Diags::new(Tools::new(ToolSettings {
+            folder: self.tools.folder.clone(),
+            environment: self.tools.environment.clone().into_iter().collect(),
+            ..ToolSettings::default()
+        }));
+        let deadline = Duration::from_secs(self.deadline_s.into());
+        if let Some(files) = &self.opensm {
+            let settings = OpenSmSettings {
+                partitions: files.partitions.clone(),
+                log: files.log.clone(),
+                options: files.options.clone(),
+                process: Process::File(files.pid_file.clone()),
+                deadline,
+            };
+            return Ok(Arc::new(OpenSm::new(settings, diags)));
+        }
+        let Some(ufm) = &self.ufm else {
+            return Err("fabric: needs opensm or ufm".into());
+        };
+        let read = |path: &PathBuf| std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
+        let token = String::from_utf8_lossy(&read(&ufm.token_file)?).trim().to_owned();
+        let (first, last) = self.keys()?;
+        let settings = UfmSettings {
+            url: Url::parse(&ufm.url).map_err(|e| format!("fabric.ufm.url: {e}"))?,
+            authorities: ufm.ca_file.as_ref().map(read).transpose()?.unwrap_or_default(),
+            access: UfmAccess::Token(SecretString::from(token)),
+            first,
+            last,
+            timeout: UFM_TIMEOUT,
+            answer_bytes: UFM_ANSWER_BYTES,
+            deadline,
+        };
+        let manager = Ufm::new(settings, ufm.read_ports.then_some(diags));
+        Ok(Arc::new(manager.map_err(|e: FabricError| chain(&e))?))
+    }
+}
+
+/// An error with all that caused it.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(source) = cause {
+        let more = source.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = source.source();
+    }
+    text
+}

@@ -1,0 +1,32 @@
+//! Clusters: what is reserved for them, and what is done about them until they are at rest.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `reserve` | nodes, links, power and partition key for a cluster, in one change; another node in a lost one's place |
+//! | `step` | takes due clusters, decides, does |
+//! | `partitions` | which cluster has which key and ports, and what the fabric was proven to have |
+//! | `reconcile` | brings that to the fabric manager |
+//! | `pack` | what a customer's team gets with their nodes |
+//! | `manager` | the fabric manager that the configuration names |
+
+pub mod manager;
+pub mod pack;
+pub mod partitions;
+pub mod reconcile;
+pub mod reserve;
+mod step;
+#[cfg(test)]
+mod tests;
+
+use tokio::sync::Notify;
+
+pub use step::{members, run};
+
+/// Wakes who looks after clusters in this process.
+#[derive(Debug, Default)]
+pub struct Clusters {
+    /// A cluster may have become due.
+    pub due: Notify,
+    /// Partitions may have changed.
+    pub partitions: Notify,
+}

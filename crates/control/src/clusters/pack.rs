@@ -1,0 +1,143 @@
+//! The hand-over pack of a cluster, of what is stored of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use prost::Message as _;
+use rackwright_api::v1;
+use rackwright_site::fabric::{Guid, Membership, PKey};
+use rackwright_site::handover::{
+    Cluster, Format, Member, PackFile, PartitionPort, PartitionSheet, Processors, ReportRow, Verdict, pack,
+};
+use rackwright_site::model::{NodeId, Site, SkuId};
+use rackwright_site::planner::Planner;
+use rackwright_store::{ClusterRecord, NodeRecord, Proof};
+
+use super::partitions::Fabric;
+use super::reserve::ReserveError;
+use crate::core::Core;
+use crate::hall;
+
+/// Formats of which each node's name must be sayable; a cluster without a partition has no sheet of one.
+fn formats(has_partition: bool) -> Vec<Format> {
+    let all = Format::ALL.into_iter();
+    all.filter(|format| has_partition || *format != Format::Partition)
+        .collect()
+}
+
+/// What a node's own checks have found last, as rows of the pack's report.
+fn rows(node: &str, report: &v1::Report) -> Vec<ReportRow> {
+    let row = |check: &v1::Check| ReportRow {
+        subject: node.to_owned(),
+        check: check.id.clone(),
+        verdict: match check.verdict() {
+            v1::Verdict::Pass => Verdict::Passed,
+            v1::Verdict::Fail => Verdict::Failed,
+            v1::Verdict::NotApplicable | v1::Verdict::Unspecified => Verdict::Skipped,
+        },
+        measured: check.measured.clone(),
+        wanted: check.threshold.clone(),
+    };
+    report.checks.iter().map(row).collect()
+}
+
+/// Processors as the inspection has counted them; none where they are not all alike.
+fn processors(inventory: &v1::Inventory) -> Option<Processors> {
+    let first = inventory.cpus.first()?;
+    let alike = |cpu: &&v1::Cpu| cpu.cores == first.cores && cpu.threads == first.threads;
+    if first.cores == 0 || !inventory.cpus.iter().all(|cpu| alike(&cpu)) {
+        return None;
+    }
+    Some(Processors {
+        sockets: u16::try_from(inventory.cpus.len()).ok()?,
+        cores_per_socket: u16::try_from(first.cores).ok()?,
+        threads_per_core: u16::try_from(first.threads / first.cores).ok()?,
+    })
+}
+
+/// The partition with the place of its key in the ports' tables, which a cluster's is always the first of.
+fn sheet(site: &Site, record: &ClusterRecord, fabric: &Fabric, nodes: &[NodeId]) -> Option<PartitionSheet> {
+    let key = PKey::new(record.partition?)?;
+    let mut ports = Vec::new();
+    for node in nodes {
+        for (hca, guid) in site.node(*node).port_guids.iter().enumerate() {
+            if let Some(guid) = guid.and_then(Guid::new) {
+                ports.push(PartitionPort {
+                    node: *node,
+                    hca: u8::try_from(hca).unwrap_or(u8::MAX),
+                    guid,
+                    membership: Membership::Full,
+                });
+            }
+        }
+    }
+    Some(PartitionSheet {
+        name: fabric.name_of(&record.uid).unwrap_or_default().to_owned(),
+        key,
+        index: 0,
+        ports,
+    })
+}
+
+/// Makes the pack.
+///
+/// # Errors
+/// The site does not bear the cluster any more, or a format cannot say a name of it.
+pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> Result<Vec<PackFile>, ReserveError> {
+    let placement = hall::placement_of(record)?;
+    let spares: BTreeSet<String> = placement.spares.into_iter().collect();
+    let (mut reports, mut counted) = (Vec::new(), BTreeMap::new());
+    for node in nodes {
+        let newest = core.store.proofs(Proof::Report, &node.id, i64::MAX, 1).await?;
+        let report = newest
+            .first()
+            .and_then(|(_, body)| v1::Report::decode(body.as_slice()).ok());
+        reports.extend(report.iter().flat_map(|report| rows(&node.id, report)));
+        if counted.is_empty()
+            && let Some(bytes) = core.store.inventory(&node.id).await?
+            && let Ok(inventory) = v1::Inventory::decode(bytes.as_slice())
+            && let Some(found) = processors(&inventory)
+        {
+            // A cluster has nodes of one SKU.
+            counted.insert(record.spec.sku.clone(), found);
+        }
+    }
+    let fabric = Fabric::parse(&core.store.hall().await?.fabric).ok();
+    let members: Vec<(String, String)> = nodes
+        .iter()
+        .map(|node| (node.id.clone(), node.address.clone()))
+        .collect();
+    let picture = core.sites.picture(&core.store).await?;
+    let record = record.clone();
+    let made = picture.plan(move |site: &Site, planner: &mut Planner<'_>| {
+        let known = members
+            .iter()
+            .filter_map(|(name, address)| Some((site.node_named(name)?, name, address)));
+        let members: Vec<Member> = known
+            .map(|(node, name, address)| Member {
+                node,
+                hostname: name.clone(),
+                address: address.parse().ok(),
+                spare: spares.contains(name),
+            })
+            .collect();
+        let ids: Vec<NodeId> = members.iter().map(|member| member.node).collect();
+        let sku = |name: &String| site.skus.iter().position(|sku| *sku.name == **name).map(SkuId::of);
+        let partition = fabric.as_ref().and_then(|fabric| sheet(site, &record, fabric, &ids));
+        let formats = formats(partition.is_some());
+        let cluster = Cluster {
+            site,
+            name: &record.id,
+            customer: &record.customer,
+            members,
+            ledger: planner.ledger(),
+            processors: counted
+                .iter()
+                .filter_map(|(name, found)| Some((sku(name)?, *found)))
+                .collect(),
+            partition,
+            report: reports,
+        };
+        pack(&cluster, &formats).map_err(|refused| ReserveError::Refused(refused.to_string()))
+    });
+    made.await?
+}

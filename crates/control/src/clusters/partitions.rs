@@ -1,0 +1,330 @@
+//! Partition keys: who has which, and whether every port of the fabric was read with what it should have.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::cluster::Partition as Fact;
+use rackwright_site::fabric::partition::{KeyPool, KeyState, PoolError, ReadingNumber};
+use rackwright_site::fabric::{Guid, PKey, Partition, Partitions, Tables};
+use rackwright_site::model::Site;
+use rackwright_store::ClusterRecord;
+use serde::{Deserialize, Serialize};
+
+/// Longest name of a partition that OpenSM takes.
+const NAME_MAX: usize = 32;
+
+/// All of it, as it is stored.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fabric {
+    pool: KeyPool,
+    /// By the cluster's uid.
+    members: BTreeMap<String, Members>,
+    /// Grows with every change of who is in which partition.
+    pub wanted: u64,
+    /// The version that was brought to the fabric and read back from every port.
+    pub applied: u64,
+    /// When that was read back last.
+    pub proven_at: Option<Timestamp>,
+    /// Why the last try went wrong; empty when it did not.
+    pub fault: String,
+    /// Ports of members that were not in the fabric then.
+    absent: BTreeSet<Guid>,
+    reading: ReadingNumber,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Members {
+    name: String,
+    key: PKey,
+    ports: BTreeSet<Guid>,
+}
+
+impl Fabric {
+    /// With the keys of a range.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn new(first: PKey, last: PKey) -> Result<Self, PoolError> {
+        Ok(Self {
+            pool: KeyPool::new(first, last)?,
+            members: BTreeMap::new(),
+            wanted: 0,
+            applied: 0,
+            proven_at: None,
+            fault: String::new(),
+            absent: BTreeSet::new(),
+            reading: ReadingNumber::default(),
+        })
+    }
+
+    /// As it was stored.
+    ///
+    /// # Errors
+    /// It does not read.
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    /// As it is stored.
+    ///
+    /// # Errors
+    /// It cannot be written, which would be a bug.
+    pub fn text(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+
+    /// Gives a cluster a key for these ports, or makes these the ports of the one it has. Answers with the key and the
+    /// version that holds it.
+    ///
+    /// # Errors
+    /// All keys are taken.
+    pub fn hold(&mut self, cluster: &str, uid: &str, ports: BTreeSet<Guid>) -> Result<(PKey, u64), PoolError> {
+        let key = self.pool.allocate(uid, &ports)?;
+        let name = partition_name(cluster, key);
+        self.members.insert(uid.to_owned(), Members { name, key, ports });
+        self.wanted += 1;
+        Ok((key, self.wanted))
+    }
+
+    /// Takes a cluster's key from its ports. Answers with the version that is without it.
+    pub fn drop_cluster(&mut self, uid: &str) -> u64 {
+        if let Some(members) = self.members.remove(uid) {
+            // The pool knows it as this cluster's: it gave it.
+            let _ = self.pool.release(members.key, uid, self.reading);
+            self.wanted += 1;
+        }
+        self.wanted
+    }
+
+    /// What the fabric should have.
+    pub fn partitions(&self) -> Partitions {
+        let of = |members: &Members| {
+            let ports = members.ports.iter().copied();
+            Partition::of_cluster(members.name.clone(), members.key, ports)
+        };
+        Partitions {
+            management: BTreeSet::new(),
+            partitions: self
+                .members
+                .values()
+                .map(|members| (members.key, of(members)))
+                .collect(),
+        }
+    }
+
+    /// Version `applied` was brought to the fabric and read back.
+    pub fn proven(&mut self, applied: u64, absent: BTreeSet<Guid>, tables: Option<&Tables>, now: Timestamp) {
+        self.applied = self.applied.max(applied);
+        self.proven_at = Some(now);
+        self.fault.clear();
+        self.absent = absent;
+        self.reading.0 += 1;
+        // Only what ports themselves said frees a key.
+        if let Some(tables) = tables {
+            self.pool.observe(self.reading, tables);
+        }
+    }
+
+    /// Keys that were given back and are in ports still, or may be.
+    pub fn is_draining(&self) -> bool {
+        let draining = |state: &KeyState| matches!(state, KeyState::Draining { .. });
+        self.pool.taken().values().any(draining)
+    }
+
+    /// How a cluster's partition stands.
+    pub fn fact(&self, cluster: &ClusterRecord) -> Fact {
+        if cluster.partition.is_none() {
+            return Fact::None;
+        }
+        let Some(members) = self.members.get(&cluster.uid) else {
+            return self.draining(&cluster.uid);
+        };
+        if !self.fault.is_empty() {
+            return Fact::Pending(self.fault.clone());
+        }
+        if self.applied < cluster.partitions_version {
+            return Fact::Pending(String::new());
+        }
+        let absent: Vec<String> = members
+            .ports
+            .intersection(&self.absent)
+            .map(ToString::to_string)
+            .collect();
+        match absent.first() {
+            None => Fact::Proven,
+            Some(first) => Fact::Pending(format!(
+                "{} of the cluster's {} ports are not in the fabric, {first} is the first",
+                absent.len(),
+                members.ports.len()
+            )),
+        }
+    }
+
+    fn draining(&self, uid: &str) -> Fact {
+        let of = |state: &KeyState| match state {
+            KeyState::Draining { owner, ports, .. } if owner == uid => Some(ports.len()),
+            _ => None,
+        };
+        let left = self
+            .pool
+            .taken()
+            .iter()
+            .find_map(|(key, state)| Some((*key, of(state)?)));
+        match left {
+            None => Fact::Gone,
+            Some(_) if !self.fault.is_empty() => Fact::Pending(self.fault.clone()),
+            Some((key, ports)) => Fact::Pending(format!("{ports} ports to be read without the key {key}")),
+        }
+    }
+
+    /// What the fabric manager calls a cluster's partition.
+    pub fn name_of(&self, uid: &str) -> Option<&str> {
+        self.members.get(uid).map(|members| members.name.as_str())
+    }
+
+    /// So many ports are in a cluster's partition.
+    pub fn ports_of(&self, uid: &str) -> usize {
+        self.members.get(uid).map_or(0, |members| members.ports.len())
+    }
+}
+
+/// A name that OpenSM takes: letters, digits and dashes, a letter first, and no other partition's.
+fn partition_name(cluster: &str, key: PKey) -> String {
+    let suffix = format!("-{:04x}", key.number());
+    let mut name = String::from("c-");
+    name.extend(cluster.chars().take(NAME_MAX - 2 - suffix.len()));
+    name + &suffix
+}
+
+/// The port GUIDs of these nodes. Those of which the site does not know all are told.
+///
+/// # Errors
+/// A sentence that names them.
+pub fn ports<'a>(site: &Site, nodes: impl Iterator<Item = &'a String>) -> Result<BTreeSet<Guid>, String> {
+    let (mut ports, mut without) = (BTreeSet::new(), Vec::new());
+    for name in nodes {
+        let Some(id) = site.node_named(name) else {
+            without.push(name.as_str());
+            continue;
+        };
+        let guids = &site.node(id).port_guids;
+        let known: Vec<Guid> = guids.iter().flatten().filter_map(|guid| Guid::new(*guid)).collect();
+        if known.is_empty() || known.len() < site.sku_of(id).hcas.len() {
+            without.push(name.as_str());
+        }
+        ports.extend(known);
+    }
+    match without.first() {
+        None => Ok(ports),
+        Some(first) => Err(format!(
+            "the site file has not all port GUIDs of {} nodes, {first} is the first: no partition can be made for them",
+            without.len()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guid(n: u64) -> Guid {
+        Guid::new(n).unwrap()
+    }
+
+    fn key(n: u16) -> PKey {
+        PKey::new(n).unwrap()
+    }
+
+    fn tables(entries: &[(u64, &[u16])]) -> Tables {
+        let mut tables = Tables::default();
+        for (port, table) in entries {
+            tables.read.insert(guid(*port), table.to_vec());
+        }
+        tables
+    }
+
+    fn cluster(uid: &str, version: u64) -> ClusterRecord {
+        let mut record = crate::testing::cluster(uid);
+        record.uid = uid.into();
+        record.partition = Some(1);
+        record.partitions_version = version;
+        record
+    }
+
+    #[test]
+    fn a_partition_is_proven_by_its_own_version_and_no_former_one() {
+        let mut fabric = Fabric::new(key(1), key(9)).unwrap();
+        let (_, first) = fabric.hold("a", "a", [guid(1)].into()).unwrap();
+        let (_, second) = fabric.hold("b", "b", [guid(2)].into()).unwrap();
+        fabric.proven(first, BTreeSet::new(), None, Timestamp(5));
+        assert_eq!(fabric.fact(&cluster("a", first)), Fact::Proven);
+        assert_eq!(fabric.fact(&cluster("b", second)), Fact::Pending(String::new()));
+        fabric.proven(second, [guid(2)].into(), None, Timestamp(6));
+        assert_eq!(fabric.fact(&cluster("a", first)), Fact::Proven);
+        let absent = fabric.fact(&cluster("b", second));
+        assert!(
+            matches!(&absent, Fact::Pending(why) if why.contains("1 of the cluster's 1 ports")),
+            "{absent:?}"
+        );
+        fabric.fault = "OpenSM is gone".into();
+        assert_eq!(
+            fabric.fact(&cluster("a", first)),
+            Fact::Pending("OpenSM is gone".into())
+        );
+    }
+
+    #[test]
+    fn a_key_is_gone_when_every_port_that_had_it_was_read_without_it_since() {
+        let mut fabric = Fabric::new(key(1), key(1)).unwrap();
+        let (given, version) = fabric.hold("a", "a", [guid(1), guid(2)].into()).unwrap();
+        let entry = given.number() | 0x8000;
+        fabric.proven(
+            version,
+            BTreeSet::new(),
+            Some(&tables(&[(1, &[entry]), (2, &[entry])])),
+            Timestamp(1),
+        );
+        let version = fabric.drop_cluster("a");
+        assert!(fabric.partitions().partitions.is_empty());
+        let record = cluster("a", version);
+        assert!(matches!(fabric.fact(&record), Fact::Pending(_)));
+        assert!(
+            fabric.hold("b", "b", [guid(3)].into()).is_err(),
+            "the only key is not free yet"
+        );
+        // One port has it still; then one says nothing.
+        fabric.proven(
+            version,
+            BTreeSet::new(),
+            Some(&tables(&[(1, &[entry]), (2, &[])])),
+            Timestamp(2),
+        );
+        assert!(matches!(fabric.fact(&record), Fact::Pending(_)));
+        fabric.proven(version, BTreeSet::new(), Some(&tables(&[(2, &[])])), Timestamp(3));
+        assert!(matches!(fabric.fact(&record), Fact::Pending(_)));
+        // What the manager believes frees nothing.
+        fabric.proven(version, BTreeSet::new(), None, Timestamp(4));
+        assert!(fabric.is_draining());
+        fabric.proven(version, BTreeSet::new(), Some(&tables(&[(1, &[0x7fff])])), Timestamp(5));
+        assert_eq!(fabric.fact(&record), Fact::Gone);
+        assert!(fabric.hold("b", "b", [guid(3)].into()).is_ok());
+    }
+
+    #[test]
+    fn what_is_stored_comes_back() {
+        let mut fabric = Fabric::new(key(1), key(9)).unwrap();
+        fabric.hold("a", "a", [guid(1)].into()).unwrap();
+        fabric.drop_cluster("a");
+        fabric.hold("b", "b", [guid(2)].into()).unwrap();
+        assert_eq!(Fabric::parse(&fabric.text().unwrap()).unwrap(), fabric);
+    }
+
+    #[test]
+    fn names_are_such_as_opensm_takes() {
+        for name in ["a", "0-9", &"x".repeat(63)] {
+            let mut fabric = Fabric::new(key(0x7ffe), key(0x7ffe)).unwrap();
+            fabric.hold(name, name, [guid(1)].into()).unwrap();
+            fabric.partitions().check().unwrap();
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Brings partitions to the fabric: one replica at a time, after every change and from time to time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_fabric::{FabricManager, Proof};
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_store::{EventRow, StoreError};
+
+use super::manager::{Settings, chain};
+use super::partitions::Fabric;
+use crate::clock;
+use crate::core::Core;
+
+/// Between looks at what others may have changed.
+const LOOK: Duration = Duration::from_secs(2);
+/// Another replica takes over when this one was not heard of for so long, in seconds: longer than any change takes.
+const LEASE_S: i64 = 900;
+/// After a failure, and at last, in seconds.
+const AGAIN_S: i64 = 2;
+const LONGEST_AGAIN_S: i64 = 60;
+
+/// How the last try went.
+#[derive(Debug, Default)]
+struct Last {
+    failures: u32,
+    next: Timestamp,
+}
+
+/// Runs until the core stops, where a fabric manager is configured.
+pub async fn run(core: Arc<Core>, settings: Settings) {
+    let manager = match settings.manager() {
+        Ok(manager) => manager,
+        Err(fault) => {
+            tracing::error!(fault, "the fabric manager cannot be used: no partition is set up");
+            return;
+        }
+    };
+    let mut last = Last::default();
+    loop {
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = core.clusters.partitions.notified() => {}
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        if let Err(error) = turn(&core, &settings, &manager, &mut last).await {
+            tracing::warn!(%error, "what is known of the fabric could not be read or stored");
+        }
+    }
+}
+
+async fn turn(
+    core: &Arc<Core>,
+    settings: &Settings,
+    manager: &Arc<dyn FabricManager>,
+    last: &mut Last,
+) -> Result<(), StoreError> {
+    let text = core.store.hall().await?.fabric;
+    // Nobody ever wanted a partition.
+    if text.is_empty() {
+        return Ok(());
+    }
+    let Ok(fabric) = Fabric::parse(&text) else {
+        tracing::error!("what is known of the fabric does not read: no partition is set up");
+        return Ok(());
+    };
+    let now = clock::now();
+    let proof_us = seconds(settings.proof_s.into());
+    let is_old = fabric.proven_at.is_none_or(|at| now.since(at) >= proof_us);
+    if fabric.wanted <= fabric.applied && fabric.fault.is_empty() && !fabric.is_draining() && !is_old {
+        return Ok(());
+    }
+    if now < last.next {
+        return Ok(());
+    }
+    if !core
+        .store
+        .lease_fabric(&core.replica, now, now.plus(seconds(LEASE_S)))
+        .await?
+    {
+        return Ok(());
+    }
+    bring(core, manager, fabric, last).await
+}
+
+/// Brings a version to the fabric, and stores how that went.
+async fn bring(
+    core: &Arc<Core>,
+    manager: &Arc<dyn FabricManager>,
+    fabric: Fabric,
+    last: &mut Last,
+) -> Result<(), StoreError> {
+    let (version, wanted) = (fabric.wanted, fabric.partitions());
+    let begun = clock::now();
+    let applying = manager.clone();
+    // In a task of its own: it goes on to its end whatever becomes of this one.
+    let applied = tokio::spawn(async move { applying.apply(&wanted).await }).await;
+    let applied = match applied {
+        Ok(applied) => applied.map_err(|error| chain(&error)),
+        Err(error) => Err(format!("the fabric manager's task ended: {error}")),
+    };
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    let text = tx.hall().await?.fabric;
+    let Ok(mut fabric) = Fabric::parse(&text) else {
+        return Ok(());
+    };
+    let was = fabric.fault.clone();
+    match applied {
+        Ok(applied) => {
+            let is_proof = applied.reading.proof == Proof::Ports;
+            fabric.proven(
+                version,
+                applied.absent,
+                is_proof.then_some(&applied.reading.tables),
+                now,
+            );
+            if applied.changed || !was.is_empty() {
+                let ports = applied.reading.tables.read.len();
+                let ms = now.since(begun) / 1000;
+                let message = format!("partitions of version {version} are in place: {ports} ports read in {ms} ms");
+                tx.add_event(&event("fabric.proven", &message, now)).await?;
+            }
+            *last = Last::default();
+            if fabric.is_draining() {
+                last.next = now.plus(seconds(AGAIN_S));
+            }
+        }
+        Err(fault) => {
+            if was != fault {
+                tx.add_event(&event("fabric.fault", &fault, now)).await?;
+            }
+            tracing::warn!(fault, "partitions are not in place");
+            fabric.fault = fault;
+            last.failures = last.failures.saturating_add(1);
+            let pause = AGAIN_S.saturating_mul(1 << last.failures.min(5));
+            last.next = now.plus(seconds(pause.min(LONGEST_AGAIN_S)));
+        }
+    }
+    match fabric.text() {
+        Ok(text) => tx.put_fabric(&text).await?,
+        Err(error) => tracing::error!(%error, "what is known of the fabric cannot be written down (a bug)"),
+    }
+    core.commit(tx).await?;
+    core.store.wake_clusters(clock::now()).await?;
+    core.clusters.due.notify_one();
+    Ok(())
+}
+
+fn event(kind: &str, message: &str, at: Timestamp) -> EventRow {
+    EventRow {
+        at,
+        kind: kind.to_owned(),
+        target: "fabric".to_owned(),
+        message: message.to_owned(),
+        ..EventRow::default()
+    }
+}

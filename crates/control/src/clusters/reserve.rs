@@ -1,0 +1,469 @@
+//! What a cluster gets, all of it in one change or nothing.
+
+use std::collections::BTreeSet;
+
+use rackwright_api::v1;
+use rackwright_lifecycle::cluster::{Cluster, State, Swap, Wanted};
+use rackwright_lifecycle::{Seat, Timestamp};
+use rackwright_site::fabric::Guid;
+use rackwright_site::model::{Site, SkuId};
+use rackwright_site::placement::{Bandwidth, CustomerId, Request, SkuId as PlacedSku};
+use rackwright_site::planner::{NamedPlacement, Planner};
+use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, Replaced, StoreError, WriteTx};
+
+use super::partitions::{self, Fabric};
+use crate::clock;
+use crate::core::Core;
+use crate::grpc::seats;
+use crate::hall::{self, HallError, Picture};
+
+/// Tries against others who reserve at the same time.
+const TRIES: usize = 8;
+
+/// A cluster that is asked for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Its id.
+    pub id: String,
+    /// Never reused.
+    pub uid: String,
+    /// Whose it shall be.
+    pub customer: String,
+    /// What it shall be.
+    pub spec: ClusterSpec,
+}
+
+/// Where it would stand.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// By names.
+    pub placement: NamedPlacement,
+    /// As text.
+    pub picture: String,
+    /// Reserved, in watts.
+    pub watts: f64,
+}
+
+/// Why nothing was reserved.
+#[derive(Debug, thiserror::Error)]
+pub enum ReserveError {
+    /// A field of the request.
+    #[error("{field}: {fault}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// What is wrong with it.
+        fault: String,
+    },
+    /// There is no place for it.
+    #[error("{0}")]
+    Refused(String),
+    /// The hall.
+    #[error(transparent)]
+    Hall(#[from] HallError),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn field(field: &'static str, fault: String) -> ReserveError {
+    ReserveError::Field { field, fault }
+}
+
+/// A request as placement has it.
+fn request(site: &Site, asked: &Asked) -> Result<Request, ReserveError> {
+    let known = |names: Vec<&str>| names.into_iter().take(20).collect::<Vec<_>>().join(", ");
+    let customer = site.customer_named(&asked.customer).ok_or_else(|| {
+        let names = known(site.customers.iter().map(|one| &*one.name).collect());
+        field(
+            "spec.customer",
+            format!("the site has no customer {:?}; it has {names}", asked.customer),
+        )
+    })?;
+    let sku = site
+        .skus
+        .iter()
+        .position(|sku| *sku.name == *asked.spec.sku)
+        .map(SkuId::of);
+    let sku = sku.ok_or_else(|| {
+        let names = known(site.skus.iter().map(|one| &*one.name).collect());
+        field(
+            "spec.sku",
+            format!("the site has no SKU {:?}; it has {names}", asked.spec.sku),
+        )
+    })?;
+    let bandwidth = Bandwidth::parse(&asked.spec.bandwidth).ok_or_else(|| {
+        let fault = format!(
+            "{:?} is not non-blocking, best-effort or a ratio such as 2:1",
+            asked.spec.bandwidth
+        );
+        field("spec.bandwidth", fault)
+    })?;
+    if asked.spec.nodes == 0 {
+        return Err(field("spec.nodes", "must be at least 1".into()));
+    }
+    let (number, customer) = (hall::number(&asked.uid), CustomerId(customer.0));
+    Ok(Request {
+        spares: asked.spec.spares,
+        bandwidth,
+        ..Request::plain(number, customer, PlacedSku(sku.0), asked.spec.nodes)
+    })
+}
+
+fn watts(site: &Site, placement: &NamedPlacement) -> f64 {
+    let nodes = placement.nodes.iter().chain(&placement.spares);
+    let known = nodes.filter_map(|name| site.node_named(name));
+    known.map(|id| site.sku_of(id).power.max_watts).sum()
+}
+
+/// Nodes of the SKU that are in the site and cannot be had now, in words; empty when all can.
+fn beside(site: &Site, picture_out: &BTreeSet<rackwright_site::model::NodeId>, sku: &str) -> String {
+    let of_sku = picture_out.iter().filter(|id| *site.sku_of(**id).name == *sku);
+    match of_sku.count() {
+        0 => String::new(),
+        n => format!("; {n} nodes of {sku} are not enrolled, not available or in use"),
+    }
+}
+
+/// Where a cluster would stand in the hall of a picture.
+///
+/// # Errors
+/// What is wrong with it or in its way.
+pub async fn plan(picture: Picture, asked: &Asked) -> Result<Planned, ReserveError> {
+    let (asked, out) = (asked.clone(), picture.out.clone());
+    let planned = picture.plan(move |site: &Site, planner: &mut Planner<'_>| {
+        let request = request(site, &asked)?;
+        let placement = planner
+            .place(request)
+            .map_err(|refused| ReserveError::Refused(format!("{refused}{}", beside(site, &out, &asked.spec.sku))))?;
+        let named = planner.named(&placement);
+        Ok(Planned {
+            picture: planner.draw(&placement),
+            watts: watts(site, &named),
+            placement: named,
+        })
+    });
+    planned.await?
+}
+
+/// What a cluster's nodes get.
+fn deployment(spec: &ClusterSpec, customer: &str) -> v1::Deployment {
+    v1::Deployment {
+        image: spec.image_name.clone(),
+        hostname: String::new(),
+        ssh_authorized_keys: spec.ssh_authorized_keys.clone(),
+        user_data: spec.user_data.clone(),
+        root_drive: spec.root_drive.clone(),
+        verify_whole_disk: spec.verify_whole_disk,
+        customer: customer.to_owned(),
+    }
+}
+
+/// Gives a free node to a cluster. False: it is not free any more.
+async fn seat(
+    core: &Core,
+    tx: &mut WriteTx,
+    node: &str,
+    (cluster, customer, spec): (&str, &str, &ClusterSpec),
+    now: Timestamp,
+) -> Result<bool, ReserveError> {
+    let mut record = match tx.node(node).await {
+        Err(StoreError::NotFound { .. }) => return Ok(false),
+        other => other?,
+    };
+    let seat = Seat {
+        cluster: cluster.to_owned(),
+        let_go: None,
+    };
+    let taken = seats::take(core, &mut record, &deployment(spec, customer), &spec.image_digest, seat);
+    let Some((generation, number, keys)) = taken.map_err(|fault| field("spec.deployment", fault))? else {
+        return Ok(false);
+    };
+    tx.save_node(&mut record, now).await?;
+    tx.put_deployment_keys(node, generation, number, &keys).await?;
+    tx.add_cluster_node(cluster, node).await?;
+    Ok(true)
+}
+
+/// What is known of the fabric, where there is a fabric manager.
+pub(super) fn fabric(core: &Core, text: &str) -> Result<Option<Fabric>, ReserveError> {
+    let Some(settings) = &core.config.fabric else {
+        return Ok(None);
+    };
+    let broken =
+        |e: &dyn std::fmt::Display| HallError::Broken(format!("what is known of the fabric cannot be read: {e}"));
+    let fabric = match text.is_empty() {
+        false => Fabric::parse(text).map_err(|e| broken(&e))?,
+        true => {
+            let (first, last) = settings.keys().map_err(|e| broken(&e))?;
+            Fabric::new(first, last).map_err(|e| broken(&e))?
+        }
+    };
+    Ok(Some(fabric))
+}
+
+pub(super) fn text(fabric: &Fabric) -> Result<String, ReserveError> {
+    let text = fabric.text();
+    text.map_err(|e| HallError::Broken(format!("what is known of the fabric cannot be written: {e}")).into())
+}
+
+/// Makes the ports of a placement those of the cluster's partition.
+fn hold_partition(
+    core: &Core,
+    hall_fabric: &mut String,
+    site: &Site,
+    record: &mut ClusterRecord,
+    placement: &NamedPlacement,
+) -> Result<(), ReserveError> {
+    let Some(mut fabric) = fabric(core, hall_fabric)? else {
+        return Ok(());
+    };
+    let nodes = placement.nodes.iter().chain(&placement.spares);
+    let ports: BTreeSet<Guid> = partitions::ports(site, nodes).map_err(ReserveError::Refused)?;
+    let held = fabric.hold(&record.id, &record.uid, ports);
+    let (key, version) = held.map_err(|e| ReserveError::Refused(e.to_string()))?;
+    record.partition = Some(key.number());
+    record.partitions_version = version;
+    *hall_fabric = text(&fabric)?;
+    Ok(())
+}
+
+fn stored(placement: &NamedPlacement) -> Result<String, ReserveError> {
+    let text = serde_json::to_string(placement);
+    text.map_err(|e| HallError::Broken(format!("a placement cannot be written: {e}")).into())
+}
+
+/// Reserves everything within `tx`, which must have been begun for this. None: the hall is another one than in the
+/// picture, or a node is not free any more: plan again.
+async fn reserve(
+    core: &Core,
+    tx: &mut WriteTx,
+    picture: &Picture,
+    planned: &Planned,
+    mut record: ClusterRecord,
+    now: Timestamp,
+) -> Result<Option<ClusterRecord>, ReserveError> {
+    let mut row = tx.hall().await?;
+    if row.version != picture.hall_version {
+        return Ok(None);
+    }
+    hold_partition(core, &mut row.fabric, &picture.site, &mut record, &planned.placement)?;
+    record.placement = stored(&planned.placement)?;
+    record.reserved_watts = planned.watts;
+    tx.insert_cluster(&record).await?;
+    // In one order for all, so that no two changes wait for each other.
+    let names: BTreeSet<&String> = planned
+        .placement
+        .nodes
+        .iter()
+        .chain(&planned.placement.spares)
+        .collect();
+    for node in names {
+        if !seat(core, tx, node, (&record.id, &record.customer, &record.spec), now).await? {
+            return Ok(None);
+        }
+    }
+    tx.save_hall(&mut row).await?;
+    Ok(Some(record))
+}
+
+/// Plans and reserves a cluster. `begin` begins a change, which is handed back with the cluster in it.
+///
+/// # Errors
+/// What is wrong with it or in its way.
+pub async fn create(
+    core: &Core,
+    asked: &Asked,
+    lease_end: Option<Timestamp>,
+    labels: std::collections::BTreeMap<String, String>,
+    now: Timestamp,
+) -> Result<(WriteTx, ClusterRecord), ReserveError> {
+    for _ in 0..TRIES {
+        let picture = core.sites.picture(&core.store).await?;
+        let planned = plan(picture.clone(), asked).await?;
+        let record = ClusterRecord {
+            id: asked.id.clone(),
+            uid: asked.uid.clone(),
+            version: 1,
+            cluster: Cluster {
+                state: State::Reserved,
+                since: now,
+                wanted: Wanted::default(),
+                lease_end,
+                notices: 0,
+            },
+            customer: asked.customer.clone(),
+            spec: asked.spec.clone(),
+            labels: labels.clone(),
+            placement: String::new(),
+            reserved_watts: 0.0,
+            partition: None,
+            partitions_version: 0,
+            reason: String::new(),
+            swap: None,
+            replaced: Vec::new(),
+            wait_why: String::new(),
+            due_at: now,
+            created_at: now,
+            updated_at: now,
+        };
+        let mut tx = core.store.write().await?;
+        match reserve(core, &mut tx, &picture, &planned, record, now).await {
+            Ok(Some(record)) => return Ok((tx, record)),
+            Ok(None) | Err(ReserveError::Store(StoreError::Conflict { .. } | StoreError::Contended(_))) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Err(ReserveError::Refused(format!(
+        "others reserved nodes of the hall at the same time, {TRIES} times in a row; try again"
+    )))
+}
+
+/// Puts another node in the place of a lost one. What is in the way is kept with the cluster.
+///
+/// # Errors
+/// The database failed, or others changed the same at the same time.
+pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason: &str) -> Result<(), ReserveError> {
+    let picture = core.sites.picture(&core.store).await?;
+    let (number, bad) = (hall::number(&record.uid), node.to_owned());
+    let found = picture.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
+        let bad = site
+            .node_named(&bad)
+            .ok_or_else(|| format!("the site has no node {bad} any more"))?;
+        let swap = planner
+            .replace(number, bad, &[])
+            .map_err(|refused| refused.to_string())?;
+        let by = site.node(swap.by).name.to_string();
+        Ok::<_, String>((planner.named(&swap.placement), by, swap.was_spare))
+    });
+    let now = clock::now();
+    match found.await? {
+        Ok((placement, by, was_spare)) => {
+            let change = Change {
+                placement,
+                by,
+                was_spare,
+                node,
+                reason,
+            };
+            exchange(core, &picture, record, &change, now).await
+        }
+        Err(refused) => {
+            let is_new = record.swap.as_ref().is_none_or(|swap| swap.refused != refused);
+            record.swap = Some(Swap {
+                at: now,
+                refused: refused.clone(),
+            });
+            let mut tx = core.store.write().await?;
+            tx.save_cluster(&mut record, now).await?;
+            if is_new {
+                let message = format!("no node can take the place of {node} in {}: {refused}", record.id);
+                tx.add_event(&event(&record.id, "cluster.no-replacement", message, now))
+                    .await?;
+            }
+            core.commit(tx).await?;
+            Ok(())
+        }
+    }
+}
+
+/// One node for another.
+struct Change<'a> {
+    placement: NamedPlacement,
+    by: String,
+    was_spare: bool,
+    node: &'a str,
+    reason: &'a str,
+}
+
+async fn exchange(
+    core: &Core,
+    picture: &Picture,
+    mut record: ClusterRecord,
+    change: &Change<'_>,
+    now: Timestamp,
+) -> Result<(), ReserveError> {
+    let Change {
+        placement,
+        by,
+        was_spare,
+        node,
+        reason,
+    } = change;
+    let again = || StoreError::Conflict {
+        kind: "hall",
+        id: String::new(),
+    };
+    let mut tx = core.store.write().await?;
+    let mut row = tx.hall().await?;
+    if row.version != picture.hall_version {
+        return Err(again().into());
+    }
+    for name in BTreeSet::from([*node, by.as_str()]) {
+        if name == *node {
+            put_out(
+                &mut tx,
+                node,
+                &format!("replaced in cluster {}: {reason}", record.id),
+                now,
+            )
+            .await?;
+        } else if !was_spare && !seat(core, &mut tx, by, (&record.id, &record.customer, &record.spec), now).await? {
+            return Err(again().into());
+        }
+    }
+    hold_partition(core, &mut row.fabric, &picture.site, &mut record, placement)?;
+    record.placement = stored(placement)?;
+    record.reserved_watts = watts(&picture.site, placement);
+    record.swap = None;
+    record.cluster.wanted.replace.remove(*node);
+    record.replaced.push(Replaced {
+        node: (*node).to_owned(),
+        by: by.clone(),
+        at: now,
+        why: (*reason).to_owned(),
+    });
+    tx.save_cluster(&mut record, now).await?;
+    tx.save_hall(&mut row).await?;
+    let from = if *was_spare { "the spare " } else { "" };
+    let message = format!("{from}{by} takes the place of {node} in {}: {reason}", record.id);
+    tx.add_event(&event(&record.id, "cluster.replaced", message, now))
+        .await?;
+    core.commit(tx).await?;
+    for due in [*node, by.as_str()] {
+        core.is_due(due);
+    }
+    core.clusters.partitions.notify_one();
+    Ok(())
+}
+
+/// Takes a node out of its cluster, and out of service: what is on it is erased before it is anybody's again.
+async fn put_out(tx: &mut WriteTx, node: &str, why: &str, now: Timestamp) -> Result<(), StoreError> {
+    let mut record = match tx.node(node).await {
+        Err(StoreError::NotFound { .. }) => return Ok(()),
+        other => other?,
+    };
+    if let Some(claim) = &mut record.node.claim {
+        claim.cluster = None;
+    }
+    if rackwright_lifecycle::Edge::Condemned
+        .target(record.node.state)
+        .is_some()
+    {
+        record.node.wanted.condemn = Some(why.to_owned());
+    }
+    tx.save_node(&mut record, now).await?;
+    tx.remove_cluster_node(node).await
+}
+
+/// An event about a cluster.
+#[must_use]
+pub fn event(cluster: &str, kind: &str, message: String, at: Timestamp) -> EventRow {
+    EventRow {
+        at,
+        kind: kind.to_owned(),
+        target: format!("clusters/{cluster}"),
+        message,
+        ..EventRow::default()
+    }
+}

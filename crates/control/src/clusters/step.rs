@@ -1,0 +1,322 @@
+//! One cluster: decide, do, decide again, until there is nothing to do.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_lifecycle::cluster::{Decision, Edge, Effect, Facts, Member, Partition, State, Wait, decide, standing};
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_store::{ClusterHistoryRow, ClusterRecord, NodeRecord, StoreError, WriteTx};
+use tokio::task::JoinSet;
+use tonic::Code;
+use tracing::Instrument as _;
+
+use super::partitions::Fabric;
+use super::reserve::{self, ReserveError, event};
+use crate::clock;
+use crate::core::Core;
+
+/// Clusters taken with one statement, and worked on at once in this process.
+const AT_ONCE: usize = 16;
+/// The longest pause between looks at the table: the safety net under the wake-ups.
+const IDLE: Duration = Duration::from_secs(10);
+/// After a failure.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Runs until the core stops.
+pub async fn run(core: Arc<Core>) {
+    let mut steps = JoinSet::new();
+    loop {
+        let pause = match lease_and_start(&core, &mut steps).await {
+            Ok(pause) => pause,
+            Err(error) => {
+                tracing::error!(%error, "due clusters could not be taken");
+                AGAIN
+            }
+        };
+        tokio::select! {
+            () = core.stop.cancelled() => break,
+            () = core.clusters.due.notified() => {}
+            Some(ended) = steps.join_next(), if !steps.is_empty() => {
+                if let Err(error) = ended { tracing::error!(%error, "a cluster's step panicked"); }
+            }
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+    steps.shutdown().await;
+}
+
+async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
+    let room = AT_ONCE.saturating_sub(steps.len());
+    if room == 0 {
+        return Ok(IDLE);
+    }
+    let now = clock::now();
+    let limit = i64::try_from(room).unwrap_or(1);
+    let due = core.store.lease_due_clusters(now, core.lease_end(now), limit).await?;
+    for cluster in due {
+        let span = tracing::info_span!("cluster", cluster);
+        steps.spawn(steps_of(core.clone(), cluster).instrument(span));
+    }
+    let next = core.store.next_cluster_due().await?;
+    let until = next.map_or(IDLE, |at| {
+        Duration::from_micros(u64::try_from(at.since(clock::now())).unwrap_or(0))
+    });
+    // What is due now and found no room is taken when a step ends.
+    Ok(until.clamp(Duration::from_millis(10), IDLE))
+}
+
+async fn steps_of(core: Arc<Core>, id: String) {
+    loop {
+        match step(&core, &id).await {
+            Ok(Next::Again) => {}
+            Ok(Next::Rest) => return,
+            Err(ReserveError::Store(StoreError::Conflict { .. } | StoreError::Contended(_))) => {
+                tokio::task::yield_now().await;
+            }
+            Err(ReserveError::Store(StoreError::NotFound { .. })) => return,
+            Err(error) => {
+                // Its lease's end finds it; sooner, if something changes.
+                tracing::error!(%error, "the cluster's step failed");
+                tokio::time::sleep(AGAIN).await;
+                return;
+            }
+        }
+    }
+}
+
+enum Next {
+    Again,
+    Rest,
+}
+
+/// Steps until the cluster is at rest, as the runner does.
+#[cfg(test)]
+pub(super) async fn until_rest(core: &Core, id: &str) -> Result<(), ReserveError> {
+    for _ in 0..100 {
+        if matches!(step(core, id).await?, Next::Rest) {
+            return Ok(());
+        }
+    }
+    panic!("{id} does not come to rest");
+}
+
+/// How the nodes of a cluster stand.
+#[must_use]
+pub fn members(cluster: &str, nodes: &[NodeRecord]) -> Vec<Member> {
+    let member = |record: &NodeRecord| Member {
+        node: record.id.clone(),
+        standing: standing(
+            cluster,
+            record.node.state,
+            record.node.claim.as_ref(),
+            &record.wait_why,
+            &record.reason,
+        ),
+    };
+    nodes.iter().map(member).collect()
+}
+
+async fn partition(core: &Core, record: &ClusterRecord) -> Result<Partition, ReserveError> {
+    if record.partition.is_none() {
+        return Ok(Partition::None);
+    }
+    let hall = core.store.hall().await?;
+    Ok(match Fabric::parse(&hall.fabric) {
+        Ok(fabric) => fabric.fact(record),
+        Err(error) => Partition::Pending(format!("what is known of the fabric cannot be read: {error}")),
+    })
+}
+
+async fn step(core: &Core, id: &str) -> Result<Next, ReserveError> {
+    let record = core.store.cluster(id).await?;
+    let nodes = core.store.nodes_of_cluster(id).await?;
+    let facts = Facts {
+        members: members(id, &nodes),
+        partition: partition(core, &record).await?,
+        swap: record.swap.clone(),
+    };
+    let now = clock::now();
+    match decide(&record.cluster, &facts, now) {
+        Decision::Move { edge, reason } => take_edge(core, record, edge, reason, now).await?,
+        Decision::Act(effect) => act(core, record, &nodes, effect, now).await?,
+        Decision::Wait { why, until } => {
+            let told = if why == Wait::Rest {
+                String::new()
+            } else {
+                why.to_string()
+            };
+            core.store.rest_cluster(&record, &told, until).await?;
+            return Ok(Next::Rest);
+        }
+    }
+    Ok(Next::Again)
+}
+
+async fn take_edge(
+    core: &Core,
+    mut record: ClusterRecord,
+    edge: Edge,
+    reason: String,
+    now: Timestamp,
+) -> Result<(), ReserveError> {
+    let from = record.cluster.state;
+    let Some(to) = edge.target(from) else {
+        tracing::error!(%edge, %from, "the cluster's chart has no such edge (a bug)");
+        return Err(ReserveError::Refused(format!("{from} has no edge {edge}")));
+    };
+    let row = ClusterHistoryRow {
+        edge: edge.as_str().to_owned(),
+        from,
+        to,
+        at: now,
+        spent_us: now.since(record.cluster.since),
+        reason: reason.clone(),
+    };
+    record.cluster.state = to;
+    record.cluster.since = now;
+    record.reason.clone_from(&reason);
+    record.cluster.wanted.retry = false;
+    let mut tx = core.store.write().await?;
+    match edge {
+        Edge::Released => {
+            record.cluster.wanted.release = false;
+            record.cluster.wanted.replace.clear();
+            drop_partition(core, &mut tx, &mut record).await?;
+        }
+        Edge::Freed => free(core, &mut tx, &mut record).await?,
+        _ => {}
+    }
+    tx.save_cluster(&mut record, now).await?;
+    // The lease of this step goes on.
+    tx.add_cluster_history(&record.id, edge, &row).await?;
+    let because = if reason.is_empty() {
+        String::new()
+    } else {
+        format!(": {reason}")
+    };
+    let message = format!("{} went from {from} to {to}{because}", record.id);
+    let mut told = event(&record.id, &format!("cluster.{edge}"), message, now);
+    told.attributes = [("from".to_owned(), from.to_string()), ("to".to_owned(), to.to_string())].into();
+    tx.add_event(&told).await?;
+    settle(&mut tx, &record, now).await?;
+    core.commit(tx).await?;
+    tracing::info!(%edge, %from, %to, reason, "cluster");
+    core.clusters.partitions.notify_one();
+    Ok(())
+}
+
+/// Its key leaves its ports, while its nodes are erased.
+async fn drop_partition(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecord) -> Result<(), ReserveError> {
+    if record.partition.is_none() {
+        return Ok(());
+    }
+    let row = tx.hall().await?;
+    let Some(mut fabric) = reserve::fabric(core, &row.fabric)? else {
+        return Ok(());
+    };
+    record.partitions_version = fabric.drop_cluster(&record.uid);
+    tx.put_fabric(&reserve::text(&fabric)?).await?;
+    Ok(())
+}
+
+/// Everything it had is free.
+async fn free(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecord) -> Result<(), ReserveError> {
+    let mut row = tx.hall().await?;
+    for node in core.store.nodes_of_cluster(&record.id).await? {
+        tx.remove_cluster_node(&node.id).await?;
+    }
+    tx.save_hall(&mut row).await?;
+    Ok(())
+}
+
+/// What somebody asked of the cluster ends when it gets there, or to where it cannot be got to any more.
+async fn settle(tx: &mut WriteTx, record: &ClusterRecord, now: Timestamp) -> Result<(), StoreError> {
+    let state = record.cluster.state;
+    for operation in tx.open_operations(&format!("clusters/{}", record.id)).await? {
+        let ended = match (operation.kind.as_str(), state) {
+            ("create-cluster" | "replace-node", State::Ready) | ("release-cluster", State::Released) => Some(Code::Ok),
+            ("create-cluster" | "replace-node", State::Failed) => Some(Code::Unavailable),
+            ("create-cluster" | "replace-node", State::Releasing) => Some(Code::Aborted),
+            _ => None,
+        };
+        let Some(code) = ended else { continue };
+        let message = match code {
+            Code::Ok => String::new(),
+            Code::Aborted => "the cluster was released".to_owned(),
+            _ => record.reason.clone(),
+        };
+        tx.end_operation(&operation.id, code as i32, &message, now).await?;
+    }
+    Ok(())
+}
+
+async fn act(
+    core: &Core,
+    mut record: ClusterRecord,
+    nodes: &[NodeRecord],
+    effect: Effect,
+    now: Timestamp,
+) -> Result<(), ReserveError> {
+    match effect {
+        Effect::Replace { node, reason } => reserve::replace(core, record, &node, &reason).await,
+        Effect::LetHandOver => {
+            let let_go = |node: &mut NodeRecord| {
+                let seat = node.node.claim.as_mut().and_then(|claim| claim.cluster.as_mut());
+                seat.filter(|seat| seat.cluster == record.id && seat.let_go.is_none())
+                    .is_some_and(|seat| seat.let_go.replace(now).is_none())
+            };
+            each(core, nodes, now, let_go).await
+        }
+        Effect::ReleaseNodes => {
+            let release = |node: &mut NodeRecord| {
+                let claim = node.node.claim.as_mut();
+                claim.is_some_and(|claim| {
+                    let ours = claim.cluster.as_ref().is_some_and(|seat| seat.cluster == record.id);
+                    ours && !std::mem::replace(&mut claim.release_requested, true)
+                })
+            };
+            each(core, nodes, now, release).await
+        }
+        Effect::Notice { given, lease_end } => {
+            record.cluster.notices = given;
+            let mut tx = core.store.write().await?;
+            tx.save_cluster(&mut record, now).await?;
+            let hours = lease_end.since(now) / seconds(3600);
+            let message = format!(
+                "the lease of {} ends in {hours} h; everything on its nodes is erased then",
+                record.id
+            );
+            tx.add_event(&event(&record.id, "cluster.lease-ends", message, now))
+                .await?;
+            Ok(core.commit(tx).await?)
+        }
+    }
+}
+
+/// Changes nodes of a cluster in one change.
+async fn each(
+    core: &Core,
+    nodes: &[NodeRecord],
+    now: Timestamp,
+    change: impl Fn(&mut NodeRecord) -> bool,
+) -> Result<(), ReserveError> {
+    let names: BTreeSet<&str> = nodes.iter().map(|node| node.id.as_str()).collect();
+    let mut tx = core.store.write().await?;
+    let mut changed = Vec::new();
+    for name in names {
+        let mut record = match tx.node(name).await {
+            Err(StoreError::NotFound { .. }) => continue,
+            other => other?,
+        };
+        if change(&mut record) {
+            tx.save_node(&mut record, now).await?;
+            changed.push(name);
+        }
+    }
+    core.commit(tx).await?;
+    for node in changed {
+        core.is_due(node);
+    }
+    Ok(())
+}

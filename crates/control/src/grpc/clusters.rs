@@ -1,0 +1,542 @@
+//! `ClusterService`: what is asked of clusters, and how they stand.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use rackwright_api::v1;
+use rackwright_api::v1::cluster_service_server::ClusterService;
+use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::cluster::{Edge, Standing, State};
+use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec};
+use tonic::{Code, Request, Response, Status};
+
+use super::asked::Asked;
+use super::errors::ApiError;
+use super::names::Pages;
+use super::nodes::Nodes;
+use super::{caller, convert, enrolment, names};
+use crate::clusters;
+use crate::clusters::partitions::Fabric;
+use crate::clusters::reserve::{self, ReserveError};
+use crate::core::Core;
+use crate::hall;
+
+/// Fields a filter over clusters may name.
+const FILTER_FIELDS: &[&str] = &["state", "customer", "name"];
+/// Edges that are told of a cluster.
+const HISTORY: i64 = 100;
+/// Longest reason, in characters.
+const REASON_MAX: usize = 500;
+/// A build may take long: the cluster has a deadline of its own that ends it sooner, unless somebody retries it.
+const OPERATION_MIN: i64 = 7 * 24 * 60;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct Clusters(pub Arc<Core>);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+impl From<ReserveError> for ApiError {
+    fn from(error: ReserveError) -> Self {
+        match error {
+            ReserveError::Field { field, fault } => Self::invalid(field, fault),
+            ReserveError::Refused(why) => Self::precondition(
+                "site",
+                why,
+                "`rackwright cluster plan -f FILE` tries other wishes without taking anything",
+            ),
+            ReserveError::Hall(error) => error.into(),
+            ReserveError::Store(error) => error.into(),
+        }
+    }
+}
+
+fn state(state: State) -> v1::ClusterState {
+    match state {
+        State::Reserved => v1::ClusterState::Reserved,
+        State::Building => v1::ClusterState::Building,
+        State::Validating => v1::ClusterState::Validating,
+        State::Ready => v1::ClusterState::Ready,
+        State::Degraded => v1::ClusterState::Degraded,
+        State::Releasing => v1::ClusterState::Releasing,
+        State::Released => v1::ClusterState::Released,
+        State::Failed => v1::ClusterState::Failed,
+    }
+}
+
+fn spec(record: &ClusterRecord) -> v1::ClusterSpec {
+    let spec = &record.spec;
+    v1::ClusterSpec {
+        customer: record.customer.clone(),
+        sku: spec.sku.clone(),
+        nodes: spec.nodes,
+        spares: spec.spares,
+        bandwidth: spec.bandwidth.clone(),
+        deployment: Some(v1::Deployment {
+            image: format!("{}/versions/{}", spec.image_name, spec.image_digest),
+            hostname: String::new(),
+            ssh_authorized_keys: spec.ssh_authorized_keys.clone(),
+            user_data: spec.user_data.clone(),
+            root_drive: spec.root_drive.clone(),
+            verify_whole_disk: spec.verify_whole_disk,
+            customer: record.customer.clone(),
+        }),
+        lease_end: record.cluster.lease_end.and_then(convert::time),
+    }
+}
+
+fn transition(row: &ClusterHistoryRow) -> v1::ClusterTransition {
+    v1::ClusterTransition {
+        edge: row.edge.clone(),
+        from_state: state(row.from).into(),
+        to_state: state(row.to).into(),
+        time: convert::time(row.at),
+        reason: row.reason.clone(),
+        time_in_former_state: prost_types::Duration::try_from(std::time::Duration::from_micros(
+            u64::try_from(row.spent_us).unwrap_or(0),
+        ))
+        .ok(),
+    }
+}
+
+/// A cluster without what hangs on other rows.
+fn message(record: &ClusterRecord) -> v1::Cluster {
+    let status = v1::ClusterStatus {
+        state: state(record.cluster.state).into(),
+        state_since: convert::time(record.cluster.since),
+        waiting_for: record.wait_why.clone(),
+        reason: record.reason.clone(),
+        reserved_watts: record.reserved_watts,
+        ..v1::ClusterStatus::default()
+    };
+    v1::Cluster {
+        name: format!("clusters/{}", record.id),
+        spec: Some(spec(record)),
+        status: Some(status),
+        metadata: Some(v1::Metadata {
+            uid: record.uid.clone(),
+            resource_version: record.version.to_string(),
+            create_time: convert::time(record.created_at),
+            update_time: convert::time(record.updated_at),
+            labels: record.labels.clone().into_iter().collect(),
+        }),
+    }
+}
+
+/// Checks what needs no site, and gives every fault.
+fn spec_faults(spec: &v1::ClusterSpec) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
+    let mut need = |field: &str, value: &str| {
+        if value.is_empty() {
+            faults.push((format!("spec.{field}"), "is needed".to_owned()));
+        }
+    };
+    need("customer", &spec.customer);
+    need("sku", &spec.sku);
+    if let Some(deployment) = &spec.deployment {
+        if !deployment.hostname.is_empty() {
+            let fault = "must be empty: each node of a cluster is called by its own name";
+            faults.push(("spec.deployment.hostname".into(), fault.into()));
+        }
+        if !deployment.customer.is_empty() && deployment.customer != spec.customer {
+            let fault = "must be empty or spec.customer";
+            faults.push(("spec.deployment.customer".into(), fault.into()));
+        }
+    }
+    faults
+}
+
+impl Clusters {
+    /// What was asked for, with its image resolved where it has one.
+    async fn asked(&self, id: &str, spec: &v1::ClusterSpec, with_image: bool) -> Result<reserve::Asked, ApiError> {
+        names::check_id("cluster_id", id)?;
+        enrolment::none(spec_faults(spec))?;
+        let deployment = spec.deployment.clone().unwrap_or_default();
+        let image = if with_image {
+            if deployment.image.is_empty() {
+                return Err(ApiError::invalid("spec.deployment.image", "is needed"));
+            }
+            Nodes(self.0.clone()).resolve_image(&deployment).await?
+        } else {
+            super::intent::Image {
+                name: String::new(),
+                digest: String::new(),
+            }
+        };
+        let bandwidth = match spec.bandwidth.as_str() {
+            "" => "non-blocking".to_owned(),
+            words => words.to_owned(),
+        };
+        Ok(reserve::Asked {
+            id: id.to_owned(),
+            uid: self.0.new_id(),
+            customer: spec.customer.clone(),
+            spec: ClusterSpec {
+                sku: spec.sku.clone(),
+                nodes: spec.nodes,
+                spares: spec.spares,
+                bandwidth,
+                image_name: image.name,
+                image_digest: image.digest,
+                ssh_authorized_keys: deployment.ssh_authorized_keys,
+                user_data: deployment.user_data,
+                root_drive: deployment.root_drive,
+                verify_whole_disk: deployment.verify_whole_disk,
+            },
+        })
+    }
+
+    async fn read(&self, record: &ClusterRecord) -> Result<v1::Cluster, ApiError> {
+        let store = &self.0.store;
+        let nodes = store.nodes_of_cluster(&record.id).await?;
+        let spares = match hall::placement_of(record) {
+            Ok(placement) => placement.spares,
+            Err(_) => Vec::new(),
+        };
+        let standings = clusters::members(&record.id, &nodes);
+        let member = |(node, member): (&rackwright_store::NodeRecord, &rackwright_lifecycle::cluster::Member)| {
+            let reason = match &member.standing {
+                Standing::Lost(why) => why.clone(),
+                _ => String::new(),
+            };
+            v1::ClusterMember {
+                node: format!("nodes/{}", node.id),
+                spare: spares.contains(&node.id),
+                state: convert::state(node.node.state).into(),
+                standing: member.standing.as_str().to_owned(),
+                reason,
+                address: node.address.clone(),
+            }
+        };
+        let mut message = message(record);
+        let status = message.status.get_or_insert_default();
+        status.members = nodes.iter().zip(&standings).map(member).collect();
+        status.history = store
+            .cluster_history(&record.id, HISTORY)
+            .await?
+            .iter()
+            .map(transition)
+            .collect();
+        status.partition = self.partition(record).await?;
+        Ok(message)
+    }
+
+    async fn partition(&self, record: &ClusterRecord) -> Result<Option<v1::ClusterPartition>, ApiError> {
+        use rackwright_lifecycle::cluster::Partition;
+        let Some(key) = record.partition else { return Ok(None) };
+        let hall = self.0.store.hall().await?;
+        let fabric = Fabric::parse(&hall.fabric).map_err(|e| ApiError::Internal(e.to_string()))?;
+        let (proven_time, fault) = match fabric.fact(record) {
+            Partition::Proven => (fabric.proven_at.and_then(convert::time), String::new()),
+            Partition::Pending(fault) if fault.is_empty() => (None, "it is being set up".to_owned()),
+            Partition::Pending(fault) => (None, fault),
+            Partition::Gone | Partition::None => (None, "no port has its key any more".to_owned()),
+        };
+        Ok(Some(v1::ClusterPartition {
+            key: format!("{key:#06x}"),
+            ports: u32::try_from(fabric.ports_of(&record.uid)).unwrap_or(u32::MAX),
+            proven_time,
+            fault,
+        }))
+    }
+
+    pub(super) async fn create(
+        &self,
+        asked: &Asked<'_>,
+        request: &v1::CreateClusterRequest,
+        caller: &str,
+    ) -> Result<v1::Operation, ApiError> {
+        match asked.begin::<v1::Operation>().await? {
+            Ok(tx) => drop(tx),
+            Err(former) => return Ok(former),
+        }
+        let labels: HashMap<String, String> = request.labels.clone();
+        enrolment::none(enrolment::label_faults(&labels))?;
+        let spec = request.spec.clone().unwrap_or_default();
+        let wanted = self.asked(&request.cluster_id, &spec, true).await?;
+        let lease_end = lease(spec.lease_end.as_ref(), asked.now(), "spec.lease_end")?;
+        let labels: BTreeMap<String, String> = labels.into_iter().collect();
+        let (mut tx, record) = reserve::create(&self.0, &wanted, lease_end, labels, asked.now()).await?;
+        let operation = asked.new_operation("create-cluster", &format!("clusters/{}", record.id), OPERATION_MIN);
+        tx.insert_operation(&operation).await?;
+        let (nodes, customer) = (record.spec.nodes, &record.customer);
+        let message = format!(
+            "{caller} asked for {}: {nodes} nodes of {} for {customer}",
+            record.id, record.spec.sku
+        );
+        tx.add_event(&asked.event("requested", &operation.target, message))
+            .await?;
+        let response = asked.end_in(tx, convert::operation(&operation, None)).await?;
+        self.wake();
+        self.0.runs.due.notify_one();
+        Ok(response)
+    }
+
+    pub(super) async fn release(&self, asked: &Asked<'_>, id: &str) -> Result<v1::Operation, ApiError> {
+        self.operation(asked, id, "release-cluster", release).await
+    }
+
+    fn wake(&self) {
+        self.0.clusters.due.notify_one();
+        self.0.clusters.partitions.notify_one();
+    }
+
+    /// Changes what is wanted of a cluster, and answers with the operation that follows it.
+    async fn operation(
+        &self,
+        asked: &Asked<'_>,
+        id: &str,
+        kind: &str,
+        change: impl FnOnce(&mut ClusterRecord) -> Result<(), ApiError>,
+    ) -> Result<v1::Operation, ApiError> {
+        let mut tx = match asked.begin().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(former),
+        };
+        let mut record = tx.cluster(id).await?;
+        asked.check_version(&format!("clusters/{id}"), record.version)?;
+        change(&mut record)?;
+        tx.save_cluster(&mut record, asked.now()).await?;
+        let operation = asked.new_operation(kind, &format!("clusters/{id}"), OPERATION_MIN);
+        tx.insert_operation(&operation).await?;
+        let message = format!("{kind} of {id} was asked for");
+        tx.add_event(&asked.event("requested", &operation.target, message))
+            .await?;
+        let response = asked.end(tx, convert::operation(&operation, None)).await?;
+        self.wake();
+        Ok(response)
+    }
+}
+
+/// The end of a lease, which must be to come.
+fn lease(end: Option<&prost_types::Timestamp>, now: Timestamp, field: &str) -> Result<Option<Timestamp>, ApiError> {
+    let end = end.map(|end| convert::timestamp(Some(end)));
+    match end {
+        Some(end) if end <= now => Err(ApiError::invalid(field, "must be to come")),
+        end => Ok(end),
+    }
+}
+
+fn not_now(record: &ClusterRecord, what: &str, hint: &str) -> ApiError {
+    let message = format!("{} is {}: {what}", record.id, record.cluster.state);
+    ApiError::precondition(format!("clusters/{}", record.id), message, hint)
+}
+
+/// Wants a cluster released.
+fn release(record: &mut ClusterRecord) -> Result<(), ApiError> {
+    if Edge::Released.target(record.cluster.state).is_none() {
+        let hint = format!("`rackwright cluster get {}` shows how far it is", record.id);
+        return Err(not_now(record, "nobody has it", &hint));
+    }
+    record.cluster.wanted.release = true;
+    Ok(())
+}
+
+/// Wants a node of a cluster replaced.
+fn replace(record: &mut ClusterRecord, node: &str, reason: &str) -> Result<(), ApiError> {
+    let placement = hall::placement_of(record)?;
+    if !placement.nodes.iter().chain(&placement.spares).any(|one| one == node) {
+        return Err(ApiError::invalid(
+            "node",
+            format!("{node} is not a node of {}", record.id),
+        ));
+    }
+    if Edge::Released.target(record.cluster.state).is_none() || record.cluster.state == State::Failed {
+        return Err(not_now(
+            record,
+            "no node of it can be replaced",
+            "it is being given back, or was never built",
+        ));
+    }
+    let reason = match reason.trim() {
+        "" => "an operator asked for it",
+        reason if reason.chars().count() > REASON_MAX => {
+            return Err(ApiError::invalid("reason", format!("at most {REASON_MAX} characters")));
+        }
+        reason => reason,
+    };
+    record.cluster.wanted.replace.insert(node.to_owned(), reason.to_owned());
+    record.swap = None;
+    Ok(())
+}
+
+#[tonic::async_trait]
+impl ClusterService for Clusters {
+    async fn plan_cluster(&self, request: Request<v1::PlanClusterRequest>) -> Answer<v1::ClusterPlan> {
+        caller::member(&self.0, &request).await?;
+        let request = request.into_inner();
+        let id = if request.cluster_id.is_empty() {
+            "planned"
+        } else {
+            &request.cluster_id
+        };
+        let wanted = self.asked(id, &request.spec.clone().unwrap_or_default(), false).await?;
+        let picture = self.0.sites.picture(&self.0.store).await.map_err(ApiError::from)?;
+        let plan = match reserve::plan(picture, &wanted).await {
+            Ok(planned) => v1::ClusterPlan {
+                fits: true,
+                refusal: String::new(),
+                nodes: planned.placement.nodes,
+                spares: planned.placement.spares,
+                picture: planned.picture,
+                reserved_watts: planned.watts,
+            },
+            Err(ReserveError::Refused(refusal)) => v1::ClusterPlan {
+                refusal,
+                ..v1::ClusterPlan::default()
+            },
+            Err(other) => return Err(ApiError::from(other).into()),
+        };
+        Ok(Response::new(plan))
+    }
+
+    async fn create_cluster(&self, request: Request<v1::CreateClusterRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let mut plain = request.clone();
+        let labels = std::mem::take(&mut plain.labels);
+        let mutation = request.mutation.as_ref();
+        let asked = Asked::with_maps(&self.0, &caller, "CreateCluster", mutation, &plain, &[labels])?;
+        Ok(Response::new(self.create(&asked, &request, &caller.name).await?))
+    }
+
+    async fn get_cluster(&self, request: Request<v1::GetClusterRequest>) -> Answer<v1::Cluster> {
+        caller::member(&self.0, &request).await?;
+        let id = names::id_of("name", &request.get_ref().name, "clusters")?;
+        let record = self.0.store.cluster(id).await.map_err(ApiError::from)?;
+        Ok(Response::new(self.read(&record).await?))
+    }
+
+    async fn list_clusters(&self, request: Request<v1::ListClustersRequest>) -> Answer<v1::ListClustersResponse> {
+        caller::member(&self.0, &request).await?;
+        let request = request.into_inner();
+        let mut filter = names::parse_filter_of(&request.filter, FILTER_FIELDS, |field, value| {
+            let known = || State::ALL.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
+            match field {
+                "state" if State::parse(value).is_none() => Err(format!("{value:?} is no state; states: {}", known())),
+                _ => Ok(()),
+            }
+        })?;
+        for term in filter.iter_mut().filter(|term| term.field == "name") {
+            if let Some(id) = term.value.strip_prefix("clusters/") {
+                term.value = id.to_owned();
+            }
+        }
+        let limit = names::page_size(request.page_size)?;
+        let pages = Pages {
+            list: "ListClusters",
+            narrowed: &request.filter,
+            limit,
+        };
+        let after = pages.after(&request.page_token)?;
+        let records = self
+            .0
+            .store
+            .clusters(&filter, after, limit)
+            .await
+            .map_err(ApiError::from)?;
+        Ok(Response::new(v1::ListClustersResponse {
+            clusters: records.iter().map(message).collect(),
+            next_page_token: pages.token(records.len(), records.last().map(|r| r.id.clone())),
+        }))
+    }
+
+    async fn replace_cluster_node(&self, request: Request<v1::ReplaceClusterNodeRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(
+            &self.0,
+            &caller,
+            "ReplaceClusterNode",
+            request.mutation.as_ref(),
+            &request,
+        )?;
+        let id = names::id_of("name", &request.name, "clusters")?;
+        let node = names::id_of("node", &request.node, "nodes")?;
+        let change = |record: &mut ClusterRecord| replace(record, node, &request.reason);
+        Ok(Response::new(self.operation(&asked, id, "replace-node", change).await?))
+    }
+
+    async fn set_cluster_lease(&self, request: Request<v1::SetClusterLeaseRequest>) -> Answer<v1::Cluster> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "SetClusterLease", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "clusters")?;
+        let mut tx = match asked.begin::<v1::Cluster>().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
+        let mut record = tx.cluster(id).await.map_err(ApiError::from)?;
+        asked.check_version(&request.name, record.version)?;
+        if Edge::Released.target(record.cluster.state).is_none() {
+            return Err(not_now(&record, "its lease has ended", "a new cluster has a new lease").into());
+        }
+        record.cluster.lease_end = lease(request.lease_end.as_ref(), asked.now(), "lease_end")?;
+        record.cluster.notices = 0;
+        tx.save_cluster(&mut record, asked.now())
+            .await
+            .map_err(ApiError::from)?;
+        let told = format!("{} set the lease of {id}", caller.name);
+        tx.add_event(&asked.event("cluster.lease", &request.name, told))
+            .await
+            .map_err(ApiError::from)?;
+        let response = asked.end(tx, message(&record)).await?;
+        self.wake();
+        Ok(Response::new(response))
+    }
+
+    async fn release_cluster(&self, request: Request<v1::ReleaseClusterRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "ReleaseCluster", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "clusters")?;
+        Ok(Response::new(self.release(&asked, id).await?))
+    }
+
+    async fn delete_cluster(&self, request: Request<v1::DeleteClusterRequest>) -> Answer<()> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "DeleteCluster", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "clusters")?;
+        let mut tx = match asked.begin::<()>().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
+        let record = tx.cluster(id).await.map_err(ApiError::from)?;
+        asked.check_version(&request.name, record.version)?;
+        if record.cluster.state != State::Released {
+            let hint = format!("`rackwright cluster release {id}` gives it back first");
+            return Err(not_now(&record, "only a released cluster can be forgotten", &hint).into());
+        }
+        for operation in tx.open_operations(&request.name).await.map_err(ApiError::from)? {
+            let message = format!("{} forgot the cluster", caller.name);
+            let ended = tx.end_operation(&operation.id, Code::Aborted as i32, &message, asked.now());
+            ended.await.map_err(ApiError::from)?;
+        }
+        tx.delete_cluster(&record).await.map_err(ApiError::from)?;
+        let event = asked.event("deleted", &request.name, format!("{} forgot {id}", caller.name));
+        tx.add_event(&event).await.map_err(ApiError::from)?;
+        asked.end(tx, ()).await?;
+        Ok(Response::new(()))
+    }
+
+    async fn get_handover_pack(&self, request: Request<v1::GetHandoverPackRequest>) -> Answer<v1::HandoverPack> {
+        caller::member(&self.0, &request).await?;
+        let id = names::id_of("name", &request.get_ref().name, "clusters")?;
+        let record = self.0.store.cluster(id).await.map_err(ApiError::from)?;
+        if record.cluster.state == State::Released {
+            return Err(not_now(&record, "nothing of it is left to hand over", "").into());
+        }
+        let nodes = self.0.store.nodes_of_cluster(id).await.map_err(ApiError::from)?;
+        let made = clusters::pack::make(&self.0, &record, &nodes)
+            .await
+            .map_err(ApiError::from)?;
+        let file = |file: rackwright_site::handover::PackFile| v1::HandoverFile {
+            name: file.name,
+            text: file.text,
+        };
+        Ok(Response::new(v1::HandoverPack {
+            files: made.into_iter().map(file).collect(),
+        }))
+    }
+}

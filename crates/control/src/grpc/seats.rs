@@ -1,0 +1,39 @@
+//! A node is given to a cluster: the claim that `DeployNode` would make, with a seat in it.
+
+use rackwright_api::v1;
+use rackwright_lifecycle::Seat;
+use rackwright_store::{DeploymentKeys, NodeRecord};
+
+use super::{intent, nodes};
+use crate::core::Core;
+
+/// Claims a node for a cluster. Answers with the generation and the deployment, and their keys. None: it is not free.
+///
+/// # Errors
+/// What is wrong with the deployment, in a sentence.
+pub fn take(
+    core: &Core,
+    record: &mut NodeRecord,
+    deployment: &v1::Deployment,
+    digest: &str,
+    seat: Seat,
+) -> Result<Option<(u64, u32, DeploymentKeys)>, String> {
+    let wanted = &record.node.wanted;
+    if !intent::is_free(record) || wanted.hold.is_some() || wanted.condemn.is_some() {
+        return Ok(None);
+    }
+    let image = intent::Image {
+        name: deployment.image.clone(),
+        digest: digest.to_owned(),
+    };
+    let claimed = intent::deploy(record, deployment, image);
+    let (generation, number) = claimed.map_err(|e| e.to_string())?;
+    let keys = nodes::new_keys(core, &record.id, generation, number).map_err(|e| e.to_string())?;
+    if let Some(claim) = &mut record.node.claim {
+        claim.cluster = Some(seat);
+    }
+    if let Some(claim) = &record.node.claim {
+        crate::perform::seed_files(core, record, claim, &keys)?;
+    }
+    Ok(Some((generation, number, keys)))
+}

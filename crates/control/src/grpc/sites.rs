@@ -1,0 +1,335 @@
+//! `SiteService`: the site as its operators describe it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use rackwright_api::v1;
+use rackwright_api::v1::site_service_server::SiteService;
+use rackwright_site::file::{Checked, MAX_TOTAL_BYTES};
+use rackwright_site::finding::{Finding, Severity};
+use rackwright_site::model::{Action, Change, Site, diff};
+use rackwright_site::planner::{Planner, Unrestored};
+use rackwright_store::{SiteFile, SiteRow};
+use tonic::{Request, Response, Status};
+
+use super::asked::Asked;
+use super::errors::ApiError;
+use super::{caller, convert};
+use crate::core::Core;
+use crate::hall::{self, HallError};
+
+/// Files that a site may consist of.
+const FILES_MAX: usize = 1000;
+/// Longest name of one, in bytes.
+const NAME_MAX: usize = 1024;
+/// Nodes without enrolment that are named.
+const NAMED_MAX: usize = 1000;
+/// Findings that an error tells one by one.
+const TOLD_MAX: usize = 50;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct Sites(pub Arc<Core>);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+impl From<HallError> for ApiError {
+    fn from(error: HallError) -> Self {
+        match error {
+            HallError::NoSite => {
+                let hint =
+                    "`rackwright site apply site/` applies one; `rackwright site generate` writes one to begin with";
+                Self::precondition("site", error.to_string(), hint)
+            }
+            HallError::Broken(message) => {
+                let hint =
+                    "`rackwright site plan` says what the site does not bear; `site export` gives it back as applied";
+                Self::precondition("site", message, hint)
+            }
+            HallError::Store(error) => error.into(),
+        }
+    }
+}
+
+fn files(files: &[v1::SiteFile]) -> Result<Vec<SiteFile>, ApiError> {
+    if files.is_empty() || files.len() > FILES_MAX {
+        return Err(ApiError::invalid("files", format!("1 to {FILES_MAX} files")));
+    }
+    let mut names = HashSet::new();
+    let mut faults = Vec::new();
+    for (place, file) in files.iter().enumerate() {
+        let fault = match &file.name {
+            name if name.is_empty() || name.len() > NAME_MAX => format!("1 to {NAME_MAX} bytes"),
+            name if name.chars().any(char::is_control) => "no control characters".to_owned(),
+            name if !names.insert(name.as_str()) => format!("there are two files {name:?}"),
+            _ => continue,
+        };
+        faults.push((format!("files[{place}].name"), fault));
+    }
+    if files.iter().map(|file| file.text.len()).sum::<usize>() > MAX_TOTAL_BYTES {
+        faults.push((
+            "files".into(),
+            format!("more than {} MiB together", MAX_TOTAL_BYTES >> 20),
+        ));
+    }
+    if !faults.is_empty() {
+        return Err(ApiError::Invalid(faults));
+    }
+    let stored = |file: &v1::SiteFile| SiteFile {
+        name: file.name.clone(),
+        text: file.text.clone(),
+    };
+    Ok(files.iter().map(stored).collect())
+}
+
+fn finding(finding: &Finding) -> v1::SiteFinding {
+    v1::SiteFinding {
+        is_error: finding.severity == Severity::Error,
+        file: finding.file.to_string(),
+        line: finding.line,
+        column: finding.column,
+        path: finding.path.clone(),
+        what: finding.what.clone(),
+        fix: finding.fix.clone(),
+    }
+}
+
+fn change(change: Change) -> v1::SiteChange {
+    let (action, fields) = match change.action {
+        Action::Added => ("added", Vec::new()),
+        Action::Removed => ("removed", Vec::new()),
+        Action::Changed(fields) => ("changed", fields),
+    };
+    let field = |field: rackwright_site::model::FieldChange| v1::SiteFieldChange {
+        field: field.field.to_owned(),
+        from: field.from,
+        to: field.to,
+    };
+    v1::SiteChange {
+        kind: change.kind.to_owned(),
+        name: change.name.into(),
+        action: action.to_owned(),
+        fields: fields.into_iter().map(field).collect(),
+    }
+}
+
+/// What is wrong with the files, as the faults of a call.
+fn faults(checked: &Checked) -> ApiError {
+    let errors = checked
+        .findings
+        .list
+        .iter()
+        .filter(|one| one.severity == Severity::Error);
+    let told = |one: &Finding| {
+        (
+            format!("{}:{}:{}", one.file, one.line, one.column),
+            format!("{}: {}", one.path, one.what),
+        )
+    };
+    let mut faults: Vec<_> = errors.clone().take(TOLD_MAX).map(told).collect();
+    let more = errors.count().saturating_sub(TOLD_MAX);
+    if more > 0 {
+        faults.push((
+            "files".into(),
+            format!("{more} more; `rackwright site validate` tells them all"),
+        ));
+    }
+    ApiError::Invalid(faults)
+}
+
+fn digest(files: &[SiteFile]) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for file in files {
+        for part in [&file.name, &file.text] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+    }
+    format!("b3-{}", hasher.finalize().to_hex())
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+impl Sites {
+    /// What clusters hold that the files do not bear, one sentence each.
+    async fn conflicts(&self, site: &Arc<Site>) -> Result<(i64, Vec<String>), ApiError> {
+        let core = &self.0;
+        let (version, live) = match core.sites.picture(&core.store).await {
+            Ok(picture) => (picture.hall_version, picture.live),
+            Err(HallError::NoSite) => (core.store.hall().await?.version, Vec::new()),
+            Err(other) => return Err(other.into()),
+        };
+        if live.is_empty() {
+            return Ok((version, Vec::new()));
+        }
+        let ids: Vec<(_, String)> = self.cluster_names().await?;
+        let site = site.clone();
+        let restored = tokio::task::spawn_blocking(move || Planner::restore_named(&site, &live).map(drop));
+        let restored = restored.await.map_err(|e| ApiError::Internal(e.to_string()))?;
+        let name = |number| {
+            let known = ids.iter().find(|(known, _)| *known == number);
+            known.map_or_else(|| "a cluster".to_owned(), |(_, id)| format!("cluster {id}"))
+        };
+        Ok((
+            version,
+            match restored {
+                Ok(()) => Vec::new(),
+                Err(Unrestored::Site(unfit)) => vec![format!("no cluster could stand in it: {unfit}")],
+                Err(Unrestored::Clusters { faults }) => faults
+                    .into_iter()
+                    .map(|(number, why)| format!("{}: {why}", name(number)))
+                    .collect(),
+            },
+        ))
+    }
+
+    async fn cluster_names(&self) -> Result<Vec<(rackwright_site::placement::ClusterId, String)>, ApiError> {
+        let clusters = self.0.store.clusters(&Vec::new(), "", i64::MAX).await?;
+        Ok(clusters
+            .into_iter()
+            .map(|one| (hall::number(&one.uid), one.id))
+            .collect())
+    }
+
+    async fn message(&self, row: &SiteRow, site: &Site, with_files: bool) -> Result<v1::Site, ApiError> {
+        let enrolled: HashSet<String> = self.0.store.node_ids().await?.into_iter().collect();
+        let names = site.nodes.iter().map(|node| &*node.name);
+        let missing = names.filter(|name| !enrolled.contains(*name)).take(NAMED_MAX);
+        let files = row.files.iter().filter(|_| with_files).map(|file| v1::SiteFile {
+            name: file.name.clone(),
+            text: file.text.clone(),
+        });
+        Ok(v1::Site {
+            name: "site".into(),
+            title: site.name.to_string(),
+            files: files.collect(),
+            digest: row.digest.clone(),
+            applied_by: row.applied_by.clone(),
+            nodes: count(site.nodes.len()),
+            switches: count(site.switches.len()),
+            cables: count(site.cables.len()),
+            not_enrolled: missing.map(str::to_owned).collect(),
+            metadata: Some(v1::Metadata {
+                uid: row.uid.clone(),
+                resource_version: row.version.to_string(),
+                create_time: None,
+                update_time: convert::time(row.applied_at),
+                labels: Default::default(),
+            }),
+        })
+    }
+
+    async fn read(&self, files: Vec<SiteFile>) -> Result<(Vec<SiteFile>, Checked), ApiError> {
+        let read = tokio::task::spawn_blocking(move || {
+            let checked = hall::read(&files);
+            (files, checked)
+        });
+        read.await.map_err(|e| ApiError::Internal(e.to_string()))
+    }
+
+    /// Applies files as they came.
+    pub(super) async fn said(
+        &self,
+        asked: &Asked<'_>,
+        caller: &str,
+        said: &[v1::SiteFile],
+    ) -> Result<v1::Site, ApiError> {
+        self.apply(asked, caller, files(said)?).await
+    }
+
+    async fn apply(&self, asked: &Asked<'_>, caller: &str, files: Vec<SiteFile>) -> Result<v1::Site, ApiError> {
+        let core = &self.0;
+        match asked.begin::<v1::Site>().await? {
+            Ok(tx) => drop(tx),
+            Err(former) => return Ok(former),
+        }
+        let (files, checked) = self.read(files).await?;
+        let Some(site) = checked.site.clone() else {
+            return Err(faults(&checked));
+        };
+        let site = Arc::new(site);
+        let (hall_version, conflicts) = self.conflicts(&site).await?;
+        if !conflicts.is_empty() {
+            let hint = "leave what clusters hold in the site, or release them first: `rackwright cluster release`";
+            return Err(ApiError::precondition("site", conflicts.join("; "), hint));
+        }
+        let former = core.store.site().await?;
+        let version = former.as_ref().map_or(0, |row| row.version);
+        asked.check_version("site", version)?;
+        let row = SiteRow {
+            version: version + 1,
+            uid: former.map_or_else(|| core.new_id(), |row| row.uid),
+            digest: digest(&files),
+            files,
+            applied_by: caller.to_owned(),
+            applied_at: asked.now(),
+        };
+        let response = self.message(&row, &site, false).await?;
+        let mut tx = match asked.begin::<v1::Site>().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(former),
+        };
+        let mut hall = tx.hall().await?;
+        if hall.version != hall_version {
+            let hint = "the same again may work";
+            let message = "nodes were reserved or freed while the site was compared with what clusters hold";
+            return Err(ApiError::precondition("site", message, hint));
+        }
+        tx.insert_site(&row).await?;
+        tx.save_hall(&mut hall).await?;
+        let message = format!(
+            "{caller} applied version {} of the site: {} nodes",
+            row.version,
+            site.nodes.len()
+        );
+        tx.add_event(&asked.event("site.applied", "site", message)).await?;
+        let response = asked.end(tx, response).await?;
+        // What a cluster waits for may be in it.
+        core.store.wake_clusters(asked.now()).await?;
+        core.clusters.due.notify_one();
+        Ok(response)
+    }
+}
+
+#[tonic::async_trait]
+impl SiteService for Sites {
+    async fn plan_site(&self, request: Request<v1::PlanSiteRequest>) -> Answer<v1::PlanSiteResponse> {
+        caller::member(&self.0, &request).await?;
+        let files = files(&request.into_inner().files)?;
+        let (_, checked) = self.read(files).await?;
+        let current = self.0.sites.current(&self.0.store).await.map_err(ApiError::from)?;
+        let version = current.as_ref().map(|(version, _)| version.to_string());
+        let mut response = v1::PlanSiteResponse {
+            findings: checked.findings.list.iter().map(finding).collect(),
+            resource_version: version.unwrap_or_default(),
+            ..v1::PlanSiteResponse::default()
+        };
+        if let Some(site) = checked.site {
+            let site = Arc::new(site);
+            let nothing = Site::default();
+            let before = current.as_ref().map_or(&nothing, |(_, site)| site);
+            response.changes = diff(before, &site).into_iter().map(change).collect();
+            response.conflicts = self.conflicts(&site).await?.1;
+        }
+        Ok(Response::new(response))
+    }
+
+    async fn apply_site(&self, request: Request<v1::ApplySiteRequest>) -> Answer<v1::Site> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "ApplySite", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(self.said(&asked, &caller.name, &request.files).await?))
+    }
+
+    async fn get_site(&self, request: Request<v1::GetSiteRequest>) -> Answer<v1::Site> {
+        caller::member(&self.0, &request).await?;
+        let row = self.0.store.site().await.map_err(ApiError::from)?;
+        let current = self.0.sites.current(&self.0.store).await.map_err(ApiError::from)?;
+        let (Some(row), Some((_, site))) = (row, current) else {
+            return Err(ApiError::from(HallError::NoSite).into());
+        };
+        Ok(Response::new(self.message(&row, &site, true).await?))
+    }
+}

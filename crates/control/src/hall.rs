@@ -1,0 +1,169 @@
+//! The site as it holds now, and plans in it.
+//!
+//! A plan is worked out of a picture of the hall, outside of any change of the database: it takes milliseconds, or
+//! seconds in a large hall. What comes of it is written only if the hall is still the one of the picture; else it is
+//! worked out again.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rackwright_site::file::{Checked, Source, check};
+use rackwright_site::model::{NodeId, Site};
+use rackwright_site::placement::ClusterId;
+use rackwright_site::planner::{NamedPlacement, Planner};
+use rackwright_store::{ClusterRecord, SiteFile, Store, StoreError};
+
+/// The site that was read last, and its version.
+#[derive(Debug, Default)]
+pub struct Sites(Mutex<Option<(i64, Arc<Site>)>>);
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum HallError {
+    /// No site was applied.
+    #[error("there is no site yet: clusters are placed in a site that was applied")]
+    NoSite,
+    /// What was stored does not read any more.
+    #[error("{0}")]
+    Broken(String),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The hall at one moment.
+#[derive(Debug, Clone)]
+pub struct Picture {
+    /// Version of the site.
+    pub site_version: i64,
+    /// Version of the hall.
+    pub hall_version: i64,
+    /// The site.
+    pub site: Arc<Site>,
+    /// What clusters have.
+    pub live: Vec<NamedPlacement>,
+    /// Nodes that no cluster can have now: not enrolled, not available, or somebody's.
+    pub out: BTreeSet<NodeId>,
+}
+
+/// The number by which placement knows a cluster.
+#[must_use]
+pub fn number(uid: &str) -> ClusterId {
+    let hash = blake3::hash(uid.as_bytes());
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&hash.as_bytes()[..8]);
+    ClusterId(u64::from_le_bytes(bytes))
+}
+
+/// Reads the files of a site.
+#[must_use]
+pub fn read(files: &[SiteFile]) -> Checked {
+    let source = |file: &'_ SiteFile| -> (String, String) { (file.name.clone(), file.text.clone()) };
+    let owned: Vec<(String, String)> = files.iter().map(source).collect();
+    let sources: Vec<Source<'_>> = owned.iter().map(|(name, text)| Source { name, text }).collect();
+    check(&sources)
+}
+
+/// What a cluster has, as it was stored.
+///
+/// # Errors
+/// It does not read.
+pub fn placement_of(record: &ClusterRecord) -> Result<NamedPlacement, HallError> {
+    serde_json::from_str(&record.placement)
+        .map_err(|e| HallError::Broken(format!("the placement of cluster {} cannot be read: {e}", record.id)))
+}
+
+impl Sites {
+    /// The site as it was applied last, with its version. None: there is none.
+    ///
+    /// # Errors
+    /// The database failed, or the site that was stored does not read any more.
+    pub async fn current(&self, store: &Store) -> Result<Option<(i64, Arc<Site>)>, HallError> {
+        let version = store.site_version().await?;
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(kept) = kept.filter(|(known, _)| *known == version) {
+            return Ok(Some(kept));
+        }
+        let Some(row) = store.site().await? else {
+            return Ok(None);
+        };
+        let checked = work(move || read(&row.files)).await?;
+        let site = checked.site.ok_or_else(|| {
+            let first = checked
+                .findings
+                .list
+                .first()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            HallError::Broken(format!(
+                "the site that was applied is not one for this version: {first}"
+            ))
+        })?;
+        let current = (row.version, Arc::new(site));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(current.clone());
+        Ok(Some(current))
+    }
+
+    /// The hall as it is now.
+    ///
+    /// # Errors
+    /// There is no site, or the database failed.
+    pub async fn picture(&self, store: &Store) -> Result<Picture, HallError> {
+        // The version first: what is reserved while the rest is read makes it stale.
+        let hall_version = store.hall().await?.version;
+        let (site_version, site) = self.current(store).await?.ok_or(HallError::NoSite)?;
+        let released = rackwright_store::Term {
+            field: "state".into(),
+            value: rackwright_lifecycle::cluster::State::Released.as_str().into(),
+            negated: true,
+        };
+        let live = store.clusters(&vec![released], "", i64::MAX).await?;
+        let live = live.iter().map(placement_of).collect::<Result<_, _>>()?;
+        let free: HashSet<String> = store.free_nodes().await?.into_iter().collect();
+        let out = site.node_ids().filter(|id| !free.contains(&*site.node(*id).name));
+        let out = out.collect();
+        Ok(Picture {
+            site_version,
+            hall_version,
+            site,
+            live,
+            out,
+        })
+    }
+}
+
+impl Picture {
+    /// Plans in the hall as it is in the picture.
+    ///
+    /// # Errors
+    /// No cluster can be placed in the site, or it does not bear what clusters have.
+    pub async fn plan<T: Send + 'static>(
+        self,
+        plan: impl FnOnce(&Site, &mut Planner<'_>) -> T + Send + 'static,
+    ) -> Result<T, HallError> {
+        work(move || {
+            let mut planner =
+                Planner::restore_named(&self.site, &self.live).map_err(|e| HallError::Broken(e.to_string()))?;
+            let held: HashSet<&str> = self
+                .live
+                .iter()
+                .flat_map(|one| one.nodes.iter().chain(&one.spares))
+                .map(String::as_str)
+                .collect();
+            for node in &self.out {
+                // Clusters keep theirs.
+                if !held.contains(&*self.site.node(*node).name) {
+                    planner.hold_out(*node);
+                }
+            }
+            Ok(plan(&self.site, &mut planner))
+        })
+        .await?
+    }
+}
+
+/// Work for the processor, apart from everything that waits.
+async fn work<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, HallError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|e| HallError::Broken(format!("a plan was not worked out: {e}")))
+}

@@ -1,0 +1,141 @@
+//! The state chart of a cluster; its diagram in `docs/architecture.md` is generated from it.
+
+use crate::names::names;
+
+names! {
+    /// Where a cluster is in its life.
+    State {
+        /// Nodes, power, cooling, links and partition key are its own.
+        Reserved = "reserved",
+        /// Nodes are imaged and checked, the partition is set up.
+        Building = "building",
+        /// Every node is checked and the partition proven: all of it is handed over.
+        Validating = "validating",
+        /// In its customer's hands.
+        Ready = "ready",
+        /// In its customer's hands, and a node of it is not in order.
+        Degraded = "degraded",
+        /// Nodes are erased, the partition is taken from the ports.
+        Releasing = "releasing",
+        /// Nothing of it is left but its history.
+        Released = "released",
+        /// It could not be built in time; it holds what was reserved until it is released.
+        Failed = "failed",
+    }
+}
+
+names! {
+    /// The only ways from one state to another: past events.
+    Edge {
+        /// Work on its nodes began.
+        Started = "started",
+        /// Every node is checked and the partition proven.
+        Built = "built",
+        /// Something of it must be made anew before it can be handed over.
+        Rebuilt = "rebuilt",
+        /// Every node is its customer's.
+        HandedOver = "handedover",
+        /// A node of it is not in order.
+        Degraded = "degraded",
+        /// All its nodes are in order again.
+        Restored = "restored",
+        /// Nobody shall have it any more.
+        Released = "released",
+        /// All nodes are free and no port has its partition's key.
+        Freed = "freed",
+        /// It could not be built in time.
+        Failed = "failed",
+        /// Built once more.
+        Retried = "retried",
+    }
+}
+
+/// One row of the chart: an edge, the states it leaves and the state it enters.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The edge.
+    pub edge: Edge,
+    /// States it may leave.
+    pub from: &'static [State],
+    /// The state it enters.
+    pub to: State,
+}
+
+use State::{Building, Degraded, Failed, Ready, Released, Releasing, Reserved, Validating};
+
+/// The chart.
+pub const CHART: &[Row] = &[
+    row(Edge::Started, &[Reserved], Building),
+    row(Edge::Built, &[Building], Validating),
+    row(Edge::Rebuilt, &[Validating], Building),
+    row(Edge::HandedOver, &[Validating], Ready),
+    row(Edge::Degraded, &[Ready], Degraded),
+    row(Edge::Restored, &[Degraded], Ready),
+    row(
+        Edge::Released,
+        &[Reserved, Building, Validating, Ready, Degraded, Failed],
+        Releasing,
+    ),
+    row(Edge::Freed, &[Releasing], Released),
+    row(Edge::Failed, &[Building, Validating], Failed),
+    row(Edge::Retried, &[Failed], Building),
+];
+
+const fn row(edge: Edge, from: &'static [State], to: State) -> Row {
+    Row { edge, from, to }
+}
+
+impl Edge {
+    /// Where the edge leads from `state`, if it may be taken there.
+    #[must_use]
+    pub fn target(self, state: State) -> Option<State> {
+        let row = CHART.iter().find(|row| row.edge == self && row.from.contains(&state));
+        row.map(|row| row.to)
+    }
+}
+
+/// The chart as a Mermaid state diagram.
+#[must_use]
+pub fn mermaid() -> String {
+    let mut text = String::from("stateDiagram-v2\n    [*] --> reserved\n");
+    for row in CHART {
+        for from in row.from {
+            text.push_str(&format!("    {from} --> {}: {}\n", row.to, row.edge));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_edge_has_one_row() {
+        for edge in Edge::ALL {
+            assert_eq!(CHART.iter().filter(|r| r.edge == *edge).count(), 1, "{edge}");
+        }
+    }
+
+    #[test]
+    fn every_state_can_be_reached_and_all_but_the_last_left() {
+        for state in State::ALL {
+            let has_exit = CHART.iter().any(|row| row.from.contains(state));
+            assert_eq!(has_exit, *state != Released, "{state}");
+            assert!(
+                *state == Reserved || CHART.iter().any(|row| row.to == *state),
+                "{state}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_reserved_is_given_back_only_by_a_release() {
+        let ways: Vec<_> = CHART
+            .iter()
+            .filter(|row| row.to == Released)
+            .map(|row| row.from)
+            .collect();
+        assert_eq!(ways, [&[Releasing]]);
+    }
+}

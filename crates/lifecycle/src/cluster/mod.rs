@@ -1,0 +1,14 @@
+//! The life of a cluster as values and pure functions.
+//!
+//! A cluster does little itself: its nodes are imaged, checked and erased by their own lives, and the fabric manager sets
+//! up its partition. What is decided here is when all of that is enough, and what to do about what is missing.
+
+mod chart;
+mod decide;
+mod facts;
+#[cfg(test)]
+mod tests;
+
+pub use chart::{CHART, Edge, Row, State, mermaid};
+pub use decide::{BUILD_DEADLINE_MIN, Decision, Effect, NOTICES_S, SWAP_PAUSE_S, Wait, decide};
+pub use facts::{Cluster, Facts, Member, Partition, Standing, Swap, Wanted, standing};

@@ -1,0 +1,454 @@
+//! Clusters: the record, which nodes are theirs, leases, history.
+
+use std::collections::BTreeMap;
+
+use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::cluster::{Cluster, Edge, State, Swap, Wanted};
+use serde::{Deserialize, Serialize};
+
+use crate::error::corrupt;
+use crate::nodes::{COLUMNS as NODE_COLUMNS, Filter};
+use crate::sql::{Row, statement};
+use crate::{NodeRecord, Result, Store, StoreError, WriteTx};
+
+/// Edges of nodes that come close behind each other wake their cluster once.
+const SETTLE_US: i64 = 100_000;
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ClusterSpec {
+    /// SKU of the site.
+    pub sku: String,
+    /// Nodes in use.
+    pub nodes: u32,
+    /// Nodes beside these.
+    pub spares: u32,
+    /// "non-blocking", "best-effort", "2:1".
+    pub bandwidth: String,
+    /// "images/{image}"
+    pub image_name: String,
+    /// Of its version.
+    pub image_digest: String,
+    /// Public keys of its users.
+    pub ssh_authorized_keys: Vec<String>,
+    /// cloud-config of its users.
+    pub user_data: String,
+    /// Drive to write to; empty: the agent chooses.
+    pub root_drive: String,
+    /// Read whole disks back after writing.
+    pub verify_whole_disk: bool,
+}
+
+/// A node that was put in the place of another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// The one that is out.
+    pub node: String,
+    /// The one in its place.
+    pub by: String,
+    /// When.
+    pub at: Timestamp,
+    /// Why.
+    pub why: String,
+}
+
+/// A cluster's row.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClusterRecord {
+    /// Chosen by whoever asked for it.
+    pub id: String,
+    /// Never reused.
+    pub uid: String,
+    /// Grows with every change; 0 before the first write.
+    pub version: i64,
+    /// The cluster as the decisions see it.
+    pub cluster: Cluster,
+    /// Whose it is.
+    pub customer: String,
+    /// What was asked for.
+    pub spec: ClusterSpec,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Where it stands: nodes, spares and links by their names in the site, as whoever writes it likes it.
+    pub placement: String,
+    /// Reserved, in watts.
+    pub reserved_watts: f64,
+    /// Number of its partition key; none where there is no fabric manager.
+    pub partition: Option<u16>,
+    /// Version of the partitions that holds what the cluster needs.
+    pub partitions_version: u64,
+    /// Why it is degraded or failed.
+    pub reason: String,
+    /// The last search for another node that found none.
+    pub swap: Option<Swap>,
+    /// Nodes that were replaced, oldest first.
+    pub replaced: Vec<Replaced>,
+    /// What it waits for.
+    pub wait_why: String,
+    /// When somebody looks at it next.
+    pub due_at: Timestamp,
+    /// First asked for.
+    pub created_at: Timestamp,
+    /// Last changed.
+    pub updated_at: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Body {
+    spec: ClusterSpec,
+    wanted: Wanted,
+    lease_end: Option<Timestamp>,
+    notices: usize,
+    labels: BTreeMap<String, String>,
+    placement: String,
+    reserved_watts: f64,
+    partition: Option<u16>,
+    partitions_version: u64,
+    reason: String,
+    swap: Option<Swap>,
+    replaced: Vec<Replaced>,
+}
+
+/// One edge taken by a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterHistoryRow {
+    /// The edge.
+    pub edge: String,
+    /// From.
+    pub from: State,
+    /// To.
+    pub to: State,
+    /// When.
+    pub at: Timestamp,
+    /// Microseconds spent in the former state.
+    pub spent_us: i64,
+    /// Why.
+    pub reason: String,
+}
+
+const COLUMNS: &str = "SELECT id, uid, version, state, state_since, customer, body, due_at, wait_why, created_at, updated_at \
+                       FROM clusters";
+
+fn conflict(id: &str) -> StoreError {
+    StoreError::Conflict {
+        kind: "cluster",
+        id: id.to_owned(),
+    }
+}
+
+fn not_found(id: &str) -> StoreError {
+    StoreError::NotFound {
+        kind: "cluster",
+        id: id.to_owned(),
+    }
+}
+
+fn state_of(row: &Row, column: &str, id: &str) -> Result<State> {
+    let text: String = row.try_get(column)?;
+    State::parse(&text).ok_or_else(|| corrupt("cluster", id, format!("unknown state {text:?}")))
+}
+
+impl ClusterRecord {
+    fn body(&self) -> Result<String> {
+        let body = Body {
+            spec: self.spec.clone(),
+            wanted: self.cluster.wanted.clone(),
+            lease_end: self.cluster.lease_end,
+            notices: self.cluster.notices,
+            labels: self.labels.clone(),
+            placement: self.placement.clone(),
+            reserved_watts: self.reserved_watts,
+            partition: self.partition,
+            partitions_version: self.partitions_version,
+            reason: self.reason.clone(),
+            swap: self.swap.clone(),
+            replaced: self.replaced.clone(),
+        };
+        serde_json::to_string(&body).map_err(|e| corrupt("cluster", &self.id, e))
+    }
+
+    fn from_row(row: &Row) -> Result<Self> {
+        let id: String = row.try_get("id")?;
+        let body: Body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("cluster", &id, e))?;
+        Ok(Self {
+            uid: row.try_get("uid")?,
+            version: row.try_get("version")?,
+            cluster: Cluster {
+                state: state_of(row, "state", &id)?,
+                since: Timestamp(row.try_get("state_since")?),
+                wanted: body.wanted,
+                lease_end: body.lease_end,
+                notices: body.notices,
+            },
+            customer: row.try_get("customer")?,
+            spec: body.spec,
+            labels: body.labels,
+            placement: body.placement,
+            reserved_watts: body.reserved_watts,
+            partition: body.partition,
+            partitions_version: body.partitions_version,
+            reason: body.reason,
+            swap: body.swap,
+            replaced: body.replaced,
+            wait_why: row.try_get("wait_why")?,
+            due_at: Timestamp(row.try_get("due_at")?),
+            created_at: Timestamp(row.try_get("created_at")?),
+            updated_at: Timestamp(row.try_get("updated_at")?),
+            id,
+        })
+    }
+}
+
+impl Store {
+    /// One cluster.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn cluster(&self, id: &str) -> Result<ClusterRecord> {
+        let row = statement(format!("{COLUMNS} WHERE id = $1")).bind(id);
+        let row = row.fetch_optional(&self.readers).await?;
+        ClusterRecord::from_row(&row.ok_or_else(|| not_found(id))?)
+    }
+
+    /// Clusters by id after `after`, at most `limit`. Fields of the filter: state, customer, name.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn clusters(&self, filter: &Filter, after: &str, limit: i64) -> Result<Vec<ClusterRecord>> {
+        let mut sql = format!("{COLUMNS} WHERE id > $1");
+        for (place, term) in filter.iter().enumerate() {
+            let column = match term.field.as_str() {
+                "state" => "state",
+                "customer" => "customer",
+                _ => "id",
+            };
+            let operator = if term.negated { "<>" } else { "=" };
+            sql.push_str(&format!(" AND {column} {operator} ${}", place + 3));
+        }
+        sql.push_str(" ORDER BY id LIMIT $2");
+        let query = statement(sql).bind(after).bind(limit);
+        let query = filter.iter().fold(query, |query, term| query.bind(&term.value));
+        let rows = query.aside().fetch_all(&self.readers).await?;
+        rows.iter().map(ClusterRecord::from_row).collect()
+    }
+
+    /// The nodes of a cluster, by id.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn nodes_of_cluster(&self, id: &str) -> Result<Vec<NodeRecord>> {
+        let sql = format!(
+            "{NODE_COLUMNS} WHERE n.id IN (SELECT node_id FROM cluster_nodes WHERE cluster_id = $1) ORDER BY n.id"
+        );
+        let rows = statement(sql).bind(id).aside().fetch_all(&self.readers).await?;
+        rows.iter().map(NodeRecord::from_row).collect()
+    }
+
+    /// Edges taken by a cluster, newest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn cluster_history(&self, id: &str, limit: i64) -> Result<Vec<ClusterHistoryRow>> {
+        let sql = "SELECT edge, from_state, to_state, at, spent_us, reason FROM cluster_history WHERE cluster_id = $1 \
+                   ORDER BY position DESC LIMIT $2";
+        let rows = statement(sql).bind(id).bind(limit).fetch_all(&self.readers).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(ClusterHistoryRow {
+                    edge: row.try_get("edge")?,
+                    from: state_of(row, "from_state", id)?,
+                    to: state_of(row, "to_state", id)?,
+                    at: Timestamp(row.try_get("at")?),
+                    spent_us: row.try_get("spent_us")?,
+                    reason: row.try_get("reason")?,
+                })
+            })
+            .collect()
+    }
+
+    /// Takes up to `limit` due clusters until `lease_end`: two replicas never get the same one.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn lease_due_clusters(&self, now: Timestamp, lease_end: Timestamp, limit: i64) -> Result<Vec<String>> {
+        let sql = format!(
+            "WITH due AS MATERIALIZED (SELECT id FROM clusters WHERE due_at <= $2 ORDER BY due_at LIMIT $3{}) \
+             UPDATE clusters SET due_at = $1 FROM due WHERE clusters.id = due.id RETURNING clusters.id",
+            self.kind.for_update_skip_locked()
+        );
+        let query = statement(sql).bind(lease_end.0).bind(now.0).bind(limit);
+        let rows = self.fetch_changed(query).await?;
+        rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
+    }
+
+    /// When the next cluster is due; none when there is none.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn next_cluster_due(&self) -> Result<Option<Timestamp>> {
+        let row = statement("SELECT MIN(due_at) FROM clusters").fetch_one(&self.readers);
+        Ok(row.await?.try_get::<Option<i64>>(0)?.map(Timestamp))
+    }
+
+    /// Makes a cluster due.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn wake_cluster(&self, id: &str, now: Timestamp) -> Result<()> {
+        let query = statement("UPDATE clusters SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0);
+        self.execute(query.bind(id)).await?;
+        Ok(())
+    }
+
+    /// Makes every cluster due that is not at its end.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn wake_clusters(&self, now: Timestamp) -> Result<()> {
+        let sql = "UPDATE clusters SET due_at = $1 WHERE state <> 'released' AND due_at > $1";
+        self.execute(statement(sql).bind(now.0)).await?;
+        Ok(())
+    }
+
+    /// Puts a cluster to rest until `until`, as it was decided of what was read.
+    ///
+    /// # Errors
+    /// `Conflict`: it was changed or made due since.
+    pub async fn rest_cluster(&self, seen: &ClusterRecord, why: &str, until: Timestamp) -> Result<()> {
+        let sql = "UPDATE clusters SET due_at = $1, wait_why = $2 WHERE id = $3 AND version = $4 AND due_at = $5";
+        let query = statement(sql).bind(until.0).bind(why).bind(&seen.id);
+        let query = query.bind(seen.version).bind(seen.due_at.0);
+        if self.execute(query).await? == 0 {
+            return Err(conflict(&seen.id));
+        }
+        Ok(())
+    }
+}
+
+impl WriteTx {
+    /// One cluster, as it is within this change. Nobody else changes it until this change ends. Nodes are locked before it:
+    /// their steps do so too.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn cluster(&mut self, id: &str) -> Result<ClusterRecord> {
+        let sql = format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update());
+        let row = statement(sql).bind(id).fetch_optional(&mut self.tx).await?;
+        ClusterRecord::from_row(&row.ok_or_else(|| not_found(id))?)
+    }
+
+    /// Clusters that hold something, by id.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn live_clusters(&mut self) -> Result<Vec<ClusterRecord>> {
+        let sql = format!("{COLUMNS} WHERE state <> 'released' ORDER BY id");
+        let rows = statement(sql).fetch_all(&mut self.tx).await?;
+        rows.iter().map(ClusterRecord::from_row).collect()
+    }
+
+    /// A new cluster, due at once.
+    ///
+    /// # Errors
+    /// `Exists`.
+    pub async fn insert_cluster(&mut self, record: &ClusterRecord) -> Result<()> {
+        let sql = "INSERT INTO clusters (id, uid, version, state, state_since, customer, body, due_at, wait_why, \
+                   created_at, updated_at) VALUES ($1, $2, 1, $3, $4, $5, $6, $7, '', $7, $7) ON CONFLICT DO NOTHING";
+        let query = statement(sql).bind(&record.id).bind(&record.uid);
+        let query = query.bind(record.cluster.state.as_str()).bind(record.cluster.since.0);
+        let query = query
+            .bind(&record.customer)
+            .bind(record.body()?)
+            .bind(record.created_at.0);
+        if query.execute(&mut self.tx).await? == 0 {
+            return Err(StoreError::Exists {
+                kind: "cluster",
+                id: record.id.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes a cluster back, due at once. `record.version` must be the one that was read; it becomes the new one.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub async fn save_cluster(&mut self, record: &mut ClusterRecord, now: Timestamp) -> Result<()> {
+        let sql = "UPDATE clusters SET version = version + 1, state = $1, state_since = $2, body = $3, due_at = $4, \
+                   updated_at = $4 WHERE id = $5 AND version = $6";
+        let query = statement(sql)
+            .bind(record.cluster.state.as_str())
+            .bind(record.cluster.since.0);
+        let query = query.bind(record.body()?).bind(now.0);
+        let query = query.bind(&record.id).bind(record.version);
+        if query.execute(&mut self.tx).await? == 0 {
+            return Err(conflict(&record.id));
+        }
+        record.version += 1;
+        record.due_at = now;
+        record.updated_at = now;
+        Ok(())
+    }
+
+    /// Makes a node the cluster's.
+    ///
+    /// # Errors
+    /// `Conflict`: it is another cluster's, or this one's already.
+    pub async fn add_cluster_node(&mut self, cluster: &str, node: &str) -> Result<()> {
+        let sql = "INSERT INTO cluster_nodes (node_id, cluster_id) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        let query = statement(sql).bind(node).bind(cluster);
+        if query.execute(&mut self.tx).await? == 0 {
+            return Err(StoreError::Conflict {
+                kind: "node",
+                id: node.to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes a node out of its cluster.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn remove_cluster_node(&mut self, node: &str) -> Result<()> {
+        let query = statement("DELETE FROM cluster_nodes WHERE node_id = $1").bind(node);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Makes a cluster due soon.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn wake_cluster(&mut self, id: &str, now: Timestamp) -> Result<()> {
+        let query = statement("UPDATE clusters SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0 + SETTLE_US);
+        query.bind(id).execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Writes an edge into the cluster's history.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn add_cluster_history(&mut self, id: &str, edge: Edge, row: &ClusterHistoryRow) -> Result<()> {
+        let sql = "INSERT INTO cluster_history (cluster_id, edge, from_state, to_state, at, spent_us, reason) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7)";
+        let query = statement(sql).bind(id).bind(edge.as_str());
+        let query = query.bind(row.from.as_str()).bind(row.to.as_str());
+        let query = query.bind(row.at.0).bind(row.spent_us).bind(&row.reason);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Forgets a cluster.
+    ///
+    /// # Errors
+    /// `Conflict` when it changed since.
+    pub async fn delete_cluster(&mut self, record: &ClusterRecord) -> Result<()> {
+        let query = statement("DELETE FROM clusters WHERE id = $1 AND version = $2").bind(&record.id);
+        if query.bind(record.version).execute(&mut self.tx).await? == 0 {
+            return Err(conflict(&record.id));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,192 @@
+//! The site as it was applied, and what holds of its hall as a whole.
+
+use rackwright_lifecycle::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::corrupt;
+use crate::sql::{Row, statement};
+use crate::{Result, Store, StoreError, WriteTx};
+
+/// A file of the site.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SiteFile {
+    /// Path by which findings name it.
+    pub name: String,
+    /// YAML.
+    pub text: String,
+}
+
+/// A version of the site.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SiteRow {
+    /// From 1, each one more than the one before.
+    pub version: i64,
+    /// The same for all versions.
+    pub uid: String,
+    /// Of the files.
+    pub digest: String,
+    /// The files.
+    pub files: Vec<SiteFile>,
+    /// Member who applied it.
+    pub applied_by: String,
+    /// When.
+    pub applied_at: Timestamp,
+}
+
+/// What holds of the hall as a whole: one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HallRow {
+    /// Grows with everything that is reserved or freed.
+    pub version: i64,
+    /// Partition keys and what is known of the ports, as whoever writes it likes it; empty at first.
+    pub fabric: String,
+}
+
+/// Versions of the site that are kept.
+const KEPT: i64 = 20;
+
+const HALL: &str = "SELECT version, fabric FROM hall WHERE id = 1";
+
+fn site(row: &Row) -> Result<SiteRow> {
+    let version: i64 = row.try_get("version")?;
+    let files: Vec<u8> = row.try_get("files")?;
+    let files = serde_json::from_slice(&files).map_err(|e| corrupt("site", &version.to_string(), e))?;
+    Ok(SiteRow {
+        version,
+        uid: row.try_get("uid")?,
+        digest: row.try_get("digest")?,
+        files,
+        applied_by: row.try_get("applied_by")?,
+        applied_at: Timestamp(row.try_get("applied_at")?),
+    })
+}
+
+fn hall(row: &Row) -> Result<HallRow> {
+    Ok(HallRow {
+        version: row.try_get("version")?,
+        fabric: row.try_get("fabric")?,
+    })
+}
+
+impl Store {
+    /// The site as it was applied last.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn site(&self) -> Result<Option<SiteRow>> {
+        let sql = "SELECT version, uid, digest, files, applied_by, applied_at FROM sites ORDER BY version DESC LIMIT 1";
+        let row = statement(sql).fetch_optional(&self.readers).await?;
+        row.as_ref().map(site).transpose()
+    }
+
+    /// Number of the version that was applied last; 0: none was.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn site_version(&self) -> Result<i64> {
+        let row = statement("SELECT COALESCE(MAX(version), 0) FROM sites");
+        Ok(row.fetch_one(&self.readers).await?.try_get(0)?)
+    }
+
+    /// The hall.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn hall(&self) -> Result<HallRow> {
+        hall(&statement(HALL).fetch_one(&self.readers).await?)
+    }
+
+    /// Makes `replica` the one that brings partitions to the fabric, until `until`. False while another one is.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn lease_fabric(&self, replica: &str, now: Timestamp, until: Timestamp) -> Result<bool> {
+        let sql = "UPDATE hall SET fabric_owner = $1, fabric_until = $2 \
+                   WHERE id = 1 AND (fabric_owner = $1 OR fabric_until < $3)";
+        let query = statement(sql).bind(replica).bind(until.0).bind(now.0);
+        Ok(self.execute(query).await? > 0)
+    }
+
+    /// The ids of all nodes.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn node_ids(&self) -> Result<Vec<String>> {
+        self.ids("SELECT id FROM nodes ORDER BY id").await
+    }
+
+    /// The ids of all nodes that are available and nobody's.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn free_nodes(&self) -> Result<Vec<String>> {
+        let sql = "SELECT id FROM nodes WHERE state = 'available' AND claimed_image = '' ORDER BY id";
+        self.ids(sql).await
+    }
+
+    async fn ids(&self, sql: &'static str) -> Result<Vec<String>> {
+        let rows = statement(sql).aside().fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+}
+
+impl WriteTx {
+    /// Writes what is known of the fabric, which reserves and frees nothing. The hall must have been read within this change.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_fabric(&mut self, fabric: &str) -> Result<()> {
+        let query = statement("UPDATE hall SET fabric = $1 WHERE id = 1").bind(fabric);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// The hall, as it is within this change. Nobody else reserves or frees until this change ends: it is locked before any
+    /// node or cluster.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn hall(&mut self) -> Result<HallRow> {
+        let sql = format!("{HALL}{}", self.kind.for_update());
+        hall(&statement(sql).fetch_one(&mut self.tx).await?)
+    }
+
+    /// Writes the hall back, which makes it another version.
+    ///
+    /// # Errors
+    /// `Conflict`: it was changed since it was read.
+    pub async fn save_hall(&mut self, row: &mut HallRow) -> Result<()> {
+        let sql = "UPDATE hall SET version = version + 1, fabric = $1 WHERE id = 1 AND version = $2";
+        let query = statement(sql).bind(&row.fabric).bind(row.version);
+        if query.execute(&mut self.tx).await? == 0 {
+            return Err(StoreError::Conflict {
+                kind: "hall",
+                id: String::new(),
+            });
+        }
+        row.version += 1;
+        Ok(())
+    }
+
+    /// Adds a version of the site; `row.version` must be the next one. Old ones are forgotten.
+    ///
+    /// # Errors
+    /// `Conflict`: another one was applied since.
+    pub async fn insert_site(&mut self, row: &SiteRow) -> Result<()> {
+        let files = serde_json::to_vec(&row.files).map_err(|e| corrupt("site", &row.version.to_string(), e))?;
+        let sql = "INSERT INTO sites (version, uid, digest, files, applied_by, applied_at) \
+                   SELECT $1, $2, $3, $4, $5, $6 WHERE (SELECT COALESCE(MAX(version), 0) FROM sites) + 1 = $1 \
+                   ON CONFLICT DO NOTHING";
+        let query = statement(sql).bind(row.version).bind(&row.uid).bind(&row.digest);
+        let query = query.bind(&files[..]).bind(&row.applied_by).bind(row.applied_at.0);
+        if query.execute(&mut self.tx).await? == 0 {
+            return Err(StoreError::Conflict {
+                kind: "site",
+                id: String::new(),
+            });
+        }
+        let forget = statement("DELETE FROM sites WHERE version <= $1").bind(row.version - KEPT);
+        forget.execute(&mut self.tx).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! Clusters and their nodes.
+
+use rackwright_lifecycle::State as NodeState;
+use rackwright_lifecycle::cluster::{Cluster, Edge, State, Swap, Wanted};
+use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Replaced, StoreError, Term};
+
+use super::support::{Lab, at, node_in};
+
+fn cluster(id: &str, customer: &str) -> ClusterRecord {
+    ClusterRecord {
+        id: id.into(),
+        uid: format!("uid-{id}"),
+        version: 1,
+        cluster: Cluster {
+            state: State::Reserved,
+            since: at(100),
+            wanted: Wanted {
+                release: false,
+                retry: true,
+                replace: [("n1".to_owned(), "slow".to_owned())].into(),
+            },
+            lease_end: Some(at(9000)),
+            notices: 2,
+        },
+        customer: customer.into(),
+        spec: ClusterSpec {
+            sku: "dgx-h100".into(),
+            nodes: 2,
+            spares: 1,
+            bandwidth: "2:1".into(),
+            ..ClusterSpec::default()
+        },
+        labels: [("team".to_owned(), "a".to_owned())].into(),
+        placement: "{}".into(),
+        reserved_watts: 30_600.5,
+        partition: Some(0x12),
+        partitions_version: 7,
+        reason: "because".into(),
+        swap: Some(Swap {
+            at: at(5),
+            refused: "none free".into(),
+        }),
+        replaced: vec![Replaced {
+            node: "n9".into(),
+            by: "n1".into(),
+            at: at(6),
+            why: "no disk".into(),
+        }],
+        wait_why: String::new(),
+        due_at: at(100),
+        created_at: at(100),
+        updated_at: at(100),
+    }
+}
+
+async fn insert(lab: &Lab, record: &ClusterRecord, nodes: &[&str]) -> Result<(), StoreError> {
+    let mut tx = lab.store.write().await?;
+    tx.insert_cluster(record).await?;
+    for node in nodes {
+        tx.add_cluster_node(&record.id, node).await?;
+    }
+    tx.commit().await
+}
+
+async fn lab() -> Lab {
+    let nodes: Vec<_> = ["n1", "n2", "n3"]
+        .iter()
+        .map(|id| node_in(id, NodeState::Available))
+        .collect();
+    Lab::new().await.with(&nodes).await
+}
+
+#[tokio::test]
+async fn a_cluster_comes_back_as_it_was_written() {
+    let lab = lab().await;
+    let mut alpha = cluster("alpha", "acme");
+    insert(&lab, &alpha, &["n1", "n2"]).await.unwrap();
+    assert_eq!(lab.store.cluster("alpha").await.unwrap(), alpha);
+    let nodes = lab.store.nodes_of_cluster("alpha").await.unwrap();
+    assert_eq!(nodes.iter().map(|n| n.id.as_str()).collect::<Vec<_>>(), ["n1", "n2"]);
+
+    let stale = alpha.clone();
+    alpha.cluster.state = State::Building;
+    alpha.cluster.since = at(200);
+    alpha.swap = None;
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_cluster(&mut alpha, at(200)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(lab.store.cluster("alpha").await.unwrap(), alpha);
+    assert_eq!((alpha.version, alpha.due_at), (2, at(200)));
+    let mut tx = lab.store.write().await.unwrap();
+    let refused = tx.save_cluster(&mut stale.clone(), at(300)).await;
+    assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_node_is_in_one_cluster_and_a_cluster_without_all_its_nodes_is_not_there() {
+    let lab = lab().await;
+    insert(&lab, &cluster("alpha", "acme"), &["n1", "n2"]).await.unwrap();
+    let refused = insert(&lab, &cluster("beta", "acme"), &["n3", "n2"]).await;
+    assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
+    assert!(lab.store.cluster("beta").await.is_err());
+    assert!(lab.store.nodes_of_cluster("beta").await.unwrap().is_empty());
+    let mut tx = lab.store.write().await.unwrap();
+    tx.remove_cluster_node("n2").await.unwrap();
+    tx.commit().await.unwrap();
+    insert(&lab, &cluster("beta", "acme"), &["n3", "n2"]).await.unwrap();
+    let again = insert(&lab, &cluster("beta", "other"), &[]).await;
+    assert!(matches!(again, Err(StoreError::Exists { .. })), "{again:?}");
+}
+
+#[tokio::test]
+async fn clusters_are_found_by_customer_and_state() {
+    let lab = lab().await;
+    for (id, customer) in [("a1", "acme"), ("b1", "bolt"), ("a2", "acme")] {
+        insert(&lab, &cluster(id, customer), &[]).await.unwrap();
+    }
+    let term = |field: &str, value: &str, negated| Term {
+        field: field.into(),
+        value: value.into(),
+        negated,
+    };
+    let ids = async |filter: Vec<Term>, after: &str| -> Vec<String> {
+        let found = lab.store.clusters(&filter, after, 10).await.unwrap();
+        found.into_iter().map(|c| c.id).collect()
+    };
+    assert_eq!(ids(vec![], "").await, ["a1", "a2", "b1"]);
+    assert_eq!(ids(vec![term("customer", "acme", false)], "a1").await, ["a2"]);
+    assert_eq!(ids(vec![term("customer", "acme", true)], "").await, ["b1"]);
+    let both = vec![term("state", "reserved", false), term("name", "b1", false)];
+    assert_eq!(ids(both, "").await, ["b1"]);
+    assert!(ids(vec![term("state", "ready", false)], "").await.is_empty());
+}
+
+#[tokio::test]
+async fn due_clusters_are_taken_once_and_what_changed_meanwhile_does_not_rest() {
+    let lab = lab().await;
+    insert(&lab, &cluster("alpha", "acme"), &[]).await.unwrap();
+    let take = async |now| lab.store.lease_due_clusters(at(now), at(now + 1000), 5).await.unwrap();
+    assert!(take(99).await.is_empty());
+    assert_eq!(take(150).await, ["alpha"]);
+    assert!(take(151).await.is_empty(), "leased");
+    assert_eq!(lab.store.next_cluster_due().await.unwrap(), Some(at(1150)));
+
+    let seen = lab.store.cluster("alpha").await.unwrap();
+    lab.store.rest_cluster(&seen, "nodes", at(9_000_000)).await.unwrap();
+    let rested = lab.store.cluster("alpha").await.unwrap();
+    assert_eq!((rested.wait_why.as_str(), rested.due_at), ("nodes", at(9_000_000)));
+
+    // A node's edge wakes it, a moment later; who rests it of what was read before is refused.
+    let mut tx = lab.store.write().await.unwrap();
+    tx.wake_cluster("alpha", at(2000)).await.unwrap();
+    tx.commit().await.unwrap();
+    let woken = lab.store.cluster("alpha").await.unwrap();
+    assert!(woken.due_at < at(1_000_000));
+    let refused = lab.store.rest_cluster(&rested, "", at(9_500_000)).await;
+    assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn the_history_and_the_nodes_go_with_a_forgotten_cluster() {
+    let lab = lab().await;
+    let alpha = cluster("alpha", "acme");
+    insert(&lab, &alpha, &["n1"]).await.unwrap();
+    let row = ClusterHistoryRow {
+        edge: "started".into(),
+        from: State::Reserved,
+        to: State::Building,
+        at: at(120),
+        spent_us: 20,
+        reason: "why".into(),
+    };
+    let mut tx = lab.store.write().await.unwrap();
+    tx.add_cluster_history("alpha", Edge::Started, &row).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(lab.store.cluster_history("alpha", 10).await.unwrap(), [row]);
+
+    let mut tx = lab.store.write().await.unwrap();
+    assert!(tx.delete_cluster(&alpha).await.is_err(), "it has a node");
+    drop(tx);
+    let mut tx = lab.store.write().await.unwrap();
+    tx.remove_cluster_node("n1").await.unwrap();
+    tx.delete_cluster(&alpha).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(lab.store.cluster("alpha").await.is_err());
+    assert!(lab.store.cluster_history("alpha", 10).await.unwrap().is_empty());
+}

@@ -1,0 +1,77 @@
+//! The site and the hall.
+
+use rackwright_store::{SiteFile, SiteRow, StoreError};
+
+use super::support::{Lab, at};
+
+fn version(number: i64) -> SiteRow {
+    SiteRow {
+        version: number,
+        uid: "site-1".into(),
+        digest: format!("b3-{number}"),
+        files: vec![SiteFile {
+            name: "site.yaml".into(),
+            text: format!("site: {{name: lab-{number}}} # \u{fc}\n"),
+        }],
+        applied_by: "ann".into(),
+        applied_at: at(100 + number),
+    }
+}
+
+async fn apply(lab: &Lab, number: i64) -> Result<(), StoreError> {
+    let mut tx = lab.store.write().await?;
+    tx.insert_site(&version(number)).await?;
+    tx.commit().await
+}
+
+#[tokio::test]
+async fn the_newest_site_holds_and_comes_back_as_it_was_applied() {
+    let lab = Lab::new().await;
+    assert_eq!(lab.store.site().await.unwrap(), None);
+    assert_eq!(lab.store.site_version().await.unwrap(), 0);
+    for number in 1..=30 {
+        apply(&lab, number).await.unwrap();
+    }
+    assert_eq!(lab.store.site().await.unwrap(), Some(version(30)));
+    assert_eq!(lab.store.site_version().await.unwrap(), 30);
+}
+
+#[tokio::test]
+async fn a_site_that_was_made_of_an_older_one_is_refused() {
+    let lab = Lab::new().await;
+    apply(&lab, 1).await.unwrap();
+    for number in [1, 3] {
+        let refused = apply(&lab, number).await;
+        assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
+    }
+    assert_eq!(lab.store.site().await.unwrap(), Some(version(1)));
+}
+
+#[tokio::test]
+async fn who_changes_the_hall_of_what_was_read_before_is_refused() {
+    let lab = Lab::new().await;
+    let stale = lab.store.hall().await.unwrap();
+    assert_eq!((stale.version, stale.fabric.as_str()), (0, ""));
+    let mut tx = lab.store.write().await.unwrap();
+    let mut row = tx.hall().await.unwrap();
+    row.fabric = "{}".into();
+    tx.save_hall(&mut row).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(lab.store.hall().await.unwrap(), row);
+    assert_eq!(row.version, 1);
+    let mut tx = lab.store.write().await.unwrap();
+    let refused = tx.save_hall(&mut stale.clone()).await;
+    assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn one_replica_at_a_time_brings_partitions_to_the_fabric() {
+    let lab = Lab::new().await;
+    let lease = async |who: &str, now, until| lab.store.lease_fabric(who, at(now), at(until)).await.unwrap();
+    assert!(lease("one", 100, 200).await);
+    assert!(!lease("two", 150, 250).await);
+    assert!(lease("one", 190, 300).await, "who has it keeps it");
+    assert!(!lease("two", 250, 350).await);
+    assert!(lease("two", 301, 400).await);
+    assert!(!lease("one", 350, 450).await);
+}
