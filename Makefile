@@ -29,6 +29,10 @@ help: ## This list
 demo: deps images build ## Two real machines from power-off to handed over and back; KEEP=1 leaves the lab running
 	KEEP=$(KEEP) $(BIN)/rackwright-demo
 
+.PHONY: demo-cluster
+demo-cluster: deps build ## Two customers get clusters of 128 simulated machines on the fabric of a real OpenSM
+	$(BIN)/rackwright-demo-cluster
+
 .PHONY: test
 test: deps lint images build ## Everything: format, lints, licences, all tests, the real machines included
 	cargo nextest run --locked --workspace --cargo-profile $(PROFILE)

@@ -2,6 +2,7 @@
 //!
 //! Everything runs inside the lab's network namespace and ends with it.
 
+pub mod fabric;
 pub mod neighbour;
 pub mod ports;
 pub mod site;

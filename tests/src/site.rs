@@ -182,6 +182,7 @@ impl Site {
             Stdio::from(file.expect("the log can be opened"))
         };
         let child = tokio::process::Command::new(program("rackwrightd"))
+            .current_dir(&self.dir)
             .args([
                 OsStr::new("serve"),
                 OsStr::new("--config"),

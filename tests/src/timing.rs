@@ -7,7 +7,7 @@
 //! is so (SSH every 0.25 s, power every 0.5 s and more), the pause is the machine's.
 
 use rackwright_lifecycle::{Effect, State, Timestamp};
-use rackwright_store::{EventRow, HistoryRow, Store};
+use rackwright_store::{EventRow, HistoryRow, Scope, Store};
 
 /// One phase of one node.
 #[derive(Debug, Clone, PartialEq)]
@@ -120,7 +120,7 @@ async fn agent_boots(store: &Store, mac: &str, switched_on: &[i64], starts: &[Ag
 /// What a write took beyond what the agent measured of it, by when it ended.
 async fn write_overheads(store: &Store, node: &str) -> Vec<(i64, i64)> {
     let events = store
-        .events(0, &format!("nodes/{node}"), 100_000)
+        .events(&Scope::Site, 0, &format!("nodes/{node}"), 100_000)
         .await
         .expect("events can be read");
     let writes = store

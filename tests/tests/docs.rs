@@ -145,18 +145,27 @@ fn every_dependency_is_explained() {
 }
 
 #[test]
-fn the_state_diagram_is_the_chart() {
+fn the_state_diagrams_are_the_charts() {
     let page = root().join("docs/architecture.md");
-    let text = fs::read_to_string(&page).expect("docs/architecture.md");
-    let (before, rest) = text.split_once("```mermaid\n").expect("a diagram");
-    let (drawn, after) = rest.split_once("```").expect("the diagram ends");
-    let chart = rackwright_lifecycle::chart::mermaid();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&page, format!("{before}```mermaid\n{chart}```{after}")).expect("the page can be written");
-        return;
+    let mut text = fs::read_to_string(&page).expect("docs/architecture.md");
+    let charts = [
+        (rackwright_lifecycle::chart::mermaid(), "chart.rs"),
+        (rackwright_lifecycle::cluster::mermaid(), "cluster/chart.rs"),
+    ];
+    let mut from = 0;
+    for (chart, file) in charts {
+        let fence = "```mermaid\n";
+        let begin = from + text[from..].find(fence).expect("a diagram") + fence.len();
+        let end = begin + text[begin..].find("```").expect("the diagram ends");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            text.replace_range(begin..end, &chart);
+            fs::write(&page, &text).expect("the page can be written");
+        } else {
+            assert!(
+                text[begin..end] == chart,
+                "docs/architecture.md shows another chart than crates/lifecycle/src/{file}; UPDATE_DOCS=1 draws it anew:\n{chart}"
+            );
+        }
+        from = begin;
     }
-    assert!(
-        drawn == chart,
-        "docs/architecture.md shows another chart than crates/lifecycle/src/chart.rs; UPDATE_DOCS=1 draws it anew:\n{chart}"
-    );
 }

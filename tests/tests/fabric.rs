@@ -3,18 +3,15 @@
 //!
 //! ibsim moves no data: this proves tables and topologies, not dropped packets.
 
-#[path = "fabric/lab.rs"]
-mod lab;
-
 use std::collections::{BTreeMap, BTreeSet};
 
-use lab::Lab;
 use rackwright_fabric::{FabricError, FabricManager as _, OpenSm, Proof};
 use rackwright_site::fabric::check::check;
 use rackwright_site::fabric::dump::{self, Limits};
 use rackwright_site::fabric::partition::{DifferenceKind, HealthItem, HealthState, ReadingNumber, compare};
 use rackwright_site::fabric::structure::Rails;
 use rackwright_site::fabric::{FaultKind, Guid, KeyPool, Membership, PKey, Partition, Partitions, Structure};
+use rackwright_tests::fabric::Lab;
 
 fn key(number: u16) -> PKey {
     PKey::new(number).expect("a key")

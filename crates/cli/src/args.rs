@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 use crate::client::Client;
 use crate::error::CliError;
 use crate::output::{Format, Ui};
-use crate::{apply, auth, bench, boot, cluster, events, fabric, image, node, operation, site, units};
+use crate::{apply, auth, bench, boot, cluster, events, fabric, image, node, operation, site, units, usage};
 
 /// Operator's command line of Rackwright.
 ///
@@ -41,14 +41,41 @@ pub struct Global {
     )]
     pub server: Vec<String>,
     /// Form of results
-    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table)]
-    pub output: Format,
+    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
     /// Say nothing but results and errors
     #[arg(short, long, global = true)]
     pub quiet: bool,
     /// Longest time for one call (not for waiting)
     #[arg(long, global = true, value_name = "TIME", value_parser = units::parse_duration, default_value = "30s")]
     pub call_timeout: Duration,
+}
+
+/// What `--output` takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people
+    Table,
+    /// The API's own field names; streams write one object a line
+    Json,
+    /// The same as YAML
+    Yaml,
+    /// Resource names only, one a line
+    Name,
+    /// Comma-separated, for `usage list` and `usage sum`
+    Csv,
+}
+
+impl Output {
+    /// What everything but a report in CSV is written as.
+    fn format(self) -> Format {
+        match self {
+            Self::Table | Self::Csv => Format::Table,
+            Self::Json => Format::Json,
+            Self::Yaml => Format::Yaml,
+            Self::Name => Format::Name,
+        }
+    }
 }
 
 /// The nouns and the few verbs beside them.
@@ -75,7 +102,7 @@ pub enum Command {
     /// How power gets to nodes
     #[command(subcommand)]
     Power(site::PowerCommand),
-    /// Clusters: where they would go
+    /// Clusters: plan, create, watch, hand over, release
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// InfiniBand fabrics: their shape, and their cabling against the plan
@@ -84,6 +111,9 @@ pub enum Command {
     /// Operating-system images
     #[command(subcommand)]
     Image(image::ImageCommand),
+    /// Who used which nodes for how long, and reserved terms
+    #[command(subcommand)]
+    Usage(usage::UsageCommand),
     /// Long-running work
     #[command(subcommand)]
     Operation(operation::OperationCommand),
@@ -104,6 +134,20 @@ pub enum Command {
     Version,
 }
 
+impl Command {
+    /// Refuses what cannot be written before anything is done.
+    pub fn check_output(&self, output: Output) -> Result<(), CliError> {
+        let writes_csv = matches!(self, Self::Usage(usage) if usage.writes_csv());
+        if output == Output::Csv && !writes_csv {
+            return Err(CliError::usage(
+                "this command does not write CSV, nothing was done",
+                "`usage list` and `usage sum` do; everything writes table, json, yaml and name",
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// What a command works with.
 #[derive(Debug)]
 pub struct Cx {
@@ -114,7 +158,7 @@ pub struct Cx {
 impl Cx {
     pub fn new(global: Global) -> Self {
         Self {
-            ui: Ui::new(global.output, global.quiet),
+            ui: Ui::new(global.output.format(), global.quiet),
             global,
         }
     }
@@ -139,5 +183,33 @@ mod tests {
     #[test]
     fn the_command_tree_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// `site plan`, `whoami`, ...: all that has no subcommands.
+    fn leaves(command: &clap::Command, path: &str, found: &mut Vec<String>) {
+        for sub in command.get_subcommands() {
+            let path = format!("{path} {}", sub.get_name()).trim().to_owned();
+            if sub.has_subcommands() {
+                leaves(sub, &path, found);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_is_on_the_page() {
+        let page = include_str!("../../../docs/cli.md");
+        let mut commands = Vec::new();
+        leaves(&Cli::command(), "", &mut commands);
+        assert!(commands.len() > 50, "{commands:?}");
+        commands.retain(|command| {
+            !page.contains(&format!("`{command}`")) && !page.contains(&format!("rackwright {command}"))
+        });
+        assert!(
+            commands.is_empty(),
+            "docs/cli.md does not name: {}",
+            commands.join(", ")
+        );
     }
 }

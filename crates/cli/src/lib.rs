@@ -1,8 +1,8 @@
 //! `rackwright`: the operator's command line. A gRPC client of `rackwrightd` and nothing more: it reads and writes only
 //! what the public API offers, so everything it does can be done by any other client. What it does with site files
-//! needs no server.
+//! needs no server; only `site import netbox` asks another one, NetBox.
 //!
-//! One module per noun (`node`, `site`, `image`, `operation`, `events`, `boot`, `auth`, `apply`, `bench`); around them
+//! One module per noun (`node`, `cluster`, `site`, `image`, `operation`, `events`, `boot`, `usage`, `auth`, `apply`, `bench`); around them
 //! `client` (endpoints tried in order, retries with the same idempotency key), `config` (contexts and credentials on
 //! disk), `output` (tables, JSON, YAML, colours, live lines), `wait` (following operations) and `error` (one sentence and
 //! an exit code for everything that can go wrong). Nothing else in the crate prints or decides exit codes.
@@ -25,9 +25,11 @@ mod node;
 mod operation;
 mod output;
 mod retry;
+mod save;
 mod site;
 mod tls;
 mod units;
+mod usage;
 mod wait;
 
 use std::process::ExitCode;
@@ -44,6 +46,9 @@ pub fn main() -> ExitCode {
     // Fails only when a provider was installed before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let cx = Cx::new(cli.global);
+    if let Err(error) = cli.command.check_output(cx.global.output) {
+        return fail(&cx, &error);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -76,11 +81,12 @@ async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
         Command::Context(command) => auth::context(cx, command),
         Command::Apply(args) => apply::run(cx, args).await,
         Command::Node(command) => node::run(cx, command).await,
-        Command::Site(command) => site::run(cx, command),
+        Command::Site(command) => site::run(cx, command).await,
         Command::Power(command) => site::power(cx, command),
-        Command::Cluster(command) => cluster::run(cx, command),
+        Command::Cluster(command) => cluster::run(cx, command).await,
         Command::Fabric(command) => fabric::run(cx, command),
         Command::Image(command) => image::run(cx, command).await,
+        Command::Usage(command) => usage::run(cx, command).await,
         Command::Operation(command) => operation::run(cx, command).await,
         Command::Events(args) => events::run(cx, args).await,
         Command::Boot(command) => boot::run(cx, command).await,

@@ -1,5 +1,8 @@
 //! Resource names: people type `gpu-001`, the API says `nodes/gpu-001`; both are taken everywhere.
 
+/// Most names that a line shows.
+const SHOWN: usize = 8;
+
 /// `nodes/gpu-001` for `gpu-001` and for `nodes/gpu-001`.
 pub fn full(collection: &str, id: &str) -> String {
     let id = short(collection, id);
@@ -42,6 +45,15 @@ pub fn image_short(name: &str) -> String {
 /// The first 12 hex digits are enough for people.
 pub fn digest_short(digest: &str) -> &str {
     digest.get(..15).unwrap_or(digest)
+}
+
+/// The first names, and how many more there are.
+pub fn listed(names: &[String]) -> String {
+    let shown = names[..names.len().min(SHOWN)].join(", ");
+    match names.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
 }
 
 /// A MAC address in the API's form, or `None` when the text is not one. Dashes are taken as well as colons.

@@ -34,6 +34,20 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs(seconds))
 }
 
+/// Reads a moment: RFC 3339 (`2026-12-31T18:00:00Z`), or how long from now (`30d`), to the second.
+pub fn parse_moment(text: &str) -> Result<Timestamp, String> {
+    let at = |seconds| Timestamp { seconds, nanos: 0 };
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
+        return Ok(at(time.as_second()));
+    }
+    let wrong = |_| format!("`{text}` is no time: write it like 2026-12-31T18:00:00Z, or 30d for so long from now");
+    let ahead = parse_duration(text).map_err(wrong)?;
+    let moment = jiff::Timestamp::now()
+        .checked_add(ahead)
+        .map_err(|_| format!("`{text}` is too far away"))?;
+    Ok(at(moment.as_second()))
+}
+
 /// `9.4 s`, `1m 23s`, `2h 05m`, `3d 04h`.
 pub fn duration(seconds: f64) -> String {
     let seconds = seconds.max(0.0);
@@ -158,6 +172,21 @@ mod tests {
             "9999999999999999d",
         ] {
             assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn moments_are_read() {
+        let moment = |text| parse_moment(text).map(|time| stamp(&time));
+        assert_eq!(moment("2026-01-02T03:04:05Z"), Ok("2026-01-02T03:04:05Z".to_owned()));
+        assert_eq!(
+            moment("2026-01-02T03:04:05.9+01:00"),
+            Ok("2026-01-02T02:04:05Z".to_owned())
+        );
+        let ahead = seconds(&parse_moment("2h").unwrap()) - now();
+        assert!((7198.0..=7200.0).contains(&ahead), "{ahead}");
+        for wrong in ["", "tomorrow", "2026-01-02", "2026-13-02T03:04:05Z", "99999999d"] {
+            assert!(parse_moment(wrong).is_err(), "{wrong}");
         }
     }
 

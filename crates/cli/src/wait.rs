@@ -153,7 +153,7 @@ pub fn verdict(ui: &Ui, operations: &[Operation]) -> Result<(), CliError> {
 /// `gpu-001 deploy`
 pub fn title(operation: &Operation) -> String {
     let target = match operation.target.split_once('/') {
-        Some(("nodes", id)) => id.to_owned(),
+        Some(("nodes" | "clusters", id)) => id.to_owned(),
         Some(("images", _)) => names::image_short(&operation.target),
         _ => operation.target.clone(),
     };

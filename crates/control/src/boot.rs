@@ -14,7 +14,7 @@ use rackwright_netboot::{
     Binding, BootDirectory, BootFile, BootIntent, BootPlan, Client, DhcpMode, DirectoryError, Lookup, Mac, Netboot,
     NetbootConfig, OneTimeToken, Refusal, StageDropped, StageSeen,
 };
-use rackwright_store::{BootStageRow, NodeRecord, Store, StoreError, TokenRow, UnknownMachineRow, WriteTx};
+use rackwright_store::{BootStageRow, NodeRecord, Scope, Store, StoreError, TokenRow, UnknownMachineRow, WriteTx};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::mpsc;
 
@@ -104,7 +104,7 @@ impl Directory {
             };
             return Ok(Lookup::Unknown { boot_allowed, address });
         };
-        let record = self.core.store.node(&node).await?;
+        let record = self.core.store.node(&Scope::Site, &node).await?;
         let boot = if boots_agent(&self.core.store, &record).await? {
             BootIntent::Network { loader: None }
         } else {
@@ -173,7 +173,7 @@ impl Directory {
             let why = "it belongs to no node; enrol its BMC with `rackwright node enroll`";
             return Err(Refusal::NothingToBoot(why.into()));
         };
-        let record = self.core.store.node(&node).await.map_err(directory)?;
+        let record = self.core.store.node(&Scope::Site, &node).await.map_err(directory)?;
         if !boots_agent(&self.core.store, &record).await.map_err(directory)? {
             let why = format!("{node} is {}, and was not switched on for the agent", record.node.state);
             return Err(Refusal::NothingToBoot(why));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackwright_identity::{ClientAuth, KeyFiles, Rng, ServerCertificate, SystemRng, server_config};
 use rackwright_image::ChunkStore;
 use rackwright_lifecycle::seconds;
-use rackwright_store::{Store, StoreError};
+use rackwright_store::{MemberRow, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -135,7 +135,11 @@ async fn invite_first_operator(core: &Core) -> Result<Option<String>, DaemonErro
     tx.revoke_tokens("member", FIRST_OPERATOR)
         .await
         .map_err(|e| fail(e.into()))?;
-    let token = grpc::new_member_token(core, &mut tx, FIRST_OPERATOR, "operator", expires_at).await;
+    let operator = MemberRow {
+        role: "operator".into(),
+        customer: String::new(),
+    };
+    let token = grpc::new_member_token(core, &mut tx, FIRST_OPERATOR, &operator, expires_at).await;
     let token = token.map_err(|e| fail(e.into()))?;
     tx.commit().await.map_err(|e| fail(e.into()))?;
     Ok(Some(token))

@@ -11,7 +11,7 @@ use rackwright_site::file::{Checked, Source, check};
 use rackwright_site::model::{NodeId, Site};
 use rackwright_site::placement::ClusterId;
 use rackwright_site::planner::{NamedPlacement, Planner};
-use rackwright_store::{ClusterRecord, SiteFile, Store, StoreError};
+use rackwright_store::{ClusterRecord, Scope, SiteFile, Store, StoreError};
 
 /// The site that was read last, and its version.
 #[derive(Debug, Default)]
@@ -117,7 +117,7 @@ impl Sites {
             value: rackwright_lifecycle::cluster::State::Released.as_str().into(),
             negated: true,
         };
-        let live = store.clusters(&vec![released], "", i64::MAX).await?;
+        let live = store.clusters(&Scope::Site, &vec![released], "", i64::MAX).await?;
         let live = live.iter().map(placement_of).collect::<Result<_, _>>()?;
         let free: HashSet<String> = store.free_nodes().await?.into_iter().collect();
         let out = site.node_ids().filter(|id| !free.contains(&*site.node(*id).name));

@@ -14,7 +14,7 @@ use axum::response::Response;
 use rackwright_identity::{ClientKind, identify};
 use rackwright_image::serve::{self, Body as Answer};
 use rackwright_lifecycle::{Timestamp, seconds};
-use rackwright_store::StoreError;
+use rackwright_store::{Scope, StoreError};
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio_rustls::server::TlsStream;
 use tokio_util::io::ReaderStream;
@@ -73,7 +73,7 @@ impl Peer {
         if image.is_none() && seen <= now && now < seen.plus(seconds(CLAIMED_S)) {
             return Ok(true);
         }
-        let claim = match self.core.store.node(node).await {
+        let claim = match self.core.store.node(&Scope::Site, node).await {
             Ok(record) => record.node.claim,
             Err(StoreError::NotFound { .. }) => None,
             Err(error) => return Err(error),
@@ -174,15 +174,15 @@ async fn respond(State(peer): State<Arc<Peer>>, request: Request) -> Response {
     }
 }
 
-/// What Prometheus asks for. Any member may read it: it names no node.
+/// What Prometheus asks for. Any member of the site may read it: it names no node, but it counts what customers have.
 async fn metrics(State(peer): State<Arc<Peer>>) -> Response {
     let (Who::Member(name) | Who::Cache(name)) = &peer.who else {
         return plain(StatusCode::FORBIDDEN);
     };
     let told = async {
-        match peer.core.store.role(name).await? {
-            None => Ok(None),
-            Some(_) => crate::metrics::scrape(&peer.core).await.map(Some),
+        match peer.core.store.member(name).await? {
+            Some(row) if row.customer.is_empty() => crate::metrics::scrape(&peer.core).await.map(Some),
+            _ => Ok(None),
         }
     };
     let told: Result<Option<String>, StoreError> = told.await;

@@ -64,6 +64,13 @@ pub async fn recover(core: &Core) -> Result<(), StoreError> {
         take_over(core, &open).await?;
     }
     take_over_from_the_dead(core, now).await?;
+    match core.store.begin_missing_usage().await? {
+        0 => {}
+        begun => tracing::info!(
+            begun,
+            "nodes that were handed over before there were records of use are counted"
+        ),
+    }
     // Where others are at work, nodes without an open effect become due when their lease or their wait ends.
     if core.store.replicas(alive_since(now)).await?.len() == 1 {
         let woken = core.store.wake_unfinished(now).await?;
@@ -198,7 +205,7 @@ mod tests {
     use rackwright_api::v1;
     use rackwright_api::v1::control_message::Message as Control;
     use rackwright_lifecycle::{Agent, Attempt, Effect, Reading, State};
-    use rackwright_store::Readings;
+    use rackwright_store::{Readings, Scope};
     use tokio::sync::mpsc;
     use tokio_util::sync::CancellationToken;
 
@@ -324,7 +331,7 @@ mod tests {
     }
 
     async fn presence(core: &Core, id: &str) -> Reading<Agent> {
-        let record = core.store.node(id).await.unwrap();
+        let record = core.store.node(&Scope::Site, id).await.unwrap();
         core.agents.presence(&record, clock::now())
     }
 
@@ -366,14 +373,17 @@ mod tests {
         assert!(tx.release_agent("taken", ends[0].1, clock::now()).await.unwrap());
         tx.commit().await.unwrap();
         round(&core).await.unwrap();
-        assert_eq!(core.store.node("lost").await.unwrap().hold.replica, "");
+        assert_eq!(core.store.node(&Scope::Site, "lost").await.unwrap().hold.replica, "");
         let ended: Vec<_> = ends
             .iter()
             .filter(|(.., end)| end.is_cancelled())
             .map(|(id, ..)| *id)
             .collect();
         assert_eq!(ended, ["taken"]);
-        assert_eq!(core.store.node("good").await.unwrap().hold.session, ends[1].1);
+        assert_eq!(
+            core.store.node(&Scope::Site, "good").await.unwrap().hold.session,
+            ends[1].1
+        );
     }
 
     #[tokio::test]
@@ -384,7 +394,7 @@ mod tests {
         testing::rest(&core, "n1", "the other").await;
         let nudge = core.runs.begin("n1").unwrap();
         step_until_rest(core.clone(), "n1".into(), nudge).await;
-        let record = core.store.node("n1").await.unwrap();
+        let record = core.store.node(&Scope::Site, "n1").await.unwrap();
         assert_eq!(record.wait_why, "the other", "nothing was decided");
         assert!(core.store.next_due("other").await.unwrap().unwrap() <= clock::now());
         assert_eq!(core.store.next_due(&core.replica).await.unwrap(), None);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rackwright_lifecycle::cluster;
 use rackwright_lifecycle::{Claim, Evidence, Node, State, Timestamp, Wanted};
-use rackwright_store::{ClusterRecord, ClusterSpec, Hold, Identity, NodeRecord, Readings, Spec};
+use rackwright_store::{ClusterRecord, ClusterSpec, Hold, Identity, NodeRecord, Readings, Scope, Spec};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -138,7 +138,7 @@ pub fn cluster(id: &str) -> ClusterRecord {
 
 /// Puts a node to rest for an hour, as it is.
 pub async fn rest(core: &Core, id: &str, why: &str) {
-    let record = core.store.node(id).await.unwrap();
+    let record = core.store.node(&Scope::Site, id).await.unwrap();
     let hour = clock::now().plus(rackwright_lifecycle::seconds(3600));
     core.store.rest(&record, why, hour).await.unwrap();
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_image::{Format, ImportError, ImportProgress, ImportRequest, Imported, Sha256, SignaturePolicy};
-use rackwright_store::{EventRow, ImageVersionBody, ImageVersionRow, StoreError, UploadRow};
+use rackwright_store::{EventRow, ImageVersionBody, ImageVersionRow, Scope, StoreError, UploadRow};
 use tonic::Code;
 
 use crate::clock;
@@ -172,7 +172,7 @@ fn lock_file(path: &Path) -> Option<File> {
 async fn cancelled(core: &Core, operation: &str) {
     while !core
         .store
-        .operation(operation)
+        .operation(&Scope::Site, operation)
         .await
         .is_ok_and(|row| row.cancel_requested)
     {
@@ -195,7 +195,7 @@ pub fn start_import(core: &Arc<Core>, upload: UploadRow) {
     let cancel = core.uploads.begin_import(&operation);
     tokio::spawn(async move {
         let _right = right;
-        match core.store.operation(&operation).await {
+        match core.store.operation(&Scope::Site, &operation).await {
             // By whoever had the right to it just now.
             Ok(row) if row.ended_at.is_some() => {
                 lock(&core.uploads.imports).remove(&operation);
@@ -391,7 +391,7 @@ mod tests {
         take_up_imports(&core).await.unwrap();
         let ended = async {
             loop {
-                let row = core.store.operation("o1").await.unwrap();
+                let row = core.store.operation(&Scope::Site, "o1").await.unwrap();
                 if row.ended_at.is_some() {
                     return row;
                 }

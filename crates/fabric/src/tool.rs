@@ -18,6 +18,8 @@ const MAX_COMPLAINT_BYTES: usize = 2_000;
 pub struct ToolSettings {
     /// Where they are; none for the search path.
     pub folder: Option<PathBuf>,
+    /// Where they run, and leave what they leave; none for where this process does.
+    pub directory: Option<PathBuf>,
     /// Variables beside those of this process.
     pub environment: Vec<(String, String)>,
     /// Longest time for one run.
@@ -32,6 +34,7 @@ impl Default for ToolSettings {
     fn default() -> Self {
         Self {
             folder: None,
+            directory: None,
             environment: Vec::new(),
             timeout: Duration::from_secs(60),
             output_bytes: 512 << 20,
@@ -120,7 +123,11 @@ impl Tools {
             Some(folder) => folder.join(tool),
             None => PathBuf::from(tool),
         };
-        let mut child = Command::new(program)
+        let mut command = Command::new(program);
+        if let Some(directory) = &self.settings.directory {
+            command.current_dir(directory);
+        }
+        let mut child = command
             .args(arguments)
             .envs(self.settings.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())

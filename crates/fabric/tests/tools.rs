@@ -14,6 +14,7 @@ fn tool(folder: &Path, name: &str, script: &str) {
 
 fn tools(folder: &Path) -> Tools {
     Tools::new(ToolSettings {
+        directory: None,
         folder: Some(folder.to_owned()),
         environment: vec![("SAYS".into(), "hello".into())],
         timeout: Duration::from_secs(5),

@@ -16,6 +16,7 @@ pub mod node;
 pub mod outcome;
 pub mod policy;
 pub mod time;
+pub mod usage;
 
 pub use chart::{Edge, State};
 pub use decide::{Decision, Wait, decide, is_interrupted, verdict_on_open};

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::corrupt;
 use crate::nodes::{COLUMNS as NODE_COLUMNS, Filter};
 use crate::sql::{Row, statement};
-use crate::{NodeRecord, Result, Store, StoreError, WriteTx};
+use crate::{NodeRecord, Result, Scope, Store, StoreError, WriteTx};
 
 /// Edges of nodes that come close behind each other wake their cluster once.
 const SETTLE_US: i64 = 100_000;
@@ -126,6 +126,10 @@ pub struct ClusterHistoryRow {
     pub reason: String,
 }
 
+/// Changes the row in any case, also that of a cluster that is due already: who looks at it and is about to put it to rest
+/// would not notice otherwise.
+const WAKE: &str = "UPDATE clusters SET due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at - 1 END WHERE id = $2";
+
 const COLUMNS: &str = "SELECT id, uid, version, state, state_since, customer, body, due_at, wait_why, created_at, updated_at \
                        FROM clusters";
 
@@ -203,10 +207,11 @@ impl Store {
     /// One cluster.
     ///
     /// # Errors
-    /// `NotFound`.
-    pub async fn cluster(&self, id: &str) -> Result<ClusterRecord> {
-        let row = statement(format!("{COLUMNS} WHERE id = $1")).bind(id);
-        let row = row.fetch_optional(&self.readers).await?;
+    /// `NotFound`: there is none, or it is not theirs.
+    pub async fn cluster(&self, scope: &Scope, id: &str) -> Result<ClusterRecord> {
+        let sql = format!("{COLUMNS} WHERE id = $1{}", scope.rows("customer", 2));
+        let query = scope.bind(statement(sql).bind(id));
+        let row = query.fetch_optional(&self.readers).await?;
         ClusterRecord::from_row(&row.ok_or_else(|| not_found(id))?)
     }
 
@@ -214,7 +219,13 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn clusters(&self, filter: &Filter, after: &str, limit: i64) -> Result<Vec<ClusterRecord>> {
+    pub async fn clusters(
+        &self,
+        scope: &Scope,
+        filter: &Filter,
+        after: &str,
+        limit: i64,
+    ) -> Result<Vec<ClusterRecord>> {
         let mut sql = format!("{COLUMNS} WHERE id > $1");
         for (place, term) in filter.iter().enumerate() {
             let column = match term.field.as_str() {
@@ -225,9 +236,10 @@ impl Store {
             let operator = if term.negated { "<>" } else { "=" };
             sql.push_str(&format!(" AND {column} {operator} ${}", place + 3));
         }
+        sql.push_str(&scope.rows("customer", filter.len() + 3));
         sql.push_str(" ORDER BY id LIMIT $2");
         let query = statement(sql).bind(after).bind(limit);
-        let query = filter.iter().fold(query, |query, term| query.bind(&term.value));
+        let query = scope.bind(filter.iter().fold(query, |query, term| query.bind(&term.value)));
         let rows = query.aside().fetch_all(&self.readers).await?;
         rows.iter().map(ClusterRecord::from_row).collect()
     }
@@ -236,11 +248,13 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn nodes_of_cluster(&self, id: &str) -> Result<Vec<NodeRecord>> {
+    pub async fn nodes_of_cluster(&self, scope: &Scope, id: &str) -> Result<Vec<NodeRecord>> {
         let sql = format!(
-            "{NODE_COLUMNS} WHERE n.id IN (SELECT node_id FROM cluster_nodes WHERE cluster_id = $1) ORDER BY n.id"
+            "{NODE_COLUMNS} WHERE n.id IN (SELECT node_id FROM cluster_nodes WHERE cluster_id = $1){} ORDER BY n.id",
+            scope.rows("n.customer", 2)
         );
-        let rows = statement(sql).bind(id).aside().fetch_all(&self.readers).await?;
+        let query = scope.bind(statement(sql).bind(id));
+        let rows = query.aside().fetch_all(&self.readers).await?;
         rows.iter().map(NodeRecord::from_row).collect()
     }
 
@@ -295,8 +309,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn wake_cluster(&self, id: &str, now: Timestamp) -> Result<()> {
-        let query = statement("UPDATE clusters SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0);
-        self.execute(query.bind(id)).await?;
+        self.execute(statement(WAKE).bind(now.0).bind(id)).await?;
         Ok(())
     }
 
@@ -305,7 +318,8 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn wake_clusters(&self, now: Timestamp) -> Result<()> {
-        let sql = "UPDATE clusters SET due_at = $1 WHERE state <> 'released' AND due_at > $1";
+        let sql =
+            "UPDATE clusters SET due_at = CASE WHEN due_at > $1 THEN $1 ELSE due_at - 1 END WHERE state <> 'released'";
         self.execute(statement(sql).bind(now.0)).await?;
         Ok(())
     }
@@ -332,8 +346,18 @@ impl WriteTx {
     /// # Errors
     /// `NotFound`.
     pub async fn cluster(&mut self, id: &str) -> Result<ClusterRecord> {
-        let sql = format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update());
-        let row = statement(sql).bind(id).fetch_optional(&mut self.tx).await?;
+        self.cluster_of(&Scope::Site, id).await
+    }
+
+    /// The same, for whoever `scope` says.
+    ///
+    /// # Errors
+    /// `NotFound`: there is none, or it is not theirs.
+    pub async fn cluster_of(&mut self, scope: &Scope, id: &str) -> Result<ClusterRecord> {
+        let (theirs, lock) = (scope.rows("customer", 2), self.kind.for_update());
+        let sql = format!("{COLUMNS} WHERE id = $1{theirs}{lock}");
+        let query = scope.bind(statement(sql).bind(id));
+        let row = query.fetch_optional(&mut self.tx).await?;
         ClusterRecord::from_row(&row.ok_or_else(|| not_found(id))?)
     }
 
@@ -421,8 +445,8 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn wake_cluster(&mut self, id: &str, now: Timestamp) -> Result<()> {
-        let query = statement("UPDATE clusters SET due_at = $1 WHERE id = $2 AND due_at > $1").bind(now.0 + SETTLE_US);
-        query.bind(id).execute(&mut self.tx).await?;
+        let query = statement(WAKE).bind(now.0 + SETTLE_US).bind(id);
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use crate::database::{Kind, Writer, begin};
 use crate::error::corrupt;
 use crate::group::Tx;
 use crate::sql::statement;
-use crate::{Result, Store, WriteTx};
+use crate::{Result, Scope, Store, WriteTx};
 
 /// Events written with one statement.
 const EVENTS_AT_ONCE: usize = 100;
@@ -79,11 +79,14 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn events(&self, after: i64, target: &str, limit: i64) -> Result<Vec<EventRow>> {
+    pub async fn events(&self, scope: &Scope, after: i64, target: &str, limit: i64) -> Result<Vec<EventRow>> {
         self.place_events().await?;
-        let sql = "SELECT position, at, kind, target, message, attributes FROM events \
-                   WHERE position > $1 AND ($2 = '' OR target = $2) ORDER BY position LIMIT $3";
-        let query = statement(sql).bind(after).bind(target).bind(limit);
+        let sql = format!(
+            "SELECT position, at, kind, target, message, attributes FROM events \
+             WHERE position > $1 AND ($2 = '' OR target = $2){} ORDER BY position LIMIT $3",
+            scope.targets("events.at", 4)
+        );
+        let query = scope.bind(statement(sql).bind(after).bind(target).bind(limit));
         let rows = query.fetch_all(&self.readers).await?;
         rows.iter()
             .map(|row| {

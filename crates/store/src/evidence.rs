@@ -1,7 +1,7 @@
 //! Proof: validation reports and erase certificates, as the messages they are handed out as.
 
 use crate::sql::statement;
-use crate::{Result, Store, StoreError, WriteTx};
+use crate::{Result, Scope, Store, StoreError, WriteTx};
 
 /// Which kind of proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,36 +13,33 @@ pub enum Proof {
 }
 
 impl Proof {
-    fn list(self) -> &'static str {
+    fn table(self) -> &'static str {
         match self {
-            Self::Report => {
-                "SELECT position, body FROM reports WHERE node_id = $1 AND position < $2 \
-                 ORDER BY position DESC LIMIT $3"
-            }
-            Self::EraseCertificate => {
-                "SELECT position, body FROM erase_certificates WHERE node_id = $1 AND position < $2 \
-                 ORDER BY position DESC LIMIT $3"
-            }
-        }
-    }
-
-    fn insert(self) -> &'static str {
-        match self {
-            Self::Report => "INSERT INTO reports (id, node_id, body) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-            Self::EraseCertificate => {
-                "INSERT INTO erase_certificates (id, node_id, body) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
-            }
+            Self::Report => "reports",
+            Self::EraseCertificate => "erase_certificates",
         }
     }
 }
 
 impl Store {
-    /// Proofs of a node, newest first, before a position.
+    /// Proofs of a node, newest first, before a position; for a customer those from when the node was theirs.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn proofs(&self, kind: Proof, node: &str, before: i64, limit: i64) -> Result<Vec<(i64, Vec<u8>)>> {
-        let query = statement(kind.list()).bind(node).bind(before).bind(limit);
+    pub async fn proofs(
+        &self,
+        scope: &Scope,
+        kind: Proof,
+        node: &str,
+        before: i64,
+        limit: i64,
+    ) -> Result<Vec<(i64, Vec<u8>)>> {
+        let sql = format!(
+            "SELECT position, body FROM {} WHERE node_id = $1 AND position < $2{} ORDER BY position DESC LIMIT $3",
+            kind.table(),
+            scope.rows("customer", 4)
+        );
+        let query = scope.bind(statement(sql).bind(node).bind(before).bind(limit));
         let rows = query.fetch_all(&self.readers).await?;
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
@@ -54,7 +51,12 @@ impl WriteTx {
     /// # Errors
     /// `Exists`: an id is given once.
     pub async fn add_proof(&mut self, kind: Proof, id: &str, node: &str, body: &[u8]) -> Result<()> {
-        let query = statement(kind.insert()).bind(id).bind(node).bind(body);
+        let sql = format!(
+            "INSERT INTO {} (id, node_id, body, customer) \
+             VALUES ($1, $2, $3, COALESCE((SELECT customer FROM nodes WHERE id = $2), '')) ON CONFLICT DO NOTHING",
+            kind.table()
+        );
+        let query = statement(sql).bind(id).bind(node).bind(body);
         if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Exists {
                 kind: "proof",

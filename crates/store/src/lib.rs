@@ -29,10 +29,13 @@ mod replicas;
 mod requests;
 mod resting;
 mod schema;
+mod scope;
 mod seen;
 mod sites;
 mod sql;
+mod terms;
 mod unerased;
+mod usage;
 
 use std::sync::Arc;
 
@@ -48,14 +51,17 @@ pub use events::EventRow;
 pub use evidence::Proof;
 pub use hints::{Change, Changes};
 pub use images::{ImageRow, ImageVersionBody, ImageVersionRow, UploadBody, UploadRow};
-pub use members::{DeploymentKeys, TokenRow};
+pub use members::{DeploymentKeys, MemberRow, TokenRow};
 pub use nodes::{Filter, HistoryRow, Identity, NodeRecord, Readings, Spec, Term};
 pub use operations::OperationRow;
 pub use permits::{Asker, InLine, Permit, Queue};
 pub use replicas::ReplicaRow;
 pub use requests::RequestKey;
 pub use resting::RestingRow;
+pub use scope::Scope;
 pub use sites::{HallRow, SiteFile, SiteRow};
+pub use terms::TermRow;
+pub use usage::{Period, UsageRow};
 
 use database::{Kind, Readers, Writer};
 use group::Tx;

@@ -2,7 +2,7 @@
 
 use rackwright_lifecycle::Timestamp;
 
-use crate::sql::statement;
+use crate::sql::{Row, statement};
 use crate::{Result, Store, StoreError, WriteTx};
 
 /// A one-time token, known by its hash.
@@ -20,6 +20,17 @@ pub struct TokenRow {
     pub expires_at: Timestamp,
 }
 
+const MEMBER: &str = "SELECT role, customer FROM members WHERE name = $1";
+
+/// What a member may do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberRow {
+    /// "operator", "viewer", "customer-admin", "customer-user".
+    pub role: String,
+    /// Whose member it is; empty: the site's.
+    pub customer: String,
+}
+
 /// SSH keys of one deployment; private parts sealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeploymentKeys {
@@ -34,17 +45,13 @@ pub struct DeploymentKeys {
 }
 
 impl Store {
-    /// A member's role.
+    /// What a member may do; none: there is no such member.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn role(&self, member: &str) -> Result<Option<String>> {
-        let row = statement("SELECT role FROM members WHERE name = $1").bind(member);
-        Ok(row
-            .fetch_optional(&self.readers)
-            .await?
-            .map(|r| r.try_get(0))
-            .transpose()?)
+    pub async fn member(&self, name: &str) -> Result<Option<MemberRow>> {
+        let row = statement(MEMBER).bind(name).fetch_optional(&self.readers).await?;
+        row.as_ref().map(member).transpose()
     }
 
     /// The keys of one deployment.
@@ -82,21 +89,33 @@ impl Store {
     }
 }
 
+fn member(row: &Row) -> Result<MemberRow> {
+    Ok(MemberRow {
+        role: row.try_get("role")?,
+        customer: row.try_get("customer")?,
+    })
+}
+
 impl WriteTx {
-    /// Adds a member or changes their role.
+    /// Adds a member or changes their role. False, and nothing is changed: the name is that of another customer's member, or
+    /// of one of the site's own. Whoever holds a certificate of that name must not come to the rights of others by it.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn put_member(&mut self, name: &str, role: &str, now: Timestamp) -> Result<()> {
-        let sql = "INSERT INTO members (name, role, created_at) VALUES ($1, $2, $3) \
-                   ON CONFLICT (name) DO UPDATE SET role = excluded.role";
-        statement(sql)
-            .bind(name)
-            .bind(role)
-            .bind(now.0)
-            .execute(&mut self.tx)
-            .await?;
-        Ok(())
+    pub async fn put_member(&mut self, name: &str, given: &MemberRow, now: Timestamp) -> Result<bool> {
+        let sql = "INSERT INTO members (name, role, customer, created_at) VALUES ($1, $2, $3, $4) \
+                   ON CONFLICT (name) DO UPDATE SET role = excluded.role WHERE members.customer = excluded.customer";
+        let query = statement(sql).bind(name).bind(&given.role).bind(&given.customer);
+        Ok(query.bind(now.0).execute(&mut self.tx).await? > 0)
+    }
+
+    /// What a member may do, as it is within this change.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn member(&mut self, name: &str) -> Result<Option<MemberRow>> {
+        let row = statement(MEMBER).bind(name).fetch_optional(&mut self.tx).await?;
+        row.as_ref().map(member).transpose()
     }
 
     /// How many members there are.

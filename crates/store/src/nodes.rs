@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::corrupt;
 use crate::seen::readings_text;
 use crate::sql::{Row, statement};
-use crate::{Change, Hold, Result, Store, StoreError, WriteTx};
+use crate::{Change, Hold, Result, Scope, Store, StoreError, WriteTx};
 
 /// How to reach the node's BMC, and what class of machine it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -158,6 +158,11 @@ impl NodeRecord {
         (claimed, held)
     }
 
+    /// Whose it is by its claim; empty: nobody's.
+    fn customer(&self) -> &str {
+        self.node.claim.as_ref().map_or("", |claim| &claim.customer)
+    }
+
     fn body(&self) -> Result<String> {
         let body = Body {
             generation: self.node.generation,
@@ -250,11 +255,11 @@ impl Store {
     /// One node.
     ///
     /// # Errors
-    /// `NotFound`.
-    pub async fn node(&self, id: &str) -> Result<NodeRecord> {
-        let sql = format!("{COLUMNS} WHERE id = $1");
-        let row = statement(sql)
-            .bind(id)
+    /// `NotFound`: there is none, or it is not theirs.
+    pub async fn node(&self, scope: &Scope, id: &str) -> Result<NodeRecord> {
+        let sql = format!("{COLUMNS} WHERE id = $1{}", scope.rows("customer", 2));
+        let row = scope
+            .bind(statement(sql).bind(id))
             .fetch_optional(&self.readers)
             .await?
             .ok_or_else(|| not_found(id))?;
@@ -265,15 +270,16 @@ impl Store {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn nodes(&self, filter: &Filter, after: &str, limit: i64) -> Result<Vec<NodeRecord>> {
+    pub async fn nodes(&self, scope: &Scope, filter: &Filter, after: &str, limit: i64) -> Result<Vec<NodeRecord>> {
         let (conditions, values) = conditions(filter);
         let (from, to) = (values.len() + 1, values.len() + 2);
-        let sql = format!("{COLUMNS} WHERE n.id > ${from}{conditions} ORDER BY n.id LIMIT ${to}");
+        let theirs = scope.rows("n.customer", values.len() + 3);
+        let sql = format!("{COLUMNS} WHERE n.id > ${from}{conditions}{theirs} ORDER BY n.id LIMIT ${to}");
         let query = statement(sql);
         let query = values.into_iter().fold(query, |query, value| query.bind(value));
-        query
-            .bind(after)
-            .bind(limit)
+        let query = query.bind(after).bind(limit);
+        scope
+            .bind(query)
             .aside()
             .fetch_all(&self.readers)
             .await?
@@ -424,9 +430,18 @@ impl WriteTx {
     /// # Errors
     /// `NotFound`.
     pub async fn node(&mut self, id: &str) -> Result<NodeRecord> {
-        let sql = format!("{COLUMNS} WHERE id = $1{}", self.kind.for_update());
-        let row = statement(sql)
-            .bind(id)
+        self.node_of(&Scope::Site, id).await
+    }
+
+    /// The same, for whoever `scope` says.
+    ///
+    /// # Errors
+    /// `NotFound`: there is none, or it is not theirs.
+    pub async fn node_of(&mut self, scope: &Scope, id: &str) -> Result<NodeRecord> {
+        let (theirs, lock) = (scope.rows("customer", 2), self.kind.for_update());
+        let sql = format!("{COLUMNS} WHERE id = $1{theirs}{lock}");
+        let row = scope
+            .bind(statement(sql).bind(id))
             .fetch_optional(&mut self.tx)
             .await?
             .ok_or_else(|| not_found(id))?;
@@ -439,8 +454,8 @@ impl WriteTx {
     /// `Exists`.
     pub async fn insert_node(&mut self, record: &NodeRecord) -> Result<()> {
         let sql = "INSERT INTO nodes (id, uid, version, state, state_since, sku, body, readings, claimed_image, \
-                   held_image, address, due_at, wait_why, wait_until, created_at, updated_at) \
-                   VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, '', $10, '', 0, $10, $10) ON CONFLICT DO NOTHING";
+                   held_image, address, due_at, wait_why, wait_until, created_at, updated_at, customer, customer_since) \
+                   VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, '', $10, '', 0, $10, $10, $11, $10) ON CONFLICT DO NOTHING";
         let readings = readings_text(&record.id, &record.readings)?;
         let (claimed, held) = record.images();
         let query = statement(sql)
@@ -453,6 +468,7 @@ impl WriteTx {
             .bind(record.body()?)
             .bind(readings);
         let query = query.bind(claimed).bind(held).bind(record.created_at.0);
+        let query = query.bind(record.customer());
         if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Exists {
                 kind: "node",
@@ -470,7 +486,8 @@ impl WriteTx {
     /// `Conflict`.
     pub async fn save_node(&mut self, record: &mut NodeRecord, now: Timestamp) -> Result<()> {
         let sql = "UPDATE nodes SET version = version + 1, state = $1, state_since = $2, sku = $3, body = $4, \
-                   claimed_image = $5, held_image = $6, due_at = $7, updated_at = $7 \
+                   claimed_image = $5, held_image = $6, due_at = $7, updated_at = $7, customer = $11, \
+                   customer_since = CASE WHEN customer = $11 THEN customer_since ELSE $7 END \
                    WHERE id = $8 AND version = $9 AND agent_session = $10";
         let (claimed, held) = record.images();
         let query = statement(sql)
@@ -482,6 +499,7 @@ impl WriteTx {
             .bind(&record.id)
             .bind(record.version)
             .bind(record.hold.session)
+            .bind(record.customer())
             .execute(&mut self.tx)
             .await?;
         if done == 0 {

@@ -3,7 +3,7 @@
 use rackwright_lifecycle::Timestamp;
 
 use crate::sql::{Row, statement};
-use crate::{Result, Store, StoreError, WriteTx};
+use crate::{Result, Scope, Store, StoreError, WriteTx};
 
 /// One operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -62,10 +62,11 @@ impl Store {
     /// One operation.
     ///
     /// # Errors
-    /// `NotFound`.
-    pub async fn operation(&self, id: &str) -> Result<OperationRow> {
-        let sql = format!("{COLUMNS} WHERE id = $1");
-        let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
+    /// `NotFound`: there is none, or it is on nothing of theirs.
+    pub async fn operation(&self, scope: &Scope, id: &str) -> Result<OperationRow> {
+        let sql = format!("{COLUMNS} WHERE id = $1{}", scope.targets("operations.created_at", 2));
+        let query = scope.bind(statement(sql).bind(id));
+        let row = query.fetch_optional(&self.readers).await?;
         from_row(&row.ok_or_else(|| not_found(id))?)
     }
 
@@ -76,6 +77,7 @@ impl Store {
     /// The database failed.
     pub async fn operations(
         &self,
+        scope: &Scope,
         target: &str,
         kind: &str,
         done: &str,
@@ -84,10 +86,12 @@ impl Store {
     ) -> Result<Vec<OperationRow>> {
         let sql = format!(
             "{COLUMNS} WHERE ($1 = '' OR target = $1) AND ($2 = '' OR kind = $2) \
-             AND ($3 = '' OR ($3 = 'true') = (ended_at IS NOT NULL)) AND ($4 = '' OR id < $4) ORDER BY id DESC LIMIT $5"
+             AND ($3 = '' OR ($3 = 'true') = (ended_at IS NOT NULL)) AND ($4 = '' OR id < $4){} \
+             ORDER BY id DESC LIMIT $5",
+            scope.targets("operations.created_at", 6)
         );
         let query = statement(sql).bind(target).bind(kind);
-        let query = query.bind(done).bind(before).bind(limit);
+        let query = scope.bind(query.bind(done).bind(before).bind(limit));
         query.fetch_all(&self.readers).await?.iter().map(from_row).collect()
     }
 

@@ -14,6 +14,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0005_up_since.sql"),
     include_str!("../migrations/0006_inventories.sql"),
     include_str!("../migrations/0007_clusters.sql"),
+    include_str!("../migrations/0008_customers.sql"),
+    include_str!("../migrations/0009_usage.sql"),
 ];
 
 /// Who migrates a PostgreSQL database holds this lock: "rackwrig" in ASCII.
@@ -31,6 +33,10 @@ const POSTGRES: &[(&str, &str)] = &[
     ),
     (" TEXT", " TEXT COLLATE \"C\""),
     (" BLOB", " BYTEA"),
+    (
+        "json_extract(body, '$.claim.customer')",
+        "body::json #>> '{claim,customer}'",
+    ),
 ];
 
 const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)";

@@ -15,6 +15,7 @@ use rackwright_api::v1::agent_service_client::AgentServiceClient;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
 use rackwright_api::v1::event_service_client::EventServiceClient;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
+use rackwright_api::v1::metering_service_client::MeteringServiceClient;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::operation_service_client::OperationServiceClient;
 use rackwright_lifecycle::State;
@@ -90,6 +91,10 @@ impl Api {
 
     pub fn images(&self) -> ImageServiceClient<Channel> {
         ImageServiceClient::new(self.channel.clone())
+    }
+
+    pub fn metering(&self) -> MeteringServiceClient<Channel> {
+        MeteringServiceClient::new(self.channel.clone())
     }
 
     pub fn auth(&self) -> AuthServiceClient<Channel> {

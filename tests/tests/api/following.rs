@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rackwright_api::v1;
 use rackwright_sim::lab;
-use rackwright_store::Store;
+use rackwright_store::{Scope, Store};
 use rackwright_tests::site::Site;
 use tonic::{Code, Streaming};
 
@@ -270,7 +270,7 @@ async fn dropped_events(site: &mut Site, all: &[v1::Event]) {
     let store = Store::open(&site.dir().join("data/rackwright.db"))
         .await
         .expect("the database opens");
-    let rows = store.events(0, "", 1000).await.expect("the events read");
+    let rows = store.events(&Scope::Site, 0, "", 1000).await.expect("the events read");
     let cut = rows.iter().position(|r| r.at > rows[1].at).expect("time goes on");
     store.forget_events(rows[cut].at).await.expect("the events go");
     store.close().await;

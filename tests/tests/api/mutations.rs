@@ -2,7 +2,7 @@
 
 use rackwright_api::v1;
 use rackwright_sim::lab;
-use rackwright_store::Store;
+use rackwright_store::{Scope, Store};
 use rackwright_tests::site::Site;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -16,13 +16,20 @@ pub async fn tally(site: &Site) -> (usize, usize, usize) {
     let store = Store::open(&site.dir().join("data/rackwright.db"))
         .await
         .expect("the database opens");
-    let nodes = store.nodes(&Vec::new(), "", 1000).await.expect("nodes are read").len();
+    let nodes = store
+        .nodes(&Scope::Site, &Vec::new(), "", 1000)
+        .await
+        .expect("nodes are read")
+        .len();
     let operations = store
-        .operations("", "", "", "", 1000)
+        .operations(&Scope::Site, "", "", "", "", 1000)
         .await
         .expect("operations are read")
         .len();
-    let events = store.events(0, "", 10_000).await.expect("events are read");
+    let events = store
+        .events(&Scope::Site, 0, "", 10_000)
+        .await
+        .expect("events are read");
     store.close().await;
     let caused = events.iter().filter(|e| e.attributes.contains_key("by")).count();
     (nodes, operations, caused)
@@ -67,6 +74,7 @@ fn every_change_needs_a_key_and_is_made_once() {
             keys_are_text(&api).await;
             repeats_of_nodes(&api, &site).await;
             repeats_of_rests(&api, &site).await;
+            repeats_of_terms(&api, &site).await;
             reused_keys(&api, &site).await;
         },
     );
@@ -130,6 +138,7 @@ async fn repeats_of_nodes(api: &Api, site: &Site) {
         role: v1::Role::Viewer.into(),
         lifetime: None,
         mutation: fresh(),
+        customer: String::new(),
     };
     // A secret is shown once: its answer is not kept.
     api.auth().create_token(invite.clone()).await.expect("a token is made");
@@ -168,6 +177,36 @@ async fn repeats_of_rests(api: &Api, site: &Site) {
         mutation: seen(&operation.metadata.expect("it has metadata").resource_version),
     };
     assert!(same_twice!(api, site, operations.cancel_operation, cancel).cancel_requested);
+}
+
+async fn repeats_of_terms(api: &Api, site: &Site) {
+    let second = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+    let set = v1::SetTermRequest {
+        term: Some(v1::Term {
+            name: "terms/t1".into(),
+            customer: "acme".into(),
+            sku: "h100".into(),
+            nodes: 2,
+            start_time: second(1_790_812_800),
+            end_time: second(1_822_348_800),
+            metadata: None,
+        }),
+        mutation: fresh(),
+    };
+    let term = same_twice!(api, site, metering.set_term, set);
+    let listed = api.metering().list_terms(v1::ListTermsRequest::default()).await;
+    assert_eq!(listed.expect("an operator reads").into_inner().terms, std::slice::from_ref(&term));
+    let delete = v1::DeleteTermRequest {
+        name: "terms/t1".into(),
+        mutation: seen(&term.metadata.expect("a term has metadata").resource_version),
+    };
+    same_twice!(api, site, metering.delete_term, delete);
+    let none = v1::SumUsageRequest {
+        start_time: second(0),
+        ..Default::default()
+    };
+    let sums = api.metering().sum_usage(none).await.expect("an operator reads");
+    assert_eq!(sums.into_inner().sums, [], "nothing was handed over");
 }
 
 async fn reused_keys(api: &Api, site: &Site) {

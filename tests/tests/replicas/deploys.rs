@@ -10,7 +10,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::operation_service_client::OperationServiceClient;
 use rackwright_lifecycle::{Effect, Outcome, State};
-use rackwright_store::{Database, Store};
+use rackwright_store::{Database, Scope, Store};
 use rackwright_tests::ports::free_port;
 use tokio::task::JoinSet;
 
@@ -167,7 +167,7 @@ async fn checked(cluster: &Cluster, fleet: &Fleet, rounds: usize) -> usize {
     let store = Store::open(database).await.expect("it can be opened");
     let mut writes = 0;
     for (id, _) in &fleet.machines {
-        let record = store.node(id).await.expect("the node is there");
+        let record = store.node(&Scope::Site, id).await.expect("the node is there");
         assert_eq!(record.node.state, State::Active, "{id}: {}", record.reason);
         let history = store.history(id, 1000).await.expect("it can be read");
         let is_chain = history.windows(2).all(|pair| pair[0].from == pair[1].to);

@@ -27,6 +27,9 @@ pub enum TokenCommand {
         /// What the member may do
         #[arg(long, value_enum)]
         role: RoleArg,
+        /// Whose member it is, for the roles of customers
+        #[arg(long, default_value = "")]
+        customer: String,
         /// How long the token can be used (at most 7d)
         #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1h")]
         lifetime: Duration,
@@ -55,17 +58,24 @@ pub enum ContextCommand {
 /// Roles as arguments.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum RoleArg {
-    /// Reads everything but secrets
+    /// Reads everything but secrets: the auditor
+    #[value(alias = "auditor")]
     Viewer,
     /// Reads and changes everything
     Operator,
+    /// Of a customer: as its users, gives back its clusters, invites its members
+    CustomerAdmin,
+    /// Of a customer: sees what the customer has, and reimages its nodes
+    CustomerUser,
 }
 
-/// `operator`, `viewer`.
+/// `operator`, `viewer`, `customer-admin`, `customer-user`.
 pub fn role_name(role: i32) -> &'static str {
     match Role::try_from(role) {
         Ok(Role::Viewer) => "viewer",
         Ok(Role::Operator) => "operator",
+        Ok(Role::CustomerAdmin) => "customer-admin",
+        Ok(Role::CustomerUser) => "customer-user",
         _ => "unknown",
     }
 }
@@ -78,6 +88,9 @@ pub async fn whoami(cx: &Cx) -> Result<(), CliError> {
         let mut table = Table::pairs();
         table.row(["member".into(), me.member.as_str().into()]);
         table.row(["role".into(), role_name(me.role).into()]);
+        if !me.customer.is_empty() {
+            table.row(["customer".into(), me.customer.as_str().into()]);
+        }
         if let Some(end) = &me.expire_time {
             let left = units::duration(-units::since(end, units::now()));
             table.row([
@@ -94,6 +107,7 @@ pub async fn token(cx: &Cx, command: TokenCommand) -> Result<(), CliError> {
     let TokenCommand::Create {
         member,
         role,
+        customer,
         lifetime,
         mutation,
     } = command;
@@ -101,12 +115,15 @@ pub async fn token(cx: &Cx, command: TokenCommand) -> Result<(), CliError> {
     let role = match role {
         RoleArg::Viewer => Role::Viewer,
         RoleArg::Operator => Role::Operator,
+        RoleArg::CustomerAdmin => Role::CustomerAdmin,
+        RoleArg::CustomerUser => Role::CustomerUser,
     };
     let request = CreateTokenRequest {
         member: member.clone(),
         role: role as i32,
         lifetime: Some(units::proto_duration(lifetime)),
         mutation: Some(mutation.once()),
+        customer,
     };
     let doing = format!("make a token for {member}");
     let token = rpc!(client, AuthServiceClient.create_token, doing, request).await?;

@@ -1,23 +1,144 @@
-//! `rackwright cluster`: clusters as they would be. `plan` works from files and needs no server.
+//! `rackwright cluster`: nodes of one SKU as a whole, with one image, a fabric partition, and what was promised of
+//! power, cooling and links. `plan --site` works from files and needs no server.
 
+mod changes;
+mod create;
+mod explain;
+mod hints;
+mod list;
+mod pack;
 mod plan;
+mod release;
+mod show;
+mod verbs;
 mod wanted;
+mod watch;
 
 use clap::Subcommand;
+use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
+use rackwright_api::v1::{Cluster, ClusterState, GetClusterRequest};
 
 use crate::args::Cx;
+use crate::client::{Client, rpc};
 use crate::error::CliError;
+use crate::names;
+use crate::output::Tone;
+use crate::output::table::Cell;
 
 /// `rackwright cluster`
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
-    /// Show where clusters would go in a site, without taking anything
+    /// Show where clusters would go, without taking anything
     Plan(plan::PlanArgs),
+    /// Reserve nodes, links, power, cooling and a partition, all or nothing, and build clusters
+    Create(Box<create::CreateArgs>),
+    /// Show clusters
+    List(list::ListArgs),
+    /// Show one cluster with its nodes
+    Get { name: String },
+    /// Show why a cluster is where it is, how it came there, and what to do
+    Explain { name: String },
+    /// Show what happens to a cluster until it is at rest
+    Watch(watch::WatchArgs),
+    /// Replace a node by another that keeps every promise (what is on its drives is lost)
+    Replace(verbs::ReplaceArgs),
+    /// Set or take away the end of the lease
+    Lease(verbs::LeaseArgs),
+    /// Give a cluster back: all drives of its nodes are erased and everything it holds is freed
+    Release(release::ReleaseArgs),
+    /// Forget a cluster that was released
+    Delete(verbs::DeleteArgs),
+    /// Get the files for the customer's team: Slurm, Kubernetes, NCCL, Ansible, and what was promised and proven
+    Pack(pack::PackArgs),
 }
 
 /// Does what was asked for.
-pub fn run(cx: &Cx, command: ClusterCommand) -> Result<(), CliError> {
+pub async fn run(cx: &Cx, command: ClusterCommand) -> Result<(), CliError> {
     match command {
-        ClusterCommand::Plan(args) => plan::run(cx, &args),
+        ClusterCommand::Plan(args) => plan::run(cx, &args).await,
+        ClusterCommand::Create(args) => create::run(cx, *args).await,
+        ClusterCommand::List(args) => list::run(cx, args).await,
+        ClusterCommand::Get { name } => show::run(cx, &name).await,
+        ClusterCommand::Explain { name } => explain::run(cx, &name).await,
+        ClusterCommand::Watch(args) => watch::run(cx, args).await,
+        ClusterCommand::Replace(args) => verbs::replace(cx, args).await,
+        ClusterCommand::Lease(args) => verbs::lease(cx, args).await,
+        ClusterCommand::Release(args) => release::run(cx, args).await,
+        ClusterCommand::Delete(args) => verbs::delete(cx, args).await,
+        ClusterCommand::Pack(args) => pack::run(cx, args).await,
+    }
+}
+
+/// Reads one cluster with its members and history.
+async fn get(client: &Client, name: &str) -> Result<Cluster, CliError> {
+    let request = GetClusterRequest {
+        name: names::full("clusters", name),
+    };
+    let doing = format!("read cluster {}", short(name));
+    rpc!(client, ClusterServiceClient.get_cluster, doing, request).await
+}
+
+/// `alpha` for `clusters/alpha` and for `alpha`.
+fn short(name: &str) -> &str {
+    names::short("clusters", name)
+}
+
+/// `degraded`
+fn state_name(state: i32) -> String {
+    match ClusterState::try_from(state) {
+        Ok(state) => state
+            .as_str_name()
+            .trim_start_matches("CLUSTER_STATE_")
+            .to_ascii_lowercase(),
+        Err(_) => "unknown".to_owned(),
+    }
+}
+
+/// The colour of a state.
+fn state_tone(state: i32) -> Tone {
+    match ClusterState::try_from(state) {
+        Ok(ClusterState::Ready) => Tone::Good,
+        Ok(ClusterState::Degraded | ClusterState::Failed) => Tone::Bad,
+        Ok(ClusterState::Released | ClusterState::Unspecified) | Err(_) => Tone::Dim,
+        Ok(_) => Tone::Busy,
+    }
+}
+
+fn state_cell(state: i32) -> Cell {
+    Cell::toned(state_name(state), state_tone(state))
+}
+
+/// Reads a state's name.
+fn parse_state(text: &str) -> Result<ClusterState, String> {
+    let name = format!("CLUSTER_STATE_{}", text.to_ascii_uppercase());
+    ClusterState::from_str_name(&name)
+        .filter(|state| *state != ClusterState::Unspecified)
+        .ok_or_else(|| {
+            let known: Vec<_> = (1..=8).map(state_name).collect();
+            format!("there is no such state; there are: {}", known.join(", "))
+        })
+}
+
+/// How a node stands, in its colour.
+fn standing_tone(standing: &str) -> Tone {
+    match standing {
+        "handed-over" => Tone::Good,
+        "lost" => Tone::Bad,
+        "leaving" | "freed" => Tone::Dim,
+        _ => Tone::Busy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_named_and_read() {
+        assert_eq!(state_name(ClusterState::Degraded as i32), "degraded");
+        assert_eq!(state_name(99), "unknown");
+        assert_eq!(parse_state("Ready"), Ok(ClusterState::Ready));
+        assert!(parse_state("unspecified").is_err());
+        assert!(parse_state("asleep").unwrap_err().ends_with("released, failed"));
     }
 }

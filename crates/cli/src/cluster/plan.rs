@@ -1,22 +1,23 @@
-//! `rackwright cluster plan`
+//! `rackwright cluster plan`: in a site from files, or asked of the control plane.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
+use rackwright_api::v1::{ClusterPlan, PlanClusterRequest};
 use rackwright_site::model::{NodeId, Site};
 use rackwright_site::placement::Placement;
-use rackwright_site::planner::{Planner, Refused};
-use serde_json::{Value, json};
+use rackwright_site::planner::Planner;
+use serde_json::{Map, Value, json};
 
-use super::wanted::{self, Wanted};
+use super::wanted::{self, Asked, Wanted};
 use crate::args::Cx;
+use crate::client::{Client, rpc};
 use crate::error::{CliError, plural};
-use crate::output::{Format, Tone};
+use crate::names::{self, listed};
+use crate::output::{Format, Paint, Tone, clean};
 use crate::site::load;
-
-/// Most names of nodes that a table shows.
-const SHOWN: usize = 8;
 
 /// `rackwright cluster plan`
 #[derive(Debug, Args)]
@@ -24,141 +25,219 @@ pub struct PlanArgs {
     /// The clusters: docs/placement.md
     #[arg(short = 'f', long = "file", value_name = "FILE|-")]
     file: PathBuf,
-    /// File or directory (its *.yaml and *.yml) of the site; repeat it for several
-    #[arg(long = "site", required = true, value_name = "FILE|DIR|-")]
+    /// File or directory (its *.yaml and *.yml) of a site in which nothing is taken; repeat it for several (the server's
+    /// site with all that is taken when not given)
+    #[arg(long = "site", value_name = "FILE|DIR|-")]
     site: Vec<PathBuf>,
 }
 
-/// A cluster with its place.
-struct Placed {
-    placement: Placement,
+/// What was asked for, and what came of it.
+struct Planned {
+    name: String,
+    customer: String,
+    sku: String,
+    bandwidth: String,
+    nodes: u32,
+    spares: u32,
+    /// The place, or what is in the way and what would fit.
+    found: Result<Found, String>,
+}
+
+/// A place.
+struct Found {
+    nodes: Vec<String>,
+    spares: Vec<String>,
+    /// The control plane does not tell it.
+    units: Option<usize>,
+    watts: f64,
     picture: String,
 }
 
-/// Plans the clusters in the order of the file; each leaves the later ones less.
-pub fn run(cx: &Cx, args: &PlanArgs) -> Result<(), CliError> {
-    let site = load::site(cx, &args.site)?;
+/// Plans the clusters of the file.
+pub async fn run(cx: &Cx, args: &PlanArgs) -> Result<(), CliError> {
     let text = load::read_file(&args.file)?;
-    let wanted = wanted::read(&args.file, &text, &site)?;
-    let hint = "clusters are placed in fat-trees in which all leaves of a pod are cabled alike";
-    let mut planner = Planner::new(&site).map_err(|unfit| CliError::usage(unfit.to_string(), hint))?;
-    let mut planned = Vec::new();
-    for one in wanted {
-        // Drawn at once: later clusters are not in its picture.
-        let placed = planner.place(one.request.clone()).map(|placement| {
-            let picture = planner.draw(&placement);
-            Placed { placement, picture }
-        });
-        planned.push((one, placed));
+    if !args.site.is_empty() {
+        let site = load::site(cx, &args.site)?;
+        let wanted = wanted::read(&args.file, &text, &site)?;
+        return show(cx, &in_files(&site, wanted)?);
     }
-    let refused = planned.iter().filter(|(_, placed)| placed.is_err()).count();
+    let asked = wanted::asked(&args.file, &text)?;
+    let client = cx.client().await?;
+    let (mut planned, mut errors) = (Vec::new(), Vec::new());
+    for one in asked {
+        match ask(&client, one).await {
+            Ok(one) => planned.push(one),
+            // Without a server the rest would only fail the same way, slowly.
+            Err(error) if error.is_outage() => {
+                errors.push(error);
+                break;
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    if planned.len() > 1 {
+        cx.ui
+            .note("note: each cluster is planned beside those that there are, not beside the others of the file");
+    }
+    if let Err(error) = show(cx, &planned) {
+        errors.push(error);
+    }
+    CliError::gather(errors)
+}
+
+/// Places the clusters one after another; each leaves the later ones less.
+fn in_files(site: &Site, wanted: Vec<Wanted>) -> Result<Vec<Planned>, CliError> {
+    let hint = "clusters are placed in fat-trees in which all leaves of a pod are cabled alike";
+    let mut planner = Planner::new(site).map_err(|unfit| CliError::usage(unfit.to_string(), hint))?;
+    let plan = |one: Wanted| {
+        // Drawn at once: later clusters are not in its picture.
+        let placed = planner.place(one.request.clone()).map(|placement| Found {
+            nodes: names_of(site, &placement.nodes),
+            spares: names_of(site, &placement.spares),
+            units: Some(placement.units.len()),
+            watts: watts(site, &placement),
+            picture: planner.draw(&placement),
+        });
+        Planned {
+            name: one.name,
+            customer: one.customer,
+            sku: one.sku,
+            bandwidth: one.bandwidth,
+            nodes: one.request.nodes,
+            spares: one.request.spares,
+            found: placed.map_err(|refused| refused.to_string()),
+        }
+    };
+    Ok(wanted.into_iter().map(plan).collect())
+}
+
+/// Asks the control plane.
+async fn ask(client: &Client, one: Asked) -> Result<Planned, CliError> {
+    let request = PlanClusterRequest {
+        cluster_id: one.name.clone(),
+        spec: Some(one.spec.clone()),
+    };
+    let doing = format!("plan cluster {}", one.name);
+    let plan = rpc!(client, ClusterServiceClient.plan_cluster, doing, request).await?;
+    Ok(Planned {
+        name: one.name,
+        customer: one.spec.customer,
+        sku: one.spec.sku,
+        bandwidth: one.spec.bandwidth,
+        nodes: one.spec.nodes,
+        spares: one.spec.spares,
+        found: found(plan),
+    })
+}
+
+fn found(plan: ClusterPlan) -> Result<Found, String> {
+    if !plan.fits {
+        return Err(clean(&plan.refusal));
+    }
+    let short = |nodes: Vec<String>| {
+        let short = nodes.iter().map(|node| clean(names::short("nodes", node)));
+        short.collect()
+    };
+    Ok(Found {
+        nodes: short(plan.nodes),
+        spares: short(plan.spares),
+        units: None,
+        watts: plan.reserved_watts,
+        picture: plan.picture,
+    })
+}
+
+fn show(cx: &Cx, planned: &[Planned]) -> Result<(), CliError> {
     match cx.ui.format() {
         Format::Json | Format::Yaml => {
-            let plans = planned.iter().map(|(one, placed)| to_json(&site, one, placed));
-            cx.ui.value(&json!({"clusters": plans.collect::<Vec<_>>()}))?;
+            let plans: Vec<Value> = planned.iter().map(to_json).collect();
+            cx.ui.value(&json!({"clusters": plans}))?;
         }
         Format::Name => {
-            let placed = planned.iter().filter(|(_, placed)| placed.is_ok());
-            placed.map(|(one, _)| one).try_for_each(|one| cx.ui.line(&one.name))?;
+            let placed = planned.iter().filter(|one| one.found.is_ok());
+            placed.map(|one| &one.name).try_for_each(|name| cx.ui.line(name))?;
         }
+        Format::Table if planned.is_empty() => {}
         Format::Table => {
-            let told = planned.iter().map(|(one, placed)| words(cx, &site, one, placed));
+            let told = planned.iter().map(|one| words(one, cx.ui.paint()));
             cx.ui.line(told.collect::<Vec<_>>().join("\n").trim_end())?;
         }
     }
-    if refused > 0 {
-        let message = format!("{} of {} cannot be placed", refused, plural(planned.len(), "cluster"));
-        return Err(CliError::usage(
-            message,
-            "the plan says what is in the way of each, and what would fit",
-        ));
+    let refused = planned.iter().filter(|one| one.found.is_err()).count();
+    if refused == 0 {
+        return Ok(());
     }
-    Ok(())
+    Err(CliError::usage(
+        format!("{} of {} cannot be placed", refused, plural(planned.len(), "cluster")),
+        "the plan says what is in the way of each, and what would fit",
+    ))
 }
 
-fn words(cx: &Cx, site: &Site, one: &Wanted, placed: &Result<Placed, Refused>) -> String {
-    let paint = cx.ui.paint();
-    let Wanted {
-        name,
-        customer,
-        sku,
-        bandwidth,
-        request,
-    } = one;
+fn words(one: &Planned, paint: Paint) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "{} for {customer}: {} of {sku} and {}, {bandwidth}",
-        paint.tone(Tone::Strong, name),
-        plural(request.nodes as usize, "node"),
-        plural(request.spares as usize, "spare"),
+        "{} for {}: {} of {} and {}, {}",
+        paint.tone(Tone::Strong, &one.name),
+        one.customer,
+        plural(one.nodes as usize, "node"),
+        one.sku,
+        plural(one.spares as usize, "spare"),
+        one.bandwidth,
     );
-    match placed {
+    match &one.found {
         Err(refused) => {
             let _ = writeln!(out, "  {} {refused}", paint.tone(Tone::Bad, "refused:"));
         }
-        Ok(Placed { placement, picture }) => {
-            for line in picture.lines() {
+        Ok(found) => {
+            for line in found.picture.lines() {
+                let line: String = line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
                 let _ = writeln!(out, "  {line}");
             }
-            let names = listed(&names_of(site, &placement.nodes));
-            let _ = writeln!(out, "  nodes: {names}");
-            if !placement.spares.is_empty() {
-                let _ = writeln!(out, "  spares: {}", listed(&names_of(site, &placement.spares)));
+            let _ = writeln!(out, "  nodes: {}", listed(&found.nodes));
+            if !found.spares.is_empty() {
+                let _ = writeln!(out, "  spares: {}", listed(&found.spares));
             }
-            let _ = writeln!(out, "  power: {:.1} kW", kilowatts(site, placement));
+            let _ = writeln!(out, "  power: {:.1} kW", found.watts / 1000.0);
         }
     }
     out
 }
 
-fn names_of<'a>(site: &'a Site, nodes: &[rackwright_site::placement::NodeId]) -> Vec<&'a str> {
-    nodes.iter().map(|node| &*site.node(NodeId(node.0)).name).collect()
-}
-
-fn kilowatts(site: &Site, placement: &Placement) -> f64 {
-    let nodes = placement.nodes.iter().chain(&placement.spares);
+fn names_of(site: &Site, nodes: &[rackwright_site::placement::NodeId]) -> Vec<String> {
     nodes
-        .map(|node| site.sku_of(NodeId(node.0)).power.max_watts)
-        .sum::<f64>()
-        / 1000.0
+        .iter()
+        .map(|node| site.node(NodeId(node.0)).name.to_string())
+        .collect()
 }
 
-fn listed(names: &[&str]) -> String {
-    let shown = names[..names.len().min(SHOWN)].join(", ");
-    match names.len().saturating_sub(SHOWN) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
-    }
+fn watts(site: &Site, placement: &Placement) -> f64 {
+    let nodes = placement.nodes.iter().chain(&placement.spares);
+    nodes.map(|node| site.sku_of(NodeId(node.0)).power.max_watts).sum()
 }
 
-fn to_json(site: &Site, one: &Wanted, placed: &Result<Placed, Refused>) -> Value {
-    let Wanted {
-        name,
-        customer,
-        sku,
-        bandwidth,
-        request,
-    } = one;
-    let asked = json!({
-        "name": name, "customer": customer, "sku": sku, "bandwidth": bandwidth,
-        "wanted_nodes": request.nodes, "wanted_spares": request.spares,
-    });
-    let found = match placed {
-        Err(refused) => json!({"refused": refused.to_string()}),
-        Ok(Placed { placement, .. }) => json!({
-            "nodes": names_of(site, &placement.nodes),
-            "spares": names_of(site, &placement.spares),
-            "units": placement.units.len(),
-            "max_watts": kilowatts(site, placement) * 1000.0,
-        }),
-    };
-    match (asked, found) {
-        (Value::Object(mut asked), Value::Object(found)) => {
-            asked.extend(found);
-            Value::Object(asked)
+fn to_json(one: &Planned) -> Value {
+    let mut object = Map::new();
+    let mut put = |name: &str, value: Value| object.insert(name.to_owned(), value);
+    put("name", json!(one.name));
+    put("customer", json!(one.customer));
+    put("sku", json!(one.sku));
+    put("bandwidth", json!(one.bandwidth));
+    put("wanted_nodes", json!(one.nodes));
+    put("wanted_spares", json!(one.spares));
+    match &one.found {
+        Err(refused) => {
+            put("refused", json!(refused));
         }
-        (asked, _) => asked,
+        Ok(found) => {
+            put("nodes", json!(found.nodes));
+            put("spares", json!(found.spares));
+            if let Some(units) = found.units {
+                put("units", json!(units));
+            }
+            put("max_watts", json!(found.watts));
+        }
     }
+    Value::Object(object)
 }

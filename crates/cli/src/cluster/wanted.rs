@@ -1,13 +1,19 @@
 //! The file of clusters that are asked for.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
+use rackwright_api::v1::{ClusterSpec, Deployment};
 use rackwright_site::model::{Site, SkuId};
 use rackwright_site::placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId as PlacedSku};
 use serde::Deserialize;
 
 use crate::error::CliError;
+use crate::node::actions::is_ssh_key;
+use crate::{names, units};
+
+/// What may be said of bandwidth.
+const BANDWIDTHS: &str = "say non-blocking, best-effort, or a ratio such as 2:1 (nodes to uplinks)";
 
 /// The file.
 #[derive(Debug, Deserialize)]
@@ -28,9 +34,20 @@ struct Item {
     spares: u32,
     #[serde(default)]
     bandwidth: Option<String>,
+    // What only a cluster that is created needs.
+    #[serde(default)]
+    image: Option<String>,
+    #[serde(default)]
+    ssh_authorized_keys: Vec<String>,
+    #[serde(default)]
+    user_data: String,
+    #[serde(default)]
+    lease_end: Option<String>,
+    #[serde(default)]
+    labels: HashMap<String, String>,
 }
 
-/// A cluster that is asked for.
+/// A cluster that is asked for in a site from files.
 #[derive(Debug)]
 pub struct Wanted {
     pub name: String,
@@ -40,15 +57,51 @@ pub struct Wanted {
     pub request: Request,
 }
 
+/// A cluster that is asked of the control plane.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub name: String,
+    pub spec: ClusterSpec,
+    pub labels: HashMap<String, String>,
+}
+
+impl Asked {
+    /// The image; empty where the file names none.
+    pub fn image(&self) -> &str {
+        self.spec.deployment.as_ref().map_or("", |deployment| &deployment.image)
+    }
+}
+
 /// Reads the file, and tells everything in it that the site does not have.
 pub fn read(path: &Path, text: &str, site: &Site) -> Result<Vec<Wanted>, CliError> {
+    each(path, text, |place, item| item.resolve(place, site))
+}
+
+/// Reads the file for the control plane, which knows itself what its site has.
+pub fn asked(path: &Path, text: &str) -> Result<Vec<Asked>, CliError> {
+    each(path, text, |_, item| item.ask())
+}
+
+/// A bandwidth that can be asked for.
+pub fn bandwidth(words: &str) -> Result<String, String> {
+    match Bandwidth::parse(words) {
+        Some(_) => Ok(words.to_owned()),
+        None => Err(BANDWIDTHS.to_owned()),
+    }
+}
+
+/// Field, what is wrong, and what to do.
+type Fault = (&'static str, String, String);
+
+/// Every cluster of the file as `make` wants it, or all faults.
+fn each<T>(path: &Path, text: &str, make: impl Fn(usize, Item) -> Result<T, Vec<Fault>>) -> Result<Vec<T>, CliError> {
     let shown = path.display();
     let file: File = serde_saphyr::from_str(text).map_err(|error| {
         let hint =
             "clusters: [{name: alpha, customer: acme, sku: dgx-h100, nodes: 48}]; docs/placement.md has all fields";
         CliError::usage(format!("{shown}: {error}"), hint)
     })?;
-    let (mut wanted, mut faults, mut names) = (Vec::new(), Vec::new(), HashSet::new());
+    let (mut made, mut faults, mut names) = (Vec::new(), Vec::new(), HashSet::new());
     for (place, item) in file.clusters.into_iter().enumerate() {
         let path = format!("{shown}: clusters[{place}]");
         if !names.insert(item.name.clone()) {
@@ -57,8 +110,8 @@ pub fn read(path: &Path, text: &str, site: &Site) -> Result<Vec<Wanted>, CliErro
                 "",
             ));
         }
-        match item.resolve(place, site) {
-            Ok(one) => wanted.push(one),
+        match make(place, item) {
+            Ok(one) => made.push(one),
             Err(found) => faults.extend(
                 found
                     .into_iter()
@@ -67,13 +120,23 @@ pub fn read(path: &Path, text: &str, site: &Site) -> Result<Vec<Wanted>, CliErro
         }
     }
     CliError::gather(faults)?;
-    Ok(wanted)
+    Ok(made)
 }
 
-/// Field, what is wrong, and what to do.
-type Fault = (&'static str, String, String);
-
 impl Item {
+    /// The bandwidth in words and as it is placed, with what is wrong that needs no site to be seen.
+    fn check(&self, faults: &mut Vec<Fault>) -> (String, Option<Bandwidth>) {
+        if self.nodes == 0 {
+            faults.push(("nodes", "must be at least 1".to_owned(), String::new()));
+        }
+        let words = self.bandwidth.clone().unwrap_or_else(|| "non-blocking".to_owned());
+        let bandwidth = Bandwidth::parse(&words);
+        if bandwidth.is_none() {
+            faults.push(("bandwidth", format!("{words:?} is none"), BANDWIDTHS.to_owned()));
+        }
+        (words, bandwidth)
+    }
+
     fn resolve(self, place: usize, site: &Site) -> Result<Wanted, Vec<Fault>> {
         let mut faults = Vec::new();
         let customer = site.customer_named(&self.customer);
@@ -90,15 +153,7 @@ impl Item {
             let known = site.skus.iter().map(|sku| &*sku.name);
             faults.push(("sku", format!("the site has no SKU {:?}", self.sku), has("SKUs", known)));
         }
-        if self.nodes == 0 {
-            faults.push(("nodes", "must be at least 1".to_owned(), String::new()));
-        }
-        let words = self.bandwidth.unwrap_or_else(|| "non-blocking".to_owned());
-        let bandwidth = bandwidth(&words);
-        if bandwidth.is_none() {
-            let hint = "say non-blocking, best-effort, or a ratio such as 2:1 (nodes to uplinks)".to_owned();
-            faults.push(("bandwidth", format!("{words:?} is none"), hint));
-        }
+        let (words, bandwidth) = self.check(&mut faults);
         let (Some(customer), Some(sku), Some(bandwidth), true) = (customer, sku, bandwidth, faults.is_empty()) else {
             return Err(faults);
         };
@@ -116,6 +171,47 @@ impl Item {
             },
         })
     }
+
+    fn ask(self) -> Result<Asked, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let (bandwidth, _) = self.check(&mut faults);
+        if self.name.is_empty() {
+            faults.push(("name", "is needed".to_owned(), String::new()));
+        }
+        if let Some(wrong) = self.ssh_authorized_keys.iter().find(|key| !is_ssh_key(key)) {
+            let hint = "a public key begins with its kind, such as ssh-ed25519".to_owned();
+            faults.push(("ssh_authorized_keys", format!("{wrong:?} is no SSH public key"), hint));
+        }
+        let lease_end = match self.lease_end.as_deref().map(units::parse_moment).transpose() {
+            Ok(lease_end) => lease_end,
+            Err(wrong) => {
+                faults.push(("lease_end", wrong, String::new()));
+                None
+            }
+        };
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let deployment = Deployment {
+            image: self.image.as_deref().map(names::image).unwrap_or_default(),
+            ssh_authorized_keys: self.ssh_authorized_keys,
+            user_data: self.user_data,
+            ..Deployment::default()
+        };
+        Ok(Asked {
+            name: self.name,
+            spec: ClusterSpec {
+                customer: self.customer,
+                sku: self.sku,
+                nodes: self.nodes,
+                spares: self.spares,
+                bandwidth,
+                deployment: Some(deployment),
+                lease_end,
+            },
+            labels: self.labels,
+        })
+    }
 }
 
 fn has<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> String {
@@ -129,29 +225,38 @@ fn has<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> String {
     format!("it has the {what} {}", names.join(", "))
 }
 
-fn bandwidth(words: &str) -> Option<Bandwidth> {
-    match words {
-        "non-blocking" => Some(Bandwidth::FULL),
-        "best-effort" => Some(Bandwidth::BestEffort),
-        _ => {
-            let (down, up) = words.split_once(':')?;
-            let (down, up): (u32, u32) = (down.trim().parse().ok()?, up.trim().parse().ok()?);
-            ((1..=down).contains(&up) && down <= 1024).then_some(Bandwidth::Ratio { down, up })
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn bandwidths_in_words() {
-        assert_eq!(bandwidth("non-blocking"), Some(Bandwidth::FULL));
-        assert_eq!(bandwidth("2:1"), Some(Bandwidth::Ratio { down: 2, up: 1 }));
-        assert_eq!(bandwidth("best-effort"), Some(Bandwidth::BestEffort));
-        for wrong in ["", "1:2", "0:0", "2:0", "fast", "2", "4000000:1"] {
-            assert_eq!(bandwidth(wrong), None, "{wrong}");
+        for right in ["non-blocking", "2:1", "best-effort"] {
+            assert_eq!(bandwidth(right), Ok(right.to_owned()));
         }
+        for wrong in ["", "1:2", "0:0", "2:0", "fast", "2", "4000000:1"] {
+            assert!(bandwidth(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_asked_for_as_it_is_written() {
+        let text = "clusters:\n- {name: a, customer: acme, sku: h100, nodes: 4}\n- name: b\n  customer: zeta\n  sku: h100\n  \
+                    nodes: 8\n  spares: 1\n  bandwidth: '2:1'\n  image: debian@b3-00\n  ssh_authorized_keys: [ssh-ed25519 AAAA]\n  \
+                    user_data: |\n    #cloud-config\n  lease_end: 2030-01-01T00:00:00Z\n  labels: {team: ml}\n";
+        let asked = asked(Path::new("f"), text).unwrap();
+        assert_eq!(
+            (asked[0].image(), asked[0].spec.bandwidth.as_str()),
+            ("", "non-blocking")
+        );
+        assert_eq!(asked[0].spec.lease_end, None);
+        let spec = &asked[1].spec;
+        assert_eq!((spec.nodes, spec.spares, spec.bandwidth.as_str()), (8, 1, "2:1"));
+        assert_eq!(asked[1].image(), "images/debian/versions/b3-00");
+        let deployment = spec.deployment.as_ref().unwrap();
+        assert_eq!(deployment.user_data, "#cloud-config\n");
+        assert_eq!(deployment.ssh_authorized_keys, ["ssh-ed25519 AAAA"]);
+        assert_eq!(spec.lease_end.unwrap().seconds, 1_893_456_000);
+        assert_eq!(asked[1].labels["team"], "ml");
     }
 }

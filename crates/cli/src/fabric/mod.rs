@@ -54,7 +54,7 @@ pub fn run(cx: &Cx, command: FabricCommand) -> Result<(), CliError> {
 }
 
 /// The bytes of a file or of standard input, one more than are read at most.
-fn bytes(path: &Path) -> Result<Vec<u8>, CliError> {
+pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, CliError> {
     let most = Limits::default().bytes as u64 + 1;
     let mut bytes = Vec::new();
     let read = if path == Path::new("-") {
@@ -66,7 +66,7 @@ fn bytes(path: &Path) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
-fn read_dump(path: &Path, bytes: &[u8]) -> Result<Dump, CliError> {
+pub(crate) fn read_dump(path: &Path, bytes: &[u8]) -> Result<Dump, CliError> {
     dump::read(bytes, Limits::default())
         .map_err(|error| CliError::usage(format!("{}: {error}", path.display()), "ibnetdiscover > DUMP makes one"))
 }

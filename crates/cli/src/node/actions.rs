@@ -5,7 +5,6 @@ use std::io::Read as _;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
-use console::Term;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{
     DeleteNodeRequest, DeployNodeRequest, Deployment, HoldNodeRequest, Mutation, Node, Operation, PowerAction,
@@ -182,18 +181,7 @@ impl Consent {
                 "give --yes if that is meant",
             ));
         }
-        let term = Term::stderr();
-        let asked = term.write_str(&format!(
-            "{what} {list}: everything on the drives is lost. Type yes to go on: "
-        ));
-        let answer = asked
-            .and_then(|()| term.read_line())
-            .map_err(|e| CliError::io("ask", e))?;
-        if answer.trim() == "yes" {
-            Ok(())
-        } else {
-            Err(CliError::usage("not confirmed, nothing was done", ""))
-        }
+        ui.confirm(&format!("{what} {list}: everything on the drives is lost."))
     }
 }
 
@@ -487,13 +475,13 @@ impl DeploymentArgs {
 }
 
 /// True for the text of a public key, in the form of an authorized_keys file (sshd(8)).
-fn is_ssh_key(text: &str) -> bool {
+pub fn is_ssh_key(text: &str) -> bool {
     let known = ["ssh-", "ecdsa-sha2-", "sk-ssh-", "sk-ecdsa-"];
     known.iter().any(|kind| text.starts_with(kind)) && text.split_whitespace().count() >= 2
 }
 
 /// The keys an argument stands for: itself, or the lines of the file it names.
-fn ssh_keys(argument: &str) -> Result<Vec<String>, CliError> {
+pub fn ssh_keys(argument: &str) -> Result<Vec<String>, CliError> {
     if is_ssh_key(argument) {
         return Ok(vec![argument.trim().to_owned()]);
     }
@@ -519,7 +507,8 @@ fn ssh_keys(argument: &str) -> Result<Vec<String>, CliError> {
     }
 }
 
-fn read_text(path: &Path) -> Result<String, CliError> {
+/// A text of at most 1 MiB: a file, or `-` for standard input.
+pub fn read_text(path: &Path) -> Result<String, CliError> {
     let mut text = String::new();
     let read = if path.as_os_str() == "-" {
         std::io::stdin()

@@ -1,6 +1,6 @@
 //! `rackwright node ...`: servers.
 
-mod actions;
+pub mod actions;
 pub mod enroll;
 mod evidence;
 mod explain;
@@ -136,7 +136,8 @@ pub fn state_tone(state: i32) -> Tone {
     }
 }
 
-fn state_cell(state: i32) -> Cell {
+/// A state in its colour.
+pub fn state_cell(state: i32) -> Cell {
     Cell::toned(state_name(state), state_tone(state))
 }
 

@@ -54,6 +54,25 @@ resources! {
         names.sort();
         names.join("\n")
     },
+    Cluster: |it| it.name.clone(),
+    HandoverPack: |it| {
+        let names: Vec<_> = it.files.iter().map(|file| super::clean(&file.name)).collect();
+        names.join("\n")
+    },
+    PlanSiteResponse: |it| {
+        let names: Vec<_> = it.changes.iter().map(|change| super::clean(&change.name)).collect();
+        names.join("\n")
+    },
+    Site: |it| it.name.clone(),
+    ListUsageResponse: |it| {
+        let names: Vec<_> = it.records.iter().map(|record| record.node.clone()).collect();
+        names.join("\n")
+    },
+    SumUsageResponse: |it| {
+        let names: Vec<_> = it.sums.iter().map(|sum| super::clean(&sum.customer)).collect();
+        names.join("\n")
+    },
+    Term: |it| it.name.clone(),
     WhoAmIResponse: |it| it.member.clone(),
     CreateTokenResponse: |it| it.token.clone(),
 }

@@ -9,7 +9,6 @@ pub mod table;
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use clap::ValueEnum;
 use console::Term;
 use serde_json::Value;
 
@@ -19,7 +18,7 @@ pub use json::Resource;
 pub use table::Table;
 
 /// What results are written as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
     /// For people
     Table,
@@ -110,6 +109,23 @@ impl Ui {
     /// True when a question can be asked and answered.
     pub fn can_ask(&self) -> bool {
         self.stderr_is_terminal && io::stdin().is_terminal()
+    }
+
+    /// Asks on the terminal, and goes on only after a typed `yes`. Look first whether `can_ask`.
+    ///
+    /// # Errors
+    /// `Usage` for every other answer; the terminal could not be read.
+    pub fn confirm(&self, question: &str) -> Result<(), CliError> {
+        let term = Term::stderr();
+        let asked = term.write_str(&format!("{question} Type yes to go on: "));
+        let answer = asked
+            .and_then(|()| term.read_line())
+            .map_err(|e| CliError::io("ask", e))?;
+        if answer.trim() == "yes" {
+            Ok(())
+        } else {
+            Err(CliError::usage("not confirmed, nothing was done", ""))
+        }
     }
 
     pub fn paint(&self) -> Paint {

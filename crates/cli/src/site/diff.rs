@@ -1,14 +1,16 @@
 //! `rackwright site diff`
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
+use rackwright_api::v1::SiteChange;
 use rackwright_site::model::{Action, Change, diff};
 
 use super::load;
 use crate::args::Cx;
 use crate::error::CliError;
-use crate::output::{Format, Tone};
+use crate::output::{Format, Paint, Tone, clean};
 
 /// Names that are shown in a line.
 const SHOWN: usize = 6;
@@ -29,41 +31,95 @@ pub fn run(cx: &Cx, old: &Path, new: &Path) -> Result<(), CliError> {
         }
         Format::Name => changes.iter().try_for_each(|change| cx.ui.line(&change.name)),
         Format::Table if changes.is_empty() => cx.ui.say("no difference"),
-        Format::Table => lines(&changes).into_iter().try_for_each(|(tone, line)| {
-            let mark = line.split_at(1);
-            cx.ui.line(&format!("{}{}", cx.ui.paint().tone(tone, mark.0), mark.1))
-        }),
+        Format::Table => {
+            let differences: Vec<Difference<'_>> = changes.iter().map(Difference::from).collect();
+            cx.ui.line(text(&differences, cx.ui.paint()).trim_end())
+        }
     }
 }
 
-/// Things of one kind to which the same happened are in one line.
-fn lines(changes: &[Change]) -> Vec<(Tone, String)> {
-    let mut lines = Vec::new();
-    for group in changes.chunk_by(|a, b| a.kind == b.kind && mark(a) == mark(b)) {
-        let (tone, sign, word) = mark(&group[0]);
-        let mut by_words: Vec<(String, Vec<&str>)> = Vec::new();
-        let mut index: HashMap<String, usize> = HashMap::new();
-        for change in group {
-            let place = *index.entry(words(change)).or_insert_with_key(|words| {
-                by_words.push((words.clone(), Vec::new()));
-                by_words.len() - 1
-            });
-            by_words[place].1.push(&change.name);
-        }
-        let more = by_words.len().saturating_sub(LINES);
-        for (words, names) in by_words.into_iter().take(LINES) {
-            let colon = if words.is_empty() {
-                word.to_owned()
-            } else {
-                format!("{word}: {words}")
-            };
-            lines.push((tone, format!("{sign} {} {} {colon}", group[0].kind, listed(&names))));
-        }
-        if more > 0 {
-            lines.push((tone, format!("{sign} and {more} more, which -o json shows")));
+/// What is different of one thing, whoever found it.
+pub struct Difference<'a> {
+    kind: &'a str,
+    name: &'a str,
+    tone: Tone,
+    sign: char,
+    /// `added`, `removed`, or `changed` and the fields.
+    words: String,
+}
+
+impl<'a> Difference<'a> {
+    fn new(kind: &'a str, name: &'a str, action: &str) -> Self {
+        let (tone, sign) = match action {
+            "added" => (Tone::Good, '+'),
+            "removed" => (Tone::Bad, '-'),
+            _ => (Tone::Busy, '~'),
+        };
+        Self {
+            kind,
+            name,
+            tone,
+            sign,
+            words: action.to_owned(),
         }
     }
-    lines
+
+    fn with_fields(mut self, fields: impl Iterator<Item = String>) -> Self {
+        let fields: Vec<String> = fields.collect();
+        if !fields.is_empty() {
+            self.words = format!("{}: {}", self.words, fields.join("; "));
+        }
+        self
+    }
+}
+
+impl<'a> From<&'a Change> for Difference<'a> {
+    fn from(change: &'a Change) -> Self {
+        let (action, fields) = match &change.action {
+            Action::Added => ("added", &[][..]),
+            Action::Removed => ("removed", &[][..]),
+            Action::Changed(fields) => ("changed", fields.as_slice()),
+        };
+        let words = fields
+            .iter()
+            .map(|f| format!("{} from {} to {}", f.field, f.from, f.to));
+        Self::new(change.kind, &change.name, action).with_fields(words)
+    }
+}
+
+impl<'a> From<&'a SiteChange> for Difference<'a> {
+    fn from(change: &'a SiteChange) -> Self {
+        let fields = change.fields.iter();
+        let words = fields.map(|f| format!("{} from {} to {}", f.field, f.from, f.to));
+        Self::new(&change.kind, &change.name, &change.action).with_fields(words)
+    }
+}
+
+/// One line for each kind of things to which the same happened.
+pub fn text(differences: &[Difference<'_>], paint: Paint) -> String {
+    let mut text = String::new();
+    for group in differences.chunk_by(|a, b| a.kind == b.kind && a.sign == b.sign) {
+        let Difference { kind, tone, sign, .. } = group[0];
+        let sign = paint.tone(tone, &sign.to_string());
+        let mut by_words: Vec<(&str, Vec<&str>)> = Vec::new();
+        let mut index: HashMap<&str, usize> = HashMap::new();
+        for Difference { name, words, .. } in group {
+            let place = *index.entry(words).or_insert_with(|| {
+                by_words.push((words, Vec::new()));
+                by_words.len() - 1
+            });
+            by_words[place].1.push(name);
+        }
+        // Writing to a string cannot fail.
+        for (words, names) in by_words.iter().take(LINES) {
+            let _ = writeln!(text, "{sign} {}", clean(&format!("{kind} {} {words}", listed(names))));
+        }
+        let more = by_words.len().saturating_sub(LINES);
+        if more > 0 {
+            let _ = writeln!(text, "{sign} and {more} more, which -o json shows");
+        }
+    }
+    text
 }
 
 /// `a, b, c`, and the last of many.
@@ -74,23 +130,4 @@ fn listed(names: &[&str]) -> String {
         }
         _ => names.join(", "),
     }
-}
-
-fn mark(change: &Change) -> (Tone, char, &'static str) {
-    match change.action {
-        Action::Added => (Tone::Good, '+', "added"),
-        Action::Removed => (Tone::Bad, '-', "removed"),
-        Action::Changed(_) => (Tone::Busy, '~', "changed"),
-    }
-}
-
-fn words(change: &Change) -> String {
-    let Action::Changed(fields) = &change.action else {
-        return String::new();
-    };
-    let fields: Vec<String> = fields
-        .iter()
-        .map(|f| format!("{} from {} to {}", f.field, f.from, f.to))
-        .collect();
-    fields.join("; ")
 }

@@ -33,6 +33,11 @@ impl Files {
         Ok(Self(files))
     }
 
+    /// Files that were read already, by name.
+    pub fn of(files: Vec<(String, String)>) -> Self {
+        Self(files)
+    }
+
     pub fn check(&self) -> Checked {
         let sources: Vec<Source<'_>> = self.0.iter().map(|(name, text)| Source { name, text }).collect();
         check(&sources)
@@ -52,7 +57,7 @@ impl Files {
         for finding in &findings.list {
             let line = lines
                 .get(&*finding.file)
-                .and_then(|lines| lines.get(finding.line as usize - 1));
+                .and_then(|lines| lines.get((finding.line as usize).checked_sub(1)?));
             render(&mut out, finding, line.copied(), paint);
         }
         if findings.left_out() > 0 {
@@ -76,6 +81,15 @@ pub fn read_file(path: &Path) -> Result<String, CliError> {
     Ok(text)
 }
 
+/// `racks.yaml:19:9: `, or less where a finding has no place.
+fn place(finding: &Finding) -> String {
+    match (clean(&finding.file), finding.line) {
+        (file, _) if file.is_empty() => file,
+        (file, 0) => format!("{file}: "),
+        (file, line) => format!("{file}:{line}:{}: ", finding.column),
+    }
+}
+
 fn render(out: &mut String, finding: &Finding, line: Option<&str>, paint: Paint) {
     let tone = match finding.severity {
         Severity::Error => Tone::Bad,
@@ -89,15 +103,11 @@ fn render(out: &mut String, finding: &Finding, line: Option<&str>, paint: Paint)
     };
     let what = paint.tone(Tone::Strong, &clean(&finding.what));
     // Writing to a string cannot fail.
-    let _ = writeln!(
-        out,
-        "{}:{}:{}: {severity} {what}{path}",
-        finding.file, finding.line, finding.column
-    );
+    let _ = writeln!(out, "{}{severity} {what}{path}", place(finding));
     let number = finding.line.to_string();
     let margin = " ".repeat(number.len());
     if let Some(line) = line.filter(|line| !line.trim().is_empty()) {
-        let before = finding.column as usize - 1;
+        let before = (finding.column as usize).saturating_sub(1);
         let shown: String = line
             .chars()
             .take(MAX_SHOWN)

@@ -1,9 +1,15 @@
-//! `rackwright site` and `rackwright power`: what site files say. Both work from files and need no server.
+//! `rackwright site` and `rackwright power`: what site files say, which needs no server of ours; and the site that the
+//! control plane has (`plan`, `apply`, `export`, `show`).
 
 mod diff;
 mod explain;
+mod export;
 mod generate;
+mod import;
 pub mod load;
+mod plan;
+mod sent;
+mod show;
 mod validate;
 
 use std::path::PathBuf;
@@ -20,6 +26,9 @@ pub enum SiteCommand {
     Validate(Paths),
     /// Write a well-formed reference site of any size
     Generate(generate::GenerateArgs),
+    /// Write a site file from what NetBox or a fabric's dump knows
+    #[command(subcommand)]
+    Import(import::ImportCommand),
     /// Show what was added, removed and changed between two sites
     Diff {
         /// File or directory of the former site
@@ -27,6 +36,14 @@ pub enum SiteCommand {
         /// File or directory of the new site
         new: PathBuf,
     },
+    /// Show what applying site files would change, and what is wrong with them
+    Plan(Paths),
+    /// Make site files the site: all of them together, or nothing
+    Apply(plan::ApplyArgs),
+    /// Give the files back as they were applied last
+    Export(export::ExportArgs),
+    /// Show which site is applied
+    Show,
 }
 
 /// `rackwright power`
@@ -45,11 +62,16 @@ pub struct Paths {
 }
 
 /// Does what was asked for.
-pub fn run(cx: &Cx, command: SiteCommand) -> Result<(), CliError> {
+pub async fn run(cx: &Cx, command: SiteCommand) -> Result<(), CliError> {
     match command {
         SiteCommand::Validate(paths) => validate::run(cx, &paths.paths),
         SiteCommand::Generate(args) => generate::run(cx, args),
+        SiteCommand::Import(command) => import::run(cx, command).await,
         SiteCommand::Diff { old, new } => diff::run(cx, &old, &new),
+        SiteCommand::Plan(paths) => plan::run(cx, &paths.paths).await,
+        SiteCommand::Apply(args) => plan::apply(cx, args).await,
+        SiteCommand::Export(args) => export::run(cx, args).await,
+        SiteCommand::Show => show::run(cx).await,
     }
 }
 

@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use rackwright_api::v1::auth_service_server::{AuthService, AuthServiceServer};
 use rackwright_api::v1::boot_service_server::{BootService, BootServiceServer};
+use rackwright_api::v1::cluster_service_server::ClusterServiceServer;
 use rackwright_api::v1::event_service_server::{EventService, EventServiceServer};
 use rackwright_api::v1::image_service_server::ImageServiceServer;
+use rackwright_api::v1::metering_service_server::MeteringServiceServer;
 use rackwright_api::v1::node_service_server::NodeServiceServer;
 use rackwright_api::v1::operation_service_server::{OperationService, OperationServiceServer};
+use rackwright_api::v1::site_service_server::SiteServiceServer;
 use rackwright_api::v1::*;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -20,6 +23,8 @@ use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
 use crate::authority::Authority;
+use crate::fake_clusters::Clusters;
+use crate::fake_metering::Metering;
 use crate::fixtures;
 
 pub type Answer<T> = Result<Response<T>, Status>;
@@ -39,6 +44,8 @@ pub struct State {
     pub operations: BTreeMap<String, VecDeque<Operation>>,
     /// The forms of operations that calls start from now on, in order.
     pub scripts: VecDeque<Vec<Operation>>,
+    pub clusters: Clusters,
+    pub metering: Metering,
     pub images: Vec<Image>,
     pub uploads: Vec<StoredUpload>,
     /// The stream of a `WriteUpload` breaks after so many bytes; one for each call.
@@ -126,6 +133,9 @@ impl Fake {
             .add_service(EventServiceServer::new(service.clone()))
             .add_service(ImageServiceServer::new(service.clone()))
             .add_service(NodeServiceServer::new(service.clone()))
+            .add_service(ClusterServiceServer::new(service.clone()))
+            .add_service(MeteringServiceServer::new(service.clone()))
+            .add_service(SiteServiceServer::new(service.clone()).max_decoding_message_size(64 << 20))
             .add_service(OperationServiceServer::new(service))
             .serve_with_incoming(TcpListenerStream::new(listener));
         runtime.spawn(server);
@@ -261,6 +271,7 @@ impl AuthService for Service {
             member: "ann".to_owned(),
             role: Role::Operator as i32,
             expire_time,
+            customer: String::new(),
         }))
     }
 }
@@ -274,6 +285,7 @@ impl Service {
             expire_time: Some(fixtures::ahead(left.as_secs() as i64)),
             member: "ann".to_owned(),
             role: Role::Operator as i32,
+            customer: String::new(),
         }))
     }
 }

@@ -137,6 +137,8 @@ async fn store_batch(core: &Core, batch: &[UnknownMachineRow], told: &mut Told) 
 
 #[cfg(test)]
 mod tests {
+    use rackwright_store::Scope;
+
     use super::*;
     use crate::testing;
 
@@ -198,7 +200,7 @@ mod tests {
         drop(sightings);
         store(core.clone(), queue).await;
         assert_eq!(core.store.unknown_machines().await.unwrap().len(), 1000);
-        let events = core.store.events(0, "", 2000).await.unwrap();
+        let events = core.store.events(&Scope::Site, 0, "", 2000).await.unwrap();
         assert_eq!(events.len(), 256);
         assert_eq!(events[0].target, "machines/52:54:00:00:00:00");
         let mut told = Told::default();

@@ -7,8 +7,10 @@
 //! | `partitions` | which cluster has which key and ports, and what the fabric was proven to have |
 //! | `reconcile` | brings that to the fabric manager |
 //! | `pack` | what a customer's team gets with their nodes |
+//! | `capacity` | what a customer could get now |
 //! | `manager` | the fabric manager that the configuration names |
 
+pub mod capacity;
 pub mod manager;
 pub mod pack;
 pub mod partitions;
@@ -16,9 +18,9 @@ pub mod reconcile;
 pub mod reserve;
 mod step;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 
 pub use step::{members, run};
 
@@ -29,4 +31,6 @@ pub struct Clusters {
     pub due: Notify,
     /// Partitions may have changed.
     pub partitions: Notify,
+    /// Held by whoever works out what a customer could get: anybody may ask for that, and as often as they like.
+    pub capacity: Mutex<()>,
 }

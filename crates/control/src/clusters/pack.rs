@@ -10,7 +10,7 @@ use rackwright_site::handover::{
 };
 use rackwright_site::model::{NodeId, Site, SkuId};
 use rackwright_site::planner::Planner;
-use rackwright_store::{ClusterRecord, NodeRecord, Proof};
+use rackwright_store::{ClusterRecord, NodeRecord, Proof, Scope};
 
 use super::partitions::Fabric;
 use super::reserve::ReserveError;
@@ -87,7 +87,10 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
     let spares: BTreeSet<String> = placement.spares.into_iter().collect();
     let (mut reports, mut counted) = (Vec::new(), BTreeMap::new());
     for node in nodes {
-        let newest = core.store.proofs(Proof::Report, &node.id, i64::MAX, 1).await?;
+        let newest = core
+            .store
+            .proofs(&Scope::Site, Proof::Report, &node.id, i64::MAX, 1)
+            .await?;
         let report = newest
             .first()
             .and_then(|(_, body)| v1::Report::decode(body.as_slice()).ok());

@@ -29,6 +29,10 @@ pub struct Fabric {
     pub fault: String,
     /// Ports of members that were not in the fabric then.
     absent: BTreeSet<Guid>,
+    /// Ports that had a key which was given back, and were not in the fabric when it was read last: cut off, or switched
+    /// off. Their keys stay theirs, and nobody waits for them.
+    #[serde(default)]
+    cut_off: BTreeSet<Guid>,
     reading: ReadingNumber,
 }
 
@@ -53,6 +57,7 @@ impl Fabric {
             proven_at: None,
             fault: String::new(),
             absent: BTreeSet::new(),
+            cut_off: BTreeSet::new(),
             reading: ReadingNumber::default(),
         })
     }
@@ -122,13 +127,16 @@ impl Fabric {
         // Only what ports themselves said frees a key.
         if let Some(tables) = tables {
             self.pool.observe(self.reading, tables);
+            let seen = |port: &Guid| tables.read.contains_key(port) || tables.unread.contains_key(port);
+            let left = self.pool.taken().values().filter_map(left);
+            self.cut_off = left.flatten().filter(|port| !seen(port)).copied().collect();
         }
     }
 
-    /// Keys that were given back and are in ports still, or may be.
+    /// Whether keys that were given back are in ports of the fabric still, or may be.
     pub fn is_draining(&self) -> bool {
-        let draining = |state: &KeyState| matches!(state, KeyState::Draining { .. });
-        self.pool.taken().values().any(draining)
+        let mut ports = self.pool.taken().values().filter_map(left).flatten();
+        ports.any(|port| !self.cut_off.contains(port))
     }
 
     /// How a cluster's partition stands.
@@ -162,7 +170,7 @@ impl Fabric {
 
     fn draining(&self, uid: &str) -> Fact {
         let of = |state: &KeyState| match state {
-            KeyState::Draining { owner, ports, .. } if owner == uid => Some(ports.len()),
+            KeyState::Draining { owner, ports, .. } if owner == uid => Some(ports.difference(&self.cut_off).count()),
             _ => None,
         };
         let left = self
@@ -171,7 +179,8 @@ impl Fabric {
             .iter()
             .find_map(|(key, state)| Some((*key, of(state)?)));
         match left {
-            None => Fact::Gone,
+            // The key of ports that are cut off is given to nobody; the cluster need not wait until they come back.
+            None | Some((_, 0)) => Fact::Gone,
             Some(_) if !self.fault.is_empty() => Fact::Pending(self.fault.clone()),
             Some((key, ports)) => Fact::Pending(format!("{ports} ports to be read without the key {key}")),
         }
@@ -185,6 +194,14 @@ impl Fabric {
     /// So many ports are in a cluster's partition.
     pub fn ports_of(&self, uid: &str) -> usize {
         self.members.get(uid).map_or(0, |members| members.ports.len())
+    }
+}
+
+/// Ports of which a key that was given back is not known to be gone.
+fn left(state: &KeyState) -> Option<&BTreeSet<Guid>> {
+    match state {
+        KeyState::Draining { ports, .. } => Some(ports),
+        KeyState::Held { .. } => None,
     }
 }
 
@@ -300,13 +317,42 @@ mod tests {
             Timestamp(2),
         );
         assert!(matches!(fabric.fact(&record), Fact::Pending(_)));
-        fabric.proven(version, BTreeSet::new(), Some(&tables(&[(2, &[])])), Timestamp(3));
+        let mut silent = tables(&[(2, &[])]);
+        silent.unread.insert(guid(1), "no answer".into());
+        fabric.proven(version, BTreeSet::new(), Some(&silent), Timestamp(3));
         assert!(matches!(fabric.fact(&record), Fact::Pending(_)));
         // What the manager believes frees nothing.
         fabric.proven(version, BTreeSet::new(), None, Timestamp(4));
         assert!(fabric.is_draining());
         fabric.proven(version, BTreeSet::new(), Some(&tables(&[(1, &[0x7fff])])), Timestamp(5));
         assert_eq!(fabric.fact(&record), Fact::Gone);
+        assert!(fabric.hold("b", "b", [guid(3)].into()).is_ok());
+    }
+
+    #[test]
+    fn a_port_that_is_cut_off_keeps_the_key_from_others_and_the_cluster_from_nothing() {
+        let mut fabric = Fabric::new(key(1), key(1)).unwrap();
+        let (given, version) = fabric.hold("a", "a", [guid(1), guid(2)].into()).unwrap();
+        let entry = given.number() | 0x8000;
+        fabric.proven(
+            version,
+            BTreeSet::new(),
+            Some(&tables(&[(1, &[entry]), (2, &[entry])])),
+            Timestamp(1),
+        );
+        let version = fabric.drop_cluster("a");
+        let record = cluster("a", version);
+        fabric.proven(version, BTreeSet::new(), Some(&tables(&[(2, &[])])), Timestamp(2));
+        assert_eq!(fabric.fact(&record), Fact::Gone);
+        assert!(!fabric.is_draining(), "nothing is to be read again at once");
+        assert!(
+            fabric.hold("b", "b", [guid(3)].into()).is_err(),
+            "port 1 may have the key"
+        );
+        // It is back, as it was, and is read with all others from time to time.
+        fabric.proven(version, BTreeSet::new(), Some(&tables(&[(1, &[entry])])), Timestamp(3));
+        assert!(fabric.is_draining());
+        fabric.proven(version, BTreeSet::new(), Some(&tables(&[(1, &[])])), Timestamp(4));
         assert!(fabric.hold("b", "b", [guid(3)].into()).is_ok());
     }
 

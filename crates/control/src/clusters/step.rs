@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackwright_lifecycle::cluster::{Decision, Edge, Effect, Facts, Member, Partition, State, Wait, decide, standing};
 use rackwright_lifecycle::{Timestamp, seconds};
-use rackwright_store::{ClusterHistoryRow, ClusterRecord, NodeRecord, StoreError, WriteTx};
+use rackwright_store::{ClusterHistoryRow, ClusterRecord, NodeRecord, Scope, StoreError, WriteTx};
 use tokio::task::JoinSet;
 use tonic::Code;
 use tracing::Instrument as _;
@@ -129,8 +129,8 @@ async fn partition(core: &Core, record: &ClusterRecord) -> Result<Partition, Res
 }
 
 async fn step(core: &Core, id: &str) -> Result<Next, ReserveError> {
-    let record = core.store.cluster(id).await?;
-    let nodes = core.store.nodes_of_cluster(id).await?;
+    let record = core.store.cluster(&Scope::Site, id).await?;
+    let nodes = core.store.nodes_of_cluster(&Scope::Site, id).await?;
     let facts = Facts {
         members: members(id, &nodes),
         partition: partition(core, &record).await?,
@@ -223,7 +223,7 @@ async fn drop_partition(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecor
 /// Everything it had is free.
 async fn free(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecord) -> Result<(), ReserveError> {
     let mut row = tx.hall().await?;
-    for node in core.store.nodes_of_cluster(&record.id).await? {
+    for node in core.store.nodes_of_cluster(&Scope::Site, &record.id).await? {
         tx.remove_cluster_node(&node.id).await?;
     }
     tx.save_hall(&mut row).await?;

@@ -6,7 +6,7 @@ use rackwright_lifecycle::cluster::State;
 use rackwright_lifecycle::{State as NodeState, Wait};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::Redundancy;
-use rackwright_store::{ClusterRecord, ImageVersionBody, ImageVersionRow, NodeRecord};
+use rackwright_store::{ClusterRecord, ImageVersionBody, ImageVersionRow, NodeRecord, Scope};
 use tonic::Code;
 
 use super::partitions::Fabric;
@@ -33,7 +33,7 @@ fn site(nodes: usize) -> String {
 }
 
 /// A hall whose nodes are all available, with an image.
-async fn hall(nodes: usize, further: &str) -> TestCore {
+pub(crate) async fn hall(nodes: usize, further: &str) -> TestCore {
     let core = testing::core_with(further).await;
     apply_site(&core, "site", &site(nodes)).await.unwrap();
     let (_, site) = core.sites.current(&core.store).await.unwrap().unwrap();
@@ -68,11 +68,11 @@ fn spec(customer: &str, nodes: u32) -> v1::ClusterSpec {
 }
 
 async fn cluster(core: &Core, id: &str) -> ClusterRecord {
-    core.store.cluster(id).await.unwrap()
+    core.store.cluster(&Scope::Site, id).await.unwrap()
 }
 
-async fn names(core: &Core, id: &str) -> BTreeSet<String> {
-    let nodes = core.store.nodes_of_cluster(id).await.unwrap();
+pub(crate) async fn names(core: &Core, id: &str) -> BTreeSet<String> {
+    let nodes = core.store.nodes_of_cluster(&Scope::Site, id).await.unwrap();
     nodes.into_iter().map(|node| node.id).collect()
 }
 
@@ -117,12 +117,12 @@ async fn prove(core: &Core) {
 
 async fn ended(core: &Core, operation: &v1::Operation) -> Option<i32> {
     let id = operation.name.strip_prefix("operations/").unwrap();
-    let row = core.store.operation(id).await.unwrap();
+    let row = core.store.operation(&Scope::Site, id).await.unwrap();
     row.ended_at.map(|_| row.code)
 }
 
 /// Takes a cluster to its customer.
-async fn build(core: &Arc<Core>, id: &str, customer: &str, nodes: u32) -> v1::Operation {
+pub(crate) async fn build(core: &Arc<Core>, id: &str, customer: &str, nodes: u32) -> v1::Operation {
     let operation = create_cluster(core, id, id, spec(customer, nodes)).await.unwrap();
     step(core, id).await;
     for node in names(core, id).await {
@@ -148,7 +148,7 @@ async fn a_cluster_is_reserved_whole_and_handed_over_whole() {
     let record = cluster(&core, "alpha").await;
     assert_eq!((record.partition, record.reserved_watts), (Some(1), 4.0 * 10_200.0));
     for node in &nodes {
-        let claim = core.store.node(node).await.unwrap().node.claim.unwrap();
+        let claim = core.store.node(&Scope::Site, node).await.unwrap().node.claim.unwrap();
         assert_eq!(
             (claim.image_digest.as_str(), claim.hostname.as_str()),
             (DIGEST, node.as_str())
@@ -172,7 +172,7 @@ async fn a_cluster_is_reserved_whole_and_handed_over_whole() {
     prove(&core).await;
     assert_eq!(step(&core, "alpha").await, State::Validating);
     for node in &nodes {
-        let claim = core.store.node(node).await.unwrap().node.claim.unwrap();
+        let claim = core.store.node(&Scope::Site, node).await.unwrap().node.claim.unwrap();
         assert!(claim.cluster.unwrap().let_go.is_some(), "{node} is not let go");
         assert_eq!(ended(&core, &operation).await, None);
         put(&core, node, |record| record.node.state = NodeState::Active).await;
@@ -187,7 +187,7 @@ async fn the_pack_of_a_cluster_names_its_nodes_and_its_partition_and_no_others()
     build(&core, "alpha", "acme", 4).await;
     build(&core, "beta", "bolt", 3).await;
     let record = cluster(&core, "alpha").await;
-    let nodes = core.store.nodes_of_cluster("alpha").await.unwrap();
+    let nodes = core.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
     let files = super::pack::make(&core, &record, &nodes).await.unwrap();
     let text: String = files
         .iter()
@@ -231,7 +231,7 @@ async fn a_failed_node_is_replaced_put_out_of_service_and_out_of_the_partition()
         "the others stay"
     );
     assert!(!after.contains(&bad));
-    let record = core.store.node(&bad).await.unwrap();
+    let record = core.store.node(&Scope::Site, &bad).await.unwrap();
     assert!(
         record
             .node
@@ -278,7 +278,7 @@ async fn where_no_node_can_take_a_place_the_cluster_says_so_and_waits() {
         record.wait_why
     );
     assert!(names(&core, "alpha").await.contains(&bad), "nothing was changed");
-    let events = core.store.events(0, "clusters/alpha", 100).await.unwrap();
+    let events = core.store.events(&Scope::Site, 0, "clusters/alpha", 100).await.unwrap();
     assert!(
         events.iter().any(|event| event.kind == "cluster.no-replacement"),
         "{events:?}"
@@ -294,7 +294,7 @@ async fn what_does_not_fit_is_refused_with_what_would_and_nothing_is_taken() {
         .unwrap_err()
         .to_string();
     assert!(refused.contains("what fits: 12 nodes"), "{refused}");
-    assert!(core.store.cluster("beta").await.is_err());
+    assert!(core.store.cluster(&Scope::Site, "beta").await.is_err());
     let free = core.store.free_nodes().await.unwrap();
     assert_eq!(free.len(), 12);
     create_cluster(&core, "3", "beta", spec("bolt", 12)).await.unwrap();
@@ -362,7 +362,7 @@ async fn a_released_cluster_gives_back_nodes_and_key_and_only_when_both_are_prov
     for node in &nodes {
         assert!(
             core.store
-                .node(node)
+                .node(&Scope::Site, node)
                 .await
                 .unwrap()
                 .node

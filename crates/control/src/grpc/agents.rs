@@ -13,7 +13,7 @@ use rackwright_api::v1::agent_service_server::AgentService;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_identity::{ClientIdentity, TokenHash};
 use rackwright_lifecycle::{Agent, EffectClass, Reading, seconds};
-use rackwright_store::{BootStageRow, EffectRow, StoreError};
+use rackwright_store::{BootStageRow, EffectRow, Scope, StoreError};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
@@ -147,7 +147,7 @@ impl AgentService for Agents {
                 ReceiverStream::new(receiver).map(|message| Ok(*message)),
             )));
         }
-        let record = self.0.store.node(&node).await.map_err(ApiError::from)?;
+        let record = self.0.store.node(&Scope::Site, &node).await.map_err(ApiError::from)?;
         if record.node.generation != generation {
             let message = format!(
                 "this certificate is of generation {generation} of {node}, which is at {}: boot the machine again",
@@ -306,7 +306,7 @@ pub(crate) async fn welcome(
 async fn renew(core: &Core, node: &str, csr_pem: &str, sender: &mpsc::Sender<ToAgent>) {
     loop {
         tokio::time::sleep(LIFETIME * 2 / 3).await;
-        let generation = match Box::pin(core.store.node(node)).await {
+        let generation = match Box::pin(core.store.node(&Scope::Site, node)).await {
             Ok(record) => record.node.generation,
             Err(error) => {
                 tracing::warn!(node, %error, "the agent's certificate could not be renewed");
@@ -450,7 +450,7 @@ mod tests {
         });
         let (sender, end) = (mpsc::channel(1).0, CancellationToken::new());
         arrive(&core, "n1", &hello, sender, end).await.unwrap();
-        let record = core.store.node("n1").await.unwrap();
+        let record = core.store.node(&Scope::Site, "n1").await.unwrap();
         let stages = core.store.boot_stages(&hello.mac).await.unwrap();
         let boot = record.readings.boot.unwrap().0;
         for text in [&record.address, &boot, &stages[0].remote, &stages[0].detail] {

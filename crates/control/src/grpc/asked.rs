@@ -80,7 +80,7 @@ impl<'a> Asked<'a> {
             core,
             caller,
             key: RequestKey {
-                actor: caller.name.clone(),
+                actor: caller.actor(),
                 key,
                 method: method.to_owned(),
                 digest,
@@ -88,6 +88,12 @@ impl<'a> Asked<'a> {
             resource_version: mutation.resource_version,
             now: clock::now(),
         })
+    }
+
+    /// Who calls.
+    #[must_use]
+    pub fn caller(&self) -> &Caller {
+        self.caller
     }
 
     /// When the call came.
@@ -191,7 +197,7 @@ impl<'a> Asked<'a> {
             Ok(tx) => tx,
             Err(former) => return Ok(former),
         };
-        let mut record = tx.node(id).await?;
+        let mut record = tx.node_of(&self.caller.scope, id).await?;
         self.check_version(&format!("nodes/{id}"), record.version)?;
         let beside = change(&mut record)?;
         tx.save_node(&mut record, self.now).await?;
@@ -223,7 +229,7 @@ impl<'a> Asked<'a> {
             Ok(tx) => tx,
             Err(former) => return Ok(former),
         };
-        let mut record = tx.node(id).await?;
+        let mut record = tx.node_of(&self.caller.scope, id).await?;
         self.check_version(&format!("nodes/{id}"), record.version)?;
         let labels = record.labels.clone();
         change(&mut record)?;
@@ -252,6 +258,7 @@ mod tests {
         let caller = Caller {
             name: "ann".into(),
             role: rackwright_api::v1::Role::Operator,
+            scope: rackwright_store::Scope::Site,
         };
         let request = rackwright_api::v1::EnrollNodeRequest {
             node_id: "hunter2".into(),

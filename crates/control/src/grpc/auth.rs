@@ -7,16 +7,18 @@ use rackwright_api::v1;
 use rackwright_api::v1::auth_service_server::AuthService;
 use rackwright_identity::{ClientIdentity, Token, TokenHash};
 use rackwright_lifecycle::{Timestamp, seconds};
-use rackwright_store::{StoreError, TokenRow};
+use rackwright_store::{MemberRow, Scope, StoreError, TokenRow};
 use secrecy::ExposeSecret as _;
 use tonic::{Request, Response, Status};
 
 use super::asked::Asked;
+use super::caller::Caller;
 use super::connection::Peer;
 use super::errors::ApiError;
 use super::{caller, convert};
 use crate::clock;
 use crate::core::Core;
+use crate::hall::HallError;
 
 /// How long a member's certificate is good; the CLI renews it by itself.
 const MEMBER_LIFETIME: Duration = Duration::from_secs(30 * 86400);
@@ -27,6 +29,23 @@ const TOKEN_LIFETIME_MAX_S: i64 = 7 * 86400;
 #[derive(Debug, Clone)]
 pub struct Auth(pub Arc<Core>);
 
+/// What a token gives, as it is stored with it: the role, and behind a slash the customer.
+fn given(row: &MemberRow) -> String {
+    match row.customer.as_str() {
+        "" => row.role.clone(),
+        customer => format!("{}/{customer}", row.role),
+    }
+}
+
+/// The same, read back.
+fn parsed(given: &str) -> MemberRow {
+    let (role, customer) = given.split_once('/').unwrap_or((given, ""));
+    MemberRow {
+        role: role.to_owned(),
+        customer: customer.to_owned(),
+    }
+}
+
 /// A new token for a member, stored by its hash.
 ///
 /// # Errors
@@ -35,7 +54,7 @@ pub async fn new_member_token(
     core: &Core,
     tx: &mut rackwright_store::WriteTx,
     member: &str,
-    role: &str,
+    row: &MemberRow,
     expires_at: Timestamp,
 ) -> Result<String, ApiError> {
     let (shown, hash) = Token::mint(core.rng.as_ref()).map_err(|e| ApiError::Internal(e.to_string()))?;
@@ -43,7 +62,7 @@ pub async fn new_member_token(
         hash: hash.to_hex(),
         purpose: "member".into(),
         subject: member.to_owned(),
-        body: role.to_owned(),
+        body: given(row),
         expires_at,
     };
     tx.put_token(&row).await?;
@@ -51,7 +70,52 @@ pub async fn new_member_token(
 }
 
 impl Auth {
-    fn credential(&self, csr_pem: &str, member: &str, role: v1::Role) -> Result<v1::Credential, ApiError> {
+    /// What a token for a new member shall give.
+    async fn invitation(&self, caller: &Caller, request: &v1::CreateTokenRequest) -> Result<MemberRow, ApiError> {
+        let (role, named) = (request.role(), request.customer.as_str());
+        if role == v1::Role::Unspecified {
+            let fault = "viewer, operator, customer-admin or customer-user";
+            return Err(ApiError::invalid("role", fault));
+        }
+        if !caller::is_customers(role) && !named.is_empty() {
+            let fault = "must be empty: the role is one of the site's members";
+            return Err(ApiError::invalid("customer", fault));
+        }
+        let customer = match &caller.scope {
+            Scope::Customer(own) => {
+                check_own(own, request)?;
+                own
+            }
+            Scope::Site if caller::is_customers(role) => {
+                self.check_customer(named).await?;
+                named
+            }
+            Scope::Site => "",
+        };
+        Ok(MemberRow {
+            role: caller::word(role).to_owned(),
+            customer: customer.to_owned(),
+        })
+    }
+
+    async fn check_customer(&self, customer: &str) -> Result<(), ApiError> {
+        if customer.is_empty() {
+            return Err(ApiError::invalid("customer", "is needed for the roles of customers"));
+        }
+        let current = self.0.sites.current(&self.0.store).await?;
+        let (_, site) = current.ok_or(HallError::NoSite)?;
+        if site.customer_named(customer).is_none() {
+            return Err(ApiError::invalid(
+                "customer",
+                format!("the site has no customer {customer:?}"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn credential(&self, csr_pem: &str, member: &str, row: &MemberRow) -> Result<v1::Credential, ApiError> {
+        let (role, scope) = caller::rights(row)
+            .ok_or_else(|| ApiError::Internal(format!("{:?} is no role of this version", row.role)))?;
         let identity = ClientIdentity::member(member).map_err(|e| ApiError::invalid("member", e.to_string()))?;
         let now = clock::system_time(clock::now());
         let issued = self
@@ -66,8 +130,31 @@ impl Auth {
             expire_time: Some(issued.validity.not_after.into()),
             member: member.to_owned(),
             role: role.into(),
+            customer: scope.customer().unwrap_or_default().to_owned(),
         })
     }
+}
+
+/// What a customer's admin may ask for: a member of their own customer. The names of such members tell whose they are, so
+/// that nobody learns by trying which names others have.
+fn check_own(own: &str, request: &v1::CreateTokenRequest) -> Result<(), ApiError> {
+    let mut faults = Vec::new();
+    if !caller::is_customers(request.role()) {
+        faults.push(("role".to_owned(), "customer-admin or customer-user".to_owned()));
+    }
+    if !request.customer.is_empty() && request.customer != own {
+        faults.push(("customer".to_owned(), "must be empty or your own".to_owned()));
+    }
+    let ending = format!("@{own}");
+    let name = request.member.strip_suffix(&ending);
+    if !name.is_some_and(|name| !name.is_empty() && !name.contains('@')) {
+        let fault = format!("must be NAME{ending}, without another @");
+        faults.push(("member".to_owned(), fault));
+    }
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::Invalid(faults))
 }
 
 #[tonic::async_trait]
@@ -86,16 +173,14 @@ impl AuthService for Auth {
             .await
             .map_err(ApiError::from)?;
         let token = used.ok_or_else(refuse)?;
-        let role = if token.body == "operator" {
-            v1::Role::Operator
-        } else {
-            v1::Role::Viewer
-        };
+        let row = parsed(&token.body);
         // A faulty request leaves the token unused: the change is dropped.
-        let credential = self.credential(&request.csr_pem, &token.subject, role)?;
-        tx.put_member(&token.subject, &token.body, now)
-            .await
-            .map_err(ApiError::from)?;
+        let credential = self.credential(&request.csr_pem, &token.subject, &row)?;
+        let joined = tx.put_member(&token.subject, &row, now).await;
+        if !joined.map_err(ApiError::from)? {
+            // Since the token was made the name went to another's member.
+            return Err(refuse().into());
+        }
         self.0.commit(tx).await.map_err(ApiError::from)?;
         self.0
             .event(
@@ -111,11 +196,15 @@ impl AuthService for Auth {
         &self,
         request: Request<v1::RenewCredentialRequest>,
     ) -> Result<Response<v1::Credential>, Status> {
-        let caller = caller::member(&self.0, &request).await?;
+        let caller = caller::tenant(&self.0, &request).await?;
+        let row = MemberRow {
+            role: caller::word(caller.role).to_owned(),
+            customer: caller.customer().to_owned(),
+        };
         Ok(Response::new(self.credential(
             &request.get_ref().csr_pem,
             &caller.name,
-            caller.role,
+            &row,
         )?))
     }
 
@@ -123,16 +212,12 @@ impl AuthService for Auth {
         &self,
         request: Request<v1::CreateTokenRequest>,
     ) -> Result<Response<v1::CreateTokenResponse>, Status> {
-        let caller = caller::operator(&self.0, &request).await?;
+        let caller = caller::admin(&self.0, &request).await?;
         let request = request.into_inner();
         // The answer holds a secret: it is not kept, and the same key again is refused instead of answered.
         let asked = Asked::new(&self.0, &caller, "CreateToken", request.mutation.as_ref(), &request)?;
         ClientIdentity::member(&request.member).map_err(|e| ApiError::invalid("member", e.to_string()))?;
-        let role = match request.role() {
-            v1::Role::Operator => "operator",
-            v1::Role::Viewer => "viewer",
-            v1::Role::Unspecified => return Err(ApiError::invalid("role", "viewer or operator").into()),
-        };
+        let row = self.invitation(&caller, &request).await?;
         let lifetime_s = match request.lifetime.as_ref().map_or(0, |l| l.seconds) {
             0 => TOKEN_LIFETIME_S,
             s @ 1..=TOKEN_LIFETIME_MAX_S => s,
@@ -149,9 +234,18 @@ impl AuthService for Auth {
                 .into());
             }
         };
+        let present = tx.member(&request.member).await.map_err(ApiError::from)?;
+        if present.is_some_and(|present| present.customer != row.customer) {
+            let fault = "is somebody else's member already; choose another name";
+            return Err(ApiError::Taken(vec![("member".into(), fault.into())]).into());
+        }
         let expires_at = asked.now().plus(seconds(lifetime_s));
-        let token = new_member_token(&self.0, &mut tx, &request.member, role, expires_at).await?;
-        let message = format!("{} invited {} as {role}", caller.name, request.member);
+        let token = new_member_token(&self.0, &mut tx, &request.member, &row, expires_at).await?;
+        let of = match row.customer.as_str() {
+            "" => String::new(),
+            customer => format!(" of {customer}"),
+        };
+        let message = format!("{} invited {} as {}{of}", caller.name, request.member, row.role);
         let event = asked.event(
             "security.token-created",
             &format!("members/{}", request.member),
@@ -167,12 +261,13 @@ impl AuthService for Auth {
     }
 
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Result<Response<v1::WhoAmIResponse>, Status> {
-        let caller = caller::member(&self.0, &request).await?;
+        let caller = caller::tenant(&self.0, &request).await?;
         let expire_time = Peer::of(&request)
             .and_then(Peer::certificate)
             .and_then(|leaf| rackwright_identity::Validity::of(&leaf).ok())
             .map(|v| v.not_after.into());
         Ok(Response::new(v1::WhoAmIResponse {
+            customer: caller.customer().to_owned(),
             member: caller.name,
             role: caller.role.into(),
             expire_time,

@@ -1,7 +1,11 @@
 //! Who calls, and what they may do.
+//!
+//! Members of customers are let in nowhere but where a call says so: `member` and `operator` refuse them, `tenant`, `user`
+//! and `admin` tell whose they are. What they see is narrowed by the store, by the scope that a caller carries.
 
 use rackwright_api::v1::Role;
 use rackwright_identity::{ClientKind, identify};
+use rackwright_store::{MemberRow, Scope};
 use tonic::Request;
 
 use super::connection::Peer;
@@ -16,20 +20,95 @@ pub struct Caller {
     pub name: String,
     /// Role.
     pub role: Role,
+    /// What they see.
+    pub scope: Scope,
+}
+
+impl Caller {
+    /// Whose member it is; empty: the site's.
+    #[must_use]
+    pub fn customer(&self) -> &str {
+        self.scope.customer().unwrap_or_default()
+    }
+
+    /// By whom requests are known: a member of one customer is never answered with what was told to one of another.
+    #[must_use]
+    pub fn actor(&self) -> String {
+        match &self.scope {
+            Scope::Site => self.name.clone(),
+            // No member's name has a slash in it.
+            Scope::Customer(customer) => format!("{customer}/{}", self.name),
+        }
+    }
+}
+
+/// A role as it is stored.
+#[must_use]
+pub fn word(role: Role) -> &'static str {
+    match role {
+        Role::Operator => "operator",
+        Role::Viewer => "viewer",
+        Role::CustomerAdmin => "customer-admin",
+        Role::CustomerUser => "customer-user",
+        Role::Unspecified => "",
+    }
+}
+
+/// A role as it is told.
+fn title(role: Role) -> &'static str {
+    match role {
+        Role::Operator => "an operator",
+        Role::Viewer => "a viewer",
+        Role::CustomerAdmin => "a customer admin",
+        Role::CustomerUser => "a customer user",
+        Role::Unspecified => "nobody",
+    }
+}
+
+/// True for the roles that belong to a customer.
+#[must_use]
+pub fn is_customers(role: Role) -> bool {
+    matches!(role, Role::CustomerAdmin | Role::CustomerUser)
+}
+
+/// Role and scope of a stored member. None: they do not go together, and whoever has them may do nothing.
+#[must_use]
+pub fn rights(row: &MemberRow) -> Option<(Role, Scope)> {
+    let roles = [Role::Operator, Role::Viewer, Role::CustomerAdmin, Role::CustomerUser];
+    let role = roles.into_iter().find(|role| word(*role) == row.role)?;
+    match (is_customers(role), row.customer.is_empty()) {
+        (false, true) => Some((role, Scope::Site)),
+        (true, false) => Some((role, Scope::Customer(row.customer.clone()))),
+        _ => None,
+    }
 }
 
 fn peer<T>(request: &Request<T>) -> Result<rackwright_identity::ClientIdentity, ApiError> {
+    // Tests call without a connection.
+    #[cfg(test)]
+    if let Some(identity) = request.extensions().get::<rackwright_identity::ClientIdentity>() {
+        return Ok(identity.clone());
+    }
     let leaf = Peer::of(request).and_then(Peer::certificate).ok_or_else(|| {
         ApiError::Unauthenticated("this call needs a client certificate, and the connection has none".into())
     })?;
     identify(&leaf).map_err(|e| ApiError::Unauthenticated(e.to_string()))
 }
 
-/// The member who calls. Their role is read now: a role that was taken away ends at once.
+fn forbidden(caller: &Caller, needs: &str) -> ApiError {
+    ApiError::Forbidden(format!(
+        "{:?} is {}; this call {needs}",
+        caller.name,
+        title(caller.role)
+    ))
+}
+
+/// Any member, of the site or of a customer. Role and scope are read now: what was taken away ends at once. What the call
+/// reads or changes has to be narrowed by the caller's scope.
 ///
 /// # Errors
 /// No certificate, one of an agent, or of a member who is none any more.
-pub async fn member<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+pub async fn tenant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let identity = peer(request)?;
     tracing::Span::current().record("caller", &identity.common_name);
     if identity.kind != ClientKind::Member {
@@ -37,20 +116,30 @@ pub async fn member<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
             "an agent's certificate does not open this call".into(),
         ));
     }
-    let role = match core.store.role(&identity.common_name).await?.as_deref() {
-        Some("operator") => Role::Operator,
-        Some("viewer") => Role::Viewer,
-        _ => {
-            return Err(ApiError::Unauthenticated(format!(
-                "{:?} is not a member of this site",
-                identity.common_name
-            )));
-        }
+    let row = core.store.member(&identity.common_name).await?;
+    let Some((role, scope)) = row.as_ref().and_then(rights) else {
+        return Err(ApiError::Unauthenticated(format!(
+            "{:?} is not a member of this site",
+            identity.common_name
+        )));
     };
     Ok(Caller {
         name: identity.common_name,
         role,
+        scope,
     })
+}
+
+/// A member of the site: an operator or a viewer.
+///
+/// # Errors
+/// As `tenant`, or a member of a customer.
+pub async fn member<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+    let caller = tenant(core, request).await?;
+    if caller.scope != Scope::Site {
+        return Err(forbidden(&caller, "is for members of the site"));
+    }
+    Ok(caller)
 }
 
 /// Like `member`, and an operator.
@@ -58,12 +147,33 @@ pub async fn member<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
 /// # Errors
 /// As `member`, or another role.
 pub async fn operator<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
-    let caller = member(core, request).await?;
+    let caller = tenant(core, request).await?;
     if caller.role != Role::Operator {
-        return Err(ApiError::Forbidden(format!(
-            "{:?} is a viewer; this call needs the role operator",
-            caller.name
-        )));
+        return Err(forbidden(&caller, "needs the role operator"));
+    }
+    Ok(caller)
+}
+
+/// Like `tenant`, and somebody who may change what is theirs: an operator, or a member of a customer.
+///
+/// # Errors
+/// As `tenant`, or a viewer.
+pub async fn user<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+    let caller = tenant(core, request).await?;
+    if caller.role == Role::Viewer {
+        return Err(forbidden(&caller, "needs the role operator"));
+    }
+    Ok(caller)
+}
+
+/// Like `tenant`, and an operator or a customer's admin.
+///
+/// # Errors
+/// As `tenant`, or another role.
+pub async fn admin<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+    let caller = tenant(core, request).await?;
+    if !matches!(caller.role, Role::Operator | Role::CustomerAdmin) {
+        return Err(forbidden(&caller, "needs the role operator or customer-admin"));
     }
     Ok(caller)
 }

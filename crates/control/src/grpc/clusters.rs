@@ -7,14 +7,15 @@ use rackwright_api::v1;
 use rackwright_api::v1::cluster_service_server::ClusterService;
 use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::cluster::{Edge, Standing, State};
-use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec};
+use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Scope};
 use tonic::{Code, Request, Response, Status};
 
 use super::asked::Asked;
 use super::errors::ApiError;
 use super::names::Pages;
 use super::nodes::Nodes;
-use super::{caller, convert, enrolment, names};
+use super::{caller, convert, enrolment, names, theirs};
+use crate::clock;
 use crate::clusters;
 use crate::clusters::partitions::Fabric;
 use crate::clusters::reserve::{self, ReserveError};
@@ -186,9 +187,9 @@ impl Clusters {
         })
     }
 
-    async fn read(&self, record: &ClusterRecord) -> Result<v1::Cluster, ApiError> {
+    async fn read(&self, scope: &Scope, record: &ClusterRecord) -> Result<v1::Cluster, ApiError> {
         let store = &self.0.store;
-        let nodes = store.nodes_of_cluster(&record.id).await?;
+        let nodes = store.nodes_of_cluster(scope, &record.id).await?;
         let spares = match hall::placement_of(record) {
             Ok(placement) => placement.spares,
             Err(_) => Vec::new(),
@@ -218,7 +219,7 @@ impl Clusters {
             .map(transition)
             .collect();
         status.partition = self.partition(record).await?;
-        Ok(message)
+        Ok(theirs::cluster(scope, message))
     }
 
     async fn partition(&self, record: &ClusterRecord) -> Result<Option<v1::ClusterPartition>, ApiError> {
@@ -293,7 +294,7 @@ impl Clusters {
             Ok(tx) => tx,
             Err(former) => return Ok(former),
         };
-        let mut record = tx.cluster(id).await?;
+        let mut record = tx.cluster_of(&asked.caller().scope, id).await?;
         asked.check_version(&format!("clusters/{id}"), record.version)?;
         change(&mut record)?;
         tx.save_cluster(&mut record, asked.now()).await?;
@@ -401,14 +402,14 @@ impl ClusterService for Clusters {
     }
 
     async fn get_cluster(&self, request: Request<v1::GetClusterRequest>) -> Answer<v1::Cluster> {
-        caller::member(&self.0, &request).await?;
+        let scope = caller::tenant(&self.0, &request).await?.scope;
         let id = names::id_of("name", &request.get_ref().name, "clusters")?;
-        let record = self.0.store.cluster(id).await.map_err(ApiError::from)?;
-        Ok(Response::new(self.read(&record).await?))
+        let record = self.0.store.cluster(&scope, id).await.map_err(ApiError::from)?;
+        Ok(Response::new(self.read(&scope, &record).await?))
     }
 
     async fn list_clusters(&self, request: Request<v1::ListClustersRequest>) -> Answer<v1::ListClustersResponse> {
-        caller::member(&self.0, &request).await?;
+        let scope = caller::tenant(&self.0, &request).await?.scope;
         let request = request.into_inner();
         let mut filter = names::parse_filter_of(&request.filter, FILTER_FIELDS, |field, value| {
             let known = || State::ALL.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(", ");
@@ -432,11 +433,11 @@ impl ClusterService for Clusters {
         let records = self
             .0
             .store
-            .clusters(&filter, after, limit)
+            .clusters(&scope, &filter, after, limit)
             .await
             .map_err(ApiError::from)?;
         Ok(Response::new(v1::ListClustersResponse {
-            clusters: records.iter().map(message).collect(),
+            clusters: records.iter().map(|r| theirs::cluster(&scope, message(r))).collect(),
             next_page_token: pages.token(records.len(), records.last().map(|r| r.id.clone())),
         }))
     }
@@ -486,7 +487,7 @@ impl ClusterService for Clusters {
     }
 
     async fn release_cluster(&self, request: Request<v1::ReleaseClusterRequest>) -> Answer<v1::Operation> {
-        let caller = caller::operator(&self.0, &request).await?;
+        let caller = caller::admin(&self.0, &request).await?;
         let request = request.into_inner();
         let asked = Asked::new(&self.0, &caller, "ReleaseCluster", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "clusters")?;
@@ -521,22 +522,46 @@ impl ClusterService for Clusters {
     }
 
     async fn get_handover_pack(&self, request: Request<v1::GetHandoverPackRequest>) -> Answer<v1::HandoverPack> {
-        caller::member(&self.0, &request).await?;
+        let scope = caller::tenant(&self.0, &request).await?.scope;
         let id = names::id_of("name", &request.get_ref().name, "clusters")?;
-        let record = self.0.store.cluster(id).await.map_err(ApiError::from)?;
+        let record = self.0.store.cluster(&scope, id).await.map_err(ApiError::from)?;
         if record.cluster.state == State::Released {
             return Err(not_now(&record, "nothing of it is left to hand over", "").into());
         }
-        let nodes = self.0.store.nodes_of_cluster(id).await.map_err(ApiError::from)?;
-        let made = clusters::pack::make(&self.0, &record, &nodes)
-            .await
-            .map_err(ApiError::from)?;
+        let nodes = self.0.store.nodes_of_cluster(&scope, id).await;
+        let made = clusters::pack::make(&self.0, &record, &nodes.map_err(ApiError::from)?).await;
+        let made = made.map_err(|e| theirs::refusal(&scope, e.into()))?;
         let file = |file: rackwright_site::handover::PackFile| v1::HandoverFile {
             name: file.name,
             text: file.text,
         };
         Ok(Response::new(v1::HandoverPack {
             files: made.into_iter().map(file).collect(),
+        }))
+    }
+
+    async fn get_capacity(&self, request: Request<v1::GetCapacityRequest>) -> Answer<v1::Capacity> {
+        let caller = caller::tenant(&self.0, &request).await?;
+        let asked = request.into_inner().customer;
+        let customer = match (caller.scope.customer(), asked.as_str()) {
+            (None, "") => return Err(ApiError::invalid("customer", "is needed").into()),
+            (None, named) => named,
+            (Some(own), "") => own,
+            (Some(own), named) if named == own => own,
+            // Whether the site has such a customer is none of theirs.
+            (Some(_), _) => return Err(ApiError::invalid("customer", "must be empty or your own").into()),
+        };
+        let shown = |error: ApiError| theirs::refusal(&caller.scope, error);
+        // One at a time: each takes a processor for as long as some plans take.
+        let _turn = self.0.clusters.capacity.lock().await;
+        let picture = self.0.sites.picture(&self.0.store).await;
+        let picture = picture.map_err(|e| shown(e.into()))?;
+        let time = convert::time(clock::now());
+        let skus = clusters::capacity::capacity(picture, customer).await;
+        Ok(Response::new(v1::Capacity {
+            customer: customer.to_owned(),
+            skus: skus.map_err(|e| shown(e.into()))?,
+            time,
         }))
     }
 }

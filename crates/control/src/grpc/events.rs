@@ -24,7 +24,7 @@ impl EventService for Events {
         &self,
         request: Request<v1::StreamEventsRequest>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
-        caller::member(&self.0, &request).await?;
+        let scope = caller::tenant(&self.0, &request).await?.scope;
         let request = request.into_inner();
         let (oldest, newest) = self.0.store.event_range().await.map_err(ApiError::from)?;
         let after = if request.only_new {
@@ -45,7 +45,7 @@ impl EventService for Events {
             );
         }
         let last = request.until_now.then_some(newest);
-        let events = watch::events(self.0.clone(), after, last, request.target);
+        let events = watch::events(self.0.clone(), scope, after, last, request.target);
         Ok(Response::new(Box::pin(events)))
     }
 }

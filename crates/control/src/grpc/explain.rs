@@ -2,7 +2,7 @@
 
 use rackwright_api::v1;
 use rackwright_lifecycle::{Agent, Bmc, BootTarget, Reading, State, Timestamp, Wait};
-use rackwright_store::{NodeRecord, Permit, Readings, StoreError};
+use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
 use super::convert;
 use super::errors::ApiError;
@@ -21,7 +21,7 @@ const ATTEMPTS: usize = 20;
 /// There is no such node.
 pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError> {
     let now = clock::now();
-    let mut record = core.store.node(id).await?;
+    let mut record = core.store.node(&Scope::Site, id).await?;
     let rows = core.store.attempts(&record.id, record.node.since).await?;
     let Gathered { facts, permits } = gather(core, &record, &rows, now).await?;
     if let Some(turn) = turn(core, &record, &permits, now).await? {

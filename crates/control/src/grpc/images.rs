@@ -285,7 +285,7 @@ impl ImageService for Images {
     }
 
     async fn get_image(&self, request: Request<v1::GetImageRequest>) -> Result<Response<v1::Image>, Status> {
-        caller::member(&self.0, &request).await?;
+        caller::tenant(&self.0, &request).await?;
         let id = names::id_of("name", &request.get_ref().name, "images")?;
         let image = self.0.store.image(id).await.map_err(ApiError::from)?;
         let versions = self.0.store.image_versions(id).await.map_err(ApiError::from)?;
@@ -296,7 +296,7 @@ impl ImageService for Images {
         &self,
         request: Request<v1::ListImagesRequest>,
     ) -> Result<Response<v1::ListImagesResponse>, Status> {
-        caller::member(&self.0, &request).await?;
+        caller::tenant(&self.0, &request).await?;
         let request = request.into_inner();
         let limit = names::page_size(request.page_size)?;
         let pages = Pages {

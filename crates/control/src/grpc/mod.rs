@@ -14,6 +14,7 @@ mod events;
 pub(crate) mod explain;
 mod images;
 mod intent;
+mod metering;
 mod names;
 pub mod nodes;
 mod operations;
@@ -21,6 +22,9 @@ mod operations;
 pub mod said;
 pub mod seats;
 mod sites;
+#[cfg(test)]
+mod tenancy;
+mod theirs;
 mod traced;
 mod watch;
 
@@ -33,12 +37,14 @@ use rackwright_api::v1::boot_service_server::BootServiceServer;
 use rackwright_api::v1::cluster_service_server::ClusterServiceServer;
 use rackwright_api::v1::event_service_server::EventServiceServer;
 use rackwright_api::v1::image_service_server::ImageServiceServer;
+use rackwright_api::v1::metering_service_server::MeteringServiceServer;
 use rackwright_api::v1::node_service_server::NodeServiceServer;
 use rackwright_api::v1::operation_service_server::OperationServiceServer;
 use rackwright_api::v1::site_service_server::SiteServiceServer;
 use tokio::net::TcpListener;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::service::Routes;
 use tonic::transport::Server;
 
 use self::connection::Connection;
@@ -78,6 +84,7 @@ pub async fn run(
     health.set_serving::<AgentServiceServer<agents::Agents>>().await;
     health.set_serving::<SiteServiceServer<sites::Sites>>().await;
     health.set_serving::<ClusterServiceServer<clusters::Clusters>>().await;
+    health.set_serving::<MeteringServiceServer<metering::Metering>>().await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -88,22 +95,28 @@ pub async fn run(
         .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(std::time::Duration::from_secs(20)))
         .layer(tower::layer::layer_fn(traced::Traced))
+        .add_routes(routes(&core))
         .add_service(health_service)
         .add_service(reflection)
-        .add_service(NodeServiceServer::new(nodes::Nodes(core.clone())).max_decoding_message_size(MESSAGE_MAX))
+        .serve_with_incoming_shutdown(connections.map(Ok::<_, std::io::Error>), stop.cancelled_owned())
+        .await?;
+    Ok(())
+}
+
+/// All our services. Each of their calls decides by `caller` who may make it.
+fn routes(core: &Arc<Core>) -> Routes {
+    Routes::new(NodeServiceServer::new(nodes::Nodes(core.clone())).max_decoding_message_size(MESSAGE_MAX))
         .add_service(ImageServiceServer::new(images::Images(core.clone())))
         .add_service(OperationServiceServer::new(operations::Operations(core.clone())))
         .add_service(EventServiceServer::new(events::Events(core.clone())))
         .add_service(AuthServiceServer::new(auth::Auth(core.clone())))
         .add_service(BootServiceServer::new(boot::Boot(core.clone())))
         .add_service(ClusterServiceServer::new(clusters::Clusters(core.clone())))
+        .add_service(MeteringServiceServer::new(metering::Metering(core.clone())))
         .add_service(
             SiteServiceServer::new(sites::Sites(core.clone()))
                 .max_decoding_message_size(SITE_MAX)
                 .max_encoding_message_size(SITE_MAX),
         )
         .add_service(AgentServiceServer::new(agents::Agents(core.clone())).max_decoding_message_size(MESSAGE_MAX))
-        .serve_with_incoming_shutdown(connections.map(Ok::<_, std::io::Error>), stop.cancelled_owned())
-        .await?;
-    Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rackwright_api::v1;
 use rackwright_api::v1::node_service_server::NodeService;
 use rackwright_lifecycle::{Evidence, Node, State, Timestamp, Wanted};
-use rackwright_store::{DeploymentKeys, Hold, Identity, NodeRecord, Proof, Readings, Spec, StoreError};
+use rackwright_store::{DeploymentKeys, Hold, Identity, NodeRecord, Proof, Readings, Scope, Spec, StoreError};
 use secrecy::SecretString;
 use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status};
@@ -15,7 +15,7 @@ use tonic::{Code, Request, Response, Status};
 use super::asked::{Asked, Beside};
 use super::errors::ApiError;
 use super::names::Pages;
-use super::{caller, convert, enrolment, explain, intent, names, watch};
+use super::{caller, convert, enrolment, explain, intent, names, theirs, watch};
 use crate::clock;
 use crate::core::Core;
 
@@ -118,7 +118,14 @@ impl Nodes {
         let image = self.resolve_image(&deployment).await;
         asked
             .node_operation(id, kind, |record| {
-                let (generation, number) = change(record, &deployment, image?)?;
+                let image = image?;
+                let reason = std::mem::take(&mut record.reason);
+                if asked.caller().scope == Scope::Site {
+                    // A refusal tells it, and it may tell of others.
+                    record.reason.clone_from(&reason);
+                }
+                let (generation, number) = change(record, &deployment, image)?;
+                record.reason = reason;
                 let keys = new_keys(&self.0, id, generation, number)?;
                 if let Some(claim) = &record.node.claim {
                     crate::perform::seed_files(&self.0, record, claim, &keys)
@@ -133,6 +140,7 @@ impl Nodes {
 
     async fn proofs<M: prost::Message + Default>(
         &self,
+        scope: &Scope,
         kind: Proof,
         parent: &str,
         size: i32,
@@ -150,7 +158,11 @@ impl Nodes {
             limit,
         };
         let before = pages.after(token)?.parse().unwrap_or(i64::MAX);
-        let rows = self.0.store.proofs(kind, id, before, limit).await?;
+        if *scope != Scope::Site {
+            // The site has papers also of nodes that it forgot; to customers those are nobody's.
+            self.0.store.node(scope, id).await?;
+        }
+        let rows = self.0.store.proofs(scope, kind, id, before, limit).await?;
         let next = pages.token(rows.len(), rows.last().map(|(position, _)| position.to_string()));
         let messages = rows
             .iter()
@@ -284,18 +296,18 @@ impl NodeService for Nodes {
     }
 
     async fn get_node(&self, request: Request<v1::GetNodeRequest>) -> Answer<v1::Node> {
-        caller::member(&self.0, &request).await?;
+        let scope = caller::tenant(&self.0, &request).await?.scope;
         let request = request.into_inner();
         let id = names::id_of("name", &request.name, "nodes")?;
-        let record = self.0.store.node(id).await.map_err(ApiError::from)?;
+        let record = self.0.store.node(&scope, id).await.map_err(ApiError::from)?;
         let node = self.read(&record).await?;
-        Ok(Response::new(names::mask_node(node, request.read_mask.as_ref())?))
+        Ok(Response::new(theirs::masked(&scope, node, request.read_mask.as_ref())?))
     }
 
     async fn list_nodes(&self, request: Request<v1::ListNodesRequest>) -> Answer<v1::ListNodesResponse> {
-        caller::member(&self.0, &request).await?;
+        let scope = caller::tenant(&self.0, &request).await?.scope;
         let request = request.into_inner();
-        let filter = names::parse_filter(&request.filter, FILTER_FIELDS)?;
+        let filter = names::parse_filter(&request.filter, theirs::node_filter(&scope))?;
         names::mask_node(v1::Node::default(), request.read_mask.as_ref())?;
         let limit = names::page_size(request.page_size)?;
         let pages = Pages {
@@ -307,14 +319,14 @@ impl NodeService for Nodes {
         let records = self
             .0
             .store
-            .nodes(&filter, after, limit)
+            .nodes(&scope, &filter, after, limit)
             .await
             .map_err(ApiError::from)?;
         let next_page_token = pages.token(records.len(), records.last().map(|r| r.id.clone()));
         let now = clock::now();
         let nodes = records
             .iter()
-            .map(|r| names::mask_node(convert::node(&self.0, r, None, now), request.read_mask.as_ref()))
+            .map(|r| theirs::masked(&scope, convert::node(&self.0, r, None, now), request.read_mask.as_ref()))
             .collect::<Result<_, _>>()?;
         Ok(Response::new(v1::ListNodesResponse { nodes, next_page_token }))
     }
@@ -397,9 +409,9 @@ impl NodeService for Nodes {
     }
 
     async fn watch_nodes(&self, request: Request<v1::WatchNodesRequest>) -> Answer<Self::WatchNodesStream> {
-        caller::member(&self.0, &request).await?;
-        let filter = names::parse_filter(&request.into_inner().filter, FILTER_FIELDS)?;
-        Ok(Response::new(Box::pin(watch::nodes(self.0.clone(), filter))))
+        let scope = caller::tenant(&self.0, &request).await?.scope;
+        let filter = names::parse_filter(&request.into_inner().filter, theirs::node_filter(&scope))?;
+        Ok(Response::new(Box::pin(watch::nodes(self.0.clone(), scope, filter))))
     }
 
     async fn set_node_power(&self, request: Request<v1::SetNodePowerRequest>) -> Answer<v1::Operation> {
@@ -424,14 +436,14 @@ impl NodeService for Nodes {
     }
 
     async fn reimage_node(&self, request: Request<v1::ReimageNodeRequest>) -> Answer<v1::Operation> {
-        let caller = caller::operator(&self.0, &request).await?;
+        let caller = caller::user(&self.0, &request).await?;
         let request = request.into_inner();
         let asked = Asked::new(&self.0, &caller, "ReimageNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         let deployment = request.deployment.clone().unwrap_or_default();
-        Ok(Response::new(
-            self.claim(&asked, id, "reimage", deployment, intent::reimage).await?,
-        ))
+        theirs::check_deployment(&caller.scope, &deployment)?;
+        let operation = self.claim(&asked, id, "reimage", deployment, intent::reimage).await?;
+        Ok(Response::new(theirs::operation(&caller.scope, operation)))
     }
 
     async fn release_node(&self, request: Request<v1::ReleaseNodeRequest>) -> Answer<v1::Operation> {
@@ -501,10 +513,10 @@ impl NodeService for Nodes {
     }
 
     async fn list_reports(&self, request: Request<v1::ListReportsRequest>) -> Answer<v1::ListReportsResponse> {
-        caller::member(&self.0, &request).await?;
+        let scope = caller::tenant(&self.0, &request).await?.scope;
         let r = request.into_inner();
         let (reports, next_page_token) = self
-            .proofs(Proof::Report, &r.parent, r.page_size, &r.page_token)
+            .proofs(&scope, Proof::Report, &r.parent, r.page_size, &r.page_token)
             .await?;
         Ok(Response::new(v1::ListReportsResponse {
             reports,
@@ -519,7 +531,9 @@ impl NodeService for Nodes {
         caller::member(&self.0, &request).await?;
         let r = request.into_inner();
         let kind = Proof::EraseCertificate;
-        let (erase_certificates, next_page_token) = self.proofs(kind, &r.parent, r.page_size, &r.page_token).await?;
+        let (erase_certificates, next_page_token) = self
+            .proofs(&Scope::Site, kind, &r.parent, r.page_size, &r.page_token)
+            .await?;
         Ok(Response::new(v1::ListEraseCertificatesResponse {
             erase_certificates,
             next_page_token,

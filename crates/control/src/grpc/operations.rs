@@ -7,13 +7,13 @@ use std::time::Duration;
 use rackwright_api::v1;
 use rackwright_api::v1::operation_service_server::OperationService;
 use rackwright_lifecycle::{Effect, Outcome, State, Timestamp};
-use rackwright_store::{NodeRecord, OperationRow, StoreError, WriteTx};
+use rackwright_store::{NodeRecord, OperationRow, Scope, StoreError, WriteTx};
 use tonic::{Code, Request, Response, Status};
 
 use super::asked::Asked;
 use super::errors::ApiError;
 use super::names::Pages;
-use super::{caller, convert, names};
+use super::{caller, convert, names, theirs};
 use crate::core::Core;
 
 /// Waiting without a limit of the caller's.
@@ -30,13 +30,13 @@ const WAITS_IN_PAUSE: usize = 64;
 pub struct Operations(pub Arc<Core>);
 
 impl Operations {
-    async fn message(&self, row: &OperationRow) -> Result<v1::Operation, StoreError> {
+    async fn message(&self, scope: &Scope, row: &OperationRow) -> Result<v1::Operation, StoreError> {
         let progress = if row.ended_at.is_none() {
             progress(&self.0, row).await?
         } else {
             None
         };
-        Ok(convert::operation(row, progress))
+        Ok(theirs::operation(scope, convert::operation(row, progress)))
     }
 
     /// Asks for an end of an operation. What has begun on a machine is brought to a safe state.
@@ -49,7 +49,7 @@ impl Operations {
             Err(former) => return Ok(former),
         };
         let name = format!("operations/{id}");
-        let target = self.0.store.operation(id).await?.target;
+        let target = self.0.store.operation(&Scope::Site, id).await?.target;
         // The node before the operation: that is the order in which a node's step takes them.
         let node = match target.strip_prefix("nodes/") {
             Some(node) => match tx.node(node).await {
@@ -122,7 +122,7 @@ async fn progress(core: &Core, row: &OperationRow) -> Result<Option<v1::Progress
     let Some(id) = row.target.strip_prefix("nodes/") else {
         return Ok(None);
     };
-    let record = match core.store.node(id).await {
+    let record = match core.store.node(&Scope::Site, id).await {
         Err(StoreError::NotFound { .. }) => return Ok(None),
         other => other?,
     };
@@ -169,17 +169,17 @@ impl OperationService for Operations {
         &self,
         request: Request<v1::GetOperationRequest>,
     ) -> Result<Response<v1::Operation>, Status> {
-        caller::member(&self.0, &request).await?;
+        let scope = caller::tenant(&self.0, &request).await?.scope;
         let id = names::id_of("name", &request.get_ref().name, "operations")?;
-        let row = self.0.store.operation(id).await.map_err(ApiError::from)?;
-        Ok(Response::new(self.message(&row).await.map_err(ApiError::from)?))
+        let row = self.0.store.operation(&scope, id).await.map_err(ApiError::from)?;
+        Ok(Response::new(self.message(&scope, &row).await.map_err(ApiError::from)?))
     }
 
     async fn list_operations(
         &self,
         request: Request<v1::ListOperationsRequest>,
     ) -> Result<Response<v1::ListOperationsResponse>, Status> {
-        caller::member(&self.0, &request).await?;
+        let scope = caller::tenant(&self.0, &request).await?.scope;
         let request = request.into_inner();
         let filter = names::parse_filter(&request.filter, &["target", "kind", "done"])?;
         if filter.iter().any(|t| t.negated) {
@@ -205,13 +205,13 @@ impl OperationService for Operations {
         let rows = self
             .0
             .store
-            .operations(term("target"), term("kind"), done, before, limit)
+            .operations(&scope, term("target"), term("kind"), done, before, limit)
             .await;
         let rows = rows.map_err(ApiError::from)?;
         let next_page_token = pages.token(rows.len(), rows.last().map(|r| r.id.clone()));
         let mut operations = Vec::with_capacity(rows.len());
         for row in &rows {
-            operations.push(self.message(row).await.map_err(ApiError::from)?);
+            operations.push(self.message(&scope, row).await.map_err(ApiError::from)?);
         }
         Ok(Response::new(v1::ListOperationsResponse {
             operations,
@@ -223,7 +223,7 @@ impl OperationService for Operations {
         &self,
         request: Request<v1::WaitOperationRequest>,
     ) -> Result<Response<v1::Operation>, Status> {
-        caller::member(&self.0, &request).await?;
+        let scope = caller::tenant(&self.0, &request).await?.scope;
         let request = request.into_inner();
         let id = names::id_of("name", &request.name, "operations")?;
         let timeout = match request.timeout {
@@ -242,9 +242,9 @@ impl OperationService for Operations {
             let mut ended = pin!(wait.ended.notified());
             // From here on: it may end between the look and the wait.
             ended.as_mut().enable();
-            let row = self.0.store.operation(id).await.map_err(ApiError::from)?;
+            let row = self.0.store.operation(&scope, id).await.map_err(ApiError::from)?;
             if row.ended_at.is_some() {
-                return Ok(Response::new(self.message(&row).await.map_err(ApiError::from)?));
+                return Ok(Response::new(self.message(&scope, &row).await.map_err(ApiError::from)?));
             }
             let shares = u32::try_from(self.0.waits.count().div_ceil(WAITS_IN_PAUSE)).unwrap_or(u32::MAX);
             ticks.slow_to(WAIT_PAUSE.saturating_mul(shares));
@@ -253,7 +253,7 @@ impl OperationService for Operations {
                 _ = ticks.next() => {}
                 () = self.0.stop.cancelled() => return Err(Status::unavailable("the server is stopping; ask again")),
                 () = tokio::time::sleep_until(deadline) => {
-                    return Ok(Response::new(self.message(&row).await.map_err(ApiError::from)?));
+                    return Ok(Response::new(self.message(&scope, &row).await.map_err(ApiError::from)?));
                 }
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prost::Message;
 use rackwright_api::v1;
-use rackwright_store::NodeRecord;
+use rackwright_store::{NodeRecord, Scope};
 
 use super::asked::{Asked, Beside};
 use super::caller::Caller;
@@ -52,6 +52,7 @@ fn operator() -> Caller {
     Caller {
         name: "operator".into(),
         role: v1::Role::Operator,
+        scope: Scope::Site,
     }
 }
 
@@ -113,6 +114,7 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str
     let caller = Caller {
         name: "operator".into(),
         role: v1::Role::Operator,
+        scope: Scope::Site,
     };
     let mutation = v1::Mutation {
         idempotency_key: key.to_owned(),
@@ -172,7 +174,7 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str
         Wish::Cancel => {
             let open = core
                 .store
-                .operations(&format!("nodes/{id}"), "", "false", "", 1)
+                .operations(&Scope::Site, &format!("nodes/{id}"), "", "false", "", 1)
                 .await?;
             match open.first() {
                 Some(newest) => Operations(core.clone()).cancel(&asked, &newest.id).await.map(drop),

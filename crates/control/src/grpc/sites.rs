@@ -9,7 +9,7 @@ use rackwright_site::file::{Checked, MAX_TOTAL_BYTES};
 use rackwright_site::finding::{Finding, Severity};
 use rackwright_site::model::{Action, Change, Site, diff};
 use rackwright_site::planner::{Planner, Unrestored};
-use rackwright_store::{SiteFile, SiteRow};
+use rackwright_store::{Scope, SiteFile, SiteRow};
 use tonic::{Request, Response, Status};
 
 use super::asked::Asked;
@@ -186,7 +186,7 @@ impl Sites {
     }
 
     async fn cluster_names(&self) -> Result<Vec<(rackwright_site::placement::ClusterId, String)>, ApiError> {
-        let clusters = self.0.store.clusters(&Vec::new(), "", i64::MAX).await?;
+        let clusters = self.0.store.clusters(&Scope::Site, &Vec::new(), "", i64::MAX).await?;
         Ok(clusters
             .into_iter()
             .map(|one| (hall::number(&one.uid), one.id))

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_api::v1;
-use rackwright_store::{EventRow, Filter, StoreError};
+use rackwright_store::{EventRow, Filter, Scope, StoreError};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::convert;
 use super::errors::ApiError;
+use super::{convert, theirs};
 use crate::clock;
 use crate::core::{Core, Ticks};
 
@@ -51,22 +51,31 @@ where
 }
 
 /// Every matching node now, then every change.
-pub fn nodes(core: Arc<Core>, filter: Filter) -> impl Stream<Item = Result<v1::WatchNodesResponse, Status>> {
-    spawn(core, move |core, sender| watch_nodes(core, filter, sender))
+pub fn nodes(
+    core: Arc<Core>,
+    scope: Scope,
+    filter: Filter,
+) -> impl Stream<Item = Result<v1::WatchNodesResponse, Status>> {
+    spawn(core, move |core, sender| watch_nodes(core, scope, filter, sender))
 }
 
-async fn watch_nodes(core: Arc<Core>, filter: Filter, sender: Sender<v1::WatchNodesResponse>) -> Result<(), ApiError> {
+async fn watch_nodes(
+    core: Arc<Core>,
+    scope: Scope,
+    filter: Filter,
+    sender: Sender<v1::WatchNodesResponse>,
+) -> Result<(), ApiError> {
     let mut ticks = core.ticks(PAUSE);
     let (_, mut position) = core.store.event_range().await?;
     let mut shown = HashSet::new();
     let mut after = String::new();
     loop {
-        let page = core.store.nodes(&filter, &after, PAGE).await?;
+        let page = core.store.nodes(&scope, &filter, &after, PAGE).await?;
         let Some(last) = page.last() else { break };
         after.clone_from(&last.id);
         for record in &page {
             shown.insert(record.id.clone());
-            let node = Some(convert::node(&core, record, None, clock::now()));
+            let node = Some(theirs::node(&scope, convert::node(&core, record, None, clock::now())));
             if sender
                 .send(Ok(v1::WatchNodesResponse {
                     node,
@@ -90,13 +99,14 @@ async fn watch_nodes(core: Arc<Core>, filter: Filter, sender: Sender<v1::WatchNo
         return Ok(());
     }
     loop {
-        let events = core.store.events(position, "", PAGE).await?;
+        // All events, for the ids in them: that a node is a customer's no more is none of theirs.
+        let events = core.store.events(&Scope::Site, position, "", PAGE).await?;
         let is_full = events.len() == ROWS;
         if let Some(last) = events.last() {
             position = last.position;
             let changed: BTreeSet<&str> = events.iter().filter_map(|e| e.target.strip_prefix("nodes/")).collect();
             for id in changed {
-                let Some(message) = changed_node(&core, &filter, id, &mut shown).await? else {
+                let Some(message) = changed_node(&core, &scope, &filter, id, &mut shown).await? else {
                     continue;
                 };
                 if sender.send(Ok(message)).await.is_err() {
@@ -123,6 +133,7 @@ async fn go_on<T>(ticks: &mut Ticks, sender: &Sender<T>) -> bool {
 
 async fn changed_node(
     core: &Core,
+    scope: &Scope,
     filter: &Filter,
     id: &str,
     shown: &mut HashSet<String>,
@@ -133,10 +144,10 @@ async fn changed_node(
         value: id.to_owned(),
         negated: false,
     });
-    let found = core.store.nodes(&narrowed, "", 1).await?;
+    let found = core.store.nodes(scope, &narrowed, "", 1).await?;
     if let Some(record) = found.first() {
         shown.insert(id.to_owned());
-        let node = Some(convert::node(core, record, None, clock::now()));
+        let node = Some(theirs::node(scope, convert::node(core, record, None, clock::now())));
         return Ok(Some(v1::WatchNodesResponse {
             node,
             ..Default::default()
@@ -160,17 +171,19 @@ async fn changed_node(
 /// Events after a position, then as they happen.
 pub fn events(
     core: Arc<Core>,
+    scope: Scope,
     after: i64,
     last: Option<i64>,
     target: String,
 ) -> impl Stream<Item = Result<v1::Event, Status>> {
     spawn(core, move |core, sender| {
-        follow_events(core, after, last, target, sender)
+        follow_events(core, scope, after, last, target, sender)
     })
 }
 
 async fn follow_events(
     core: Arc<Core>,
+    scope: Scope,
     mut position: i64,
     last: Option<i64>,
     target: String,
@@ -178,8 +191,14 @@ async fn follow_events(
 ) -> Result<(), ApiError> {
     let mut ticks = core.ticks(PAUSE);
     loop {
-        let mut events: Vec<EventRow> = core.store.events(position, &target, PAGE).await?;
+        // Whoever sees only some events has looked at all up to here, and does not look at them again.
+        let looked_at = match &scope {
+            Scope::Site => position,
+            Scope::Customer(_) => core.store.event_range().await?.1,
+        };
+        let mut events: Vec<EventRow> = core.store.events(&scope, position, &target, PAGE).await?;
         let goes_on = last.is_some() || events.len() == ROWS;
+        let is_all = events.len() < ROWS;
         if let Some(last) = last {
             events.retain(|e| e.position <= last);
             if events.is_empty() {
@@ -189,10 +208,16 @@ async fn follow_events(
         if let Some(last) = events.last() {
             position = last.position;
             for event in events {
-                if sender.send(Ok(convert::event(event))).await.is_err() {
+                let Some(event) = theirs::event(&scope, convert::event(event)) else {
+                    continue;
+                };
+                if sender.send(Ok(event)).await.is_err() {
                     return Ok(());
                 }
             }
+        }
+        if is_all {
+            position = position.max(looked_at);
         }
         if !goes_on && !go_on(&mut ticks, &sender).await {
             return Ok(());

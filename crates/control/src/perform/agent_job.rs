@@ -10,7 +10,7 @@ use rackwright_api::v1::job::Work;
 use rackwright_api::v1::job_report::Result as JobResult;
 use rackwright_identity::EraseRecord;
 use rackwright_lifecycle::{Claim, Effect, Outcome};
-use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Proof, StoreError};
+use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Proof, Scope, StoreError};
 
 use super::{Done, Learned};
 use crate::clock;
@@ -27,7 +27,7 @@ const BOOT_ENTRY: &str = "Rackwright";
 /// deadline decides; if the job cannot be made, the effect fails with the reason.
 pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
     // Read after the effect was written down: whoever got the connection since sends it there.
-    let record = match core.store.node(node).await {
+    let record = match core.store.node(&Scope::Site, node).await {
         Ok(record) => record,
         Err(error) => return later(core, node, &error),
     };
@@ -251,7 +251,7 @@ async fn erase_ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDrivesRe
         Ok(proofs) => proofs,
         Err(message) => return Ok(Done::failed("erase-not-proven", message, false)),
     };
-    let record = core.store.node(&effect.node_id).await?;
+    let record = core.store.node(&Scope::Site, &effect.node_id).await?;
     let inventory = drives::of_node(core, &record.id).await?;
     let is_erased = |drive: &v1::Drive| {
         let mut rows = erased.drives.iter();
@@ -403,7 +403,7 @@ mod tests {
         let Outcome::Failed { code, message, .. } = ended else {
             panic!("{ended:?}")
         };
-        let events = core.store.events(0, "nodes/n1", 10).await.unwrap();
+        let events = core.store.events(&Scope::Site, 0, "nodes/n1", 10).await.unwrap();
         for text in [&code, &message, &events[0].message, &events[0].attributes["code"]] {
             assert!(
                 text.len() <= SENTENCE_MAX && !text.contains(char::is_control),

@@ -7,7 +7,7 @@ use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_identity::SshKeyPair;
 use rackwright_lifecycle::{Claim, Effect, Outcome, is_interrupted};
-use rackwright_store::{EventRow, NodeRecord, Proof};
+use rackwright_store::{EventRow, NodeRecord, Proof, Scope};
 use rackwright_validate::{
     Deployment, Expected, HandOver, HandOverError, ImageSays, ProbeError, Profile, SeedScrub, SshError, SshTarget,
     judge, passed, wait_reachable,
@@ -116,7 +116,12 @@ pub(super) async fn await_host(core: &Core, record: &NodeRecord, nudge: &Notify)
 
 /// Ends when somebody wants the node elsewhere.
 async fn interrupted(core: &Core, record: &NodeRecord, nudge: &Notify) {
-    while !core.store.node(&record.id).await.is_ok_and(|r| is_interrupted(&r.node)) {
+    while !core
+        .store
+        .node(&Scope::Site, &record.id)
+        .await
+        .is_ok_and(|r| is_interrupted(&r.node))
+    {
         nudge.notified().await;
     }
 }

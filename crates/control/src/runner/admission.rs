@@ -81,6 +81,7 @@ pub async fn admit(
 #[cfg(test)]
 mod tests {
     use rackwright_lifecycle::{PowerGoal, PowerRequest, State};
+    use rackwright_store::Scope;
 
     use super::*;
     use crate::grpc::explain::explain;
@@ -90,12 +91,12 @@ mod tests {
     async fn step(core: &testing::TestCore, node: &str) -> NodeRecord {
         let nudge = core.runs.begin(node).unwrap();
         step_until_rest((*core).clone(), node.into(), nudge).await;
-        core.store.node(node).await.unwrap()
+        core.store.node(&Scope::Site, node).await.unwrap()
     }
 
     /// Takes the place of a node on its circuit, as if it were being switched on.
     async fn take(core: &Core, node: &str) {
-        let record = core.store.node(node).await.unwrap();
+        let record = core.store.node(&Scope::Site, node).await.unwrap();
         let needs = needs(core, &record, Effect::PowerOn);
         let mut tx = core.store.write().await.unwrap();
         let wait = admit(&mut tx, &record, &[], &needs, clock::now()).await.unwrap();

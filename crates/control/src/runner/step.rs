@@ -6,9 +6,9 @@ use std::time::Duration;
 use rackwright_lifecycle::outcome::apply;
 use rackwright_lifecycle::{
     Agent, Attempt, Decision, Edge, Effect, EffectClass, Kind, Outcome, Power, Reading, State, Timestamp, Wait, decide,
-    verdict_on_open,
+    usage, verdict_on_open,
 };
-use rackwright_store::{EffectRow, EventRow, HistoryRow, NodeRecord, Permit, Readings, StoreError, WriteTx};
+use rackwright_store::{EffectRow, EventRow, HistoryRow, NodeRecord, Permit, Readings, Scope, StoreError, WriteTx};
 use tokio::sync::Notify;
 use tracing::Instrument as _;
 
@@ -123,7 +123,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Re
     let Known { record, rows } = match known.filter(|_| !is_told) {
         Some(known) => known,
         None => {
-            let record = core.store.node(id).await?;
+            let record = core.store.node(&Scope::Site, id).await?;
             let rows = core.store.attempts(id, record.node.since).await?;
             Known { record, rows }
         }
@@ -228,6 +228,9 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
         reason: reason.to_owned(),
     };
     tx.add_history(&record.id, edge, &row).await?;
+    if let Some(effect) = usage::effect_of(edge, &record.node, &next.node) {
+        tx.put_usage(&next, &effect, now).await?;
+    }
     tx.add_event(&edge_event(&next, edge, &row)).await?;
     settle_operations(&mut tx, &next, now).await?;
     put_away(&mut tx, record, edge).await?;
@@ -248,6 +251,12 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
         perform::cancel_job(core, &record.id, &open.id).await;
     }
     Ok(Known::next(next, Vec::new()))
+}
+
+/// Takes an edge as a step does, whatever would be decided.
+#[cfg(test)]
+pub(super) async fn taken(core: &Core, record: &NodeRecord, edge: Edge) -> Result<(), StoreError> {
+    take_edge(core, record, edge, "").await.map(drop)
 }
 
 /// What an edge makes needless or settled beside the node itself.

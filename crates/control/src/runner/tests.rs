@@ -1,8 +1,9 @@
 use rackwright_lifecycle::node::PowerRequest;
-use rackwright_lifecycle::{Attempt, Effect, Outcome, PowerGoal, State, Timestamp};
-use rackwright_store::EffectRow;
+use rackwright_lifecycle::{Attempt, Edge, Effect, Outcome, PowerGoal, State, Timestamp};
+use rackwright_store::{EffectRow, Period, Scope};
 
 use super::step_until_rest;
+use crate::core::Core;
 use crate::{clock, testing};
 
 /// As after a commit whose answer was lost: the try is there, and nobody makes it.
@@ -41,4 +42,88 @@ async fn an_effect_that_was_begun_unknown_to_us_is_not_waited_for() {
     assert_eq!(tries[0].attempt.outcome, Outcome::Interrupted);
     assert!(tries.len() > 1, "something is done at once: {tries:?}");
     assert!(core.store.open_effects().await.unwrap().is_empty());
+}
+
+/// Of each use that is recorded: whether it is open. All are acme's.
+async fn spans(core: &Core) -> Vec<bool> {
+    let period = Period {
+        from_s: 0,
+        to_s: i64::MAX,
+        customer: "",
+        cluster: "",
+    };
+    let rows = core.store.usage(&Scope::Site, &period, 0, 100).await.unwrap();
+    assert!(rows.iter().all(|row| row.holder.customer == "acme"), "{rows:?}");
+    rows.iter().map(|row| row.to_s.is_none()).collect()
+}
+
+/// Takes an edge, some seconds after the former one.
+async fn later(core: &Core, seconds: &mut i64, edge: Edge) {
+    *seconds += 10;
+    clock::simulated::set(Timestamp(*seconds * 1_000_000 + 500_000));
+    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    super::step::taken(core, &record, edge).await.unwrap();
+}
+
+/// The edges of a life through the runner: what is recorded is when the node was in its customer's hands.
+#[tokio::test]
+async fn a_node_counts_while_it_is_in_its_customers_hands() {
+    let core = testing::core().await;
+    let mut record = testing::node("n1", State::Validating, Some("b3-0"));
+    if let Some(claim) = &mut record.node.claim {
+        claim.customer = "acme".into();
+    }
+    record.spec.sku = "h100".into();
+    testing::add(&core, &record).await;
+    let mut now = clock::now().0 / 1_000_000;
+    let begin = now;
+    let (open, ended) = (true, false);
+
+    later(&core, &mut now, Edge::Validated).await;
+    assert_eq!(spans(&core).await, [open]);
+    for edge in [Edge::Reimaged, Edge::Written, Edge::HostUp, Edge::Validated] {
+        later(&core, &mut now, edge).await;
+        assert_eq!(spans(&core).await, [open], "{edge}");
+    }
+    later(&core, &mut now, Edge::Held).await;
+    assert_eq!(spans(&core).await, [ended]);
+    later(&core, &mut now, Edge::Revalidate).await;
+    assert_eq!(spans(&core).await, [ended], "not yet back");
+    for edge in [Edge::Validated, Edge::Reimaged] {
+        later(&core, &mut now, edge).await;
+        assert_eq!(spans(&core).await, [ended, open], "{edge}");
+    }
+    for edge in [Edge::Failed, Edge::Retried, Edge::Written, Edge::HostUp] {
+        later(&core, &mut now, edge).await;
+        assert_eq!(spans(&core).await, [ended, ended], "{edge}");
+    }
+    later(&core, &mut now, Edge::Validated).await;
+
+    // And out of it as the runner decides by itself.
+    now += 10;
+    clock::simulated::set(Timestamp(now * 1_000_000));
+    let mut tx = core.store.write().await.unwrap();
+    let mut record = tx.node("n1").await.unwrap();
+    record.node.wanted.condemn = Some("a fan is loud".into());
+    tx.save_node(&mut record, clock::now()).await.unwrap();
+    tx.commit().await.unwrap();
+    let nudge = core.runs.begin("n1").unwrap();
+    step_until_rest(core.clone(), "n1".into(), nudge).await;
+    let state = core.store.node(&Scope::Site, "n1").await.unwrap().node.state;
+    assert_eq!(state, State::Quarantined);
+
+    let period = Period {
+        from_s: 0,
+        to_s: i64::MAX,
+        customer: "acme",
+        cluster: "",
+    };
+    let rows = core.store.usage(&Scope::Site, &period, 0, 100).await.unwrap();
+    let found: Vec<_> = rows
+        .iter()
+        .map(|row| (row.from_s - begin, row.to_s.map(|s| s - begin)))
+        .collect();
+    // In use for 50 s, gone for 20 s, in use for 20 s, gone for 40 s, in use for 10 s.
+    assert_eq!(found, [(10, Some(60)), (80, Some(100)), (140, Some(150))]);
+    assert!(rows.iter().all(|row| row.sku == "h100"));
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rackwright_api::v1;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_lifecycle::{Outcome, State, minutes};
-use rackwright_store::{EventRow, NodeRecord, OperationRow, Store};
+use rackwright_store::{EventRow, NodeRecord, OperationRow, Scope, Store};
 use tonic::Code;
 
 use super::performer::Fake;
@@ -24,7 +24,7 @@ pub struct Follower {
 impl Follower {
     /// Reads on, and holds what is said against the machines.
     pub async fn follow(&mut self, store: &Store, fake: &Fake) {
-        let events = store.events(self.position, "", 1000).await;
+        let events = store.events(&Scope::Site, self.position, "", 1000).await;
         let events = events.expect("events can be read");
         for event in events {
             if event.position <= self.position {
@@ -98,7 +98,10 @@ async fn lost(store: &Store, event: &EventRow) -> Option<String> {
     }
     let effect = store.effect(event.attributes.get("effect")?).await;
     let effect = effect.expect("effects can be read")?;
-    let record = store.node(&effect.node_id).await.expect("the node is there");
+    let record = store
+        .node(&Scope::Site, &effect.node_id)
+        .await
+        .expect("the node is there");
     let boot = record.readings.boot.map(|(boot_id, _)| boot_id);
     let is_there = !record.hold.replica.is_empty() && boot == effect.attempt.boot_id;
     is_there.then(|| format!("{effect:?} was given up, and its agent is with {:?}", record.hold))
@@ -110,7 +113,7 @@ pub async fn job(store: &Store, id: &str, said_by: &str, message: &v1::ControlMe
     let Some(Control::Job(job)) = &message.message else {
         return None;
     };
-    let hold = store.node(id).await.expect("the node is there").hold;
+    let hold = store.node(&Scope::Site, id).await.expect("the node is there").hold;
     if hold.replica != said_by {
         return Some(format!(
             "{id} is told {} by {said_by}, and its agent is with {hold:?}",
@@ -124,7 +127,12 @@ pub async fn job(store: &Store, id: &str, said_by: &str, message: &v1::ControlMe
             job.operation
         ));
     };
-    let in_force = store.node(id).await.expect("the node is there").node.generation;
+    let in_force = store
+        .node(&Scope::Site, id)
+        .await
+        .expect("the node is there")
+        .node
+        .generation;
     let is_open = effect.attempt.outcome == Outcome::Open;
     (effect.generation != job.claim_generation || (is_open && in_force != job.claim_generation)).then(|| {
         let (told, written) = (job.claim_generation, effect.generation);
@@ -136,7 +144,10 @@ pub async fn job(store: &Store, id: &str, said_by: &str, message: &v1::ControlMe
 }
 
 pub async fn records(store: &Store) -> Vec<NodeRecord> {
-    store.nodes(&Vec::new(), "", 1000).await.expect("nodes can be read")
+    store
+        .nodes(&Scope::Site, &Vec::new(), "", 1000)
+        .await
+        .expect("nodes can be read")
 }
 
 fn is_rest(state: State) -> bool {
@@ -220,7 +231,7 @@ pub async fn left(store: &Store, fake: &Fake) -> Vec<String> {
 
 /// Whatever was asked for has ended, and no deploy that was cancelled was handed over. Answers how many were.
 pub async fn operations(store: &Store) -> (u64, Vec<String>) {
-    let rows = store.operations("", "", "", "", 100_000).await;
+    let rows = store.operations(&Scope::Site, "", "", "", "", 100_000).await;
     let rows = rows.expect("operations can be read");
     let open = rows.iter().filter(|row| row.ended_at.is_none());
     let mut wrong: Vec<String> = open.map(|row| format!("never ended: {row:?}")).collect();

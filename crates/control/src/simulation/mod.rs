@@ -8,6 +8,7 @@ mod bounds;
 mod chance;
 mod checks;
 mod gate;
+mod metering;
 mod performer;
 mod process;
 mod turns;
@@ -521,6 +522,7 @@ impl Run {
         }
         let mut left = checks::left(&self.store, &self.fake).await;
         left.extend(bounds::left(&self.store).await);
+        left.extend(metering::left(&self.store).await);
         self.fake.world().wrong.extend(left);
         let lost = self.follower.compare(&self.store).await;
         self.fake.world().wrong.extend(lost);

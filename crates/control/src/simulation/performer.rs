@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rackwright_lifecycle::{Bmc, BootTarget, Effect, Outcome, Power, Reading, Timestamp, is_interrupted, seconds};
-use rackwright_store::{Identity, NodeRecord};
+use rackwright_store::{Identity, NodeRecord, Scope};
 use tokio::sync::Notify;
 
 use super::chance::Chance;
@@ -102,7 +102,12 @@ impl Fake {
             if self.world().machine(&record.id).running == Running::Host {
                 return Done::succeeded();
             }
-            if core.store.node(&record.id).await.is_ok_and(|r| is_interrupted(&r.node)) {
+            if core
+                .store
+                .node(&Scope::Site, &record.id)
+                .await
+                .is_ok_and(|r| is_interrupted(&r.node))
+            {
                 return Done::failed_as(Outcome::Interrupted);
             }
             self.pause(2_000, 2_000).await;

@@ -9,7 +9,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_lifecycle::{State, Timestamp};
-use rackwright_store::{ImageVersionBody, ImageVersionRow};
+use rackwright_store::{ImageVersionBody, ImageVersionRow, Scope};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -231,7 +231,7 @@ impl Process {
     pub fn connect(&mut self, id: &str, boot: u64) {
         let (process, core, fake, node) = (self.number, self.core.clone(), self.fake.clone(), id.to_owned());
         self.call(id, async move {
-            let record = core.store.node(&node).await.expect("the node is there");
+            let record = core.store.node(&Scope::Site, &node).await.expect("the node is there");
             let now = clock::now();
             let (hello, sender, end) = {
                 let mut world = fake.world();

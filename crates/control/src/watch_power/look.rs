@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rackwright_lifecycle::{Bmc, Power, Reading, Timestamp, seconds};
 use rackwright_redfish::{BmcClient, RetryPolicy, Shortcut};
-use rackwright_store::{EventRow, NodeRecord, Readings, RestingRow, Spec, StoreError};
+use rackwright_store::{EventRow, NodeRecord, Readings, RestingRow, Scope, Spec, StoreError};
 
 use super::schedule::{Id, Look};
 use crate::bmc::{self, BmcError};
@@ -118,7 +118,7 @@ async fn try_look(
     let mut known = match known {
         Some(known) if known.version == row.version => known,
         before => {
-            let fresh = Known::of(&core.store.node(&row.id).await?);
+            let fresh = Known::of(&core.store.node(&Scope::Site, &row.id).await?);
             // A new version of the node is not always another BMC.
             let shortcut = before.filter(|before| before.spec == fresh.spec).map(|b| b.shortcut);
             Known {

@@ -9,6 +9,7 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use rackwright_lifecycle::{Power, State};
+use rackwright_store::Scope;
 use secrecy::SecretString;
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -123,7 +124,14 @@ async fn until(core: &Core, what: &str, mut is_so: impl AsyncFnMut() -> bool) {
 }
 
 async fn power(core: &Core, id: &str) -> Option<Power> {
-    core.store.node(id).await.unwrap().readings.power.last().copied()
+    core.store
+        .node(&Scope::Site, id)
+        .await
+        .unwrap()
+        .readings
+        .power
+        .last()
+        .copied()
 }
 
 #[tokio::test]
@@ -142,7 +150,7 @@ async fn where_the_bmc_tells_of_changes_they_are_seen_at_once_and_it_is_hardly_a
         let looks = bmc.looks.load(Ordering::SeqCst) - before;
         assert!(looks <= 10, "{looks} looks until {word}");
     }
-    let events = core.store.events(0, "nodes/n1", 10).await.unwrap();
+    let events = core.store.events(&Scope::Site, 0, "nodes/n1", 10).await.unwrap();
     let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
     assert_eq!(kinds, ["power.off", "power.on", "power.off"]);
     assert!(core.watch.seen_at("n1").is_some());

@@ -1,6 +1,6 @@
 //! Which replica has the connection of a node's agent.
 
-use rackwright_store::{Hold, Store};
+use rackwright_store::{Hold, Scope, Store};
 
 use super::support::{Lab, at, is_conflict, is_missing, node, rest};
 
@@ -19,7 +19,7 @@ async fn release(store: &Store, id: &str, session: i64, us: i64) -> bool {
 }
 
 async fn held(store: &Store, id: &str) -> Hold {
-    store.node(id).await.unwrap().hold
+    store.node(&Scope::Site, id).await.unwrap().hold
 }
 
 #[tokio::test]
@@ -49,16 +49,16 @@ async fn the_end_of_a_connection_counts_only_while_it_is_the_present_one() {
 #[tokio::test]
 async fn what_was_decided_before_the_agent_came_or_went_is_refused() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    let mut before = lab.store.node("n1").await.unwrap();
+    let mut before = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let session = hold(&lab.store, "n1", "a").await;
     assert!(is_conflict(&lab.store.rest(&before, "", at(900)).await));
     let mut tx = lab.store.write().await.unwrap();
     assert!(is_conflict(&tx.save_node(&mut before, at(200)).await));
     drop(tx);
-    let mut held = lab.store.node("n1").await.unwrap();
+    let mut held = lab.store.node(&Scope::Site, "n1").await.unwrap();
     lab.store.rest(&held, "", at(900)).await.unwrap();
     release(&lab.store, "n1", session, 300).await;
-    held.due_at = lab.store.node("n1").await.unwrap().due_at;
+    held.due_at = lab.store.node(&Scope::Site, "n1").await.unwrap().due_at;
     assert!(is_conflict(&lab.store.rest(&held, "", at(900)).await));
 }
 

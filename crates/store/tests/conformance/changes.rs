@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use rackwright_lifecycle::{Effect, State};
-use rackwright_store::{BootStageRow, ImageVersionBody, ImageVersionRow, Proof, RequestKey, Store, StoreError};
+use rackwright_store::{BootStageRow, ImageVersionBody, ImageVersionRow, Proof, RequestKey, Scope, Store, StoreError};
 
 use crate::database::Fresh;
 
-use super::support::{Lab, at, event, is_missing, node, node_in, rest, try_of};
+use super::support::{Lab, at, event, is_missing, member, node, node_in, rest, try_of};
 
 /// Long enough that a writer that does not wait has gone on.
 const MOMENT: Duration = Duration::from_millis(150);
@@ -19,17 +19,20 @@ async fn a_change_that_is_dropped_leaves_nothing() {
     tx.insert_node(&node("n1")).await.unwrap();
     tx.put_macs("n1", &["m1".to_owned()]).await.unwrap();
     tx.add_event(&event("enrolled", "nodes/n1", 100)).await.unwrap();
-    tx.put_member("ann", "operator", at(1)).await.unwrap();
+    tx.put_member("ann", &member("operator"), at(1)).await.unwrap();
     assert!(tx.node("n1").await.is_ok(), "the change itself sees it");
-    assert!(is_missing(&lab.store.node("n1").await), "nobody else does");
+    assert!(
+        is_missing(&lab.store.node(&Scope::Site, "n1").await),
+        "nobody else does"
+    );
     drop(tx);
-    assert!(is_missing(&lab.store.node("n1").await));
+    assert!(is_missing(&lab.store.node(&Scope::Site, "n1").await));
     assert_eq!(lab.store.node_of_mac("m1").await.unwrap(), None);
     assert_eq!(lab.store.event_range().await.unwrap(), (0, 0));
-    assert_eq!(lab.store.role("ann").await.unwrap(), None);
+    assert_eq!(lab.store.member("ann").await.unwrap(), None);
     // The one after it is not hindered.
     let lab = lab.with(&[node("n1")]).await;
-    assert!(lab.store.node("n1").await.is_ok());
+    assert!(lab.store.node(&Scope::Site, "n1").await.is_ok());
 }
 
 /// `second` wants to change the node that `first` changes: it waits, then sees what `first` did.
@@ -49,7 +52,7 @@ async fn second_waits_for_first(first: &Store, second: Store) {
     assert!(!waiting.is_finished(), "it has to wait");
     tx.commit().await.unwrap();
     waiting.await.unwrap().unwrap();
-    let record = first.node("n1").await.unwrap();
+    let record = first.node(&Scope::Site, "n1").await.unwrap();
     assert_eq!((record.reason.as_str(), record.version), ("first, second", 3));
 }
 
@@ -72,17 +75,20 @@ async fn readers_do_not_wait_for_a_writer() {
     let mut record = tx.node("n1").await.unwrap();
     record.reason = "new".into();
     tx.save_node(&mut record, at(200)).await.unwrap();
-    let read = tokio::time::timeout(Duration::from_secs(5), lab.store.node("n1"));
+    let read = tokio::time::timeout(Duration::from_secs(5), lab.store.node(&Scope::Site, "n1"));
     assert_eq!(read.await.unwrap().unwrap().reason, "");
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.node("n1").await.unwrap().reason, "new");
+    assert_eq!(lab.store.node(&Scope::Site, "n1").await.unwrap().reason, "new");
 }
 
 #[tokio::test]
 async fn of_two_who_change_the_same_node_the_slower_is_told() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut outcomes = Vec::new();
-    let (a, b) = (lab.store.node("n1").await.unwrap(), lab.store.node("n1").await.unwrap());
+    let (a, b) = (
+        lab.store.node(&Scope::Site, "n1").await.unwrap(),
+        lab.store.node(&Scope::Site, "n1").await.unwrap(),
+    );
     for mut record in [a, b] {
         let mut tx = lab.store.write().await.unwrap();
         outcomes.push(tx.save_node(&mut record, at(200)).await);
@@ -104,7 +110,7 @@ async fn fill(store: &Store) {
     tx.add_proof(Proof::Report, "r1", "n1", b"report").await.unwrap();
     tx.give_address("m1", "10.0.0.1", at(1)).await.unwrap();
     tx.remember(&request(), b"answer", at(1)).await.unwrap();
-    tx.put_member("ann", "operator", at(1)).await.unwrap();
+    tx.put_member("ann", &member("operator"), at(1)).await.unwrap();
     let version = ImageVersionRow {
         image_id: "noble".into(),
         digest: "b3-1".into(),
@@ -134,7 +140,7 @@ fn request() -> RequestKey {
 }
 
 async fn check_filled(store: &Store) {
-    let record = store.node("n1").await.unwrap();
+    let record = store.node(&Scope::Site, "n1").await.unwrap();
     assert_eq!(
         (record.node.state, record.wait_why.as_str()),
         (State::Imaging, "the agent")
@@ -146,10 +152,13 @@ async fn check_filled(store: &Store) {
         [try_of("n1", Effect::WriteImage, 1)]
     );
     assert_eq!(store.event_range().await.unwrap(), (1, 1));
-    let reports = store.proofs(Proof::Report, "n1", i64::MAX, 9).await.unwrap();
+    let reports = store
+        .proofs(&Scope::Site, Proof::Report, "n1", i64::MAX, 9)
+        .await
+        .unwrap();
     assert_eq!(reports, [(1, b"report".to_vec())]);
     assert_eq!(store.address_of("m1").await.unwrap().as_deref(), Some("10.0.0.1"));
-    assert_eq!(store.role("ann").await.unwrap().as_deref(), Some("operator"));
+    assert_eq!(store.member("ann").await.unwrap(), Some(member("operator")));
     assert_eq!(store.image_versions("noble").await.unwrap().len(), 1);
     assert_eq!(store.boot_stages("m1").await.unwrap().len(), 1);
     let mut tx = store.write().await.unwrap();
@@ -197,7 +206,7 @@ async fn a_row_that_cannot_be_read_back_is_named() {
     lab.database
         .sql("UPDATE nodes SET state = 'melted' WHERE id = 'n1'")
         .await;
-    let refused = lab.store.node("n1").await.unwrap_err();
+    let refused = lab.store.node(&Scope::Site, "n1").await.unwrap_err();
     assert_eq!(refused.to_string(), "node \"n1\" cannot be read back");
     assert!(!refused.is_retryable());
     let source = std::error::Error::source(&refused).unwrap().to_string();
@@ -209,14 +218,14 @@ async fn a_change_of_which_a_part_was_refused_does_not_pass_for_done() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     for with_event in [false, true] {
         let mut tx = lab.store.write().await.unwrap();
-        tx.put_member("ann", "operator", at(1)).await.unwrap();
+        tx.put_member("ann", &member("operator"), at(1)).await.unwrap();
         assert!(tx.begin_effect(&try_of("ghost", Effect::PowerOn, 1)).await.is_err());
         if with_event {
             tx.add_event(&event("enrolled", "nodes/n1", 100)).await.unwrap();
         }
         // Either all of it but the refused part is kept, or it is said that none is.
         let kept = tx.commit().await.is_ok();
-        assert_eq!(lab.store.role("ann").await.unwrap().is_some(), kept);
+        assert_eq!(lab.store.member("ann").await.unwrap().is_some(), kept);
     }
 }
 

@@ -2,11 +2,11 @@
 
 use rackwright_lifecycle::State as NodeState;
 use rackwright_lifecycle::cluster::{Cluster, Edge, State, Swap, Wanted};
-use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Replaced, StoreError, Term};
+use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Replaced, Scope, StoreError, Term};
 
 use super::support::{Lab, at, node_in};
 
-fn cluster(id: &str, customer: &str) -> ClusterRecord {
+pub fn cluster(id: &str, customer: &str) -> ClusterRecord {
     ClusterRecord {
         id: id.into(),
         uid: format!("uid-{id}"),
@@ -53,7 +53,7 @@ fn cluster(id: &str, customer: &str) -> ClusterRecord {
     }
 }
 
-async fn insert(lab: &Lab, record: &ClusterRecord, nodes: &[&str]) -> Result<(), StoreError> {
+pub async fn insert(lab: &Lab, record: &ClusterRecord, nodes: &[&str]) -> Result<(), StoreError> {
     let mut tx = lab.store.write().await?;
     tx.insert_cluster(record).await?;
     for node in nodes {
@@ -75,8 +75,8 @@ async fn a_cluster_comes_back_as_it_was_written() {
     let lab = lab().await;
     let mut alpha = cluster("alpha", "acme");
     insert(&lab, &alpha, &["n1", "n2"]).await.unwrap();
-    assert_eq!(lab.store.cluster("alpha").await.unwrap(), alpha);
-    let nodes = lab.store.nodes_of_cluster("alpha").await.unwrap();
+    assert_eq!(lab.store.cluster(&Scope::Site, "alpha").await.unwrap(), alpha);
+    let nodes = lab.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
     assert_eq!(nodes.iter().map(|n| n.id.as_str()).collect::<Vec<_>>(), ["n1", "n2"]);
 
     let stale = alpha.clone();
@@ -86,7 +86,7 @@ async fn a_cluster_comes_back_as_it_was_written() {
     let mut tx = lab.store.write().await.unwrap();
     tx.save_cluster(&mut alpha, at(200)).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.cluster("alpha").await.unwrap(), alpha);
+    assert_eq!(lab.store.cluster(&Scope::Site, "alpha").await.unwrap(), alpha);
     assert_eq!((alpha.version, alpha.due_at), (2, at(200)));
     let mut tx = lab.store.write().await.unwrap();
     let refused = tx.save_cluster(&mut stale.clone(), at(300)).await;
@@ -99,8 +99,14 @@ async fn a_node_is_in_one_cluster_and_a_cluster_without_all_its_nodes_is_not_the
     insert(&lab, &cluster("alpha", "acme"), &["n1", "n2"]).await.unwrap();
     let refused = insert(&lab, &cluster("beta", "acme"), &["n3", "n2"]).await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
-    assert!(lab.store.cluster("beta").await.is_err());
-    assert!(lab.store.nodes_of_cluster("beta").await.unwrap().is_empty());
+    assert!(lab.store.cluster(&Scope::Site, "beta").await.is_err());
+    assert!(
+        lab.store
+            .nodes_of_cluster(&Scope::Site, "beta")
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let mut tx = lab.store.write().await.unwrap();
     tx.remove_cluster_node("n2").await.unwrap();
     tx.commit().await.unwrap();
@@ -121,7 +127,7 @@ async fn clusters_are_found_by_customer_and_state() {
         negated,
     };
     let ids = async |filter: Vec<Term>, after: &str| -> Vec<String> {
-        let found = lab.store.clusters(&filter, after, 10).await.unwrap();
+        let found = lab.store.clusters(&Scope::Site, &filter, after, 10).await.unwrap();
         found.into_iter().map(|c| c.id).collect()
     };
     assert_eq!(ids(vec![], "").await, ["a1", "a2", "b1"]);
@@ -142,18 +148,34 @@ async fn due_clusters_are_taken_once_and_what_changed_meanwhile_does_not_rest() 
     assert!(take(151).await.is_empty(), "leased");
     assert_eq!(lab.store.next_cluster_due().await.unwrap(), Some(at(1150)));
 
-    let seen = lab.store.cluster("alpha").await.unwrap();
+    let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
     lab.store.rest_cluster(&seen, "nodes", at(9_000_000)).await.unwrap();
-    let rested = lab.store.cluster("alpha").await.unwrap();
+    let rested = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
     assert_eq!((rested.wait_why.as_str(), rested.due_at), ("nodes", at(9_000_000)));
 
     // A node's edge wakes it, a moment later; who rests it of what was read before is refused.
     let mut tx = lab.store.write().await.unwrap();
     tx.wake_cluster("alpha", at(2000)).await.unwrap();
     tx.commit().await.unwrap();
-    let woken = lab.store.cluster("alpha").await.unwrap();
+    let woken = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
     assert!(woken.due_at < at(1_000_000));
     let refused = lab.store.rest_cluster(&rested, "", at(9_500_000)).await;
+    assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn who_is_about_to_rest_notices_that_a_due_cluster_is_woken_once_more() {
+    let lab = lab().await;
+    insert(&lab, &cluster("alpha", "acme"), &[]).await.unwrap();
+    lab.store.wake_cluster("alpha", at(50)).await.unwrap();
+    let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+    // A node's edge that this one has not seen.
+    lab.store.wake_cluster("alpha", at(60)).await.unwrap();
+    let refused = lab.store.rest_cluster(&seen, "", at(9_000)).await;
+    assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
+    let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+    lab.store.wake_clusters(at(70)).await.unwrap();
+    let refused = lab.store.rest_cluster(&seen, "", at(9_000)).await;
     assert!(matches!(refused, Err(StoreError::Conflict { .. })), "{refused:?}");
 }
 
@@ -182,6 +204,6 @@ async fn the_history_and_the_nodes_go_with_a_forgotten_cluster() {
     tx.remove_cluster_node("n1").await.unwrap();
     tx.delete_cluster(&alpha).await.unwrap();
     tx.commit().await.unwrap();
-    assert!(lab.store.cluster("alpha").await.is_err());
+    assert!(lab.store.cluster(&Scope::Site, "alpha").await.is_err());
     assert!(lab.store.cluster_history("alpha", 10).await.unwrap().is_empty());
 }

@@ -1,7 +1,7 @@
 //! Filters over nodes, and pages.
 
 use rackwright_lifecycle::{State, Wait};
-use rackwright_store::{NodeRecord, Term};
+use rackwright_store::{NodeRecord, Scope, Term};
 
 use super::support::{Lab, at, node, node_in, rest};
 
@@ -65,7 +65,7 @@ async fn terms_are_joined_by_and() {
         (&["name=' OR '1'='1"], &[]),
     ];
     for (terms, wanted) in cases {
-        let found = lab.store.nodes(&filter(terms), "", 100).await.unwrap();
+        let found = lab.store.nodes(&Scope::Site, &filter(terms), "", 100).await.unwrap();
         assert_eq!(ids(&found), *wanted, "{terms:?}");
     }
 }
@@ -73,7 +73,7 @@ async fn terms_are_joined_by_and() {
 #[tokio::test]
 async fn labels_that_were_taken_off_match_no_more() {
     let lab = four().await;
-    let mut record = lab.store.node("a").await.unwrap();
+    let mut record = lab.store.node(&Scope::Site, "a").await.unwrap();
     record.labels = [("rack".to_owned(), "r9".to_owned())].into();
     record.spec.sku = "odd".into();
     let mut tx = lab.store.write().await.unwrap();
@@ -87,7 +87,7 @@ async fn labels_that_were_taken_off_match_no_more() {
         ("sku=odd", vec!["a"]),
         ("sku=small", vec!["c"]),
     ] {
-        let found = lab.store.nodes(&filter(&[term]), "", 100).await.unwrap();
+        let found = lab.store.nodes(&Scope::Site, &filter(&[term]), "", 100).await.unwrap();
         assert_eq!(ids(&found), wanted, "{term}");
     }
 }
@@ -99,7 +99,7 @@ async fn pages_are_in_order_and_show_every_node_once() {
     let mut seen: Vec<String> = Vec::new();
     loop {
         let after = seen.last().cloned().unwrap_or_default();
-        let page = lab.store.nodes(&Vec::new(), &after, 7).await.unwrap();
+        let page = lab.store.nodes(&Scope::Site, &Vec::new(), &after, 7).await.unwrap();
         if page.is_empty() {
             break;
         }
@@ -173,7 +173,7 @@ async fn names_are_ordered_by_their_bytes_whatever_the_language() {
     let mut seen: Vec<String> = Vec::new();
     loop {
         let after = seen.last().map_or("", String::as_str);
-        let page = lab.store.nodes(&Vec::new(), after, 1).await.unwrap();
+        let page = lab.store.nodes(&Scope::Site, &Vec::new(), after, 1).await.unwrap();
         let Some(next) = page.first() else { break };
         seen.push(next.id.clone());
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rackwright_lifecycle::{Effect, Outcome, State};
-use rackwright_store::{NodeRecord, StoreError};
+use rackwright_store::{NodeRecord, Scope, StoreError};
 
 use super::support::{Lab, at, node, node_in, rest, try_of};
 
@@ -67,7 +67,7 @@ async fn runners_that_ask_at_once_never_get_the_same_node() {
 async fn rest_says_why_and_until_when_and_waking_ends_it() {
     let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
     rest(&lab.store, "n1", "the power to settle", at(5000)).await;
-    let record = lab.store.node("n1").await.unwrap();
+    let record = lab.store.node(&Scope::Site, "n1").await.unwrap();
     assert_eq!(
         (record.wait_why.as_str(), record.wait_until),
         ("the power to settle", at(5000))
@@ -91,7 +91,7 @@ async fn waking_never_puts_a_node_off() {
 async fn what_was_made_due_after_it_was_read_does_not_rest() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     rest(&lab.store, "n1", "", at(5000)).await;
-    let seen = lab.store.node("n1").await.unwrap();
+    let seen = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.save_readings("n1", &seen.readings, at(300)).await.unwrap();
     tx.commit().await.unwrap();
@@ -104,7 +104,7 @@ async fn what_was_made_due_after_it_was_read_does_not_rest() {
     tx.wake("n1", at(310)).await.unwrap();
     tx.wait("n1", "its power", at(700), &seen.readings).await.unwrap();
     tx.commit().await.unwrap();
-    let record = lab.store.node("n1").await.unwrap();
+    let record = lab.store.node(&Scope::Site, "n1").await.unwrap();
     assert_eq!((record.due_at, record.wait_until), (at(700), at(700)));
     assert_eq!(record.wait_why, "its power");
 }
@@ -113,7 +113,7 @@ async fn what_was_made_due_after_it_was_read_does_not_rest() {
 async fn a_change_makes_a_node_due_unless_its_runner_keeps_it() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     rest(&lab.store, "n1", "", at(5000)).await;
-    let mut record = lab.store.node("n1").await.unwrap();
+    let mut record = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut record, at(300)).await.unwrap();
     tx.commit().await.unwrap();
@@ -126,7 +126,7 @@ async fn a_change_makes_a_node_due_unless_its_runner_keeps_it() {
     assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(370)));
     let former = NodeRecord {
         version: 1,
-        ..lab.store.node("n1").await.unwrap()
+        ..lab.store.node(&Scope::Site, "n1").await.unwrap()
     };
     let stale = lab.store.rest(&former, "", at(9000)).await;
     assert!(

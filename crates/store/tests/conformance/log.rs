@@ -1,6 +1,6 @@
 //! Events and proof: logs that grow at one end.
 
-use rackwright_store::{EventRow, Proof, Store};
+use rackwright_store::{EventRow, Proof, Scope, Store};
 
 use super::support::{Lab, at, event};
 
@@ -22,17 +22,32 @@ async fn positions_grow_and_the_log_is_read_from_any_of_them() {
     assert_eq!(lab.store.event_range().await.unwrap(), (0, 0));
     let (a, b) = (event("held", "nodes/a", 300), event("held", "nodes/b", 200));
     add(&lab.store, &[a.clone(), b.clone(), a.clone()]).await;
-    let all = lab.store.events(0, "", 10).await.unwrap();
+    let all = lab.store.events(&Scope::Site, 0, "", 10).await.unwrap();
     let numbered = |position: i64, event: &EventRow| EventRow {
         position,
         ..event.clone()
     };
     assert_eq!(all, [numbered(1, &a), numbered(2, &b), numbered(3, &a)]);
-    assert_eq!(positions(&lab.store.events(1, "", 10).await.unwrap()), [2, 3]);
-    assert_eq!(positions(&lab.store.events(0, "", 2).await.unwrap()), [1, 2]);
-    assert_eq!(positions(&lab.store.events(0, "nodes/a", 10).await.unwrap()), [1, 3]);
-    assert_eq!(positions(&lab.store.events(0, "nodes/", 10).await.unwrap()), [0; 0]);
-    assert_eq!(positions(&lab.store.events(3, "", 10).await.unwrap()), [0; 0]);
+    assert_eq!(
+        positions(&lab.store.events(&Scope::Site, 1, "", 10).await.unwrap()),
+        [2, 3]
+    );
+    assert_eq!(
+        positions(&lab.store.events(&Scope::Site, 0, "", 2).await.unwrap()),
+        [1, 2]
+    );
+    assert_eq!(
+        positions(&lab.store.events(&Scope::Site, 0, "nodes/a", 10).await.unwrap()),
+        [1, 3]
+    );
+    assert_eq!(
+        positions(&lab.store.events(&Scope::Site, 0, "nodes/", 10).await.unwrap()),
+        [0; 0]
+    );
+    assert_eq!(
+        positions(&lab.store.events(&Scope::Site, 3, "", 10).await.unwrap()),
+        [0; 0]
+    );
     assert_eq!(lab.store.event_range().await.unwrap(), (1, 3));
 }
 
@@ -64,7 +79,7 @@ async fn who_follows_the_log_misses_nothing_while_others_write() {
     let mut seen: Vec<EventRow> = Vec::new();
     while seen.len() < 40 {
         let after = seen.last().map_or(0, |e| e.position);
-        seen.extend(lab.store.events(after, "", 7).await.unwrap());
+        seen.extend(lab.store.events(&Scope::Site, after, "", 7).await.unwrap());
         tokio::task::yield_now().await;
     }
     writers.join_all().await;
@@ -93,7 +108,11 @@ async fn proofs_are_paged_newest_first_by_kind_and_node() {
     let mut seen = Vec::new();
     let mut before = i64::MAX;
     loop {
-        let page = lab.store.proofs(Proof::Report, "n1", before, 2).await.unwrap();
+        let page = lab
+            .store
+            .proofs(&Scope::Site, Proof::Report, "n1", before, 2)
+            .await
+            .unwrap();
         let Some((position, _)) = page.last() else { break };
         before = *position;
         assert!(page.len() <= 2);
@@ -102,7 +121,7 @@ async fn proofs_are_paged_newest_first_by_kind_and_node() {
     assert_eq!(seen, [[4, 255], [3, 255], [2, 255], [1, 255], [0, 255]]);
     let erased = lab
         .store
-        .proofs(Proof::EraseCertificate, "n1", i64::MAX, 9)
+        .proofs(&Scope::Site, Proof::EraseCertificate, "n1", i64::MAX, 9)
         .await
         .unwrap();
     assert_eq!(erased.len(), 1);

@@ -19,4 +19,7 @@ mod requests;
 mod resting;
 mod sites;
 pub mod support;
+mod tenants;
+mod terms;
 mod tokens;
+mod usage;

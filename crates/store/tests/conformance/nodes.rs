@@ -1,7 +1,7 @@
 //! Nodes: what is written is read back, versions guard it, MAC addresses belong to one node.
 
 use rackwright_lifecycle::{Bmc, BootTarget, Edge, Effect, Evidence, Power, Reading, State};
-use rackwright_store::{HistoryRow, Identity, Proof, Readings, Store, StoreError};
+use rackwright_store::{HistoryRow, Identity, Proof, Readings, Scope, Store, StoreError};
 
 use super::support::{Lab, at, claim, event, is_conflict, is_missing, node, node_in, try_of};
 
@@ -38,7 +38,7 @@ fn full_record() -> rackwright_store::NodeRecord {
 async fn a_node_is_read_back_as_it_was_written() {
     let record = full_record();
     let lab = Lab::new().await.with(std::slice::from_ref(&record)).await;
-    let found = lab.store.node("gpu-001").await.unwrap();
+    let found = lab.store.node(&Scope::Site, "gpu-001").await.unwrap();
     assert_eq!(found, record);
 
     let mut next = found;
@@ -51,13 +51,13 @@ async fn a_node_is_read_back_as_it_was_written() {
     tx.save_node(&mut next, at(210)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!((next.version, next.updated_at), (2, at(210)));
-    assert_eq!(lab.store.node("gpu-001").await.unwrap(), next);
+    assert_eq!(lab.store.node(&Scope::Site, "gpu-001").await.unwrap(), next);
 }
 
 #[tokio::test]
 async fn a_stale_save_is_refused_and_nothing_of_its_change_stays() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    let mut stale = lab.store.node("n1").await.unwrap();
+    let mut stale = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let mut fast = stale.clone();
     fast.reason = "the first".into();
     fast.labels = [("who".to_owned(), "first".to_owned())].into();
@@ -76,15 +76,15 @@ async fn a_stale_save_is_refused_and_nothing_of_its_change_stays() {
     drop(tx);
 
     assert_eq!(stale.version, 1, "a refused save does not count the version on");
-    assert_eq!(lab.store.node("n1").await.unwrap(), fast);
-    assert!(lab.store.events(0, "", 10).await.unwrap().is_empty());
+    assert_eq!(lab.store.node(&Scope::Site, "n1").await.unwrap(), fast);
+    assert!(lab.store.events(&Scope::Site, 0, "", 10).await.unwrap().is_empty());
     assert!(lab.store.open_effects().await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn readings_are_not_versioned_and_a_save_does_not_turn_them_back() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    let mut decided = lab.store.node("n1").await.unwrap();
+    let mut decided = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let seen = Readings {
         power: Reading::Known {
             value: Power::On,
@@ -105,7 +105,7 @@ async fn readings_are_not_versioned_and_a_save_does_not_turn_them_back() {
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut decided, at(200)).await.unwrap();
     tx.commit().await.unwrap();
-    let found = lab.store.node("n1").await.unwrap();
+    let found = lab.store.node(&Scope::Site, "n1").await.unwrap();
     assert_eq!((found.readings, found.address.as_str()), (seen, "10.0.0.9"));
     assert_eq!(lab.store.inventory("n1").await.unwrap(), Some(vec![1, 0, 255]));
 }
@@ -138,7 +138,9 @@ async fn an_inventory_is_reported_anew_and_expected_from_when_that_is_said() {
 /// Inventories were columns of `nodes` before schema 6.
 #[tokio::test]
 async fn inventories_of_an_older_schema_are_kept() {
-    let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
+    let mut claimed = node("n2");
+    claimed.node.claim = Some(claim("b3-1"));
+    let lab = Lab::new().await.with(&[node("n1"), claimed]).await;
     let mut tx = lab.store.write().await.unwrap();
     tx.save_inventory("n1", &[1]).await.unwrap();
     tx.expect_inventory("n1").await.unwrap();
@@ -156,8 +158,12 @@ async fn inventories_of_an_older_schema_are_kept() {
     let back = [
         column("inventory", "reported"),
         column("expected", "expected"),
-        "DROP TABLE node_inventories; DROP TABLE cluster_history; DROP TABLE cluster_nodes; DROP TABLE clusters; \
-         DROP TABLE sites; DROP TABLE hall; DELETE FROM schema_version WHERE version >= 6"
+        "DROP INDEX nodes_customer; ALTER TABLE nodes DROP COLUMN customer; \
+         ALTER TABLE nodes DROP COLUMN customer_since; ALTER TABLE members DROP COLUMN customer; \
+         ALTER TABLE reports DROP COLUMN customer; ALTER TABLE erase_certificates DROP COLUMN customer; \
+         DROP TABLE node_inventories; DROP TABLE cluster_history; DROP TABLE cluster_nodes; DROP TABLE clusters; \
+         DROP TABLE sites; DROP TABLE hall; DROP TABLE usage; DROP TABLE terms; \
+         DELETE FROM schema_version WHERE version >= 6"
             .into(),
     ];
     lab.database.sql(&back.concat()).await;
@@ -165,6 +171,10 @@ async fn inventories_of_an_older_schema_are_kept() {
     assert_eq!(store.inventory("n1").await.unwrap(), Some(vec![2]));
     assert_eq!(store.expected_inventory("n1").await.unwrap(), Some(vec![1]));
     assert_eq!(store.inventory("n2").await.unwrap(), None);
+    // Whose a node is comes out of its claim.
+    let acme = Scope::Customer("acme".into());
+    let theirs = store.nodes(&acme, &Vec::new(), "", 10).await.unwrap();
+    assert_eq!(theirs.iter().map(|n| n.id.as_str()).collect::<Vec<_>>(), ["n2"]);
 }
 
 #[tokio::test]
@@ -180,7 +190,7 @@ async fn an_id_is_taken_once_and_what_is_not_there_is_said() {
     );
     assert!(is_missing(&tx.node("n2").await));
     drop(tx);
-    assert!(is_missing(&lab.store.node("n2").await));
+    assert!(is_missing(&lab.store.node(&Scope::Site, "n2").await));
     assert!(is_missing(&lab.store.inventory("n2").await));
     assert_eq!(lab.store.inventory("n1").await.unwrap(), None);
 }
@@ -208,7 +218,7 @@ async fn a_mac_address_belongs_to_one_node_and_is_free_when_that_is_gone() {
     assert_eq!(lab.store.node_of_mac(&mac).await.unwrap().as_deref(), Some("n1"));
     assert_eq!(lab.store.node_of_mac(&other).await.unwrap().as_deref(), Some("n2"));
 
-    let record = lab.store.node("n1").await.unwrap();
+    let record = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.delete_node(&record).await.unwrap();
     tx.put_macs("n2", &[other, mac.clone()]).await.unwrap();
@@ -229,7 +239,7 @@ async fn a_mac_address_named_twice_is_kept_once() {
 #[tokio::test]
 async fn deleting_is_guarded_and_leaves_only_proof() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    let stale = lab.store.node("n1").await.unwrap();
+    let stale = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut stale.clone(), at(200)).await.unwrap();
     tx.begin_effect(&try_of("n1", Effect::Identify, 1)).await.unwrap();
@@ -242,14 +252,14 @@ async fn deleting_is_guarded_and_leaves_only_proof() {
     let mut tx = lab.store.write().await.unwrap();
     assert!(is_conflict(&tx.delete_node(&stale).await));
     drop(tx);
-    let fresh = lab.store.node("n1").await.unwrap();
+    let fresh = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.delete_node(&fresh).await.unwrap();
     tx.commit().await.unwrap();
-    assert!(is_missing(&lab.store.node("n1").await));
+    assert!(is_missing(&lab.store.node(&Scope::Site, "n1").await));
     assert!(lab.store.open_effects().await.unwrap().is_empty());
     for (kind, body) in [(Proof::EraseCertificate, "proof"), (Proof::Report, "report")] {
-        let kept = lab.store.proofs(kind, "n1", i64::MAX, 10).await.unwrap();
+        let kept = lab.store.proofs(&Scope::Site, kind, "n1", i64::MAX, 10).await.unwrap();
         assert_eq!(kept.len(), 1);
         assert_eq!(kept[0].1, body.as_bytes());
     }

@@ -1,10 +1,10 @@
 //! Operations: listed newest first, ended once.
 
-use rackwright_store::OperationRow;
+use rackwright_store::{OperationRow, Scope};
 
 use super::support::{Lab, at, is_missing};
 
-fn operation(id: &str, kind: &str, target: &str) -> OperationRow {
+pub fn operation(id: &str, kind: &str, target: &str) -> OperationRow {
     OperationRow {
         id: id.into(),
         version: 1,
@@ -45,7 +45,7 @@ async fn cancel(lab: &Lab, id: &str) -> bool {
 async fn an_operation_ends_once_and_every_change_counts_its_version_on() {
     let lab = with(&[operation("o1", "deploy", "nodes/n1")]).await;
     assert_eq!(
-        lab.store.operation("o1").await.unwrap(),
+        lab.store.operation(&Scope::Site, "o1").await.unwrap(),
         operation("o1", "deploy", "nodes/n1")
     );
     assert!(cancel(&lab, "o1").await);
@@ -62,8 +62,8 @@ async fn an_operation_ends_once_and_every_change_counts_its_version_on() {
         cancel_requested: true,
         ..operation("o1", "deploy", "nodes/n1")
     };
-    assert_eq!(lab.store.operation("o1").await.unwrap(), wanted);
-    assert!(is_missing(&lab.store.operation("o2").await));
+    assert_eq!(lab.store.operation(&Scope::Site, "o1").await.unwrap(), wanted);
+    assert!(is_missing(&lab.store.operation(&Scope::Site, "o2").await));
 }
 
 #[tokio::test]
@@ -126,7 +126,11 @@ async fn operations_are_filtered_and_paged_newest_first() {
         (("nodes/n1", "deploy", "true", "o4", 10), &["o1"]),
     ];
     for ((target, kind, done, before, limit), wanted) in cases {
-        let found = lab.store.operations(target, kind, done, before, *limit).await.unwrap();
+        let found = lab
+            .store
+            .operations(&Scope::Site, target, kind, done, before, *limit)
+            .await
+            .unwrap();
         let ids: Vec<_> = found.iter().map(|o| o.id.as_str()).collect();
         assert_eq!(ids, *wanted, "{target:?} {kind:?} {done:?} {before:?} {limit}");
     }

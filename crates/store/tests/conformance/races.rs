@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rackwright_store::{ImageVersionBody, ImageVersionRow, RequestKey, Store, StoreError, WriteTx};
+use rackwright_store::{ImageVersionBody, ImageVersionRow, RequestKey, Scope, Store, StoreError, WriteTx};
 
 use super::support::{Lab, at, node};
 
@@ -44,7 +44,10 @@ async fn a_request_that_comes_many_times_at_once_is_done_once() {
     })
     .await;
     assert_eq!(answers.iter().collect::<BTreeSet<_>>().len(), 1, "{answers:?}");
-    assert_eq!(lab.store.nodes(&Vec::new(), "", 99).await.unwrap().len(), 1);
+    assert_eq!(
+        lab.store.nodes(&Scope::Site, &Vec::new(), "", 99).await.unwrap().len(),
+        1
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -95,7 +98,15 @@ async fn readings_that_come_at_once_are_all_kept() {
         tx.commit().await.unwrap();
     })
     .await;
-    let boot = lab.store.node("n1").await.unwrap().readings.boot.unwrap().0;
+    let boot = lab
+        .store
+        .node(&Scope::Site, "n1")
+        .await
+        .unwrap()
+        .readings
+        .boot
+        .unwrap()
+        .0;
     assert_eq!(boot.len(), COMERS, "{boot}");
 }
 

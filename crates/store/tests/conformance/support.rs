@@ -1,7 +1,9 @@
 //! A database of one's own and rows to put into it.
 
 use rackwright_lifecycle::{Attempt, Claim, Effect, Evidence, Node, Outcome, State, Timestamp, Wanted};
-use rackwright_store::{EffectRow, EventRow, Hold, Identity, NodeRecord, Readings, Spec, Store, StoreError};
+use rackwright_store::{
+    EffectRow, EventRow, Hold, Identity, MemberRow, NodeRecord, Readings, Scope, Spec, Store, StoreError,
+};
 
 use crate::database::Fresh;
 
@@ -76,7 +78,7 @@ pub fn node_in(id: &str, state: State) -> NodeRecord {
 
 /// Puts a node to rest, as it is.
 pub async fn rest(store: &Store, id: &str, why: &str, until: Timestamp) {
-    let record = store.node(id).await.unwrap();
+    let record = store.node(&Scope::Site, id).await.unwrap();
     store.rest(&record, why, until).await.unwrap();
 }
 
@@ -130,6 +132,14 @@ pub fn event(kind: &str, target: &str, us: i64) -> EventRow {
         target: target.to_owned(),
         message: format!("{kind} of {target}"),
         attributes: [("by".to_owned(), "ops".to_owned())].into(),
+    }
+}
+
+/// A member of the site.
+pub fn member(role: &str) -> MemberRow {
+    MemberRow {
+        role: role.to_owned(),
+        customer: String::new(),
     }
 }
 

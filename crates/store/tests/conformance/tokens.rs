@@ -2,7 +2,7 @@
 
 use rackwright_store::{DeploymentKeys, TokenRow};
 
-use super::support::{Lab, at, is_missing, node};
+use super::support::{Lab, at, is_missing, member, node};
 
 fn token(hash: &str, subject: &str, expires: i64) -> TokenRow {
     TokenRow {
@@ -132,14 +132,14 @@ async fn a_member_has_the_role_given_last() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
     assert_eq!(tx.member_count().await.unwrap(), 0);
-    tx.put_member("ann", "viewer", at(1)).await.unwrap();
-    tx.put_member("bob", "viewer", at(2)).await.unwrap();
-    tx.put_member("ann", "operator", at(3)).await.unwrap();
+    tx.put_member("ann", &member("viewer"), at(1)).await.unwrap();
+    tx.put_member("bob", &member("viewer"), at(2)).await.unwrap();
+    tx.put_member("ann", &member("operator"), at(3)).await.unwrap();
     assert_eq!(tx.member_count().await.unwrap(), 2);
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.role("ann").await.unwrap().as_deref(), Some("operator"));
-    assert_eq!(lab.store.role("bob").await.unwrap().as_deref(), Some("viewer"));
-    assert_eq!(lab.store.role("eve").await.unwrap(), None);
+    assert_eq!(lab.store.member("ann").await.unwrap(), Some(member("operator")));
+    assert_eq!(lab.store.member("bob").await.unwrap(), Some(member("viewer")));
+    assert_eq!(lab.store.member("eve").await.unwrap(), None);
 }
 
 #[tokio::test]

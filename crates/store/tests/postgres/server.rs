@@ -6,10 +6,10 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rackwright_lifecycle::Timestamp;
-use rackwright_store::{Database, EventRow, Store, StoreError};
+use rackwright_store::{Database, EventRow, Scope, Store, StoreError};
 use tokio::sync::Barrier;
 
-use crate::conformance::support::{Lab, at, event};
+use crate::conformance::support::{Lab, at, event, member};
 use crate::database::Fresh;
 
 /// Long enough that who does not wait has gone on.
@@ -23,7 +23,7 @@ async fn add(store: &Store, event: &EventRow) -> Result<(), StoreError> {
 
 /// Positions and kinds, in the order they are read in.
 async fn log(store: &Store, after: i64) -> Vec<(i64, String)> {
-    let events = store.events(after, "", 1000).await.unwrap();
+    let events = store.events(&Scope::Site, after, "", 1000).await.unwrap();
     events.into_iter().map(|e| (e.position, e.kind)).collect()
 }
 
@@ -112,7 +112,7 @@ async fn a_change_that_fails_leaves_no_gap() {
     let refused = add(&lab.store, &event("nul \0", "t", 2)).await.unwrap_err();
     assert!(!refused.is_retryable(), "PostgreSQL keeps no NUL: {refused:?}");
     add(&lab.store, &event("two", "t", 3)).await.unwrap();
-    let seen = lab.store.events(0, "", 10).await.unwrap();
+    let seen = lab.store.events(&Scope::Site, 0, "", 10).await.unwrap();
     assert_eq!(seen.iter().map(|e| e.position).collect::<Vec<_>>(), [1, 2]);
 }
 
@@ -143,7 +143,7 @@ async fn who_waits_in_a_circle_is_told_to_try_again() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
     for name in ["ann", "bob"] {
-        tx.put_member(name, "viewer", at(1)).await.unwrap();
+        tx.put_member(name, &member("viewer"), at(1)).await.unwrap();
     }
     tx.commit().await.unwrap();
     let both_hold_one = Arc::new(Barrier::new(2));
@@ -152,9 +152,9 @@ async fn who_waits_in_a_circle_is_told_to_try_again() {
         let (store, both_hold_one) = (lab.store.clone(), both_hold_one.clone());
         tasks.spawn(async move {
             let mut tx = store.write().await?;
-            tx.put_member(first, "operator", at(1)).await?;
+            tx.put_member(first, &member("operator"), at(1)).await?;
             both_hold_one.wait().await;
-            tx.put_member(second, "operator", at(1)).await?;
+            tx.put_member(second, &member("operator"), at(1)).await?;
             tx.commit().await
         });
     }
@@ -194,7 +194,7 @@ async fn what_was_acknowledged_outlives_the_server() {
         let store = lab.other().await;
         let mut seen = Vec::new();
         loop {
-            let page = store.events(seen.len() as i64, "", 500).await.unwrap();
+            let page = store.events(&Scope::Site, seen.len() as i64, "", 500).await.unwrap();
             if page.is_empty() {
                 break;
             }
@@ -230,7 +230,13 @@ async fn a_store_that_was_open_finds_the_server_again() {
     .await
     .unwrap();
     assert_eq!(
-        lab.store.events(0, "", 10).await.unwrap().last().unwrap().at,
+        lab.store
+            .events(&Scope::Site, 0, "", 10)
+            .await
+            .unwrap()
+            .last()
+            .unwrap()
+            .at,
         Timestamp(3)
     );
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use rackwright_store::{Store, StoreError};
+use rackwright_store::{Scope, Store, StoreError};
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
@@ -11,7 +11,7 @@ use crate::conformance::support::{at, event, node};
 use crate::database::Fresh;
 
 async fn kinds(store: &Store) -> Vec<String> {
-    let events = store.events(0, "", 10_000).await.unwrap();
+    let events = store.events(&Scope::Site, 0, "", 10_000).await.unwrap();
     events.into_iter().map(|event| event.kind).collect()
 }
 
@@ -37,7 +37,7 @@ async fn of_changes_made_at_once_each_stays_or_goes_by_itself() {
             }
             tx.commit().await.unwrap();
             // What was acknowledged is there for everybody.
-            let events = store.events(0, "", 10_000).await.unwrap();
+            let events = store.events(&Scope::Site, 0, "", 10_000).await.unwrap();
             assert!(events.iter().any(|event| event.at.0 == n), "{n} is not there");
         });
     }

@@ -181,7 +181,7 @@ mod tests {
     use rackwright_api::v1::agent_service_server::AgentService as _;
     use rackwright_identity::{ClientIdentity, Token, identify};
     use rackwright_lifecycle::{State, seconds};
-    use rackwright_store::TokenRow;
+    use rackwright_store::{Scope, TokenRow};
     use rustls_pki_types::CertificateDer;
     use rustls_pki_types::pem::PemObject as _;
     use secrecy::ExposeSecret as _;
@@ -209,7 +209,7 @@ mod tests {
     }
 
     async fn reports(core: &Core) -> usize {
-        let events = core.store.events(0, "", 2000).await.unwrap();
+        let events = core.store.events(&Scope::Site, 0, "", 2000).await.unwrap();
         events
             .iter()
             .filter(|e| e.kind == "boot.unknown-machine-reported")

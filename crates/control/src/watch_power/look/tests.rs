@@ -6,7 +6,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use rackwright_lifecycle::{Agent, Attempt, Effect, Outcome, State};
-use rackwright_store::EffectRow;
+use rackwright_store::{EffectRow, Scope};
 use secrecy::SecretString;
 use serde::Serialize;
 
@@ -85,7 +85,7 @@ impl Bench {
     }
 
     async fn known(&self) -> Known {
-        let record = self.core.store.node("n1").await.unwrap();
+        let record = self.core.store.node(&Scope::Site, "n1").await.unwrap();
         let shortcut = Shortcut {
             system: Some(SYSTEM.into()),
             needs_session: false,
@@ -105,14 +105,14 @@ impl Bench {
 
     /// Kinds of all events since the last call, as `seen` says how many those were.
     async fn events(&self, seen: &mut usize) -> Vec<String> {
-        let all = self.core.store.events(0, "", 1000).await.unwrap();
+        let all = self.core.store.events(&Scope::Site, 0, "", 1000).await.unwrap();
         let new = all[*seen..].iter().map(|event| event.kind.clone()).collect();
         *seen = all.len();
         new
     }
 
     async fn readings(&self) -> Readings {
-        self.core.store.node("n1").await.unwrap().readings
+        self.core.store.node(&Scope::Site, "n1").await.unwrap().readings
     }
 }
 
@@ -141,9 +141,9 @@ async fn a_plug_that_is_pulled_is_told_once_and_what_is_as_it_was_is_not_written
     assert_eq!(readings.power.last(), Some(&Power::Off));
     assert_eq!(readings.agent.last(), Some(&Agent::Absent));
     assert_eq!(bench.events(&mut seen).await, ["power.off"]);
-    let told = &bench.core.store.events(0, "", 1000).await.unwrap()[1];
+    let told = &bench.core.store.events(&Scope::Site, 0, "", 1000).await.unwrap()[1];
     assert_eq!(told.message, "n1 is off, and nobody asked for that here");
-    let record = bench.core.store.node("n1").await.unwrap();
+    let record = bench.core.store.node(&Scope::Site, "n1").await.unwrap();
     assert_eq!(
         (record.node.state, record.version),
         (State::Available, 1),
@@ -209,7 +209,7 @@ async fn what_the_runner_has_learned_meanwhile_is_not_overwritten() {
     assert_eq!(bench.readings().await, newer);
     // Somebody has changed the node: its BMC may be another.
     let stale = bench.row().await;
-    let mut record = core.store.node("n1").await.unwrap();
+    let mut record = core.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = core.store.write().await.unwrap();
     tx.save_node(&mut record, Timestamp(3)).await.unwrap();
     tx.commit().await.unwrap();
@@ -281,7 +281,7 @@ async fn a_hint_makes_the_power_of_a_node_that_is_worked_with_unknown_unless_it_
         record.readings.power = power.clone();
         testing::add(&core, &record).await;
         assert!(doubt(&core, id).await.unwrap());
-        let after = core.store.node(id).await.unwrap().readings.power;
+        let after = core.store.node(&Scope::Site, id).await.unwrap().readings.power;
         assert_eq!(after != power, is_doubted, "{id}: {after:?}");
         assert_eq!(matches!(after, Reading::Unknown { .. }), is_doubted, "{id}");
     }

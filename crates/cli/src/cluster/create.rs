@@ -1,0 +1,151 @@
+//! `rackwright cluster create`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use prost_types::Timestamp;
+use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
+use rackwright_api::v1::{ClusterSpec, CreateClusterRequest, Deployment};
+
+use super::wanted::{self, Asked};
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::node::actions::{read_text, ssh_keys};
+use crate::node::enroll::pair;
+use crate::site::load;
+use crate::wait::WaitArgs;
+use crate::{names, operation, units};
+
+/// `rackwright cluster create`
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// The cluster: 1 to 63 of a-z 0-9 and '-'
+    #[arg(required_unless_present = "file", conflicts_with = "file", requires_all = ["customer", "sku", "nodes", "image"])]
+    name: Option<String>,
+    /// The clusters in place of NAME and its options: docs/placement.md
+    #[arg(short, long, value_name = "FILE|-")]
+    file: Option<PathBuf>,
+    /// Whose it is; the site's customers say what is promised to them
+    #[arg(long, value_name = "NAME", conflicts_with = "file")]
+    customer: Option<String>,
+    /// Class of its nodes
+    #[arg(long, conflicts_with = "file")]
+    sku: Option<String>,
+    /// Nodes in use
+    #[arg(long, value_name = "N", conflicts_with = "file", value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: Option<u32>,
+    /// Nodes besides that can step in (0 when not given)
+    #[arg(long, value_name = "N", conflicts_with = "file")]
+    spares: Option<u32>,
+    /// non-blocking (when not given), best-effort, or nodes to uplinks as 2:1
+    #[arg(long, conflicts_with = "file", value_parser = wanted::bandwidth)]
+    bandwidth: Option<String>,
+    /// Image: NAME for its newest version, or NAME@DIGEST
+    #[arg(long, conflicts_with = "file")]
+    image: Option<String>,
+    /// SSH public key that may log in, or a file with such keys; repeat it for several
+    #[arg(long = "ssh-key", value_name = "FILE|KEY", conflicts_with = "file")]
+    ssh_keys: Vec<String>,
+    /// cloud-config for the installed systems, beside our own
+    #[arg(long, value_name = "FILE", conflicts_with = "file")]
+    user_data: Option<PathBuf>,
+    /// Released by itself then: 2026-12-31T18:00:00Z, or 30d for so long from now (never when not given)
+    #[arg(long, value_name = "TIME", conflicts_with = "file", value_parser = units::parse_moment)]
+    lease_end: Option<Timestamp>,
+    /// Label, k=v; repeat it for several
+    #[arg(long = "label", value_name = "K=V", value_parser = pair, conflicts_with = "file")]
+    labels: Vec<(String, String)>,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// Creates clusters; one that is refused does not hold up the others.
+pub async fn run(cx: &Cx, args: CreateArgs) -> Result<(), CliError> {
+    let asked = match &args.file {
+        Some(file) => of_file(file)?,
+        None => vec![of_options(&args)?],
+    };
+    let mutations = args.mutation.each(asked.len())?;
+    let client = cx.client().await?;
+    let (mut started, mut errors) = (Vec::new(), Vec::new());
+    let mut waiting = asked.into_iter();
+    for one in waiting.by_ref() {
+        let doing = format!("create cluster {}", one.name);
+        let request = CreateClusterRequest {
+            mutation: Some(mutations.of(&one.name)),
+            cluster_id: one.name,
+            spec: Some(one.spec),
+            labels: one.labels,
+        };
+        match rpc!(client, ClusterServiceClient.create_cluster, doing, request).await {
+            Ok(operation) => started.push(operation),
+            // Without a server the rest would only fail the same way, slowly.
+            Err(error) if error.is_outage() => {
+                errors.push(error);
+                break;
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    let left: Vec<String> = waiting.map(|one| one.name).collect();
+    if !left.is_empty() {
+        cx.ui.note(&format!("note: {} not asked for any more", left.join(", ")));
+    }
+    if !started.is_empty()
+        && let Err(error) = operation::finish(cx, &client, started, args.waiting).await
+    {
+        errors.push(error);
+    }
+    CliError::gather(errors)
+}
+
+/// All clusters of a file, each with an image.
+fn of_file(file: &std::path::Path) -> Result<Vec<Asked>, CliError> {
+    let asked = wanted::asked(file, &load::read_file(file)?)?;
+    let missing = asked.iter().enumerate().filter(|(_, one)| one.image().is_empty());
+    let fault = |place| {
+        let message = format!("{}: clusters[{place}].image: is needed", file.display());
+        CliError::usage(message, "`rackwright image list` shows what there is")
+    };
+    CliError::gather(missing.map(|(place, _)| fault(place)).collect())?;
+    if asked.is_empty() {
+        return Err(CliError::usage(
+            format!("{}: there is no cluster in it", file.display()),
+            "",
+        ));
+    }
+    Ok(asked)
+}
+
+/// The one cluster that the options describe.
+fn of_options(args: &CreateArgs) -> Result<Asked, CliError> {
+    let mut keys = Vec::new();
+    for key in &args.ssh_keys {
+        keys.extend(ssh_keys(key)?);
+    }
+    let user_data = args.user_data.as_deref().map(read_text).transpose()?;
+    let deployment = Deployment {
+        image: args.image.as_deref().map(names::image).unwrap_or_default(),
+        ssh_authorized_keys: keys,
+        user_data: user_data.unwrap_or_default(),
+        ..Deployment::default()
+    };
+    let name = args.name.as_deref().unwrap_or_default();
+    Ok(Asked {
+        name: super::short(name).to_owned(),
+        spec: ClusterSpec {
+            customer: args.customer.clone().unwrap_or_default(),
+            sku: args.sku.clone().unwrap_or_default(),
+            nodes: args.nodes.unwrap_or_default(),
+            spares: args.spares.unwrap_or_default(),
+            bandwidth: args.bandwidth.clone().unwrap_or_else(|| "non-blocking".to_owned()),
+            deployment: Some(deployment),
+            lease_end: args.lease_end,
+        },
+        labels: args.labels.iter().cloned().collect(),
+    })
+}

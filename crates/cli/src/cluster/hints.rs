@@ -1,0 +1,197 @@
+//! What can be done about a cluster, from what is known of it. No I/O.
+
+use rackwright_api::v1::{Cluster, ClusterMember, ClusterState, NodeState};
+
+use super::short;
+use crate::error::plural;
+use crate::{names, units};
+
+/// A lease that ends sooner, in seconds, is worth a word.
+const LEASE_SOON_S: f64 = 7.0 * 86400.0;
+
+/// Nodes that get a hint of their own.
+const NODES: usize = 3;
+
+/// Sentences, the most urgent first. `now` in seconds since the epoch.
+pub fn hints(cluster: &Cluster, now: f64) -> Vec<String> {
+    let name = short(&cluster.name);
+    let status = cluster.status.clone().unwrap_or_default();
+    let state = ClusterState::try_from(status.state).unwrap_or_default();
+    let mut hints = Vec::new();
+    let is_building = matches!(
+        state,
+        ClusterState::Reserved | ClusterState::Building | ClusterState::Validating
+    );
+    if is_building || state == ClusterState::Degraded {
+        let stuck = status.members.iter().filter(|member| is_stuck(member));
+        for node in stuck
+            .clone()
+            .take(NODES)
+            .map(|member| names::short("nodes", &member.node))
+        {
+            hints.push(format!(
+                "`rackwright node explain {node}` says why {node} is lost; `rackwright node retry {node}` tries again, \
+                 `rackwright cluster replace {name} {node} --reason TEXT` takes another"
+            ));
+        }
+        let more = stuck.count().saturating_sub(NODES);
+        if more > 0 {
+            let more = plural(more, "node");
+            hints.push(format!(
+                "beside these: {more}; `rackwright cluster get {name}` lists all that are lost"
+            ));
+        }
+    }
+    if let Some(fault) = status.partition.as_ref().map(|partition| &partition.fault)
+        && !fault.is_empty()
+        && state != ClusterState::Released
+    {
+        hints.push(
+            "the partition is not proven: `rackwright events` has what the fabric manager said, \
+             `rackwright fabric check` compares the cabling with the plan"
+                .to_owned(),
+        );
+    }
+    hints.extend(of_state(cluster, state));
+    let end = cluster.spec.as_ref().and_then(|spec| spec.lease_end.as_ref());
+    if let Some(left) = end.map(|end| -units::since(end, now))
+        && left < LEASE_SOON_S
+        && !matches!(state, ClusterState::Releasing | ClusterState::Released)
+    {
+        let left = units::duration(left);
+        hints.push(format!(
+            "it is released by itself in {left}: `rackwright cluster lease {name} --until TIME` moves that, --none takes it away"
+        ));
+    }
+    hints
+}
+
+/// What its state itself asks for.
+fn of_state(cluster: &Cluster, state: ClusterState) -> Option<String> {
+    let name = short(&cluster.name);
+    let status = cluster.status.clone().unwrap_or_default();
+    match state {
+        ClusterState::Reserved | ClusterState::Building | ClusterState::Validating => Some(format!(
+            "`rackwright cluster watch {name}` shows what happens until it is handed over"
+        )),
+        ClusterState::Ready => Some(format!(
+            "`rackwright cluster pack {name} DIR` writes the files for the customer's team"
+        )),
+        ClusterState::Degraded => Some(format!(
+            "a node that is lost is replaced by itself as soon as another keeps every promise; \
+             `rackwright cluster watch {name}` shows when"
+        )),
+        ClusterState::Releasing => {
+            let mut held = status.members.iter().filter(|member| is_held_up(member));
+            match held.next().map(|member| names::short("nodes", &member.node)) {
+                Some(node) => Some(format!(
+                    "{node} is not erased: `rackwright node explain {node}` says what is in the way"
+                )),
+                None => Some(format!(
+                    "`rackwright cluster watch {name}` shows when all of it is erased and free"
+                )),
+            }
+        }
+        ClusterState::Released => Some(format!("`rackwright cluster delete {name}` forgets it")),
+        ClusterState::Failed => Some(format!(
+            "it holds what was reserved: `rackwright cluster release {name}` gives that back, then create it again"
+        )),
+        ClusterState::Unspecified => None,
+    }
+}
+
+/// It does not come back by itself.
+fn is_stuck(member: &ClusterMember) -> bool {
+    member.standing == "lost"
+}
+
+/// Its erasure does not go on by itself.
+fn is_held_up(member: &ClusterMember) -> bool {
+    let state = NodeState::try_from(member.state);
+    matches!(
+        state,
+        Ok(NodeState::Failed | NodeState::Quarantined | NodeState::Maintenance)
+    ) && member.standing != "freed"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackwright_api::v1::{ClusterPartition, ClusterSpec, ClusterStatus};
+
+    fn cluster(state: ClusterState, members: &[(&str, &str, NodeState)]) -> Cluster {
+        let member = |(node, standing, state): &(&str, &str, NodeState)| ClusterMember {
+            node: format!("nodes/{node}"),
+            standing: (*standing).into(),
+            state: *state as i32,
+            ..ClusterMember::default()
+        };
+        Cluster {
+            name: "clusters/alpha".into(),
+            spec: Some(ClusterSpec::default()),
+            status: Some(ClusterStatus {
+                state: state as i32,
+                members: members.iter().map(member).collect(),
+                ..ClusterStatus::default()
+            }),
+            ..Cluster::default()
+        }
+    }
+
+    #[test]
+    fn every_state_has_its_word() {
+        let table = [
+            (ClusterState::Reserved, "cluster watch alpha"),
+            (ClusterState::Building, "cluster watch alpha"),
+            (ClusterState::Validating, "cluster watch alpha"),
+            (ClusterState::Ready, "cluster pack alpha DIR"),
+            (ClusterState::Degraded, "replaced by itself"),
+            (ClusterState::Releasing, "erased and free"),
+            (ClusterState::Released, "cluster delete alpha"),
+            (ClusterState::Failed, "cluster release alpha"),
+        ];
+        for (state, word) in table {
+            let hints = hints(&cluster(state, &[]), 0.0);
+            assert!(hints.len() == 1 && hints[0].contains(word), "{state:?}: {hints:?}");
+        }
+        assert!(hints(&Cluster::default(), 0.0).is_empty());
+    }
+
+    #[test]
+    fn nodes_that_are_lost_come_first_and_not_too_many() {
+        let lost: Vec<_> = ["a", "b", "c", "d", "e"]
+            .map(|node| (node, "lost", NodeState::Failed))
+            .into();
+        let many = hints(&cluster(ClusterState::Degraded, &lost), 0.0);
+        assert!(
+            many[0].contains("node explain a") && many[2].contains("replace alpha c"),
+            "{many:?}"
+        );
+        assert!(many[3].starts_with("beside these: 2 nodes"), "{many:?}");
+        let held = [
+            ("a", "freed", NodeState::Quarantined),
+            ("b", "leaving", NodeState::Failed),
+        ];
+        assert_eq!(
+            hints(&cluster(ClusterState::Releasing, &held), 0.0),
+            ["b is not erased: `rackwright node explain b` says what is in the way"]
+        );
+    }
+
+    #[test]
+    fn partitions_and_leases_have_a_word() {
+        let mut cluster = cluster(ClusterState::Ready, &[]);
+        cluster.status.get_or_insert_default().partition = Some(ClusterPartition {
+            key: "0x0012".into(),
+            fault: "3 ports lack it".into(),
+            ..ClusterPartition::default()
+        });
+        cluster.spec.get_or_insert_default().lease_end = Some(prost_types::Timestamp {
+            seconds: 90_000,
+            nanos: 0,
+        });
+        let hints = hints(&cluster, 3600.0);
+        assert!(hints[0].starts_with("the partition is not proven"), "{hints:?}");
+        assert!(hints[2].starts_with("it is released by itself in 1d 00h"), "{hints:?}");
+    }
+}

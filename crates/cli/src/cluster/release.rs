@@ -1,0 +1,81 @@
+//! `rackwright cluster release`: says what is destroyed, and asks.
+
+use clap::Args;
+use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
+use rackwright_api::v1::{Cluster, ReleaseClusterRequest};
+
+use super::{get, short};
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::error::{CliError, plural};
+use crate::mutation::MutationArgs;
+use crate::names::listed;
+use crate::output::clean;
+use crate::wait::WaitArgs;
+use crate::{names, operation};
+
+/// `rackwright cluster release`
+#[derive(Debug, Args)]
+pub struct ReleaseArgs {
+    /// The cluster
+    name: String,
+    /// Do not ask: what is on the drives is destroyed
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// Releases a cluster.
+pub async fn run(cx: &Cx, args: ReleaseArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let id = short(&args.name).to_owned();
+    if !args.yes {
+        let lost = lost(&get(&client, &id).await?);
+        if !cx.ui.can_ask() {
+            return Err(CliError::usage(
+                format!("this destroys {lost}, and there is nobody to ask"),
+                "give --yes if that is meant",
+            ));
+        }
+        cx.ui.confirm(&format!("Releasing {id} destroys {lost}."))?;
+    }
+    let request = ReleaseClusterRequest {
+        name: names::full("clusters", &id),
+        mutation: Some(args.mutation.once()),
+    };
+    let doing = format!("release cluster {id}");
+    let started = rpc!(client, ClusterServiceClient.release_cluster, doing, request).await?;
+    operation::finish(cx, &client, vec![started], args.waiting)
+        .await
+        .map(drop)
+}
+
+/// What is gone afterwards.
+fn lost(cluster: &Cluster) -> String {
+    let spec = cluster.spec.clone().unwrap_or_default();
+    let status = cluster.status.clone().unwrap_or_default();
+    let nodes: Vec<String> = status
+        .members
+        .iter()
+        .map(|member| names::short("nodes", &member.node).to_owned())
+        .collect();
+    let listed = if nodes.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", listed(&nodes))
+    };
+    let partition = status
+        .partition
+        .filter(|partition| !partition.key.is_empty())
+        .map(|partition| format!(", partition {}", partition.key))
+        .unwrap_or_default();
+    clean(&format!(
+        "what is on the drives of {}{listed} of {}{partition}, and gives back its links and {:.1} kW",
+        plural(nodes.len(), "node"),
+        spec.customer,
+        status.reserved_watts / 1000.0
+    ))
+}

@@ -1,0 +1,260 @@
+//! `rackwright cluster watch`: what happens to a cluster until it is at rest, drawn live on a terminal and written as
+//! lines elsewhere. Events are only the signal to look: what is shown is what the cluster then says of itself, so that
+//! nothing is missed when a connection breaks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use console::Term;
+use rackwright_api::v1::event_service_client::EventServiceClient;
+use rackwright_api::v1::{Cluster, ClusterState, StreamEventsRequest};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_stream::StreamExt as _;
+use tonic::Code;
+
+use super::changes::{self, Change};
+use super::show::{partition_cell, standings_text, wanted_text};
+use super::{get, parse_state, short, state_cell, state_name, state_tone};
+use crate::args::Cx;
+use crate::client::{Client, open_stream};
+use crate::error::CliError;
+use crate::node;
+use crate::output::live::Live;
+use crate::output::{Format, Paint, Table, Tone, clean};
+use crate::retry::Backoff;
+use crate::{names, units};
+
+/// How often is looked without an event: nodes come on without one.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The same where it is drawn.
+const LOOK_LIVE: Duration = Duration::from_secs(1);
+
+/// Lines of the past that are drawn.
+const PAST: usize = 12;
+
+/// `rackwright cluster watch`
+#[derive(Debug, Args)]
+pub struct WatchArgs {
+    /// The cluster
+    name: String,
+    /// End in this state; with exit code 7 when it cannot come to it any more (ready, released or failed when not given)
+    #[arg(long, value_name = "STATE", value_parser = parse_state)]
+    until: Option<ClusterState>,
+    /// Longest time to watch
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration)]
+    timeout: Option<Duration>,
+}
+
+/// Watches until the cluster is at rest, or where `--until` wants it.
+pub async fn run(cx: &Cx, args: WatchArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let mut watcher = Watcher {
+        cx,
+        name: short(&args.name).to_owned(),
+        until: args.until,
+        live: Live::new(Term::stdout(), cx.ui.live_results()),
+        last: None,
+        past: VecDeque::new(),
+    };
+    let watching = watcher.watch(&client);
+    let outcome = match args.timeout {
+        None => watching.await,
+        Some(limit) => tokio::time::timeout(limit, watching).await.unwrap_or_else(|_| {
+            Err(CliError::TimedOut {
+                what: "what was watched for".to_owned(),
+                after: units::duration(limit.as_secs_f64()),
+                hint: format!(
+                    "`rackwright cluster explain {}` says what it waits for",
+                    short(&args.name)
+                ),
+            })
+        }),
+    };
+    // The last picture stays on the screen.
+    watcher.draw();
+    outcome
+}
+
+struct Watcher<'a> {
+    cx: &'a Cx,
+    name: String,
+    until: Option<ClusterState>,
+    live: Live,
+    last: Option<Cluster>,
+    /// Newest first.
+    past: VecDeque<String>,
+}
+
+impl Watcher<'_> {
+    async fn watch(&mut self, client: &Arc<Client>) -> Result<(), CliError> {
+        let signal = Arc::new(Notify::new());
+        // Ends with this function.
+        let mut listening = JoinSet::new();
+        listening.spawn(listen(
+            client.clone(),
+            names::full("clusters", &self.name),
+            signal.clone(),
+        ));
+        let pause = if self.live.enabled() { LOOK_LIVE } else { LOOK };
+        let mut backoff = Backoff::for_long_work();
+        loop {
+            match get(client, &self.name).await {
+                Ok(cluster) => {
+                    backoff = Backoff::for_long_work();
+                    self.take(cluster)?;
+                    if self.reached()? {
+                        return Ok(());
+                    }
+                }
+                Err(error) if error.code() == Some(Code::NotFound) && self.last.is_some() => {
+                    return self.cx.ui.say(&format!("{} was deleted", self.name));
+                }
+                // The control plane may be restarted meanwhile; the cluster stays.
+                Err(error) if error.is_outage() && backoff.pause().await => continue,
+                Err(error) => return Err(error),
+            }
+            self.draw();
+            tokio::select! {
+                () = signal.notified() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    fn take(&mut self, cluster: Cluster) -> Result<(), CliError> {
+        let now = units::now();
+        let new = match &self.last {
+            None => changes::first(&cluster),
+            Some(last) => changes::between(last, &cluster),
+        };
+        for change in &new {
+            self.write(change, now)?;
+        }
+        if !new.is_empty() && self.cx.ui.format() != Format::Table {
+            self.cx.ui.element(&cluster, |_| String::new())?;
+        }
+        self.last = Some(cluster);
+        Ok(())
+    }
+
+    fn write(&mut self, change: &Change, now: f64) -> Result<(), CliError> {
+        let line = change.line(&self.name, now);
+        if self.live.enabled() {
+            self.past.push_front(line);
+            self.past.truncate(PAST);
+            return Ok(());
+        }
+        match self.cx.ui.format() {
+            Format::Table => self.cx.ui.line(&line),
+            _ => Ok(()),
+        }
+    }
+
+    fn draw(&mut self) {
+        if let Some(cluster) = &self.last
+            && self.live.enabled()
+        {
+            let mut lines = picture(cluster, self.cx.ui.paint(), units::now());
+            lines.extend(self.past.iter().cloned());
+            self.live.draw(&lines);
+        }
+    }
+
+    /// True when it is where it is wanted; an error when that cannot come about.
+    fn reached(&self) -> Result<bool, CliError> {
+        let status = self
+            .last
+            .as_ref()
+            .and_then(|cluster| cluster.status.clone())
+            .unwrap_or_default();
+        let state = ClusterState::try_from(status.state).unwrap_or_default();
+        if self.until == Some(state) {
+            return Ok(true);
+        }
+        // It leaves a failed state only by a release, and a released one never.
+        let is_end = match state {
+            ClusterState::Ready => return Ok(self.until.is_none()),
+            ClusterState::Released if self.until.is_none() => return Ok(true),
+            ClusterState::Released => true,
+            ClusterState::Failed => !matches!(self.until, Some(ClusterState::Releasing | ClusterState::Released)),
+            _ => false,
+        };
+        if !is_end {
+            return Ok(false);
+        }
+        let because = if status.reason.is_empty() {
+            String::new()
+        } else {
+            format!(": {}", clean(&status.reason))
+        };
+        Err(CliError::Missed {
+            what: format!("{} is {}{because}", self.name, state_name(status.state)),
+            hint: format!(
+                "`rackwright cluster explain {}` says how it came there and what to do",
+                self.name
+            ),
+        })
+    }
+}
+
+/// Gives a signal for each event of the cluster, through lost connections. Without it the looks are only rarer.
+async fn listen(client: Arc<Client>, target: String, signal: Arc<Notify>) {
+    let mut backoff = Backoff::for_long_work();
+    loop {
+        let request = StreamEventsRequest {
+            only_new: true,
+            target: target.clone(),
+            ..StreamEventsRequest::default()
+        };
+        if let Ok(mut stream) = open_stream!(client, EventServiceClient.stream_events, "read events", request).await {
+            while let Some(Ok(_)) = stream.next().await {
+                backoff = Backoff::for_long_work();
+                signal.notify_one();
+            }
+        }
+        if !backoff.pause().await {
+            return;
+        }
+    }
+}
+
+/// The cluster at a glance.
+fn picture(cluster: &Cluster, paint: Paint, now: f64) -> Vec<String> {
+    let spec = cluster.spec.clone().unwrap_or_default();
+    let status = cluster.status.clone().unwrap_or_default();
+    let since = status.state_since.as_ref().map(|time| units::since(time, now));
+    let mut lines = vec![format!(
+        "{}  {} for {}  {}",
+        paint.tone(Tone::Strong, &clean(short(&cluster.name))),
+        paint.tone(state_tone(status.state), &state_name(status.state)),
+        units::duration(since.unwrap_or_default()),
+        clean(&wanted_text(&spec)),
+    )];
+    let mut table = Table::pairs().indented(2);
+    table.row(["state".into(), state_cell(status.state)]);
+    table.row(["waits for".into(), (&status.waiting_for).into()]);
+    table.row(["nodes".into(), standings_text(&status.members).into()]);
+    table.row(["which are".into(), node_states(cluster).into()]);
+    table.row(["partition".into(), partition_cell(status.partition.as_ref(), now)]);
+    lines.extend(table.render(paint, None).lines().map(str::to_owned));
+    lines.push(String::new());
+    lines
+}
+
+/// `30 imaging, 18 active`
+fn node_states(cluster: &Cluster) -> String {
+    let members = cluster.status.as_ref().map_or(&[][..], |status| &status.members);
+    let mut counts = std::collections::BTreeMap::new();
+    for member in members {
+        *counts.entry(member.state).or_insert(0_usize) += 1;
+    }
+    let words: Vec<String> = counts
+        .iter()
+        .map(|(state, count)| format!("{count} {}", node::state_name(*state)))
+        .collect();
+    words.join(", ")
+}

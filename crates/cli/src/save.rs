@@ -1,0 +1,219 @@
+//! Files whose names come from a server, written below one directory and nowhere else.
+
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use tempfile::Builder;
+
+use crate::error::{CliError, plural};
+
+/// Longest name of one folder or file, in bytes: what Linux file systems take.
+const NAME_MAX: usize = 255;
+
+/// Folders in each other.
+const DEPTH_MAX: usize = 16;
+
+/// Names that are listed in an error.
+const LISTED: usize = 5;
+
+/// What becomes of a file that is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Present {
+    /// It stays, and nothing at all is written.
+    Kept,
+    /// It is replaced.
+    Replaced,
+}
+
+/// Writes `files` (name and text) below `folder`, which is made if it is not there. Nothing is written unless all names
+/// are harmless and, with [`Present::Kept`], free. Each file appears whole or not at all.
+///
+/// # Errors
+/// `BadAnswer` for a name that leads out of the folder or is no name, `Usage` where a file is in the way, `Io`.
+pub fn below(folder: &Path, files: &[(&str, &str)], present: Present) -> Result<(), CliError> {
+    let paths = paths(folder, files)?;
+    let (mut folders, mut taken) = (BTreeSet::new(), Vec::new());
+    for path in &paths {
+        look(folder, path, &mut folders)?;
+        // A link counts as there, wherever it leads.
+        if path.symlink_metadata().is_ok() {
+            taken.push(path.display().to_string());
+        }
+    }
+    if present == Present::Kept && !taken.is_empty() {
+        let more = taken.len().saturating_sub(LISTED);
+        taken.truncate(LISTED);
+        let more = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        return Err(CliError::usage(
+            format!("{}{more} would be overwritten, nothing was written", taken.join(", ")),
+            "give --force to replace files, or another directory",
+        ));
+    }
+    make(folder)?;
+    for part in &folders {
+        make(part)?;
+    }
+    for (path, (_, text)) in paths.iter().zip(files) {
+        write(path, text, present).map_err(|e| CliError::file("write", path, e))?;
+    }
+    Ok(())
+}
+
+/// The path of each file. One bad name and nothing is written.
+fn paths(folder: &Path, files: &[(&str, &str)]) -> Result<Vec<PathBuf>, CliError> {
+    let (mut seen, mut paths) = (BTreeSet::new(), Vec::new());
+    for (name, _) in files {
+        let parts = parts(name).ok_or_else(|| {
+            let message = format!("{name:?} is no name of a file below a directory; nothing was written");
+            CliError::BadAnswer(message)
+        })?;
+        if !seen.insert(parts.clone()) {
+            let message = format!("it has two files {name:?}; nothing was written");
+            return Err(CliError::BadAnswer(message));
+        }
+        paths.push(parts.iter().fold(folder.to_owned(), |path, part| path.join(part)));
+    }
+    let is_folder = |parts: &Vec<&str>| {
+        seen.iter()
+            .any(|other| other.len() > parts.len() && other.starts_with(parts))
+    };
+    match seen.iter().find(|parts| is_folder(parts)) {
+        Some(parts) => Err(CliError::BadAnswer(format!(
+            "{:?} is a file and a directory; nothing was written",
+            parts.join("/")
+        ))),
+        None => Ok(paths),
+    }
+}
+
+/// The folders and the file that a name stands for; `None` when it is absolute, leads upwards or is no plain name.
+fn parts(name: &str) -> Option<Vec<&str>> {
+    let parts: Vec<&str> = name.split('/').collect();
+    let is_plain = |part: &&str| {
+        !matches!(*part, "" | "." | "..")
+            && part.len() <= NAME_MAX
+            && !part.contains(|c: char| c.is_control() || c == '\\')
+    };
+    (parts.len() <= DEPTH_MAX && parts.iter().all(is_plain)).then_some(parts)
+}
+
+/// Collects the folders between `folder` and `path`, none of which may be a link: it could lead anywhere.
+fn look(folder: &Path, path: &Path, folders: &mut BTreeSet<PathBuf>) -> Result<(), CliError> {
+    let between = path.ancestors().skip(1).take_while(|part| *part != folder);
+    for part in between {
+        if !folders.insert(part.to_owned()) {
+            continue;
+        }
+        match part.symlink_metadata() {
+            Ok(found) if !found.is_dir() => {
+                return Err(CliError::usage(
+                    format!(
+                        "{} is in the way: it is no directory; nothing was written",
+                        part.display()
+                    ),
+                    "give another directory",
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn make(folder: &Path) -> Result<(), CliError> {
+    std::fs::create_dir_all(folder).map_err(|e| CliError::file("make", folder, e))
+}
+
+fn write(path: &Path, text: &str, present: Present) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    // What the user's umask takes away stays away.
+    let permissions = Permissions::from_mode(0o666);
+    let mut file = Builder::new().permissions(permissions).tempfile_in(folder)?;
+    file.write_all(text.as_bytes())?;
+    let renamed = match present {
+        Present::Kept => file.persist_noclobber(path),
+        Present::Replaced => file.persist(path),
+    };
+    renamed.map(drop).map_err(|e| e.error)
+}
+
+/// `3 files written to DIR`
+pub fn written(count: usize, folder: &Path) -> String {
+    format!("{} written to {}", plural(count, "file"), folder.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_written_with_their_folders_and_never_over_others() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = temp.path().join("out");
+        below(&folder, &[("a.yaml", "1"), ("x/y/b.yaml", "2")], Present::Kept).unwrap();
+        assert_eq!(std::fs::read_to_string(folder.join("x/y/b.yaml")).unwrap(), "2");
+        let again = below(&folder, &[("new", "3"), ("a.yaml", "3")], Present::Kept).unwrap_err();
+        assert!(again.to_string().contains("a.yaml would be overwritten"), "{again}");
+        assert!(!folder.join("new").exists(), "all or nothing");
+        below(&folder, &[("a.yaml", "3")], Present::Replaced).unwrap();
+        assert_eq!(std::fs::read_to_string(folder.join("a.yaml")).unwrap(), "3");
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused_before_anything_is_written() {
+        let temp = tempfile::tempdir().unwrap();
+        let folder = temp.path().join("out");
+        let long = "x".repeat(256);
+        let deep = "x/".repeat(16) + "x";
+        for hostile in [
+            "",
+            "/etc/passwd",
+            "../up",
+            "a/../../up",
+            ".",
+            "..",
+            "a//b",
+            "a/",
+            "a/./b",
+            "a\\b",
+            "a\0b",
+            "a\nb",
+            &long,
+            &deep,
+        ] {
+            let refused = below(&folder, &[("fine", ""), (hostile, "")], Present::Replaced);
+            assert!(matches!(refused, Err(CliError::BadAnswer(_))), "{hostile:?}");
+        }
+        for twice in [&[("a", ""), ("a", "")], &[("a", ""), ("a/b", "")]] {
+            assert!(matches!(
+                below(&folder, twice, Present::Kept),
+                Err(CliError::BadAnswer(_))
+            ));
+        }
+        assert!(!folder.exists() && std::fs::read_dir(temp.path()).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn links_are_not_followed() {
+        let temp = tempfile::tempdir().unwrap();
+        let (folder, outside) = (temp.path().join("out"), temp.path().join("outside"));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(&outside).unwrap();
+        std::fs::write(outside.join("kept"), "kept").unwrap();
+        std::os::unix::fs::symlink(&outside, folder.join("d")).unwrap();
+        std::os::unix::fs::symlink(outside.join("kept"), folder.join("f")).unwrap();
+        assert!(below(&folder, &[("d/x", "")], Present::Replaced).is_err());
+        assert!(below(&folder, &[("f", "")], Present::Kept).is_err());
+        // The link is replaced, not what it leads to.
+        below(&folder, &[("f", "new")], Present::Replaced).unwrap();
+        assert_eq!(std::fs::read_to_string(outside.join("kept")).unwrap(), "kept");
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+    }
+}

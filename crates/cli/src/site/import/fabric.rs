@@ -1,0 +1,46 @@
+//! `rackwright site import fabric`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rackwright_site::import::{DumpOptions, from_dump};
+
+use super::Common;
+use crate::args::Cx;
+use crate::error::CliError;
+use crate::fabric::{bytes, read_dump};
+
+/// `rackwright site import fabric`
+#[derive(Debug, Args)]
+pub struct FabricArgs {
+    /// What ibnetdiscover prints, or `-` for standard input
+    #[arg(value_name = "DUMP|-")]
+    dump: PathBuf,
+    /// Room of the rack
+    #[arg(long, default_value = "room")]
+    room: String,
+    /// Rack that all nodes and switches are put into: a dump does not say where they stand
+    #[arg(long, default_value = "rack")]
+    rack: String,
+    /// SKU of all nodes (when not given, the one of the SKU file with the same HCAs)
+    #[arg(long, value_name = "SKU", requires = "sku_file")]
+    sku: Option<String>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// Writes the site file of a dump.
+pub fn run(cx: &Cx, args: &FabricArgs) -> Result<(), CliError> {
+    let skus = args.common.skus(cx)?;
+    let dump = read_dump(&args.dump, &bytes(&args.dump)?)?;
+    let output = args.common.output();
+    let options = DumpOptions {
+        options: args.common.options(&output, skus.as_ref()),
+        dump: &args.dump.display().to_string(),
+        room: &args.room,
+        rack: &args.rack,
+        sku: args.sku.as_deref(),
+    };
+    // Dumps have no lines worth showing: a finding says what is in them.
+    args.common.finish(cx, from_dump(&dump, &options), Vec::new())
+}

@@ -1,0 +1,306 @@
+//! GET over HTTP/1.1 from one origin: bounded in time and size, no redirects, the token never shown.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::{CertificateDer, ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::error::CliError;
+use crate::tls::CONNECT_TIMEOUT;
+
+/// Largest answer taken, in bytes. A page of 500 devices has about 3 MB.
+const MAX_BODY_BYTES: usize = 64 << 20;
+
+/// Where a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// `https` or `http`.
+    pub scheme: &'static str,
+    pub host: String,
+    pub port: u16,
+    /// What its paths begin with, without `/` at its end.
+    pub base: String,
+}
+
+impl Origin {
+    /// Reads `https://HOST[:PORT][/PATH]`; `http` only for this machine, since a token is sent.
+    pub fn parse(text: &str) -> Result<Self, CliError> {
+        let wrong = |why: &str| {
+            CliError::usage(
+                format!("`{text}` is no address: {why}"),
+                "write it like https://netbox.example",
+            )
+        };
+        let (scheme, usual, rest) = match text.split_once("://") {
+            Some(("https", rest)) => ("https", 443, rest),
+            Some(("http", rest)) => ("http", 80, rest),
+            _ => return Err(wrong("it begins with https://")),
+        };
+        let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+        let plain = |c: char| c.is_ascii_graphic() && !"?#@\\".contains(c);
+        if !text.chars().all(plain) {
+            return Err(wrong("it is a host, a port and a path, nothing else"));
+        }
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !host.contains(':') || host.ends_with(']') => (
+                host,
+                port.parse().map_err(|_| wrong("the port is a number up to 65535"))?,
+            ),
+            _ => (authority, usual),
+        };
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        ServerName::try_from(host.clone()).map_err(|_| wrong("the host is neither a name nor an IP address"))?;
+        let here = host == "localhost"
+            || host
+                .parse::<std::net::IpAddr>()
+                .is_ok_and(|address| address.is_loopback());
+        if scheme == "http" && !here {
+            return Err(wrong("http would show the token to everybody on the way"));
+        }
+        Ok(Self {
+            scheme,
+            host,
+            port,
+            base: path.trim_end_matches('/').to_owned(),
+        })
+    }
+
+    /// The path and query of a link, if it leads to this origin and begins as its paths do.
+    pub fn path_of(&self, link: &str) -> Option<String> {
+        let at = link.find("://").map_or(0, |at| at + 3);
+        let path_at = link.get(at..)?.find('/')? + at;
+        let (authority, path) = link.split_at(path_at);
+        let other = Self::parse(authority).ok()?;
+        let same = (other.scheme, &other.host, other.port) == (self.scheme, &self.host, self.port);
+        let below = path.strip_prefix(&self.base).is_some_and(|rest| rest.starts_with('/'));
+        let good = path.chars().all(|c| c.is_ascii_graphic() && c != '#') && !path.contains("/../");
+        (same && below && good).then(|| path.to_owned())
+    }
+
+    fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// `https://HOST:PORT`
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.authority())
+    }
+}
+
+/// A client of one origin.
+pub struct Client {
+    origin: Origin,
+    tls: TlsConnector,
+    authorization: HeaderValue,
+    timeout: Duration,
+    connection: Option<SendRequest<Empty<Bytes>>>,
+}
+
+impl Client {
+    /// Connects at the first request. `authorization` is the header's value.
+    pub fn new(origin: Origin, authorization: &str, ca: Option<&Path>, timeout: Duration) -> Result<Self, CliError> {
+        let mut authorization = HeaderValue::from_str(authorization)
+            .map_err(|_| CliError::credential("the token has characters that no token has", ""))?;
+        authorization.set_sensitive(true);
+        let mut config = ClientConfig::builder()
+            .with_root_certificates(roots(ca)?)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self {
+            origin,
+            tls: TlsConnector::from(Arc::new(config)),
+            authorization,
+            timeout,
+            connection: None,
+        })
+    }
+
+    pub fn origin(&self) -> &Origin {
+        &self.origin
+    }
+
+    fn unreachable(&self, why: impl ToString) -> CliError {
+        CliError::Unreachable {
+            doing: "import".to_owned(),
+            tried: vec![(self.origin.url(), why.to_string())],
+        }
+    }
+
+    /// The body of a path's answer.
+    pub async fn get(&mut self, path: &str) -> Result<Bytes, CliError> {
+        let time = self.timeout;
+        match tokio::time::timeout(time, self.answer(path)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(self.unreachable(format!("no whole answer within {} s", time.as_secs()))),
+        }
+    }
+
+    async fn answer(&mut self, path: &str) -> Result<Bytes, CliError> {
+        let request = Request::get(path)
+            .header(HOST, self.origin.authority())
+            .header(ACCEPT, "application/json")
+            .header(AUTHORIZATION, self.authorization.clone())
+            .body(Empty::new())
+            .map_err(|e| CliError::BadAnswer(format!("{path} cannot be asked for: {e}")))?;
+        let mut connection = self.connected().await?;
+        let answer = connection
+            .send_request(request)
+            .await
+            .map_err(|e| self.unreachable(e))?;
+        let status = answer.status();
+        if status != StatusCode::OK {
+            return Err(self.refused(path, status));
+        }
+        let body = Limited::new(answer.into_body(), MAX_BODY_BYTES).collect().await;
+        let body = body
+            .map_err(|e| CliError::BadAnswer(format!("{path}: {e}")))?
+            .to_bytes();
+        self.connection = Some(connection);
+        Ok(body)
+    }
+
+    fn refused(&self, path: &str, status: StatusCode) -> CliError {
+        let url = self.origin.url();
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => CliError::credential(
+                format!("{url}{path}: {status}"),
+                "is the token right, not expired, and allowed to view objects of DCIM?",
+            ),
+            StatusCode::NOT_FOUND => CliError::usage(
+                format!("{url}{path}: {status}"),
+                "is this a NetBox, and is the path before /api right?",
+            ),
+            status if status.is_redirection() => CliError::usage(
+                format!("{url}{path}: {status}"),
+                "redirects are not followed: give the address it leads to",
+            ),
+            status if status.is_server_error() => self.unreachable(format!("{path}: {status}")),
+            status => CliError::BadAnswer(format!("{path}: {status}")),
+        }
+    }
+
+    /// The connection that is open, if it still is, or a new one.
+    async fn connected(&mut self) -> Result<SendRequest<Empty<Bytes>>, CliError> {
+        if let Some(mut open) = self.connection.take()
+            && open.ready().await.is_ok()
+        {
+            return Ok(open);
+        }
+        match tokio::time::timeout(CONNECT_TIMEOUT, self.connect()).await {
+            Ok(connected) => connected.map_err(|why| self.unreachable(why)),
+            Err(_) => Err(self.unreachable(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()))),
+        }
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>, Box<dyn std::error::Error + Send + Sync>> {
+        let stream = TcpStream::connect((self.origin.host.as_str(), self.origin.port)).await?;
+        if self.origin.scheme == "http" {
+            let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+            // What goes wrong with a connection is told to whoever sends on it.
+            tokio::spawn(async move { drop(connection.await) });
+            return Ok(sender);
+        }
+        let name = ServerName::try_from(self.origin.host.clone())?;
+        let stream = self.tls.connect(name, stream).await?;
+        let (sender, connection) = handshake(TokioIo::new(stream)).await?;
+        tokio::spawn(async move { drop(connection.await) });
+        Ok(sender)
+    }
+}
+
+/// The authorities in a file, or this system's.
+fn roots(ca: Option<&Path>) -> Result<RootCertStore, CliError> {
+    let mut roots = RootCertStore::empty();
+    let Some(path) = ca else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return Ok(roots);
+    };
+    let bytes = std::fs::read(path).map_err(|e| CliError::file("read", path, e))?;
+    let wrong = |why: String| {
+        CliError::usage(
+            format!("{}: {why}", path.display()),
+            "it should hold certificates as PEM",
+        )
+    };
+    let blocks = pem::parse_many(bytes).map_err(|e| wrong(e.to_string()))?;
+    for block in blocks.into_iter().filter(|block| block.tag() == "CERTIFICATE") {
+        roots
+            .add(CertificateDer::from(block.into_contents()))
+            .map_err(|e| wrong(e.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(wrong("no certificate in it".to_owned()));
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_https_or_of_this_machine() {
+        let url = |text: &str| {
+            Origin::parse(text)
+                .map(|origin| format!("{} {}", origin.url(), origin.base))
+                .ok()
+        };
+        assert_eq!(
+            url("https://NetBox.example").as_deref(),
+            Some("https://netbox.example:443 ")
+        );
+        assert_eq!(url("https://a:8443/netbox/").as_deref(), Some("https://a:8443 /netbox"));
+        assert_eq!(url("http://127.0.0.1:8000").as_deref(), Some("http://127.0.0.1:8000 "));
+        assert_eq!(url("http://[::1]:8000").as_deref(), Some("http://[::1]:8000 "));
+        for wrong in [
+            "http://netbox.example",
+            "netbox.example",
+            "https://u@a",
+            "https://a?b",
+            "https://",
+            "https://a:x",
+            "https://a b",
+        ] {
+            assert_eq!(url(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn only_links_to_the_same_origin_are_followed() {
+        let origin = Origin::parse("https://a/netbox").unwrap();
+        let path = |link: &str| origin.path_of(link);
+        assert_eq!(
+            path("https://a/netbox/api/x?offset=5").as_deref(),
+            Some("/netbox/api/x?offset=5")
+        );
+        assert_eq!(path("https://A:443/netbox/api/").as_deref(), Some("/netbox/api/"));
+        for other in [
+            "https://b/netbox/api",
+            "http://a/netbox/api",
+            "https://a:444/netbox/api",
+            "https://a/other/api",
+            "https://a/netboxes/api",
+            "https://a@b/netbox/api",
+            "https://a/netbox/../api",
+            "/netbox/api",
+            "https://a",
+            "",
+        ] {
+            assert_eq!(path(other), None, "{other}");
+        }
+    }
+}

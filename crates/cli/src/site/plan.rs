@@ -1,0 +1,146 @@
+//! `rackwright site plan` and `rackwright site apply`: site files beside the site that the control plane has.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rackwright_api::v1::site_service_client::SiteServiceClient;
+use rackwright_api::v1::{ApplySiteRequest, PlanSiteRequest, PlanSiteResponse};
+use tonic::Status;
+
+use super::load::refused;
+use super::sent::{MAX_SITE_BYTES, Sent};
+use super::{Paths, diff, show};
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::{CliError, plural};
+use crate::mutation::MutationArgs;
+use crate::output::{Format, Paint, Tone, clean};
+
+/// `rackwright site apply`
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    paths: Paths,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// Shows what would change. Ends with an error where the files could not be applied.
+pub async fn run(cx: &Cx, paths: &[PathBuf]) -> Result<(), CliError> {
+    let sent = Sent::read(paths)?;
+    let plan = ask(&*cx.client().await?, &sent).await?;
+    match cx.ui.format() {
+        // A change has a name of its own; no change has none.
+        Format::Name if plan.changes.is_empty() => {}
+        Format::Table => cx.ui.line(text(&sent, &plan, cx.ui.paint()).trim_end())?,
+        _ => cx.ui.item(&plan, |_| String::new())?,
+    }
+    verdict(&sent, &plan)
+}
+
+/// Applies exactly what was shown: if the site became another one meanwhile, it is refused.
+pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
+    let sent = Sent::read(&args.paths.paths)?;
+    let client = cx.client().await?;
+    let plan = ask(&client, &sent).await?;
+    let verdict = verdict(&sent, &plan);
+    let asks = !args.yes && !plan.changes.is_empty();
+    let shown = text(&sent, &plan, cx.ui.paint_errors());
+    if asks || verdict.is_err() {
+        // Whoever has to decide has to see it.
+        eprint!("{shown}");
+    } else {
+        cx.ui.note(shown.trim_end());
+    }
+    verdict?;
+    let mut mutation = args.mutation.once();
+    if mutation.resource_version.is_empty() {
+        mutation.resource_version = plan.resource_version;
+    } else if mutation.resource_version != plan.resource_version {
+        let found = version_words(&plan.resource_version);
+        let status = Status::aborted(format!("{found}, not version {}", mutation.resource_version));
+        return Err(CliError::rpc("apply the site", status));
+    }
+    if asks && !cx.ui.can_ask() {
+        return Err(CliError::usage(
+            "this changes the site, and there is nobody to ask",
+            "give --yes if that is meant",
+        ));
+    }
+    if asks {
+        cx.ui.confirm("This becomes the site.")?;
+    }
+    let request = ApplySiteRequest {
+        files: sent.files,
+        mutation: Some(mutation),
+    };
+    let site = rpc!(client, SiteServiceClient.apply_site, "apply the site", request).await?;
+    if cx.ui.format() != Format::Table {
+        return cx.ui.item(&site, |_| String::new());
+    }
+    cx.ui.say(&clean(&show::sentence(&site)))?;
+    for line in show::not_enrolled(&site) {
+        cx.ui.note(&line);
+    }
+    Ok(())
+}
+
+/// What the server makes of the files.
+async fn ask(client: &Client, sent: &Sent) -> Result<PlanSiteResponse, CliError> {
+    let request = PlanSiteRequest {
+        files: sent.files.clone(),
+    };
+    let send = |channel, request| async move {
+        SiteServiceClient::new(channel)
+            .max_decoding_message_size(MAX_SITE_BYTES)
+            .plan_site(request)
+            .await
+    };
+    client.call("plan the site", request, send).await
+}
+
+/// Findings, then changes, then conflicts.
+fn text(sent: &Sent, plan: &PlanSiteResponse, paint: Paint) -> String {
+    let findings = sent.findings(&plan.findings);
+    let mut text = sent.local().render(&findings, paint);
+    if findings.errors == 0 {
+        let differences: Vec<_> = plan.changes.iter().map(diff::Difference::from).collect();
+        text.push_str(&diff::text(&differences, paint));
+        let compared = match plan.resource_version.as_str() {
+            "" => "there is no site yet".to_owned(),
+            version => format!("compared with version {} of the site", clean(version)),
+        };
+        let words = if differences.is_empty() { "no difference; " } else { "" };
+        text.push_str(&format!("{words}{compared}\n"));
+    }
+    for conflict in &plan.conflicts {
+        text.push_str(&format!("{} {}\n", paint.tone(Tone::Bad, "conflict:"), clean(conflict)));
+    }
+    text
+}
+
+/// `the site has version 7`
+fn version_words(version: &str) -> String {
+    match version {
+        "" => "there is no site yet".to_owned(),
+        version => format!("the site has version {}", clean(version)),
+    }
+}
+
+/// An error where the files could not be applied.
+fn verdict(sent: &Sent, plan: &PlanSiteResponse) -> Result<(), CliError> {
+    let findings = sent.findings(&plan.findings);
+    if findings.errors > 0 {
+        return Err(refused(&findings));
+    }
+    match plan.conflicts.len() {
+        0 => Ok(()),
+        count => Err(CliError::usage(
+            format!("{} with what clusters hold", plural(count, "conflict")),
+            "leave in the site what clusters hold, or release them first (`rackwright cluster release`)",
+        )),
+    }
+}

@@ -1,0 +1,178 @@
+//! Site files as they are sent: under names by which they can be written to any directory again.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use rackwright_api::v1::{SiteFile, SiteFinding};
+use rackwright_site::file::MAX_TOTAL_BYTES;
+use rackwright_site::finding::{Finding, Findings, Severity};
+
+use super::load::{Files, read_file};
+use crate::apply::yaml_files;
+use crate::error::CliError;
+
+/// Largest request or answer about site files, in bytes: all files, and what goes around them.
+pub const MAX_SITE_BYTES: usize = MAX_TOTAL_BYTES + (16 << 20);
+
+/// The files with their names here and there.
+#[derive(Debug)]
+pub struct Sent {
+    pub files: Vec<SiteFile>,
+    /// By the name that is sent: the name that was given.
+    shown: HashMap<String, String>,
+    /// Under the names that were given, to show lines of them.
+    local: Files,
+}
+
+impl Sent {
+    /// Reads files and directories. A file is sent under its own name, with that of its directory before it only where
+    /// there are several of one name, so that the site is the same wherever it was applied from.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, CliError> {
+        let mut found = Vec::new();
+        for path in paths {
+            found.extend(yaml_files(path)?);
+        }
+        let mut count: HashMap<String, usize> = HashMap::new();
+        for path in &found {
+            *count.entry(name(path)).or_default() += 1;
+        }
+        let (mut files, mut local, mut shown) = (Vec::new(), Vec::new(), HashMap::new());
+        let mut total = 0;
+        for path in &found {
+            let text = read_file(path)?;
+            total += text.len();
+            if total > MAX_TOTAL_BYTES {
+                let message = format!("the files have more than {} MiB together", MAX_TOTAL_BYTES >> 20);
+                return Err(CliError::usage(message, ""));
+            }
+            let mut name = name(path);
+            if count.get(&name).is_some_and(|count| *count > 1) {
+                name = format!("{}-{name}", folder(path));
+            }
+            let given = path.display().to_string();
+            if let Some(other) = shown.insert(name.clone(), given.clone()) {
+                let message = format!("{other} and {given} would both be called {name}");
+                return Err(CliError::usage(message, "name each file once, or rename one of them"));
+            }
+            local.push((given, text.clone()));
+            files.push(SiteFile { name, text });
+        }
+        Ok(Self {
+            files,
+            shown,
+            local: Files::of(local),
+        })
+    }
+
+    /// The files under the names that were given.
+    pub fn local(&self) -> &Files {
+        &self.local
+    }
+
+    /// What the server found, in the files as they are called here.
+    pub fn findings(&self, found: &[SiteFinding]) -> Findings {
+        let finding = |found: &SiteFinding| Finding {
+            severity: if found.is_error {
+                Severity::Error
+            } else {
+                Severity::Warning
+            },
+            file: self.shown.get(&found.file).unwrap_or(&found.file).as_str().into(),
+            line: found.line,
+            column: found.column,
+            path: found.path.clone(),
+            what: found.what.clone(),
+            fix: found.fix.clone(),
+        };
+        let errors = found.iter().filter(|finding| finding.is_error).count();
+        Findings {
+            list: found.iter().map(finding).collect(),
+            errors,
+            warnings: found.len() - errors,
+        }
+    }
+}
+
+/// A name under which a directory of site files would have it.
+fn name(path: &Path) -> String {
+    let name = match path.file_name() {
+        Some(name) if path.as_os_str() != "-" => name.to_string_lossy().into_owned(),
+        _ => "stdin".to_owned(),
+    };
+    let is_yaml = [".yaml", ".yml"].iter().any(|end| name.ends_with(end));
+    if is_yaml { name } else { format!("{name}.yaml") }
+}
+
+/// The name of the directory a file lies in.
+fn folder(path: &Path) -> String {
+    let folder = path.parent().and_then(Path::file_name);
+    folder.map_or_else(|| "here".to_owned(), |folder| folder.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(paths: &[PathBuf]) -> Result<Vec<String>, String> {
+        let sent = Sent::read(paths).map_err(|e| e.to_string())?;
+        Ok(sent.files.into_iter().map(|file| file.name).collect())
+    }
+
+    #[test]
+    fn names_do_not_tell_where_files_lay() {
+        let temp = tempfile::tempdir().unwrap();
+        let at = |name: &str| temp.path().join(name);
+        for folder in ["a", "b", "c/a"] {
+            std::fs::create_dir_all(at(folder)).unwrap();
+        }
+        for file in [
+            "a/racks.yaml",
+            "a/power.yml",
+            "b/racks.yaml",
+            "c/a/racks.yaml",
+            "b/site.txt",
+        ] {
+            std::fs::write(at(file), file).unwrap();
+        }
+        assert_eq!(names(&[at("a")]).unwrap(), ["power.yml", "racks.yaml"]);
+        assert_eq!(
+            names(&[at("a"), at("b")]).unwrap(),
+            ["power.yml", "a-racks.yaml", "b-racks.yaml"]
+        );
+        assert_eq!(names(&[at("b/site.txt")]).unwrap(), ["site.txt.yaml"]);
+        let both = names(&[at("a/racks.yaml"), at("c/a/racks.yaml")]).unwrap_err();
+        assert!(both.ends_with("would both be called a-racks.yaml"), "{both}");
+        assert!(names(&[at("a"), at("a")]).is_err());
+    }
+
+    #[test]
+    fn findings_name_files_as_they_were_given() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("racks.yaml");
+        std::fs::write(&path, "racks: 1\n").unwrap();
+        let sent = Sent::read(std::slice::from_ref(&path)).unwrap();
+        let found = |file: &str, is_error, line| SiteFinding {
+            is_error,
+            file: file.into(),
+            line,
+            column: line,
+            what: "wrong\x1b[2J".into(),
+            ..SiteFinding::default()
+        };
+        let all = [
+            found("racks.yaml", true, 1),
+            found("racks.yaml", false, 0),
+            found("", true, u32::MAX),
+        ];
+        let findings = sent.findings(&all);
+        assert_eq!((findings.errors, findings.warnings, findings.left_out()), (2, 1, 0));
+        let text = sent.local().render(&findings, crate::output::Paint::PLAIN);
+        let path = path.display();
+        assert_eq!(
+            text,
+            format!(
+                "{path}:1:1: error: wrong [2J\n 1 | racks: 1\n   | ^\n{path}: warning: wrong [2J\nerror: wrong [2J\n"
+            )
+        );
+    }
+}

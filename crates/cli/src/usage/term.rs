@@ -1,0 +1,155 @@
+//! `rackwright usage term`
+
+use clap::{Args, Subcommand};
+use prost_types::Timestamp;
+use rackwright_api::v1::metering_service_client::MeteringServiceClient;
+use rackwright_api::v1::{DeleteTermRequest, ListTermsRequest, SetTermRequest, Term};
+
+use super::parse_second;
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::error::{CliError, plural};
+use crate::mutation::MutationArgs;
+use crate::output::{Format, Paint, Table, clean};
+use crate::{names, units};
+
+/// Terms of one page.
+const PAGE: i32 = 1000;
+
+/// `rackwright usage term`
+#[derive(Debug, Subcommand)]
+pub enum TermCommand {
+    /// Set a term, a new one or another form of one that is there; counts for what has been as well
+    Set(SetArgs),
+    /// Show terms
+    List {
+        /// Only of this customer
+        #[arg(long, value_name = "NAME")]
+        customer: Option<String>,
+    },
+    /// Forget a term as if there had been none
+    Delete {
+        /// The term
+        name: String,
+        #[command(flatten)]
+        mutation: MutationArgs,
+    },
+}
+
+/// `rackwright usage term set`
+#[derive(Debug, Args)]
+pub struct SetArgs {
+    /// The term: 1 to 63 of a-z, 0-9 and '-'
+    name: String,
+    /// Whose
+    #[arg(long, value_name = "NAME")]
+    customer: String,
+    /// Of nodes of this SKU
+    #[arg(long)]
+    sku: String,
+    /// How many nodes
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
+    /// First second: a day (2026-10-01, from 00:00 UTC) or a time
+    #[arg(long, value_name = "TIME", value_parser = parse_second)]
+    from: Timestamp,
+    /// The second after the last one
+    #[arg(long, value_name = "TIME", value_parser = parse_second)]
+    to: Timestamp,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// Does what was asked for.
+pub async fn run(cx: &Cx, command: TermCommand) -> Result<(), CliError> {
+    match command {
+        TermCommand::Set(args) => set(cx, args).await,
+        TermCommand::List { customer } => list(cx, customer.unwrap_or_default()).await,
+        TermCommand::Delete { name, mutation } => delete(cx, &name, &mutation).await,
+    }
+}
+
+fn short(name: &str) -> &str {
+    names::short("terms", name)
+}
+
+async fn set(cx: &Cx, args: SetArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let doing = format!("set term {}", short(&args.name));
+    let request = SetTermRequest {
+        term: Some(Term {
+            name: names::full("terms", &args.name),
+            customer: args.customer,
+            sku: args.sku,
+            nodes: args.nodes,
+            start_time: Some(args.from),
+            end_time: Some(args.to),
+            metadata: None,
+        }),
+        mutation: Some(args.mutation.once()),
+    };
+    let term = rpc!(client, MeteringServiceClient.set_term, doing, request).await?;
+    if cx.ui.format() != Format::Table {
+        return cx.ui.item(&term, |_| String::new());
+    }
+    cx.ui.say(&clean(&format!(
+        "{}: {} of {} for {} from {} to {}",
+        short(&term.name),
+        plural(term.nodes as usize, "node"),
+        term.sku,
+        term.customer,
+        stamp(term.start_time.as_ref()),
+        stamp(term.end_time.as_ref())
+    )))
+}
+
+async fn list(cx: &Cx, customer: String) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let (mut terms, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let request = ListTermsRequest {
+            page_size: PAGE,
+            page_token,
+            customer: customer.clone(),
+        };
+        let page = rpc!(client, MeteringServiceClient.list_terms, "list terms", request).await?;
+        terms.extend(page.terms);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    let width = cx.ui.width();
+    cx.ui.list(&terms, |paint| table(&terms, paint, width))
+}
+
+async fn delete(cx: &Cx, name: &str, mutation: &MutationArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let id = short(name);
+    let request = DeleteTermRequest {
+        name: names::full("terms", id),
+        mutation: Some(mutation.once()),
+    };
+    let doing = format!("delete term {id}");
+    rpc!(client, MeteringServiceClient.delete_term, doing, request).await?;
+    cx.ui.say(&format!("{id} deleted"))
+}
+
+fn stamp(time: Option<&Timestamp>) -> String {
+    time.map(units::stamp).unwrap_or_default()
+}
+
+fn table(terms: &[Term], paint: Paint, width: Option<usize>) -> String {
+    let mut table = Table::new(&["TERM", "CUSTOMER", "SKU", "NODES", "FROM", "TO"]);
+    for term in terms {
+        table.row([
+            short(&term.name).into(),
+            term.customer.as_str().into(),
+            term.sku.as_str().into(),
+            term.nodes.to_string().into(),
+            stamp(term.start_time.as_ref()).into(),
+            stamp(term.end_time.as_ref()).into(),
+        ]);
+    }
+    table.render(paint, width)
+}

@@ -1,0 +1,173 @@
+//! The fake's site and clusters.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use rackwright_api::v1::cluster_service_server::ClusterService;
+use rackwright_api::v1::site_service_server::SiteService;
+use rackwright_api::v1::*;
+use tonic::{Request, Response, Status};
+
+use crate::fake::{Answer, Service, key};
+
+/// What the fake knows of them, and what was asked of it.
+#[derive(Default)]
+pub struct Clusters {
+    pub site: Option<Site>,
+    /// What every `PlanSite` answers.
+    pub plan: PlanSiteResponse,
+    pub sent: Vec<Vec<SiteFile>>,
+    pub applied: Vec<ApplySiteRequest>,
+    /// Each `GetCluster` answers with the next form of the cluster, at last always with the last.
+    pub known: BTreeMap<String, VecDeque<Cluster>>,
+    /// What `PlanCluster` answers by the cluster's id.
+    pub plans: HashMap<String, ClusterPlan>,
+    pub created: Vec<CreateClusterRequest>,
+    pub replaced: Vec<ReplaceClusterNodeRequest>,
+    pub pack: HandoverPack,
+    pub filters: Vec<String>,
+}
+
+impl Service {
+    fn cluster(&self, name: &str) -> Result<Cluster, Status> {
+        let mut state = self.state();
+        let forms = state.clusters.known.get_mut(name);
+        let form = forms.and_then(|forms| {
+            if forms.len() > 1 {
+                forms.pop_front()
+            } else {
+                forms.front().cloned()
+            }
+        });
+        form.ok_or_else(|| {
+            Status::not_found(format!(
+                "cluster {:?} does not exist",
+                name.trim_start_matches("clusters/")
+            ))
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl SiteService for Service {
+    async fn plan_site(&self, request: Request<PlanSiteRequest>) -> Answer<PlanSiteResponse> {
+        self.enter("PlanSite", &request, "")?;
+        let mut state = self.state();
+        state.clusters.sent.push(request.into_inner().files);
+        Ok(Response::new(state.clusters.plan.clone()))
+    }
+
+    async fn apply_site(&self, request: Request<ApplySiteRequest>) -> Answer<Site> {
+        self.enter("ApplySite", &request, &key(&request.get_ref().mutation))?;
+        let mut state = self.state();
+        state.clusters.applied.push(request.into_inner());
+        let site = state.clusters.site.clone().unwrap_or_default();
+        Ok(Response::new(Site {
+            files: Vec::new(),
+            ..site
+        }))
+    }
+
+    async fn get_site(&self, request: Request<GetSiteRequest>) -> Answer<Site> {
+        self.enter("GetSite", &request, "")?;
+        let site = self.state().clusters.site.clone();
+        site.map(Response::new)
+            .ok_or_else(|| Status::failed_precondition("no site was applied"))
+    }
+}
+
+#[tonic::async_trait]
+impl ClusterService for Service {
+    async fn plan_cluster(&self, request: Request<PlanClusterRequest>) -> Answer<ClusterPlan> {
+        self.enter("PlanCluster", &request, "")?;
+        let id = request.into_inner().cluster_id;
+        let plan = self.state().clusters.plans.get(&id).cloned();
+        plan.map(Response::new)
+            .ok_or_else(|| Status::invalid_argument("spec.customer: the site has no customer \"nobody\""))
+    }
+
+    async fn create_cluster(&self, request: Request<CreateClusterRequest>) -> Answer<Operation> {
+        let mutation = key(&request.get_ref().mutation);
+        self.enter("CreateCluster", &request, &mutation)?;
+        let request = request.into_inner();
+        let target = format!("clusters/{}", request.cluster_id);
+        self.state().clusters.created.push(request);
+        self.start("CreateCluster", &mutation, "create-cluster", &target)
+    }
+
+    async fn get_cluster(&self, request: Request<GetClusterRequest>) -> Answer<Cluster> {
+        self.enter("GetCluster", &request, "")?;
+        self.cluster(&request.into_inner().name).map(Response::new)
+    }
+
+    async fn list_clusters(&self, request: Request<ListClustersRequest>) -> Answer<ListClustersResponse> {
+        self.enter("ListClusters", &request, "")?;
+        let request = request.into_inner();
+        let mut state = self.state();
+        state.clusters.filters.push(request.filter);
+        // One cluster a page: whoever lists has to read on.
+        let mut after = state
+            .clusters
+            .known
+            .iter()
+            .filter(|(name, _)| **name > request.page_token);
+        let cluster = after.next().and_then(|(_, forms)| forms.front().cloned());
+        let next_page_token = match (&cluster, after.next()) {
+            (Some(cluster), Some(_)) => cluster.name.clone(),
+            _ => String::new(),
+        };
+        let bare = cluster.map(|mut cluster| {
+            let status = cluster.status.get_or_insert_default();
+            status.members.clear();
+            status.history.clear();
+            status.partition = None;
+            cluster
+        });
+        Ok(Response::new(ListClustersResponse {
+            clusters: bare.into_iter().collect(),
+            next_page_token,
+        }))
+    }
+
+    async fn replace_cluster_node(&self, request: Request<ReplaceClusterNodeRequest>) -> Answer<Operation> {
+        let mutation = key(&request.get_ref().mutation);
+        self.enter("ReplaceClusterNode", &request, &mutation)?;
+        let request = request.into_inner();
+        self.cluster(&request.name)?;
+        let target = request.name.clone();
+        self.state().clusters.replaced.push(request);
+        self.start("ReplaceClusterNode", &mutation, "replace-node", &target)
+    }
+
+    async fn set_cluster_lease(&self, request: Request<SetClusterLeaseRequest>) -> Answer<Cluster> {
+        self.enter("SetClusterLease", &request, &key(&request.get_ref().mutation))?;
+        let request = request.into_inner();
+        let mut cluster = self.cluster(&request.name)?;
+        cluster.spec.get_or_insert_default().lease_end = request.lease_end;
+        Ok(Response::new(cluster))
+    }
+
+    async fn release_cluster(&self, request: Request<ReleaseClusterRequest>) -> Answer<Operation> {
+        let ReleaseClusterRequest { name, mutation } = request.get_ref().clone();
+        self.enter("ReleaseCluster", &request, &key(&mutation))?;
+        self.cluster(&name)?;
+        self.start("ReleaseCluster", &key(&mutation), "release-cluster", &name)
+    }
+
+    async fn delete_cluster(&self, request: Request<DeleteClusterRequest>) -> Answer<()> {
+        self.enter("DeleteCluster", &request, &key(&request.get_ref().mutation))?;
+        let name = request.into_inner().name;
+        self.cluster(&name)?;
+        self.state().clusters.known.remove(&name);
+        Ok(Response::new(()))
+    }
+
+    async fn get_handover_pack(&self, request: Request<GetHandoverPackRequest>) -> Answer<HandoverPack> {
+        self.enter("GetHandoverPack", &request, "")?;
+        self.cluster(&request.into_inner().name)?;
+        Ok(Response::new(self.state().clusters.pack.clone()))
+    }
+
+    async fn get_capacity(&self, _: Request<GetCapacityRequest>) -> Answer<Capacity> {
+        Err(Status::unimplemented("the tool asks for no capacity yet"))
+    }
+}

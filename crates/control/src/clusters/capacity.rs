@@ -1,0 +1,86 @@
+//! What a customer could get now.
+
+use rackwright_api::v1;
+use rackwright_site::model::{CustomerId as SiteCustomer, Site};
+use rackwright_site::placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId};
+use rackwright_site::planner::{Planner, Refused};
+
+use super::reserve::ReserveError;
+use crate::hall::Picture;
+
+/// A cluster that is tried and taken back.
+const TRIED: ClusterId = ClusterId(u64::MAX);
+/// Smaller clusters tried after a refusal has named one that should fit.
+const TRIES: usize = 4;
+
+/// By SKU, in the hall of a picture. A search that is cut short in a large hall may miss a larger cluster; what is told fits.
+///
+/// # Errors
+/// The site has no such customer, or no cluster can be placed in it.
+pub async fn capacity(picture: Picture, customer: &str) -> Result<Vec<v1::SkuCapacity>, ReserveError> {
+    let customer = picture.site.customer_named(customer).ok_or(ReserveError::Field {
+        field: "customer",
+        fault: "the site has no such customer".into(),
+    })?;
+    let out = picture.out.clone();
+    let known = picture.plan(move |site: &Site, planner: &mut Planner<'_>| {
+        let mut skus: Vec<_> = (0u32..)
+            .zip(&site.skus)
+            .map(|(at, sku)| {
+                let of_sku = site.node_ids().filter(|id| site.sku_of(*id).name == sku.name);
+                let free = of_sku.filter(|id| !out.contains(id)).count();
+                let free_nodes = u32::try_from(free).unwrap_or(u32::MAX);
+                let classes = ["non-blocking", "best-effort"];
+                let fabric = |words: &&str| v1::FabricCapacity {
+                    bandwidth: (*words).to_owned(),
+                    largest_cluster_nodes: Bandwidth::parse(words)
+                        .map_or(0, |class| largest(planner, customer, SkuId(at), class, free_nodes)),
+                };
+                v1::SkuCapacity {
+                    sku: sku.name.to_string(),
+                    free_nodes,
+                    bare_metal: true,
+                    fabrics: classes.iter().map(fabric).collect(),
+                }
+            })
+            .collect();
+        skus.sort_by(|a, b| a.sku.cmp(&b.sku));
+        skus
+    });
+    Ok(known.await?)
+}
+
+/// Nodes of the largest cluster that is placed: all that are free, or what a refusal says would fit.
+fn largest(planner: &mut Planner<'_>, customer: SiteCustomer, sku: SkuId, class: Bandwidth, free: u32) -> u32 {
+    let mut nodes = free;
+    for _ in 0..TRIES {
+        if nodes == 0 {
+            return 0;
+        }
+        let request = Request {
+            bandwidth: class,
+            ..Request::plain(TRIED, CustomerId(customer.0), sku, nodes)
+        };
+        match planner.place(request) {
+            Ok(_) => {
+                planner.release(TRIED);
+                return nodes;
+            }
+            Err(refused) => nodes = nearest(&refused, class, nodes),
+        }
+    }
+    0
+}
+
+/// So many nodes, fewer than were asked for, fit as the refusal has it.
+fn nearest(refused: &Refused, class: Bandwidth, asked: u32) -> u32 {
+    let fits = match refused {
+        Refused::Placement(refusal) => {
+            let same = refusal.nearest.iter().filter(|near| near.request.bandwidth == class);
+            same.map(|near| near.request.nodes).filter(|nodes| *nodes < asked).max()
+        }
+        Refused::Budgets { nearest, .. } => *nearest,
+        Refused::Change { .. } => None,
+    };
+    fits.filter(|nodes| *nodes < asked).unwrap_or(0)
+}

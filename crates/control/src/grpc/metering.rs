@@ -1,0 +1,194 @@
+//! `MeteringService`: what customers used, and what of it is under a reserved term.
+
+mod sums;
+mod terms;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use prost_types::Timestamp as ProtoTime;
+use rackwright_api::v1;
+use rackwright_api::v1::metering_service_server::MeteringService;
+use rackwright_lifecycle::usage::second_of;
+use rackwright_store::{Period, Scope, UsageRow};
+use tonic::{Request, Response, Status};
+
+use super::asked::Asked;
+use super::caller;
+use super::errors::ApiError;
+use super::names::{self, Pages};
+use crate::clock;
+use crate::core::Core;
+
+/// The first second of the year 10000: later than any period.
+const LATEST_S: i64 = 253_402_300_800;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct Metering(pub Arc<Core>);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+/// A second as messages have it.
+fn time(second: i64) -> Option<ProtoTime> {
+    Some(ProtoTime {
+        seconds: second,
+        nanos: 0,
+    })
+}
+
+/// The whole second that a field names.
+fn second(field: &str, time: &ProtoTime) -> Result<i64, ApiError> {
+    if time.nanos != 0 {
+        return Err(ApiError::invalid(field, "must be a whole second"));
+    }
+    if !(0..=LATEST_S).contains(&time.seconds) {
+        return Err(ApiError::invalid(field, "must be between the years 1970 and 10000"));
+    }
+    Ok(time.seconds)
+}
+
+/// What is asked for: the period as it was named.
+#[derive(Debug, Clone, Copy)]
+struct Asking {
+    from_s: i64,
+    /// None: now.
+    to_s: Option<i64>,
+}
+
+impl Asking {
+    fn new(start: Option<&ProtoTime>, end: Option<&ProtoTime>) -> Result<Self, ApiError> {
+        let start = start.ok_or_else(|| ApiError::invalid("start_time", "is needed"))?;
+        let from_s = second("start_time", start)?;
+        let to_s = end.map(|end| second("end_time", end)).transpose()?;
+        if to_s.is_some_and(|to_s| to_s <= from_s) {
+            return Err(ApiError::invalid("end_time", "must be later than start_time"));
+        }
+        Ok(Self { from_s, to_s })
+    }
+
+    /// Where it ends, now that it is `now_s`: what is still in use is counted to there and no further.
+    fn end_s(self, now_s: i64) -> i64 {
+        self.to_s.unwrap_or(LATEST_S).min(now_s).max(self.from_s)
+    }
+}
+
+/// The id of the cluster that a request is narrowed to; empty: none is.
+fn cluster_of(name: &str) -> Result<&str, ApiError> {
+    match name {
+        "" => Ok(""),
+        name => names::id_of("cluster", name, "clusters"),
+    }
+}
+
+/// `clusters/{id}`; empty for none.
+fn cluster_name(id: &str) -> String {
+    match id {
+        "" => String::new(),
+        id => format!("clusters/{id}"),
+    }
+}
+
+/// An interval clipped to the period.
+fn record(row: &UsageRow, period: &Period<'_>) -> v1::UsageRecord {
+    let from_s = row.from_s.max(period.from_s);
+    let to_s = row.to_s.unwrap_or(period.to_s).min(period.to_s);
+    v1::UsageRecord {
+        node: format!("nodes/{}", row.node),
+        customer: row.holder.customer.clone(),
+        cluster: cluster_name(&row.holder.cluster),
+        sku: row.sku.clone(),
+        start_time: time(from_s),
+        end_time: time(to_s),
+        node_seconds: to_s - from_s,
+        open: row.to_s.is_none(),
+    }
+}
+
+/// Where a page ended: the second up to which all of its list's pages count, and the position.
+fn place_of(token: &str) -> Result<Option<(i64, i64)>, ApiError> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let place = token.split_once('.').and_then(|(end_s, position)| {
+        let place: (i64, i64) = (end_s.parse().ok()?, position.parse().ok()?);
+        Some(place)
+    });
+    place
+        .map(Some)
+        .ok_or_else(|| ApiError::invalid("page_token", "is not one that this list gave"))
+}
+
+impl Metering {
+    async fn list(&self, scope: &Scope, request: &v1::ListUsageRequest) -> Result<v1::ListUsageResponse, ApiError> {
+        let asking = Asking::new(request.start_time.as_ref(), request.end_time.as_ref())?;
+        let cluster = cluster_of(&request.cluster)?;
+        let limit = names::page_size(request.page_size)?;
+        let narrowed = format!("{asking:?} {cluster} {}", request.customer);
+        let pages = Pages {
+            list: "ListUsage",
+            narrowed: &narrowed,
+            limit,
+        };
+        let place = place_of(pages.after(&request.page_token)?)?;
+        let (to_s, after) = place.unwrap_or_else(|| (asking.end_s(second_of(clock::now())), 0));
+        let period = Period {
+            from_s: asking.from_s,
+            to_s,
+            customer: &request.customer,
+            cluster,
+        };
+        let rows = self.0.store.usage(scope, &period, after, limit).await?;
+        let last = rows.last().map(|row| format!("{to_s}.{}", row.position));
+        Ok(v1::ListUsageResponse {
+            records: rows.iter().map(|row| record(row, &period)).collect(),
+            next_page_token: pages.token(rows.len(), last),
+            start_time: time(period.from_s),
+            end_time: time(period.to_s),
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl MeteringService for Metering {
+    async fn list_usage(&self, request: Request<v1::ListUsageRequest>) -> Answer<v1::ListUsageResponse> {
+        let caller = caller::member(&self.0, &request).await?;
+        Ok(Response::new(self.list(&caller.scope, request.get_ref()).await?))
+    }
+
+    async fn sum_usage(&self, request: Request<v1::SumUsageRequest>) -> Answer<v1::SumUsageResponse> {
+        let caller = caller::member(&self.0, &request).await?;
+        let request = request.get_ref();
+        let asking = Asking::new(request.start_time.as_ref(), request.end_time.as_ref())?;
+        let period = Period {
+            from_s: asking.from_s,
+            to_s: asking.end_s(second_of(clock::now())),
+            customer: &request.customer,
+            cluster: cluster_of(&request.cluster)?,
+        };
+        Ok(Response::new(sums::of(&self.0.store, &caller.scope, &period).await?))
+    }
+
+    async fn set_term(&self, request: Request<v1::SetTermRequest>) -> Answer<v1::Term> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "SetTerm", request.mutation.as_ref(), &request)?;
+        let wanted = terms::checked(&request.term.clone().unwrap_or_default())?;
+        Ok(Response::new(terms::set(&self.0, &asked, &caller.name, wanted).await?))
+    }
+
+    async fn list_terms(&self, request: Request<v1::ListTermsRequest>) -> Answer<v1::ListTermsResponse> {
+        let caller = caller::member(&self.0, &request).await?;
+        let list = terms::list(&self.0.store, &caller.scope, request.get_ref());
+        Ok(Response::new(list.await?))
+    }
+
+    async fn delete_term(&self, request: Request<v1::DeleteTermRequest>) -> Answer<()> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "DeleteTerm", request.mutation.as_ref(), &request)?;
+        terms::delete(&asked, &caller.name, &request.name).await?;
+        Ok(Response::new(()))
+    }
+}

@@ -1,0 +1,318 @@
+//! What a customer is shown of what is theirs. The store has left out the rest.
+//!
+//! Built up from nothing, so that a field that is new later is not shown until somebody thought of it. Left out is what tells of
+//! the hall and of its other users: BMCs, labels (which say where a machine stands), asset serials, and free text that was
+//! written for operators. A failed call or check is told by its code and by the node's reports.
+
+use std::collections::HashMap;
+
+use rackwright_api::google::rpc;
+use rackwright_api::v1;
+use rackwright_store::Scope;
+
+use super::errors::ApiError;
+use super::names;
+
+/// What stands in the place of a text for operators.
+const ASK: &str =
+    "it did not succeed; the reports of the nodes tell which checks failed, the site's operators the rest";
+/// Fields of a filter over nodes; labels are not shown, and so not to be searched for.
+pub const NODE_FILTER: &[&str] = &["state", "sku", "name"];
+
+/// Fields that a filter over nodes may name.
+#[must_use]
+pub fn node_filter(scope: &Scope) -> &'static [&'static str] {
+    match scope {
+        Scope::Site => super::nodes::FILTER_FIELDS,
+        Scope::Customer(_) => NODE_FILTER,
+    }
+}
+
+/// A node as it is shown.
+#[must_use]
+pub fn node(scope: &Scope, node: v1::Node) -> v1::Node {
+    if *scope == Scope::Site {
+        return node;
+    }
+    v1::Node {
+        name: node.name,
+        spec: node.spec.map(|spec| v1::NodeSpec {
+            bmc: None,
+            sku: spec.sku,
+        }),
+        status: node.status.map(status),
+        metadata: node.metadata.map(metadata),
+    }
+}
+
+fn status(status: v1::NodeStatus) -> v1::NodeStatus {
+    v1::NodeStatus {
+        state: status.state,
+        state_since: status.state_since,
+        state_deadline: status.state_deadline,
+        claim: status.claim,
+        claim_generation: status.claim_generation,
+        power: status.power,
+        agent_connected: status.agent_connected,
+        address: status.address,
+        macs: status.macs,
+        inventory: status.inventory.map(inventory),
+        image_written: status.image_written,
+        ..v1::NodeStatus::default()
+    }
+}
+
+/// Drives keep their serial numbers: a reimage may name one by it.
+fn inventory(inventory: v1::Inventory) -> v1::Inventory {
+    let module = |module: v1::MemoryModule| v1::MemoryModule {
+        serial_number: String::new(),
+        ..module
+    };
+    v1::Inventory {
+        dmi: inventory.dmi.map(|dmi| v1::Dmi {
+            system_vendor: dmi.system_vendor,
+            product_name: dmi.product_name,
+            bios_vendor: dmi.bios_vendor,
+            bios_version: dmi.bios_version,
+            bios_date: dmi.bios_date,
+            ..v1::Dmi::default()
+        }),
+        cpus: inventory.cpus,
+        numa_nodes: inventory.numa_nodes,
+        memory_bytes: inventory.memory_bytes,
+        memory_modules: inventory.memory_modules.into_iter().map(module).collect(),
+        pci_devices: inventory.pci_devices,
+        nics: inventory.nics,
+        hcas: inventory.hcas,
+        drives: inventory.drives,
+        gpus: inventory.gpus,
+        architecture: inventory.architecture,
+        boot_mode: inventory.boot_mode,
+        secure_boot: inventory.secure_boot,
+        ..v1::Inventory::default()
+    }
+}
+
+fn metadata(metadata: v1::Metadata) -> v1::Metadata {
+    v1::Metadata {
+        labels: HashMap::new(),
+        ..metadata
+    }
+}
+
+/// A cluster as it is shown.
+#[must_use]
+pub fn cluster(scope: &Scope, cluster: v1::Cluster) -> v1::Cluster {
+    if *scope == Scope::Site {
+        return cluster;
+    }
+    v1::Cluster {
+        name: cluster.name,
+        spec: cluster.spec,
+        status: cluster.status.map(cluster_status),
+        metadata: cluster.metadata.map(metadata),
+    }
+}
+
+fn cluster_status(status: v1::ClusterStatus) -> v1::ClusterStatus {
+    let member = |member: v1::ClusterMember| v1::ClusterMember {
+        reason: String::new(),
+        ..member
+    };
+    let transition = |transition: v1::ClusterTransition| v1::ClusterTransition {
+        reason: String::new(),
+        ..transition
+    };
+    let partition = |partition: v1::ClusterPartition| v1::ClusterPartition {
+        fault: match partition.fault.as_str() {
+            "" => String::new(),
+            _ => "it is not proven".to_owned(),
+        },
+        ..partition
+    };
+    v1::ClusterStatus {
+        state: status.state,
+        state_since: status.state_since,
+        members: status.members.into_iter().map(member).collect(),
+        partition: status.partition.map(partition),
+        reserved_watts: status.reserved_watts,
+        history: status.history.into_iter().map(transition).collect(),
+        ..v1::ClusterStatus::default()
+    }
+}
+
+/// An operation as it is shown.
+#[must_use]
+pub fn operation(scope: &Scope, operation: v1::Operation) -> v1::Operation {
+    if *scope == Scope::Site {
+        return operation;
+    }
+    let error = |error: rpc::Status| rpc::Status {
+        code: error.code,
+        message: ASK.to_owned(),
+        details: Vec::new(),
+    };
+    let progress = |progress: v1::Progress| v1::Progress {
+        // What it waits for may tell of others and of the hall.
+        step: match progress.step.split_once(": ") {
+            Some((step, _)) => step.to_owned(),
+            None => progress.step,
+        },
+        ..progress
+    };
+    v1::Operation {
+        error: operation.error.map(error),
+        progress: operation.progress.map(progress),
+        ..operation
+    }
+}
+
+/// An event as it is shown. None: it is about the site's business, such as a node's BMC.
+#[must_use]
+pub fn event(scope: &Scope, event: v1::Event) -> Option<v1::Event> {
+    if *scope == Scope::Site {
+        return Some(event);
+    }
+    let is_shown = |kind: &str| match kind.split_once('.') {
+        // Edges, and what was asked for.
+        None => true,
+        Some((about, _)) => matches!(about, "power" | "cluster" | "image"),
+    };
+    if !is_shown(&event.kind) {
+        return None;
+    }
+    let (from, to) = (event.attributes.get("from"), event.attributes.get("to"));
+    let message = match (from, to) {
+        (Some(from), Some(to)) => format!("{} went from {from} to {to}", event.target),
+        // Who asked is told: it is one of theirs, or the site.
+        _ if event.kind == "requested" => event.message.clone(),
+        _ => format!("{}: {}", event.target, event.kind),
+    };
+    let told = |(name, _): &(String, String)| matches!(name.as_str(), "from" | "to" | "generation");
+    Some(v1::Event {
+        message,
+        attributes: event.attributes.clone().into_iter().filter(told).collect(),
+        ..event
+    })
+}
+
+/// Refuses a claim for somebody else.
+///
+/// # Errors
+/// The deployment names another customer than the caller's.
+pub fn check_deployment(scope: &Scope, deployment: &v1::Deployment) -> Result<(), ApiError> {
+    match scope.customer() {
+        Some(own) if !deployment.customer.is_empty() && deployment.customer != own => {
+            let fault = format!("must be empty or {own:?}: the node stays yours");
+            Err(ApiError::invalid("deployment.customer", fault))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A refusal as it is shown: what a customer cannot do anything about is not spelled out, as it may name others.
+#[must_use]
+pub fn refusal(scope: &Scope, error: ApiError) -> ApiError {
+    match error {
+        ApiError::Precondition { subject, .. } if *scope != Scope::Site && subject == "site" => ApiError::precondition(
+            "site",
+            "the site's state does not allow it now",
+            "ask the site's operators",
+        ),
+        other => other,
+    }
+}
+
+/// The page's name with the mask applied, as it is shown.
+///
+/// # Errors
+/// The mask names unknown fields.
+pub fn masked(scope: &Scope, shown: v1::Node, mask: Option<&prost_types::FieldMask>) -> Result<v1::Node, ApiError> {
+    names::mask_node(node(scope, shown), mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_customer_is_told_nothing_of_bmcs_racks_and_operators_words() {
+        let scope = Scope::Customer("acme".into());
+        let full = v1::Node {
+            name: "nodes/n1".into(),
+            spec: Some(v1::NodeSpec {
+                bmc: Some(v1::Bmc {
+                    address: "https://SECRET".into(),
+                    username: "SECRET".into(),
+                    ..v1::Bmc::default()
+                }),
+                sku: "dgx".into(),
+            }),
+            status: Some(v1::NodeStatus {
+                waiting_for: "SECRET".into(),
+                reason: "SECRET".into(),
+                address: "10.0.0.7".into(),
+                inventory: Some(v1::Inventory {
+                    dmi: Some(v1::Dmi {
+                        serial_number: "SECRET".into(),
+                        chassis_serial: "SECRET".into(),
+                        uuid: "SECRET".into(),
+                        product_name: "DGX".into(),
+                        ..v1::Dmi::default()
+                    }),
+                    memory_modules: vec![v1::MemoryModule {
+                        serial_number: "SECRET".into(),
+                        ..v1::MemoryModule::default()
+                    }],
+                    memory_bytes: 7,
+                    ..v1::Inventory::default()
+                }),
+                ..v1::NodeStatus::default()
+            }),
+            metadata: Some(v1::Metadata {
+                uid: "u".into(),
+                labels: [("rack".to_owned(), "SECRET".to_owned())].into(),
+                ..v1::Metadata::default()
+            }),
+        };
+        assert_eq!(node(&Scope::Site, full.clone()), full);
+        let shown = node(&scope, full);
+        assert!(!format!("{shown:?}").contains("SECRET"), "{shown:?}");
+        let status = shown.status.unwrap();
+        assert_eq!(
+            (status.address.as_str(), status.inventory.unwrap().memory_bytes),
+            ("10.0.0.7", 7)
+        );
+        assert_eq!(shown.spec.unwrap().sku, "dgx");
+    }
+
+    #[test]
+    fn events_are_told_in_our_own_words() {
+        let scope = Scope::Customer("acme".into());
+        let of = |kind: &str, attributes: &[(&str, &str)]| v1::Event {
+            kind: kind.into(),
+            target: "nodes/n1".into(),
+            message: "SECRET".into(),
+            attributes: attributes
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
+            ..v1::Event::default()
+        };
+        for kind in [
+            "bmc.lost",
+            "security.bmc-certificate-changed",
+            "site.applied",
+            "boot.unknown",
+        ] {
+            assert_eq!(event(&scope, of(kind, &[])), None, "{kind}");
+            assert!(event(&Scope::Site, of(kind, &[])).is_some());
+        }
+        let edge = [("from", "active"), ("to", "imaging"), ("by", "SECRET")];
+        let shown = event(&scope, of("reimaged", &edge)).unwrap();
+        assert_eq!(shown.message, "nodes/n1 went from active to imaging");
+        assert!(!format!("{shown:?}").contains("SECRET"), "{shown:?}");
+        let shown = event(&scope, of("power.off", &[])).unwrap();
+        assert_eq!(shown.message, "nodes/n1: power.off");
+    }
+}

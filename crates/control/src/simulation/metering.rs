@@ -1,0 +1,63 @@
+//! Whatever is killed whenever: what is recorded as use is what the edges say that were taken.
+
+use std::collections::BTreeMap;
+
+use rackwright_lifecycle::{State, Timestamp};
+use rackwright_store::{Period, Scope, Store};
+
+use super::checks;
+
+/// First second, the second after the last one.
+type Span = (i64, Option<i64>);
+
+fn second(at: Timestamp) -> i64 {
+    at.0 / 1_000_000
+}
+
+/// As the node's history has it: from each hand-over until the node leaves the hands that it was given to. A reimage that
+/// succeeds is no leaving. What took no second does not count.
+async fn spans_of(store: &Store, node: &str) -> Vec<Span> {
+    let mut history = store.history(node, i64::MAX).await.expect("history can be read");
+    history.reverse();
+    let mut spans: Vec<Span> = Vec::new();
+    for row in history {
+        let running = spans.last_mut().filter(|span| span.1.is_none());
+        match (running, row.to) {
+            (None, State::Active) => spans.push((second(row.at), None)),
+            (Some(_), State::Active | State::Imaging | State::Rebooting | State::Validating) | (None, _) => {}
+            (Some(span), _) => span.1 = Some(second(row.at)),
+        }
+    }
+    spans.retain(|span| span.1 != Some(span.0));
+    spans
+}
+
+/// Where records and edges differ, when all is at rest.
+pub async fn left(store: &Store) -> Vec<String> {
+    let period = Period {
+        from_s: 0,
+        to_s: i64::MAX,
+        customer: "",
+        cluster: "",
+    };
+    let rows = store
+        .usage(&Scope::Site, &period, 0, i64::MAX)
+        .await
+        .expect("use can be read");
+    let mut recorded: BTreeMap<String, Vec<Span>> = BTreeMap::new();
+    for row in rows {
+        recorded.entry(row.node).or_default().push((row.from_s, row.to_s));
+    }
+    let mut wrong = Vec::new();
+    for record in checks::records(store).await {
+        let found = recorded.remove(&record.id).unwrap_or_default();
+        let wanted = spans_of(store, &record.id).await;
+        if found != wanted {
+            wrong.push(format!(
+                "{} is recorded as in use {found:?}, and was {wanted:?}",
+                record.id
+            ));
+        }
+    }
+    wrong
+}

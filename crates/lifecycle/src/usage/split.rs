@@ -1,0 +1,163 @@
+//! Which part of the use is under a reserved term.
+//!
+//! In every second, of the nodes that a customer uses of one SKU, as many are reserved as the terms of that second cover, and
+//! those that have been in use longest come first: so that each interval has a part of its own, the parts of clusters can be
+//! summed, and a period gives the same as its parts, however it is cut.
+
+use std::collections::BTreeSet;
+
+/// A node in use, all of one customer and SKU: seconds `[from_s, to_s)`, clipped by nothing but the time that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InUse {
+    /// Tells those apart that began in the same second: the smaller comes first. No two are equal.
+    pub position: i64,
+    /// First second.
+    pub from_s: i64,
+    /// The second after the last one.
+    pub to_s: i64,
+}
+
+/// A reserved term of that customer and SKU: so many nodes in the seconds `[from_s, to_s)`. Terms of the same second add up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reserved {
+    /// Nodes.
+    pub nodes: u32,
+    /// First second.
+    pub from_s: i64,
+    /// The second after the last one.
+    pub to_s: i64,
+}
+
+/// Node-seconds of one interval within a period.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Share {
+    /// Under a term.
+    pub reserved_s: i64,
+    /// The rest.
+    pub on_demand_s: i64,
+}
+
+impl Share {
+    /// Both.
+    #[must_use]
+    pub fn total_s(self) -> i64 {
+        self.reserved_s + self.on_demand_s
+    }
+}
+
+impl std::ops::AddAssign for Share {
+    fn add_assign(&mut self, other: Self) {
+        self.reserved_s += other.reserved_s;
+        self.on_demand_s += other.on_demand_s;
+    }
+}
+
+/// What happens at a second. In this order within one: who leaves makes room before anybody is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    Leaves(usize),
+    Comes(usize),
+    Covers(i64),
+}
+
+/// Who is longest in use comes first.
+type Rank = (i64, i64, usize);
+
+#[derive(Default)]
+struct Sweep {
+    covered: i64,
+    reserved: BTreeSet<Rank>,
+    waiting: BTreeSet<Rank>,
+    /// Since when each is under a term.
+    since_s: Vec<i64>,
+    shares: Vec<Share>,
+}
+
+impl Sweep {
+    fn reserve(&mut self, rank: Rank, now_s: i64) {
+        self.since_s[rank.2] = now_s;
+        self.reserved.insert(rank);
+    }
+
+    fn settle(&mut self, rank: Rank, now_s: i64) {
+        self.shares[rank.2].reserved_s += now_s - self.since_s[rank.2];
+    }
+
+    /// The longest in use are under a term, as many as there is room for.
+    fn balance(&mut self, now_s: i64) {
+        let room = usize::try_from(self.covered).unwrap_or(0);
+        while self.reserved.len() < room
+            && let Some(first) = self.waiting.pop_first()
+        {
+            self.reserve(first, now_s);
+        }
+        while self.reserved.len() > room
+            && let Some(last) = self.reserved.pop_last()
+        {
+            self.settle(last, now_s);
+            self.waiting.insert(last);
+        }
+        // Somebody who came may have been in use for longer than one who is under a term: the period began meanwhile.
+        while let (Some(last), Some(first)) = (self.reserved.last().copied(), self.waiting.first().copied())
+            && first < last
+        {
+            self.reserved.remove(&last);
+            self.settle(last, now_s);
+            self.waiting.remove(&first);
+            self.waiting.insert(last);
+            self.reserve(first, now_s);
+        }
+    }
+}
+
+/// The shares of `uses` in the seconds `[from_s, to_s)`, in their order. All of them must be of one customer and SKU, and
+/// none that is in use in the period may be left out.
+#[must_use]
+pub fn split(uses: &[InUse], terms: &[Reserved], from_s: i64, to_s: i64) -> Vec<Share> {
+    let clip = |from: i64, to: i64| (from.clamp(from_s, to_s.max(from_s)), to.clamp(from_s, to_s.max(from_s)));
+    let mut sweep = Sweep {
+        since_s: vec![0; uses.len()],
+        shares: vec![Share::default(); uses.len()],
+        ..Sweep::default()
+    };
+    let mut turns: Vec<(i64, Turn)> = Vec::new();
+    for (place, one) in uses.iter().enumerate() {
+        let (from, to) = clip(one.from_s, one.to_s);
+        if from < to {
+            turns.extend([(from, Turn::Comes(place)), (to, Turn::Leaves(place))]);
+        }
+    }
+    for term in terms {
+        let (from, to) = clip(term.from_s, term.to_s);
+        if from < to {
+            let nodes = i64::from(term.nodes);
+            turns.extend([(from, Turn::Covers(nodes)), (to, Turn::Covers(-nodes))]);
+        }
+    }
+    turns.sort_unstable();
+    let rank = |place: usize| (uses[place].from_s, uses[place].position, place);
+    let mut turns = turns.into_iter().peekable();
+    while let Some((now_s, turn)) = turns.next() {
+        match turn {
+            Turn::Leaves(place) => {
+                if sweep.reserved.remove(&rank(place)) {
+                    sweep.settle(rank(place), now_s);
+                } else {
+                    sweep.waiting.remove(&rank(place));
+                }
+            }
+            Turn::Comes(place) => {
+                sweep.waiting.insert(rank(place));
+            }
+            Turn::Covers(nodes) => sweep.covered += nodes,
+        }
+        if turns.peek().is_none_or(|(next_s, _)| *next_s > now_s) {
+            sweep.balance(now_s);
+        }
+    }
+    for (share, one) in sweep.shares.iter_mut().zip(uses) {
+        let (from, to) = clip(one.from_s, one.to_s);
+        share.on_demand_s = to.saturating_sub(from).max(0) - share.reserved_s;
+    }
+    sweep.shares
+}

@@ -1,0 +1,388 @@
+//! A real OpenSM on a fabric that ibsim plays: in a folder and under a name of their own, and gone with their owner.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use rackwright_fabric::{Diags, OpenSm, OpenSmSettings, Process, ToolSettings, Tools};
+use rackwright_site::fabric::{Device, Fabric, FatTree, Guid, Plan, PortRef, Speed};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+/// Anything that ibsim or OpenSM is waited for. Five times what a busy computer needs.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Where Debian's libumad2sim puts the library that turns the tools to ibsim.
+const UMAD2SIM: &str = "/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so";
+
+/// A cable, with the ids that ibsim has for its ends.
+#[derive(Debug, Clone)]
+pub struct Cable {
+    /// As planned.
+    pub name: String,
+    a: String,
+    b: String,
+}
+
+/// A fabric that ibsim plays and OpenSM manages.
+#[derive(Debug)]
+pub struct Lab {
+    /// What is cabled.
+    pub plan: Plan,
+    /// ibsim gives the port of an adapter the GUID of its node and one: by so much the node's is less than the plan's.
+    less: u64,
+    folder: tempfile::TempDir,
+    environment: Vec<(String, String)>,
+    ibsim: Child,
+    console: File,
+    /// How often ibsim has asked for a command: once more after each that it has done.
+    prompts: watch::Receiver<usize>,
+    opensm: Child,
+}
+
+impl Lab {
+    /// A rail-optimised tree of so many hosts with eight adapters each, at HDR: ibsim 0.10 does not know NDR.
+    pub async fn start(hosts: u32) -> Self {
+        let tree = FatTree {
+            speed: Speed::Hdr,
+            ..FatTree::rail_optimised(hosts)
+        };
+        let (devices, cables) = tree.plan().expect("a tree");
+        Self::play(Plan::new(&devices, &cables).expect("a plan"), 0).await
+    }
+
+    /// The fabric of a site, whose adapters' GUIDs are those of their ports. ibsim plays its links at HDR.
+    pub async fn of_site(site: &rackwright_site::model::Site) -> Self {
+        let plan = rackwright_site::import::plan(site).expect("a plan");
+        Self::play(plan, 1).await
+    }
+
+    async fn play(plan: Plan, less: u64) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let here = folder.path();
+        std::fs::write(here.join("net"), net_file(plan.fabric(), less)).expect("the net file");
+        let fifo = here.join("console");
+        let made = Command::new("mkfifo").arg(&fifo).status().await.expect("mkfifo runs");
+        assert!(made.success(), "mkfifo: {made}");
+        // Open for both, so that neither side waits for the other and ibsim never sees the end.
+        let console = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&fifo)
+            .expect("the console");
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!(
+            "rackwright.{}.{}",
+            std::process::id(),
+            COUNT.fetch_add(1, Ordering::Relaxed)
+        );
+        let adapters = plan.fabric().devices().filter(|(_, device)| device.is_adapter());
+        let adapter = adapters.map(|(_, device)| device).next().expect("an adapter");
+        let host = id(adapter, less).replace('"', "");
+        let own = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let environment = vec![
+            own("IBSIM_SOCKNAME", &name),
+            own("SIM_HOST", &host),
+            own("OSM_TMP_DIR", &here.display().to_string()),
+            own("OSM_CACHE_DIR", &here.display().to_string()),
+        ];
+        let (ibsim, prompts) = start_ibsim(here, &console, &environment).await;
+        let opensm = start_opensm(here, &environment);
+        std::fs::write(
+            here.join("opensm.pid"),
+            format!("{}\n", opensm.id().expect("OpenSM runs")),
+        )
+        .expect("its number");
+        let lab = Self {
+            plan,
+            less,
+            folder,
+            environment,
+            ibsim,
+            console,
+            opensm,
+            prompts,
+        };
+        lab.wait_for_sweep(0).await;
+        lab
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Where OpenSM writes its log, and where its process number stands.
+    pub fn log_and_pid_files(&self) -> [PathBuf; 2] {
+        [self.path("osm.log"), self.path("opensm.pid")]
+    }
+
+    /// What the tools of infiniband-diags need in their environment to see this fabric.
+    pub fn environment(&self) -> Vec<(String, String)> {
+        let mut environment = self.environment.clone();
+        environment.push(("LD_PRELOAD".into(), UMAD2SIM.into()));
+        environment
+    }
+
+    /// OpenSM's partitions.
+    pub fn partitions_file(&self) -> PathBuf {
+        self.path("partitions.conf")
+    }
+
+    /// What drives it.
+    pub fn opensm(&self) -> OpenSm {
+        self.opensm_with(&self.partitions_file(), PATIENCE)
+    }
+
+    /// One that writes to this file and has so much patience.
+    pub fn opensm_with(&self, partitions: &Path, deadline: Duration) -> OpenSm {
+        let tools = Tools::new(ToolSettings {
+            directory: Some(self.folder.path().to_owned()),
+            environment: self.environment(),
+            timeout: Duration::from_secs(20),
+            ..ToolSettings::default()
+        });
+        let settings = OpenSmSettings {
+            partitions: partitions.to_owned(),
+            log: self.path("osm.log"),
+            options: Some(self.path("opensm.conf")),
+            process: Process::Number(self.opensm.id().expect("OpenSM runs")),
+            deadline,
+        };
+        OpenSm::new(settings, Diags::new(tools))
+    }
+
+    /// Port GUIDs by host, as discovered: ibsim makes them from the node's.
+    pub async fn ports(&self, opensm: &OpenSm) -> BTreeMap<String, Vec<Guid>> {
+        use rackwright_fabric::FabricManager as _;
+        let dump = opensm.topology().await.expect("a topology");
+        let mut ports: BTreeMap<String, Vec<Guid>> = BTreeMap::new();
+        for (ix, device) in dump.fabric.devices() {
+            if let Some(host) = device.host() {
+                let own = dump.fabric.ports(ix).iter().filter_map(|port| port.guid);
+                ports.entry(host.machine.to_owned()).or_default().extend(own);
+            }
+        }
+        ports
+    }
+
+    /// The planned cable at a port.
+    pub fn cable(&self, device: &str, port: u8) -> Cable {
+        let fabric = self.plan.fabric();
+        let (ix, _) = fabric
+            .devices()
+            .find(|(_, known)| *known.name == *device)
+            .expect("a device");
+        let (_, far, link) = fabric.neighbours(ix).find(|(own, _, _)| *own == port).expect("a cable");
+        Cable {
+            name: self.plan.cable_name(link).to_owned(),
+            a: self.end(PortRef { device: ix, port }),
+            b: self.end(far),
+        }
+    }
+
+    fn end(&self, end: PortRef) -> String {
+        format!("{}[{}]", id(self.plan.fabric().device(end.device), self.less), end.port)
+    }
+
+    /// Cuts a cable, and waits until OpenSM has routed around it.
+    pub async fn unlink(&mut self, cable: &Cable) {
+        self.say(&[format!("Unlink {}", cable.a)]).await;
+    }
+
+    /// Plugs a cable in again where it was.
+    pub async fn relink(&mut self, cable: &Cable) {
+        self.say(&[format!("ReLink {}", cable.a)]).await;
+    }
+
+    /// Plugs the second ends of two cables into each other's place.
+    pub async fn swap(&mut self, one: &Cable, other: &Cable) {
+        let (one, other) = (one.clone(), other.clone());
+        self.say(&[
+            format!("Unlink {}", one.a),
+            format!("Unlink {}", other.a),
+            format!("Link {} {}", one.a, other.b),
+            format!("Link {} {}", other.a, one.b),
+        ])
+        .await;
+    }
+
+    /// Has ibsim's console do these while OpenSM stands still, so that it never meets a fabric that changes in mid-sweep
+    /// (its directed routes would time out for minutes); then waits for the sweep that follows, and until all is quiet.
+    async fn say(&mut self, commands: &[String]) {
+        self.quiet().await;
+        let before = self.sweeps_seen();
+        self.signal("STOP").await;
+        for command in commands {
+            let done = *self.prompts.borrow();
+            writeln!(self.console, "{command}").expect("the console takes it");
+            let next = timeout(PATIENCE, self.prompts.wait_for(|prompts| *prompts > done)).await;
+            next.expect("ibsim does it in time").expect("ibsim runs");
+        }
+        self.signal("CONT").await;
+        self.signal("HUP").await;
+        self.wait_for_sweep(before).await;
+        self.quiet().await;
+    }
+
+    async fn signal(&self, name: &str) {
+        let pid = self.opensm.id().expect("OpenSM runs").to_string();
+        let sent = Command::new("kill")
+            .args([&format!("-{name}"), &pid])
+            .status()
+            .await
+            .expect("kill runs");
+        assert!(sent.success(), "kill -{name}: {sent}");
+    }
+
+    /// Waits until OpenSM has written nothing for a second. Nothing tells that nothing more will come.
+    async fn quiet(&self) {
+        let size = || std::fs::metadata(self.path("osm.log")).map_or(0, |log| log.len());
+        let (mut was, deadline) = (0, Instant::now() + PATIENCE);
+        while was != size() {
+            was = size();
+            assert!(Instant::now() < deadline, "OpenSM is not quiet within {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Tells OpenSM to read its files, and waits for the sweep.
+    pub async fn sweep_after_hangup(&self) {
+        let before = self.sweeps_seen();
+        self.signal("HUP").await;
+        self.wait_for_sweep(before).await;
+    }
+
+    fn sweeps_seen(&self) -> usize {
+        let log = std::fs::read(self.path("osm.log")).unwrap_or_default();
+        String::from_utf8_lossy(&log).matches("SUBNET UP").count()
+    }
+
+    /// OpenSM's log is the only thing that tells.
+    async fn wait_for_sweep(&self, before: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.sweeps_seen();
+            if seen > before {
+                return;
+            }
+            let log = || std::fs::read_to_string(self.path("osm.log")).unwrap_or_default();
+            assert!(Instant::now() < deadline, "no sweep within {PATIENCE:?}:\n{}", log());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// OpenSM first: one whose ibsim is gone never ends by itself.
+    pub async fn stop(mut self) {
+        self.opensm.kill().await.expect("OpenSM is stopped");
+        self.ibsim.kill().await.expect("ibsim is stopped");
+    }
+}
+
+async fn start_ibsim(here: &Path, console: &File, environment: &[(String, String)]) -> (Child, watch::Receiver<usize>) {
+    let mut ibsim = Command::new("ibsim")
+        .current_dir(here)
+        .args(["-s", "-N", "20000", "-S", "1500", "-P", "110000", "-L", "49152"])
+        .arg(here.join("net"))
+        .envs(environment.iter().cloned())
+        .stdin(console.try_clone().expect("the console"))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("ibsim runs: images/deps.sh installs it");
+    let mut out = BufReader::new(ibsim.stdout.take().expect("its output"));
+    timeout(PATIENCE, until(&mut out, "simulator ready"))
+        .await
+        .expect("ibsim gets ready in time");
+    // Its output must be read on, or it stops when the pipe is full.
+    let (prompts, seen) = watch::channel(0);
+    tokio::spawn(async move {
+        let mut rest = [0; 4096];
+        while let Ok(read) = out.read(&mut rest).await
+            && read > 0
+        {
+            let more = rest[..read].iter().filter(|byte| **byte == b'>').count();
+            prompts.send_modify(|prompts| *prompts += more);
+        }
+    });
+    (ibsim, seen)
+}
+
+async fn until(out: &mut BufReader<impl AsyncRead + Unpin>, words: &str) {
+    let mut said = String::new();
+    while out.read_line(&mut said).await.expect("ibsim's output") > 0 {
+        if said.contains(words) {
+            return;
+        }
+    }
+    panic!("ibsim ended: {said}");
+}
+
+fn start_opensm(here: &Path, environment: &[(String, String)]) -> Child {
+    std::fs::write(here.join("opensm.conf"), "# OpenSM's own values\n").expect("its options");
+    let closed = rackwright_site::fabric::Partitions::default().render().expect("a file");
+    std::fs::write(here.join("partitions.conf"), closed).expect("its partitions");
+    let file = |name: &str| File::create(here.join(name)).expect("a file");
+    Command::new("opensm")
+        .current_dir(here)
+        .args(["-d2", "-e", "-R", "minhop", "-s", "0", "-f"])
+        .arg(here.join("osm.log"))
+        .arg("-P")
+        .arg(here.join("partitions.conf"))
+        .envs(environment.iter().cloned())
+        .env("LD_PRELOAD", UMAD2SIM)
+        .stdin(Stdio::null())
+        .stdout(file("osm.out"))
+        .stderr(file("osm.err"))
+        .kill_on_drop(true)
+        .spawn()
+        .expect("opensm runs: images/deps.sh installs it")
+}
+
+fn node_guid(device: &Device, less: u64) -> u64 {
+    let guid = device.guid.expect("a GUID").get();
+    if device.is_switch() { guid } else { guid - less }
+}
+
+fn id(device: &Device, less: u64) -> String {
+    let letter = if device.is_switch() { 'S' } else { 'H' };
+    format!("\"{letter}-{:016x}\"", node_guid(device, less))
+}
+
+/// A net file as ibsim reads it: one end of every link is enough, but both are what its users write.
+fn net_file(fabric: &Fabric, less: u64) -> String {
+    let mut out = String::new();
+    for (ix, device) in fabric.devices() {
+        let guid = node_guid(device, less);
+        let ports = device.port_count;
+        let (ids, head, own) = if device.is_switch() {
+            let head = format!("switchguid={guid:#x}({guid:x})\nSwitch\t{ports}");
+            ("0xd2f2", head, String::new())
+        } else {
+            (
+                "0x1021",
+                format!("caguid={guid:#x}\nCa\t{ports}"),
+                format!("({:x})", guid + 1),
+            )
+        };
+        let _ = write!(
+            out,
+            "vendid=0x2c9\ndevid={ids}\nsysimgguid={guid:#x}\n{head} {}\t\t# \"{}\"\n",
+            id(device, less),
+            device.name
+        );
+        let ends: BTreeMap<u8, PortRef> = fabric.neighbours(ix).map(|(port, far, _)| (port, far)).collect();
+        for (port, far) in ends {
+            let there = id(fabric.device(far.device), less);
+            let _ = writeln!(out, "[{port}]{own}\t{there}[{}]\t\t# lid 0 4xHDR", far.port);
+        }
+        out.push('\n');
+    }
+    out
+}

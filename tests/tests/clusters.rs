@@ -1,0 +1,30 @@
+//! Clusters from nothing to handed over and back, with a real OpenSM: what `make demo-cluster` shows must end well.
+//!
+//! The demo itself compares what the ports of the fabric say with what each cluster should have.
+
+use std::process::{Command, Stdio};
+
+use rackwright_tests::site::program;
+
+#[test]
+fn two_customers_get_isolated_clusters_though_a_drive_and_a_cable_break() {
+    let output = Command::new(program("rackwright-demo-cluster"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("the demo can be started");
+    let told = String::from_utf8_lossy(&output.stdout);
+    let why = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}\n{why}");
+    for words in [
+        "gpu-021 takes the place of gpu-006 in alpha: failed: write-image failed 2 times",
+        "cable c0516 is broken",
+        "both clusters are their customers'",
+        "beta release-cluster done",
+    ] {
+        assert!(told.contains(words), "the demo does not say {words:?}:\n{told}");
+    }
+    let isolated = told
+        .matches("each cluster's ports have its key, and nobody else has it")
+        .count();
+    assert_eq!(isolated, 2, "once with both clusters and once with one:\n{told}");
+}
