@@ -195,7 +195,10 @@ async fn repeats_of_terms(api: &Api, site: &Site) {
     };
     let term = same_twice!(api, site, metering.set_term, set);
     let listed = api.metering().list_terms(v1::ListTermsRequest::default()).await;
-    assert_eq!(listed.expect("an operator reads").into_inner().terms, std::slice::from_ref(&term));
+    assert_eq!(
+        listed.expect("an operator reads").into_inner().terms,
+        std::slice::from_ref(&term)
+    );
     let delete = v1::DeleteTermRequest {
         name: "terms/t1".into(),
         mutation: seen(&term.metadata.expect("a term has metadata").resource_version),
