@@ -19,11 +19,11 @@ folder_of = $(if $(filter dev,$(1)),debug,$(1))
 AGENT := target/ramdisk/$(TRIPLE)/$(call folder_of,$(AGENT_PROFILE))/rackwright-agent
 BIN := target/$(call folder_of,$(PROFILE))
 export PATH := $(HOME)/.cargo/bin:$(PATH)
-SCRIPTS = images/*.sh images/*/*.sh images/seed/rackwright-seed images/tiny/rc images/tiny/initrd-init .ci/run $(wildcard tests/*.sh crates/*/tests/*.sh)
+SCRIPTS = images/*.sh images/*/*.sh images/seed/rackwright-seed images/tiny/rc images/tiny/initrd-init images/rdma/init .ci/run $(wildcard tests/*.sh crates/*/tests/*.sh crates/*/*.sh)
 
 .PHONY: help
 help: ## This list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
 demo: deps images build ## Two real machines from power-off to handed over and back; KEEP=1 leaves the lab running
@@ -33,15 +33,37 @@ demo: deps images build ## Two real machines from power-off to handed over and b
 demo-cluster: deps build ## Two customers get clusters of 128 simulated machines on the fabric of a real OpenSM
 	$(BIN)/rackwright-demo-cluster
 
+# Programs and tests are built at once: by themselves, the programs would be built with other features of the same crates.
 .PHONY: test
-test: deps lint images build ## Everything: format, lints, licences, all tests, the real machines included
+test: deps lint images ## Everything: format, lints, licences, all tests, the real machines included
+	cargo build --locked --workspace --bins --tests --profile $(PROFILE)
 	cargo nextest run --locked --workspace --cargo-profile $(PROFILE)
+	$(MAKE) test-platform-tls
+	$(MAKE) fuzz
+
+.PHONY: test-platform-tls
+test-platform-tls: deps ## The tests of the BMC client once more, with TLS by the platform's OpenSSL
+	cargo nextest run --locked -p rackwright-redfish --features platform-tls --cargo-profile $(PROFILE)
+
+# How long `make fuzz` looks, and where what it finds of interest is kept.
+FUZZ_SECONDS ?= 60
+FUZZ_CORPUS ?= target/fuzz/corpus
+
+.PHONY: fuzz
+fuzz: deps ## Looks for answers of a BMC that the client's views cannot bear, for FUZZ_SECONDS, 60 if not said
+	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/crates/fuzz/rustc-with-coverage.sh \
+	  cargo build --locked -p rackwright-fuzz --features libfuzzer --bin fuzz-views
+	@mkdir -p $(FUZZ_CORPUS)
+	target/debug/fuzz-views -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=8192 \
+	  -artifact_prefix=target/fuzz/ -print_final_stats=1 $(FUZZ_CORPUS) crates/fuzz/corpus
 
 .PHONY: lint
 lint: tools ## Format, clippy, licences and sources of the dependencies, shell scripts
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo clippy --locked -p rackwright-redfish --features platform-tls --all-targets -- -D warnings
 	cargo deny --locked --log-level error check --hide-inclusion-graph licenses bans sources
+	cargo deny --locked --log-level error --features rackwright-redfish/platform-tls check --hide-inclusion-graph licenses bans sources
 	shellcheck -x $(SCRIPTS)
 
 .PHONY: audit
@@ -62,7 +84,8 @@ tools: ## Installs the two cargo tools that the tests need: cargo-nextest and ca
 	@command -v cargo-deny >/dev/null || { echo 'tools: installing cargo-deny (licences and sources)' >&2; cargo install --locked cargo-deny; }
 
 .PHONY: images
-images: ramdisk netboot ## Ramdisk, boot programs, TinyOS and two Debian images, from Debian's packages
+images: ramdisk netboot traffic ## Ramdisk, boot programs, TinyOS and two Debian images, from Debian's packages
+	@images/rdma/build.sh
 	@images/tiny/build.sh
 	@images/debian/build.sh slim
 	@images/debian/build.sh cloud-init
@@ -80,6 +103,14 @@ netboot: ## The boot programs that firmware loads: iPXE, shim, GRUB
 .PHONY: agent
 agent: ## The statically linked agent
 	RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --profile $(AGENT_PROFILE) -p rackwright-agent --bin rackwright-agent --target $(TRIPLE) --target-dir target/ramdisk
+
+# Twice: the static program carries the dynamic one, which can load libibverbs (crates/traffic/src/carried.rs).
+.PHONY: traffic
+traffic: ## The statically linked program that measures traffic between machines, by RDMA or TCP
+	cargo build --locked --profile $(AGENT_PROFILE) -p rackwright-traffic --bin rackwright-traffic --target $(TRIPLE) --target-dir target/traffic-rdma
+	RACKWRIGHT_TRAFFIC_RDMA=$(CURDIR)/target/traffic-rdma/$(TRIPLE)/$(call folder_of,$(AGENT_PROFILE))/rackwright-traffic \
+	RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --profile $(AGENT_PROFILE) -p rackwright-traffic --bin rackwright-traffic --target $(TRIPLE) --target-dir target/ramdisk
+	@install -D -m 755 $(dir $(AGENT))rackwright-traffic $(OUT)/rackwright-traffic
 
 .PHONY: test-images
 test-images: images ## Every image under every firmware, with and without a seed
@@ -126,6 +157,11 @@ bench-placement: deps ## Where clusters go: time of a decision among 100,000 nod
 .PHONY: bench-peers
 bench-peers: deps release ## The same for 50 nodes beside OpenStack Ironic (RACKWRIGHT_PEERS: see tests/bench-peers.sh)
 	@tests/bench-peers.sh
+
+.PHONY: bench-redfish
+bench-redfish: deps ## Walks and power cycles of simulated BMCs by our Redfish client and by sushy; prints JSON
+	@cargo build --locked --release -p rackwright-sim -p rackwright-redfish --bins >&2
+	@tests/bench-redfish.sh
 
 .PHONY: release
 release:

@@ -9,7 +9,10 @@ set -euo pipefail
 # package | what it is for
 PACKAGES='
 gcc                    | linker of every Rust program, compiler of the bundled SQLite and zstd
+g++                    | the fuzzer: libFuzzer is C++
 libc6-dev              | C library headers for the same, and its static form for the ramdisk agent
+libssl-dev             | the BMC client with TLS by OpenSSL (feature platform-tls), and its tests
+pkg-config             | finds OpenSSL for the same
 make                   | this Makefile
 mmdebstrap             | Debian root trees for the images
 debian-archive-keyring | checks the signatures of the Debian packages that go into images
@@ -50,6 +53,9 @@ infiniband-diags       | tests: ibnetdiscover, smpquery, sminfo, ibqueryerrors
 slurmctld              | tests: reads the topology of a hand-over pack (the tests start it; as a service it stays off)
 slurm-client           | tests: scontrol, which asks it what it has read
 python3-venv           | tests: runs Redfish programs of other projects: an emulator (sushy-tools), validators (DMTF), a client (sushy)
+python3-libvirt        | tests: the test driver of libvirt and its module for Python, behind that emulator
+ipmitool               | BMCs at ipmi:// (also on the machines of a control plane that has such), and their tests
+openipmi               | tests: ipmi_sim, a BMC that speaks IPMI only (the tests start it; as a service it stays off)
 '
 
 rows() { sed '/^$/d; s/ *| */|/' <<<"$PACKAGES"; }
@@ -65,11 +71,19 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     exit 1
 fi
 
+# The packages that are not here, into `missing`.
 missing=()
+absent() {
+    missing=()
+    local package
+    while IFS='|' read -r package _; do
+        installed "$package" || missing+=("$package")
+    done < <(rows)
+}
+
+absent
 while IFS='|' read -r package purpose; do
-    installed "$package" && continue
-    missing+=("$package")
-    say "missing: $package ($purpose)"
+    case " ${missing[*]} " in *" $package "*) say "missing: $package ($purpose)" ;; esac
 done < <(rows)
 if [ ${#missing[@]} -eq 0 ]; then
     say "everything is there"
@@ -92,20 +106,26 @@ case " ${missing[*]} " in *' openssh-server '*) services+=(ssh.service ssh.socke
 case " ${missing[*]} " in *' nginx-light '*) services+=(nginx.service) ;; esac
 case " ${missing[*]} " in *' prometheus '*) services+=(prometheus.service) ;; esac
 case " ${missing[*]} " in *' opensm '*) services+=(opensm.service) ;; esac
+case " ${missing[*]} " in *' openipmi '*) services+=(openipmi.service) ;; esac
 case " ${missing[*]} " in *' postgresql '*) services+=(postgresql.service) ;; esac
 case " ${missing[*]} " in *' slurmctld '*) services+=(slurmctld.service); installed munge || services+=(munge.service) ;; esac
 apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3)
 "${apt[@]}" update || say "warning: the package lists could not all be refreshed; going on with those that are here"
 "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
+# A package that was here in a version of another origin (backports) may have had to give way; its own distribution has it, too.
+absent
+if [ ${#missing[@]} -gt 0 ]; then
+    say "gave way to the others, and installed once more: ${missing[*]}"
+    "${apt[@]}" install -y --no-install-recommends "${missing[@]}"
+fi
 for service in "${services[@]}"; do
     if command -v systemctl >/dev/null && systemctl -q is-enabled "$service" 2>/dev/null; then
         "${root[@]}" systemctl -q disable --now "$service" 2>/dev/null || "${root[@]}" systemctl -q disable "$service"
     fi
 done
-for package in "${missing[@]}"; do
-    installed "$package" || {
-        say "error: $package is still not installed"
-        exit 1
-    }
-done
+absent
+if [ ${#missing[@]} -gt 0 ]; then
+    say "error: still not installed: ${missing[*]}"
+    exit 1
+fi
 say "done"

@@ -2,7 +2,9 @@
 //!
 //! Everything runs inside the lab's network namespace and ends with it.
 
+pub mod client;
 pub mod fabric;
+pub mod ipmi;
 pub mod neighbour;
 pub mod ports;
 pub mod site;

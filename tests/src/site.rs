@@ -9,6 +9,11 @@ use rackwright_sim::lab::{Lab, Machine, SERVER_IPV4};
 use serde_json::Value;
 use tokio::process::Child;
 
+/// How long a machine of the lab may take to another state. It takes a minute or two on a busy computer; but an emulated
+/// machine hangs once in some hundred boots before its system is up, and what the control plane does about that, a second
+/// boot after the five minutes that it gives a first one, is part of what is tested.
+pub const BOOT: Duration = Duration::from_secs(900);
+
 /// Settings of a site that tests vary.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -36,6 +41,10 @@ pub struct Settings {
     pub trusted_key: Option<String>,
     /// Whether machines that belong to no node boot the agent.
     pub boot_unknown: bool,
+    /// The traffic program that is brought to machines; none: the one beside the control plane, if there is one.
+    pub traffic: Option<PathBuf>,
+    /// Further lines of settings.
+    pub further: String,
 }
 
 impl Default for Settings {
@@ -53,6 +62,8 @@ impl Default for Settings {
             profile: None,
             trusted_key: None,
             boot_unknown: false,
+            traffic: None,
+            further: String::new(),
         }
     }
 }
@@ -115,8 +126,10 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
     let profile = profile.map(|file| format!("profiles:\n  default: {}\n", file.display()));
     let signed = settings.trusted_key.as_ref();
     let signed = signed.map(|key| format!("images:\n  trusted_keys: [\"{key}\"]\n  require_signature: true\n"));
+    let traffic = settings.traffic.as_ref();
+    let traffic = traffic.map(|file| format!("network_test:\n  program: {}\n  seconds: 1\n", file.display()));
     format!(
-        "data_dir: {data}\nsite: lab\napi:\n  names: [\"{SERVER_IPV4}\", localhost]\n{store}{profile}{signed}\
+        "data_dir: {data}\nsite: lab\napi:\n  names: [\"{SERVER_IPV4}\", localhost]\n{store}{profile}{signed}{traffic}{further}\
          boot:\n  method: {method}\n  ramdisk:\n    kernel: {kernel}\n    initrd: {initrd}\n    \
          arguments: console=ttyS0\n  network:\n    server_ip: {SERVER_IPV4}\n    interface: br0\n    \
          boot_loader: {loader}\n    boot_unknown: {boot_unknown}\n    router_advertisements: true\n    dhcp:\n      server:\n        subnets:\n        \
@@ -128,6 +141,8 @@ fn config_text(dir: &Path, settings: &Settings) -> String {
         store = store.unwrap_or_default(),
         profile = profile.unwrap_or_default(),
         signed = signed.unwrap_or_default(),
+        traffic = traffic.unwrap_or_default(),
+        further = settings.further,
         method = settings.method,
         loader = settings.loader,
         boot_unknown = settings.boot_unknown,
@@ -172,6 +187,14 @@ impl Site {
     /// # Panics
     /// When it does not become ready.
     pub async fn restart(&mut self) {
+        self.restart_logging("info,rackwright_netboot=debug").await;
+    }
+
+    /// The same with what is logged by a filter of `tracing`.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn restart_logging(&mut self, filter: &str) {
         self.starts += 1;
         let ready = self.dir.join(format!("ready-{}", self.starts));
         let log = |name: &str| {
@@ -189,7 +212,7 @@ impl Site {
                 self.dir.join("rackwrightd.yaml").as_os_str(),
             ])
             .args([OsStr::new("--ready-file"), ready.as_os_str()])
-            .env("RACKWRIGHT_LOG", "info,rackwright_netboot=debug")
+            .env("RACKWRIGHT_LOG", filter)
             .stdin(Stdio::null())
             .stdout(log("rackwrightd.out"))
             .stderr(log("rackwrightd.log"))
@@ -403,8 +426,9 @@ impl Site {
             if Instant::now() > deadline {
                 let explained = texts(&self.try_cli(["node", "explain", id])).0;
                 panic!(
-                    "{id} is {state}, not {states:?}, after {limit:?}:\n{explained}\n{}",
-                    self.log_tail()
+                    "{id} is {state}, not {states:?}, after {limit:?}:\n{explained}\n{}\n{}",
+                    self.log_tail(),
+                    self.serial_logs_beside()
                 );
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -436,11 +460,37 @@ impl Site {
             .to_owned()
     }
 
+    /// The last lines that the machines of a lab beside this site wrote to their serial ports; empty without a lab.
+    fn serial_logs_beside(&self) -> String {
+        let mut folders: Vec<PathBuf> = self.dir.parent().map(Path::to_owned).into_iter().collect();
+        let mut tails = String::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(&folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    folders.push(path);
+                } else if entry.file_name() == "serial.log"
+                    && let Ok(log) = std::fs::read(&path)
+                {
+                    let machine = folder.file_name().unwrap_or_default().to_string_lossy();
+                    tails.push_str(&serial_tail(&machine, &String::from_utf8_lossy(&log)));
+                }
+            }
+        }
+        tails
+    }
+
     /// Adds the image of that file name under a name.
     pub fn add_image(&self, name: &str, file: &str) {
         let file = images().join(file).display().to_string();
         self.cli(["image", "add", name, "--file", &file]);
     }
+}
+
+/// The last lines of a serial port's log.
+fn serial_tail(name: &str, log: &str) -> String {
+    let lines: Vec<&str> = log.lines().collect();
+    format!("--- {name}\n{}\n", lines[lines.len().saturating_sub(40)..].join("\n"))
 }
 
 /// Standard output and standard error as text.
@@ -455,14 +505,6 @@ pub fn texts(output: &Output) -> (String, String) {
 /// What the machines wrote to their serial ports, for a failed test's report.
 #[must_use]
 pub fn serial_tails(lab: &Lab) -> String {
-    let tail = |machine: &Machine| {
-        let log = machine.serial_log();
-        let lines: Vec<&str> = log.lines().collect();
-        format!(
-            "--- {}\n{}\n",
-            machine.name(),
-            lines[lines.len().saturating_sub(40)..].join("\n")
-        )
-    };
+    let tail = |machine: &Machine| serial_tail(machine.name(), &machine.serial_log());
     lab.machines().iter().map(tail).collect()
 }

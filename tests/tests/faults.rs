@@ -5,14 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Namespace, PowerState, SERVER_IPV4};
 use rackwright_tests::neighbour::{lease, mac_bytes, on_the_bridge};
-use rackwright_tests::site::{Settings, Site, serial_tails, texts};
+use rackwright_tests::site::{BOOT, Settings, Site, serial_tails, texts};
 use rackwright_tests::witness::{Begun, begun};
-
-const BOOT: Duration = Duration::from_secs(300);
 
 /// BIOS machines: their way to the agent costs a third of a UEFI machine's.
 fn quick(machines: usize) -> LabConfig {

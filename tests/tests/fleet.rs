@@ -1,8 +1,26 @@
 //! Simulated machines that run the agent's real code, and a real `rackwrightd` that inspects, images and erases them: BMCs,
 //! DHCP, boot HTTP, gRPC and the image store are all spoken over sockets.
 
+#[path = "fleet/accounts.rs"]
+mod accounts;
+#[path = "fleet/bmc_log.rs"]
+mod bmc_log;
+#[path = "fleet/console.rs"]
+mod console;
+#[path = "fleet/facility.rs"]
+mod facility;
 #[path = "fleet/faults.rs"]
 mod faults;
+#[path = "fleet/firmware.rs"]
+mod firmware;
+#[path = "fleet/firmware_faults.rs"]
+mod firmware_faults;
+#[path = "fleet/ipmi.rs"]
+mod ipmi;
+#[path = "fleet/secrets.rs"]
+mod secrets;
+#[path = "fleet/settings.rs"]
+mod settings;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddrV4;
@@ -48,7 +66,7 @@ impl Plane {
              server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
              http_port: {http}\n    first_stages: {{snponly.efi: {dir_text}/snponly.efi, ipxe.efi: {dir_text}/ipxe.efi}}\n    dhcp:\n      server:\n        subnets:\n        \
              - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
-             policy: {{backoff_s: 1, backoff_max_s: 5, tries: 2, agent_grace_s: 2, agent_boot_s: 30}}\n{further}"
+             policy: {{backoff_s: 1, backoff_max_s: 5, tries: 2, firmware_s: 720, agent_grace_s: 2, agent_boot_s: 30}}\n{further}"
         );
         Self {
             site: Site::start_with(dir, &config).await,

@@ -1,13 +1,9 @@
 //! The whole life of real machines: enrol, inspect, deploy, validate, reimage, release, and available again.
 
-use std::time::Duration;
-
 use rackwright_lifecycle::Effect;
 use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, Machine, PowerState};
-use rackwright_tests::site::{Settings, Site};
+use rackwright_tests::site::{BOOT, Settings, Site};
 use rackwright_tests::witness::{Begun, begun, tries};
-
-const BOOT: Duration = Duration::from_secs(300);
 
 /// A customer's key that nobody has the private half of: it only has to arrive.
 const CUSTOMER_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIuYzq4nUyLlUaqFvB2HIBhzCLYmfEdFIDbJgV9Z0pYx customer";

@@ -6,10 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, SERVER_IPV4};
-use rackwright_tests::site::{Settings, Site, texts};
+use rackwright_tests::site::{BOOT, Settings, Site, texts};
 use serde_json::Value;
 
-const BOOT: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(60);
 
 /// A program that ends with the test.

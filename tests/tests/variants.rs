@@ -5,10 +5,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rackwright_sim::lab::{self, DiskKind, Firmware, Lab, LabConfig, Machine, ResetType};
-use rackwright_tests::site::{Settings, Site, texts};
+use rackwright_tests::site::{BOOT, Settings, Site, texts};
 use serde_json::Value;
-
-const BOOT: Duration = Duration::from_secs(400);
 
 /// A key pair of a customer: the private half's file, and the public half beside it with `.pub`.
 fn customer_key(dir: &Path) -> PathBuf {

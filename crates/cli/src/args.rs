@@ -9,7 +9,10 @@ use clap_complete::Shell;
 use crate::client::Client;
 use crate::error::CliError;
 use crate::output::{Format, Ui};
-use crate::{apply, auth, bench, boot, cluster, events, fabric, image, node, operation, site, units, usage};
+use crate::{
+    apply, auth, bench, bmc, boot, capacity, cluster, discover, events, fabric, firmware, image, node, operation,
+    power, site, units, usage,
+};
 
 /// Operator's command line of Rackwright.
 ///
@@ -88,6 +91,9 @@ pub enum Command {
     /// Tokens for new members
     #[command(subcommand)]
     Token(auth::TokenCommand),
+    /// Your SSH keys, for consoles by `ssh NODE@SERVER`
+    #[command(subcommand)]
+    SshKey(auth::ssh_key::SshKeyCommand),
     /// Servers you are logged in to
     #[command(subcommand)]
     Context(auth::ContextCommand),
@@ -101,16 +107,21 @@ pub enum Command {
     Site(site::SiteCommand),
     /// How power gets to nodes
     #[command(subcommand)]
-    Power(site::PowerCommand),
+    Power(power::PowerCommand),
     /// Clusters: plan, create, watch, hand over, release
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
     /// InfiniBand fabrics: their shape, and their cabling against the plan
     #[command(subcommand)]
     Fabric(fabric::FabricCommand),
+    /// Firmware: files, and which nodes have what their SKU wants
+    #[command(subcommand)]
+    Firmware(firmware::FirmwareCommand),
     /// Operating-system images
     #[command(subcommand)]
     Image(image::ImageCommand),
+    /// What a customer could get now: the largest cluster by SKU and fabric, and its price
+    Capacity(capacity::CapacityArgs),
     /// Who used which nodes for how long, and reserved terms
     #[command(subcommand)]
     Usage(usage::UsageCommand),
@@ -122,6 +133,12 @@ pub enum Command {
     /// What was seen of machines while they booted
     #[command(subcommand)]
     Boot(boot::BootCommand),
+    /// Find BMCs in the management network, and enrol their machines
+    #[command(subcommand)]
+    Discover(discover::DiscoverCommand),
+    /// BMCs by themselves, before a control plane knows them
+    #[command(subcommand)]
+    Bmc(bmc::BmcCommand),
     /// What the control plane costs, measured on simulated machines
     #[command(subcommand)]
     Bench(bench::BenchCommand),

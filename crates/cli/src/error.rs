@@ -84,6 +84,9 @@ pub enum CliError {
     /// A node went to a state that `--until` cannot be reached from by itself.
     #[error("{what}")]
     Missed { what: String, hint: String },
+    /// A BMC that was asked without a control plane.
+    #[error("{message}")]
+    Bmc { message: String, hint: String, exit: u8 },
     /// Several things went wrong; each is shown, the first gives the exit code.
     #[error("{} things went wrong", .0.len())]
     Several(Vec<CliError>),
@@ -165,6 +168,7 @@ impl CliError {
             Self::Usage { .. } | Self::Manifest(_) => exit::USAGE,
             Self::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => 0,
             Self::Io { .. } | Self::BadAnswer(_) => exit::OTHER,
+            Self::Bmc { exit, .. } => *exit,
             Self::Credential { .. } | Self::Untrusted { .. } => exit::DENIED,
             Self::Unreachable { .. } | Self::TimedOut { .. } => exit::UNAVAILABLE,
             Self::OperationFailed { .. } | Self::Missed { .. } => exit::OPERATION_FAILED,
@@ -216,6 +220,7 @@ impl CliError {
             | Self::Untrusted { hint, .. }
             | Self::TimedOut { hint, .. }
             | Self::Missed { hint, .. }
+            | Self::Bmc { hint, .. }
                 if !hint.is_empty() =>
             {
                 vec![hint.clone()]

@@ -1,8 +1,9 @@
 //! `rackwright`: the operator's command line. A gRPC client of `rackwrightd` and nothing more: it reads and writes only
 //! what the public API offers, so everything it does can be done by any other client. What it does with site files
-//! needs no server; only `site import netbox` asks another one, NetBox.
+//! needs no server; only `site import netbox` asks another one, NetBox, and `bmc` asks a BMC by itself.
 //!
-//! One module per noun (`node`, `cluster`, `site`, `image`, `operation`, `events`, `boot`, `usage`, `auth`, `apply`, `bench`); around them
+//! One module per noun (`node`, `cluster`, `site`, `image`, `operation`, `events`, `boot`, `usage`, `auth`, `apply`, `bmc`,
+//! `bench`); around them
 //! `client` (endpoints tried in order, retries with the same idempotency key), `config` (contexts and credentials on
 //! disk), `output` (tables, JSON, YAML, colours, live lines), `wait` (following operations) and `error` (one sentence and
 //! an exit code for everything that can go wrong). Nothing else in the crate prints or decides exit codes.
@@ -11,19 +12,24 @@ mod apply;
 mod args;
 mod auth;
 mod bench;
+mod bmc;
 mod boot;
+mod capacity;
 mod client;
 mod cluster;
 mod config;
+mod discover;
 mod error;
 mod events;
 mod fabric;
+mod firmware;
 mod image;
 mod mutation;
 mod names;
 mod node;
 mod operation;
 mod output;
+mod power;
 mod retry;
 mod save;
 mod site;
@@ -78,18 +84,23 @@ async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
         Command::Login(args) => auth::login::run(cx, args).await,
         Command::Whoami => auth::whoami(cx).await,
         Command::Token(command) => auth::token(cx, command).await,
+        Command::SshKey(command) => auth::ssh_key::run(cx, command).await,
         Command::Context(command) => auth::context(cx, command),
         Command::Apply(args) => apply::run(cx, args).await,
         Command::Node(command) => node::run(cx, command).await,
         Command::Site(command) => site::run(cx, command).await,
-        Command::Power(command) => site::power(cx, command),
+        Command::Power(command) => power::run(cx, command).await,
         Command::Cluster(command) => cluster::run(cx, command).await,
-        Command::Fabric(command) => fabric::run(cx, command),
+        Command::Fabric(command) => fabric::run(cx, command).await,
+        Command::Firmware(command) => firmware::run(cx, command).await,
         Command::Image(command) => image::run(cx, command).await,
+        Command::Capacity(args) => capacity::run(cx, args).await,
         Command::Usage(command) => usage::run(cx, command).await,
         Command::Operation(command) => operation::run(cx, command).await,
         Command::Events(args) => events::run(cx, args).await,
         Command::Boot(command) => boot::run(cx, command).await,
+        Command::Discover(command) => discover::run(cx, command).await,
+        Command::Bmc(command) => bmc::run(cx, command).await,
         Command::Bench(command) => bench::run(cx, command).await,
         Command::Completion { shell } => args::completion(cx, shell),
         Command::Version => cx.ui.line(&format!("rackwright {}", env!("CARGO_PKG_VERSION"))),

@@ -79,7 +79,12 @@ pub async fn run(cx: &Cx, command: OperationCommand) -> Result<(), CliError> {
             let doing = format!("cancel operation {id}");
             let operation = rpc!(client, OperationServiceClient.cancel_operation, doing, request).await?;
             report(&cx.ui, &[operation], |operation| {
-                format!("{} was asked to end", wait::title(operation))
+                let what = if operation.done {
+                    "has ended"
+                } else {
+                    "was asked to end"
+                };
+                format!("{} {what}", wait::title(operation))
             })
         }
     }

@@ -5,14 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_identity::Sealer;
+use rackwright_ipmi::{Account, Ipmi, IpmiAddress, IpmiError, Manners};
 use rackwright_lifecycle::{Power, Timestamp};
-use rackwright_redfish::{BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, PowerState, RedfishError, Settings};
+use rackwright_redfish::quirks::QuirkSet;
+use rackwright_redfish::{
+    BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, Gates, PowerState, RedfishError, Settings,
+    SystemEnvironment,
+};
 use rackwright_store::{EventRow, NodeRecord, Spec};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::credentials::{is_unknown, refused_event};
 use crate::grpc::nodes::bmc_password_purpose;
 use crate::text::{SENTENCE_MAX, cut};
 
@@ -22,9 +28,29 @@ pub enum BmcError {
     /// The BMC or the way there.
     #[error(transparent)]
     Redfish(#[from] RedfishError),
+    /// The same of one that is asked over IPMI.
+    #[error(transparent)]
+    Ipmi(#[from] IpmiError),
+    /// It is asked over IPMI, which has no such thing.
+    #[error("this needs Redfish, and the BMC's address says that it is asked over IPMI")]
+    NoRedfish,
     /// Its password cannot be opened.
     #[error("the sealed BMC password cannot be opened; set it again with `rackwright apply`")]
     Password(#[source] rackwright_identity::SealError),
+    /// The BMC refused them before, and nobody has changed them since.
+    #[error(
+        "it refused name and password, and they are not sent again before somebody changes them (`rackwright node update`) \
+         or asks (`rackwright node bmc-password rotate`)"
+    )]
+    LoginRefused,
+    /// Which of two passwords is good is not known.
+    #[error("its password is being changed; nothing else is asked before that has ended")]
+    HalfChanged,
+    /// None was given, and none of the factory list was found good yet.
+    #[error(
+        "no password is known for it; `rackwright node update` gives one, `rackwright bmc credentials add` one to be tried"
+    )]
+    NoPassword,
     /// The pinned fingerprint is none.
     #[error("the pinned certificate {0:?} is not \"sha256:\" and 64 hex digits")]
     Pin(String),
@@ -41,13 +67,33 @@ impl BmcError {
                 ErrorKind::Security => ("bmc-security", false),
                 ErrorKind::Bug => ("bug", false),
             },
+            Self::LoginRefused => ("bmc-login-refused", false),
+            Self::HalfChanged => ("bmc-password-pending", true),
+            Self::NoPassword => ("bmc-no-credential", false),
+            Self::Ipmi(IpmiError::NotInstalled) => ("ipmitool-missing", true),
+            Self::Ipmi(IpmiError::InvalidAccount { .. }) => ("bmc-credential", false),
+            Self::Ipmi(error) => match error.kind() {
+                rackwright_ipmi::ErrorKind::Retryable => ("bmc-unreachable", true),
+                rackwright_ipmi::ErrorKind::Permanent => ("bmc-refused", true),
+                rackwright_ipmi::ErrorKind::Security => ("bmc-security", false),
+            },
+            Self::NoRedfish => ("bmc-no-redfish", false),
             Self::Password(_) | Self::Pin(_) => ("bmc-credential", false),
         }
+    }
+
+    /// Whether the BMC has just refused name and password.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Redfish(RedfishError::Unauthorized { .. }))
     }
 
     /// What whoever watches the site's security has to hear of, in the words that tell of the failure.
     #[must_use]
     pub fn security_event(&self, node: &str, message: &str, now: Timestamp) -> Option<EventRow> {
+        if self.is_refusal() {
+            return Some(refused_event(node, message, now));
+        }
         let Self::Redfish(RedfishError::CertificateChanged { .. }) = self else {
             return None;
         };
@@ -96,6 +142,9 @@ const ROUND: Duration = Duration::from_secs(2);
 /// Sessions that are being closed at once.
 const CLOSING: usize = 64;
 
+/// A BMC that gives no answer is left alone for a minute at most, give or take half of that.
+const LEFT_ALONE: Duration = Duration::from_secs(90);
+
 struct Kept {
     spec: Spec,
     client: Arc<BmcClient>,
@@ -107,9 +156,21 @@ struct Kept {
 #[derive(Default)]
 pub struct Bmcs {
     clients: Mutex<HashMap<String, Kept>>,
+    /// None: what is built in.
+    quirks: Option<Arc<QuirkSet>>,
+    /// Who is silent is left alone by all parts of the daemon, and nobody is asked more at once than he bears.
+    gates: Arc<Gates>,
 }
 
 impl Bmcs {
+    /// Clients that know these profiles.
+    pub fn new(quirks: Option<Arc<QuirkSet>>) -> Self {
+        Self {
+            quirks,
+            ..Self::default()
+        }
+    }
+
     /// The client of a node's BMC, made when there is none for what is known of the BMC now.
     ///
     /// # Errors
@@ -127,7 +188,7 @@ impl Bmcs {
             }
         };
         close(stale).await;
-        let client = Arc::new(connect(record, sealer).await?);
+        let client = Arc::new(self.connect(record, sealer).await?);
         let kept = Kept {
             spec: record.spec.clone(),
             client: client.clone(),
@@ -137,6 +198,27 @@ impl Bmcs {
         let former = self.clients.lock().await.insert(record.id.clone(), kept);
         close(former).await;
         Ok(client)
+    }
+
+    async fn connect(&self, record: &NodeRecord, sealer: &Sealer) -> Result<BmcClient, BmcError> {
+        let target = target(&record.id, &record.spec, sealer)?;
+        let settings = Settings {
+            quirks: self.quirks.clone(),
+            gates: Some(self.gates()),
+            ..Settings::default()
+        };
+        Ok(BmcClient::connect(target, settings).await?)
+    }
+
+    /// Waits while the BMC is left alone after several requests without an answer: a try that is not made is none.
+    pub async fn until_open(&self, address: &str) {
+        self.gates.until_open(address, &SystemEnvironment, LEFT_ALONE).await;
+    }
+
+    /// For clients that others make.
+    #[must_use]
+    pub fn gates(&self) -> Arc<Gates> {
+        self.gates.clone()
     }
 
     /// How many clients are kept.
@@ -164,6 +246,7 @@ impl Bmcs {
                 () = tokio::time::sleep(ROUND) => {}
             }
             self.close_idle(Instant::now()).await;
+            self.gates.tidy();
         }
     }
 
@@ -206,19 +289,28 @@ async fn close(kept: Option<Kept>) {
     }
 }
 
-async fn connect(record: &NodeRecord, sealer: &Sealer) -> Result<BmcClient, BmcError> {
-    let target = target(&record.id, &record.spec, sealer)?;
-    Ok(BmcClient::connect(target, Settings::default()).await?)
-}
-
-/// Where the BMC of `node` is, and how to get in.
+/// Where the BMC of `node` is, and how to get in. Whoever logs in comes by here, but for who changes the password.
 ///
 /// # Errors
-/// The password cannot be opened, or the pinned certificate is none.
+/// It is asked over IPMI; it has refused us, or its password is being changed or not known; the password cannot be opened, or
+/// the pinned certificate is none.
 pub fn target(node: &str, spec: &Spec, sealer: &Sealer) -> Result<BmcTarget, BmcError> {
-    let password = sealer
-        .open(&spec.bmc_password, &bmc_password_purpose(node))
-        .map_err(BmcError::Password)?;
+    if is_ipmi(spec) {
+        return Err(BmcError::NoRedfish);
+    }
+    let password = password(node, spec, sealer)?;
+    Ok(BmcTarget {
+        username: spec.bmc_username.clone(),
+        password,
+        ..target_without_login(spec)?
+    })
+}
+
+/// Where a BMC is, without name and password.
+///
+/// # Errors
+/// The pinned certificate is none.
+pub fn target_without_login(spec: &Spec) -> Result<BmcTarget, BmcError> {
     let pin = match spec.bmc_certificate.as_str() {
         "" => None,
         text => Some(
@@ -228,11 +320,59 @@ pub fn target(node: &str, spec: &Spec, sealer: &Sealer) -> Result<BmcTarget, Bmc
     };
     Ok(BmcTarget {
         address: spec.bmc_address.clone(),
-        username: spec.bmc_username.clone(),
-        password,
+        username: String::new(),
+        password: String::new().into(),
         certificate_sha256: pin,
         system: (!spec.bmc_system.is_empty()).then(|| spec.bmc_system.clone()),
     })
+}
+
+/// Refused where no login may be tried: see [`credentials`](crate::credentials).
+fn password(node: &str, spec: &Spec, sealer: &Sealer) -> Result<secrecy::SecretString, BmcError> {
+    if spec.account.refused_at.is_some() {
+        return Err(BmcError::LoginRefused);
+    }
+    if spec.account.pending.is_some() {
+        return Err(BmcError::HalfChanged);
+    }
+    if is_unknown(spec) {
+        return Err(BmcError::NoPassword);
+    }
+    sealer
+        .open(&spec.bmc_password, &bmc_password_purpose(node))
+        .map_err(BmcError::Password)
+}
+
+/// Whether the BMC is asked over IPMI instead of Redfish.
+#[must_use]
+pub fn is_ipmi(spec: &Spec) -> bool {
+    IpmiAddress::is_meant(&spec.bmc_address)
+}
+
+/// The BMC of `node`, which is asked over IPMI.
+///
+/// # Errors
+/// The password cannot be opened, or is none that IPMI can send; the address cannot be used.
+pub fn ipmi(node: &str, spec: &Spec, sealer: &Sealer, manners: &Arc<Manners>) -> Result<Ipmi, BmcError> {
+    ipmi_at(&spec.bmc_address, node, spec, sealer, manners)
+}
+
+/// The same at an address that is not the node's own: what its BMC has over IPMI beside Redfish.
+///
+/// # Errors
+/// As [`ipmi`].
+pub fn ipmi_at(
+    address: &str,
+    node: &str,
+    spec: &Spec,
+    sealer: &Sealer,
+    manners: &Arc<Manners>,
+) -> Result<Ipmi, BmcError> {
+    let account = Account {
+        username: spec.bmc_username.clone(),
+        password: password(node, spec, sealer)?,
+    };
+    Ok(Ipmi::new(address.parse()?, account, manners.clone())?)
 }
 
 #[cfg(test)]

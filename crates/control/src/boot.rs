@@ -260,6 +260,11 @@ async fn new_token(core: &Core, purpose: &str, subject: &str, body: &str, life_s
 
 #[async_trait]
 impl BootDirectory for Directory {
+    fn firmware(&self, digest: &str, until_s: i64, seal: &str) -> Option<std::path::PathBuf> {
+        let digest = crate::firmware::link::open(&self.core, digest, until_s, seal, clock::now())?;
+        self.core.firmware.files.path(&digest)
+    }
+
     async fn lookup(&self, client: &Client) -> Result<Lookup, DirectoryError> {
         self.find(client).await.map_err(failed)
     }
@@ -330,6 +335,7 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = (
     let counters = netboot.counters();
     let counts = BootCounts {
         counters: Arc::new(move || counters.snapshot()),
+        addresses: Arc::new(netboot.given_addresses()),
         stages_waiting: Arc::new(move || waiting.upgrade().map_or(0, |s| s.max_capacity() - s.capacity())),
     };
     *core.boot_counts.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);

@@ -1,6 +1,7 @@
 //! What every part of the control plane shares.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,11 @@ use crate::boot::Told;
 use crate::clock;
 use crate::clusters::Clusters;
 use crate::config::Config;
+use crate::console::Consoles;
+use crate::discovery::Discoveries;
+use crate::facility::Facility;
+use crate::firmware::Firmware;
+use crate::firmware_settings::Wishes;
 use crate::hall::Sites;
 use crate::metrics::Metrics;
 use crate::perform::Performer;
@@ -32,6 +38,8 @@ pub struct BootCounts {
     pub counters: Arc<dyn Fn() -> BTreeMap<String, u64> + Send + Sync>,
     /// Stages that were seen and are not stored yet.
     pub stages_waiting: Arc<dyn Fn() -> usize + Send + Sync>,
+    /// Addresses that our DHCP has given out.
+    pub addresses: Arc<dyn Fn() -> Vec<Ipv4Addr> + Send + Sync>,
 }
 
 /// The control plane's shared state.
@@ -52,6 +60,12 @@ pub struct Core {
     pub performer: Arc<dyn Performer>,
     /// Connections to BMCs.
     pub bmcs: Bmcs,
+    /// Places for changes of BMC passwords: so many are made at once.
+    pub changing: tokio::sync::Semaphore,
+    /// Told when something is wanted of a BMC beside a node's life.
+    pub bmc_work: tokio::sync::Notify,
+    /// What all that ask BMCs over IPMI share.
+    pub ipmi: Arc<rackwright_ipmi::Manners>,
     /// Logins to installed systems.
     pub logins: rackwright_validate::Logins,
     /// Image chunks.
@@ -60,6 +74,8 @@ pub struct Core {
     pub uploads: Uploads,
     /// Calls that wait for operations.
     pub waits: Waits,
+    /// Firmware files, and how far updates are.
+    pub firmware: Firmware,
     /// The site that was read last.
     pub sites: Sites,
     /// Wakes who looks after clusters.
@@ -68,6 +84,14 @@ pub struct Core {
     pub runs: Runs,
     /// How the watch over nodes at rest stands.
     pub watch: Standing,
+    /// Consoles of nodes.
+    pub consoles: Consoles,
+    /// Wakes who works on discoveries.
+    pub discoveries: Discoveries,
+    /// Power and cooling as they are measured.
+    pub facility: Facility,
+    /// Settings of firmware that nodes want.
+    pub wishes: Wishes,
     /// What Prometheus is told.
     pub metrics: Metrics,
     /// What the collector of traces is told.

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agents::Agents;
 use crate::bmc::Bmcs;
 use crate::config::Config;
+use crate::console::Consoles;
 use crate::core::{Core, Runs};
 use crate::housekeeping::SERVER_LIFETIME;
 use crate::metrics::Metrics;
@@ -22,7 +23,7 @@ use crate::perform::Hardware;
 use crate::telemetry::Traces;
 use crate::uploads::{self, Uploads};
 use crate::watch_power::Standing;
-use crate::{boot, clock, clusters, grpc, housekeeping, image_http, replicas, runner, watch_power};
+use crate::{boot, clock, clusters, console, firmware, grpc, housekeeping, image_http, replicas, runner, watch_power};
 
 /// The first operator's name.
 const FIRST_OPERATOR: &str = "operator";
@@ -94,25 +95,36 @@ pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken
     let chunks = ChunkStore::open(&path).map_err(|e| data(format!("image store {}", path.display()))(e.into()))?;
     let path = shared.join("uploads");
     let uploads = Uploads::open(path.clone()).map_err(|e| data(format!("uploads {}", path.display()))(e.into()))?;
+    let path = shared.join("firmware");
+    let files = firmware::Files::open(path.clone());
+    let files = files.map_err(|e| data(format!("firmware {}", path.display()))(e.into()))?;
     let replica = replicas::name(&dir);
     let up_since = replicas::begin(&store, &replica).await?;
     Ok(Arc::new(Core {
         agents: Agents::new(&replica, up_since),
         store,
         replica,
+        changing: tokio::sync::Semaphore::new(config.bmc_accounts.clone().unwrap_or_default().at_once),
+        bmcs: Bmcs::new(config.bmc_quirks.clone()),
+        consoles: Consoles::new(&config),
+        bmc_work: tokio::sync::Notify::new(),
+        ipmi: Arc::default(),
         config,
         keys,
         rng,
         performer: Arc::new(Hardware),
-        bmcs: Bmcs::default(),
         logins: rackwright_validate::Logins::default(),
         chunks,
         uploads,
         waits: crate::waits::Waits::default(),
+        firmware: firmware::Firmware::new(files),
         sites: crate::hall::Sites::default(),
         clusters: clusters::Clusters::default(),
         runs: Runs::default(),
         watch: Standing::default(),
+        discoveries: crate::discovery::Discoveries::default(),
+        facility: crate::facility::Facility::default(),
+        wishes: crate::firmware_settings::Wishes::default(),
         metrics: Metrics::new(&traces.counts),
         traces,
         boot_counts: Mutex::default(),
@@ -189,6 +201,10 @@ pub async fn run(
     if let Some(boot) = core.config.boot.clone() {
         tasks.spawn(boot::start(core.clone(), boot).await.map_err(DaemonError::Listen)?);
     }
+    if let Some(ssh) = core.config.console_ssh.clone() {
+        let door = console::door::start(core.clone(), &ssh).await;
+        tasks.spawn(door.map_err(DaemonError::Listen)?);
+    }
     replicas::recover(&core)
         .await
         .map_err(|e| data("nodes left by a former run")(e.into()))?;
@@ -215,6 +231,11 @@ pub async fn run(
     tasks.spawn(replicas::run(core.clone()));
     tasks.spawn(replicas::hear(core.clone()));
     tasks.spawn(watch_power::run(core.clone()));
+    tasks.spawn(crate::bmc_work::run(core.clone()));
+    tasks.spawn(crate::facility::run(core.clone()));
+    tasks.spawn(crate::firmware_settings::run(core.clone()));
+    tasks.spawn(console::run(core.clone()));
+    tasks.spawn(crate::discovery::run(core.clone()));
     let tidied = core.clone();
     tasks.spawn(async move { tidied.bmcs.tidy(tidied.stop.clone()).await });
     let tidied = core.clone();

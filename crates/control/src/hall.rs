@@ -4,7 +4,7 @@
 //! seconds in a large hall. What comes of it is written only if the hall is still the one of the picture; else it is
 //! worked out again.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rackwright_site::file::{Checked, Source, check};
@@ -12,10 +12,31 @@ use rackwright_site::model::{NodeId, Site};
 use rackwright_site::placement::ClusterId;
 use rackwright_site::planner::{NamedPlacement, Planner};
 use rackwright_store::{ClusterRecord, Scope, SiteFile, Store, StoreError};
+use serde::Deserialize;
 
 /// The site that was read last, and its version.
 #[derive(Debug, Default)]
-pub struct Sites(Mutex<Option<(i64, Arc<Site>)>>);
+pub struct Sites {
+    kept: Kept<Site>,
+    units: Kept<Units>,
+}
+
+/// Of the version of the site.
+type Kept<T> = Mutex<Option<(i64, Arc<T>)>>;
+
+/// By the name of a node, the part of the fabric in which it shares its leaves.
+pub type Units = HashMap<String, u32>;
+
+fn kept<T>(kept: &Kept<T>, version: i64) -> Option<Arc<T>> {
+    let kept = kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    kept.filter(|(known, _)| *known == version).map(|(_, kept)| kept)
+}
+
+fn keep<T>(place: &Kept<T>, version: i64, kept: T) -> Arc<T> {
+    let kept = Arc::new(kept);
+    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some((version, kept.clone()));
+    kept
+}
 
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
@@ -42,8 +63,23 @@ pub struct Picture {
     pub site: Arc<Site>,
     /// What clusters have.
     pub live: Vec<NamedPlacement>,
-    /// Nodes that no cluster can have now: not enrolled, not available, or somebody's.
+    /// Nodes that no cluster can have now: not enrolled, not available, somebody's, or held by an alarm.
     pub out: BTreeSet<NodeId>,
+    /// Cables between switches that are out of order.
+    pub broken: BTreeSet<String>,
+}
+
+/// What is known of the fabric, as far as plans need it.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Known {
+    watch: KnownLinks,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct KnownLinks {
+    broken: BTreeSet<String>,
 }
 
 /// The number by which placement knows a cluster.
@@ -73,6 +109,19 @@ pub fn placement_of(record: &ClusterRecord) -> Result<NamedPlacement, HallError>
         .map_err(|e| HallError::Broken(format!("the placement of cluster {} cannot be read: {e}", record.id)))
 }
 
+/// The clusters that hold something, by id.
+///
+/// # Errors
+/// The database failed.
+pub async fn live(store: &Store) -> Result<Vec<ClusterRecord>, StoreError> {
+    let released = rackwright_store::Term {
+        field: "state".into(),
+        value: rackwright_lifecycle::cluster::State::Released.as_str().into(),
+        negated: true,
+    };
+    store.clusters(&Scope::Site, &vec![released], "", i64::MAX).await
+}
+
 impl Sites {
     /// The site as it was applied last, with its version. None: there is none.
     ///
@@ -80,9 +129,8 @@ impl Sites {
     /// The database failed, or the site that was stored does not read any more.
     pub async fn current(&self, store: &Store) -> Result<Option<(i64, Arc<Site>)>, HallError> {
         let version = store.site_version().await?;
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(kept) = kept.filter(|(known, _)| *known == version) {
-            return Ok(Some(kept));
+        if let Some(kept) = kept(&self.kept, version) {
+            return Ok(Some((version, kept)));
         }
         let Some(row) = store.site().await? else {
             return Ok(None);
@@ -99,9 +147,26 @@ impl Sites {
                 "the site that was applied is not one for this version: {first}"
             ))
         })?;
-        let current = (row.version, Arc::new(site));
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(current.clone());
-        Ok(Some(current))
+        Ok(Some((row.version, keep(&self.kept, row.version, site))))
+    }
+
+    /// The unit of each node; nobody is in one where there is no site, or none for clusters.
+    ///
+    /// # Errors
+    /// The database failed, or the site that was stored does not read any more.
+    pub async fn units(&self, store: &Store) -> Result<Arc<Units>, HallError> {
+        let Some((version, site)) = self.current(store).await? else {
+            return Ok(Arc::default());
+        };
+        if let Some(kept) = kept(&self.units, version) {
+            return Ok(kept);
+        }
+        let units = work(move || -> Units {
+            let planner = Planner::new(&site);
+            let units = planner.iter().flat_map(Planner::units);
+            units.map(|(node, unit)| (node.to_owned(), unit)).collect()
+        });
+        Ok(keep(&self.units, version, units.await?))
     }
 
     /// The hall as it is now.
@@ -110,17 +175,20 @@ impl Sites {
     /// There is no site, or the database failed.
     pub async fn picture(&self, store: &Store) -> Result<Picture, HallError> {
         // The version first: what is reserved while the rest is read makes it stale.
-        let hall_version = store.hall().await?.version;
-        let (site_version, site) = self.current(store).await?.ok_or(HallError::NoSite)?;
-        let released = rackwright_store::Term {
-            field: "state".into(),
-            value: rackwright_lifecycle::cluster::State::Released.as_str().into(),
-            negated: true,
+        let hall = store.hall().await?;
+        let hall_version = hall.version;
+        let known: Known = match hall.fabric.is_empty() {
+            true => Known::default(),
+            false => serde_json::from_str(&hall.fabric)
+                .map_err(|e| HallError::Broken(format!("what is known of the fabric cannot be read: {e}")))?,
         };
-        let live = store.clusters(&Scope::Site, &vec![released], "", i64::MAX).await?;
+        let (site_version, site) = self.current(store).await?.ok_or(HallError::NoSite)?;
+        let live = live(store).await?;
         let live = live.iter().map(placement_of).collect::<Result<_, _>>()?;
         let free: HashSet<String> = store.free_nodes().await?.into_iter().collect();
-        let out = site.node_ids().filter(|id| !free.contains(&*site.node(*id).name));
+        let cordoned: HashSet<String> = store.cordoned_nodes().await?.into_iter().collect();
+        let is_out = |name: &str| !free.contains(name) || cordoned.contains(name);
+        let out = site.node_ids().filter(|id| is_out(&site.node(*id).name));
         let out = out.collect();
         Ok(Picture {
             site_version,
@@ -128,6 +196,7 @@ impl Sites {
             site,
             live,
             out,
+            broken: known.watch.broken,
         })
     }
 }
@@ -156,6 +225,9 @@ impl Picture {
                     planner.hold_out(*node);
                 }
             }
+            // Those that have a broken link keep it until a change of theirs finds another.
+            let found = planner.break_links(&self.broken);
+            found.map_err(|e| HallError::Broken(e.to_string()))?;
             Ok(plan(&self.site, &mut planner))
         })
         .await?

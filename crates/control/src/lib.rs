@@ -5,13 +5,20 @@
 
 pub mod agents;
 pub mod bmc;
+mod bmc_work;
 pub mod boot;
 pub mod clock;
 pub mod clusters;
 pub mod config;
+pub mod console;
 pub mod core;
+pub mod credentials;
 pub mod daemon;
+pub mod discovery;
 pub mod drives;
+pub mod facility;
+pub mod firmware;
+pub mod firmware_settings;
 pub mod grpc;
 pub mod hall;
 pub mod housekeeping;

@@ -40,6 +40,17 @@ enum Command {
         #[arg(long)]
         ready_file: Option<PathBuf>,
     },
+    /// Show what opens the BMC of a node, also while the control plane is down. An event that tells why is stored first.
+    BmcPassword {
+        /// The node.
+        node: String,
+        /// Why you need it, for those who read the events.
+        #[arg(long)]
+        reason: String,
+        /// The configuration file.
+        #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
+        config: PathBuf,
+    },
     /// Read and check a configuration file, and say everything that is wrong with it.
     CheckConfig {
         /// The configuration file.
@@ -61,6 +72,7 @@ fn main() -> ExitCode {
         Command::CheckConfig { config } => Config::load(&config)
             .map(|_| println!("{}: good", config.display()))
             .map_err(|e| Box::new(e) as Box<dyn std::error::Error>),
+        Command::BmcPassword { node, reason, config } => bmc_password(&config, &node, &reason),
         Command::Serve {
             config,
             log,
@@ -96,6 +108,14 @@ fn listen_to_spans(log: Log, telemetry: &Telemetry) {
         .with(written.with_filter(filter))
         .with(telemetry.layer())
         .init();
+}
+
+fn bmc_password(path: &std::path::Path, node: &str, reason: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let config = Config::load(path)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let revealed = runtime.block_on(rackwright_control::credentials::reveal::reveal(&config, node, reason))?;
+    print!("{}", revealed.lines());
+    Ok(())
 }
 
 fn serve(path: &std::path::Path, log: Log, ready: Option<PathBuf>) -> Result<(), Box<dyn std::error::Error>> {

@@ -4,7 +4,6 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use rackwright_lifecycle::cluster;
 use rackwright_lifecycle::{Claim, Evidence, Node, State, Timestamp, Wanted};
 use rackwright_store::{ClusterRecord, ClusterSpec, Hold, Identity, NodeRecord, Readings, Scope, Spec};
 use tempfile::TempDir;
@@ -107,33 +106,8 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
 
 /// A cluster that is reserved.
 pub fn cluster(id: &str) -> ClusterRecord {
-    let at = Timestamp(1);
-    ClusterRecord {
-        id: id.to_owned(),
-        uid: format!("uid-{id}"),
-        version: 1,
-        cluster: cluster::Cluster {
-            state: cluster::State::Reserved,
-            since: at,
-            wanted: cluster::Wanted::default(),
-            lease_end: None,
-            notices: 0,
-        },
-        customer: "acme".into(),
-        spec: ClusterSpec::default(),
-        labels: [].into(),
-        placement: String::new(),
-        reserved_watts: 0.0,
-        partition: None,
-        partitions_version: 0,
-        reason: String::new(),
-        swap: None,
-        replaced: Vec::new(),
-        wait_why: String::new(),
-        due_at: at,
-        created_at: at,
-        updated_at: at,
-    }
+    let (uid, customer) = (format!("uid-{id}"), "acme".to_owned());
+    ClusterRecord::new(id.to_owned(), uid, customer, ClusterSpec::default(), Timestamp(1))
 }
 
 /// Puts a node to rest for an hour, as it is.

@@ -100,7 +100,7 @@ impl Diags {
 }
 
 /// The port GUIDs of all channel adapters that are up, aggregation nodes left out.
-pub(crate) fn end_ports(fabric: &Fabric) -> BTreeSet<Guid> {
+pub fn end_ports(fabric: &Fabric) -> BTreeSet<Guid> {
     let adapters = fabric.devices().filter(|(_, device)| device.is_adapter());
     let ports = adapters.flat_map(|(ix, _)| fabric.ports(ix).iter().filter(|port| port.up));
     ports.filter_map(|port| port.guid).collect()

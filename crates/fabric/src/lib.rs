@@ -11,7 +11,7 @@ mod opensm;
 mod tool;
 mod ufm;
 
-pub use diags::{Diags, PortErrors};
+pub use diags::{Diags, PortErrors, end_ports};
 pub use error::FabricError;
 pub use manager::{Applied, FabricManager, Proof, Reading};
 pub use opensm::{OpenSm, OpenSmSettings, Process};

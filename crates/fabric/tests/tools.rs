@@ -45,7 +45,7 @@ async fn tools_are_bounded_in_time_and_output_and_fail_with_their_words() {
     );
     assert!(matches!(tools.run("absent", &[]).await, Err(ToolError::Start { .. })));
 
-    tool(here, "slow", "echo $$ > pid; exec sleep 60");
+    tool(here, "slow", "exec sleep 60");
     let slow = Tools::new(ToolSettings {
         folder: Some(here.to_owned()),
         timeout: Duration::from_millis(200),

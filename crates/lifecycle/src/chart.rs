@@ -42,6 +42,15 @@ impl State {
             Self::Available | Self::Active | Self::Failed | Self::Quarantined | Self::Maintenance
         )
     }
+
+    /// No owner's system runs on a node in it, claimed or not: to restart it disturbs nobody.
+    #[must_use]
+    pub fn is_unused(self) -> bool {
+        matches!(
+            self,
+            Self::Inspecting | Self::Available | Self::Allocated | Self::Imaging | Self::Reclaiming
+        )
+    }
 }
 
 names! {
@@ -130,7 +139,7 @@ pub const CHART: &[Row] = &[
     row(Edge::Failed, &[Inspecting, Imaging, Rebooting, Validating], Failed, ""),
     row(
         Edge::Reinspect,
-        &[Failed, Maintenance],
+        &[Failed, Maintenance, Available],
         Inspecting,
         "unclaimed and clean",
     ),

@@ -38,6 +38,15 @@ pub enum Effect {
     ValidateFromOutside,
     /// Take our key off the machine and prove that it no longer opens it.
     HandOver,
+    /// Read the settings of the firmware and write those that are not as wanted; they count from the next start on.
+    ApplySettings,
+    /// Read the settings of the firmware after a start and see that they are as wanted.
+    VerifySettings,
+    /// Bring the firmware to what the SKU wants, one piece after the other. It reads what is installed first, goes on with
+    /// an update that the BMC has begun, and reads back.
+    UpdateFirmware,
+    /// Give the BMC a password of ours and prove it; find the one that is good where that is not known.
+    ChangePassword,
 }
 
 /// How an effect may be repeated.
@@ -56,10 +65,19 @@ impl Effect {
     #[must_use]
     pub fn class(self) -> EffectClass {
         match self {
-            Self::Identify | Self::ObservePower | Self::AwaitHost | Self::Validate | Self::ValidateFromOutside => {
-                EffectClass::Observe
-            }
-            Self::SetBoot(_) | Self::PowerOn | Self::PowerOff | Self::HandOver => EffectClass::Level,
+            Self::Identify
+            | Self::ObservePower
+            | Self::AwaitHost
+            | Self::Validate
+            | Self::ValidateFromOutside
+            | Self::VerifySettings => EffectClass::Observe,
+            Self::SetBoot(_)
+            | Self::PowerOn
+            | Self::PowerOff
+            | Self::HandOver
+            | Self::ApplySettings
+            | Self::UpdateFirmware
+            | Self::ChangePassword => EffectClass::Level,
             Self::WriteImage | Self::EraseDrives => EffectClass::Once,
         }
     }
@@ -80,6 +98,10 @@ impl Effect {
             Self::Validate => "validate",
             Self::ValidateFromOutside => "validate-from-outside",
             Self::HandOver => "hand-over",
+            Self::ApplySettings => "apply-settings",
+            Self::VerifySettings => "verify-settings",
+            Self::UpdateFirmware => "update-firmware",
+            Self::ChangePassword => "change-bmc-password",
         }
     }
 
@@ -97,6 +119,10 @@ impl Effect {
         Self::Validate,
         Self::ValidateFromOutside,
         Self::HandOver,
+        Self::ApplySettings,
+        Self::VerifySettings,
+        Self::UpdateFirmware,
+        Self::ChangePassword,
     ];
 
     /// The effect with that name.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::account::Account;
 use crate::effect::{BootTarget, Effect};
 use crate::time::Timestamp;
 
@@ -119,6 +120,19 @@ pub struct Attempt {
     pub boot_id: Option<String>,
 }
 
+/// What bears on updates of firmware.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct FirmwareFacts {
+    /// The node's SKU wants versions of some, and updates are made on the way into the pool. Told where it matters only.
+    pub wanted: bool,
+    /// An update was begun and its end is not known: the machine may be in the middle of a flash.
+    pub under_way: bool,
+    /// Until when the maintenance window of whoever has the node is open, if it is.
+    pub open_until: Option<Timestamp>,
+    /// When it opens next.
+    pub opens_at: Option<Timestamp>,
+}
+
 /// Everything `decide` may know.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
@@ -132,10 +146,16 @@ pub struct Facts {
     pub agent: Reading<Agent>,
     /// The agent's inventory; what matters here is when it came.
     pub inventory: Reading<()>,
+    /// Settings of the firmware are wanted of this machine.
+    pub wants_settings: bool,
     /// Attempts since the present state was entered, oldest first.
     pub attempts: Vec<Attempt>,
+    /// What is wanted of its firmware, and when.
+    pub firmware: FirmwareFacts,
     /// Microseconds since then in line for what others had: they do not count for the state's deadline.
     pub in_line_us: i64,
+    /// The account by which the BMC is entered.
+    pub account: Account,
 }
 
 impl Facts {

@@ -4,6 +4,7 @@
 //! machine and at the time, and answers with one move, one effect or one wait. This crate never sees a clock, a
 //! socket, a database or randomness: what it needs of them comes in as an argument.
 
+pub mod account;
 pub mod chart;
 pub mod cluster;
 pub mod decide;
@@ -17,13 +18,16 @@ pub mod outcome;
 pub mod policy;
 pub mod time;
 pub mod usage;
+pub mod window;
 
+pub use account::{Account, AccountRules, account_outcome};
 pub use chart::{Edge, State};
-pub use decide::{Decision, Wait, decide, is_interrupted, verdict_on_open};
+pub use decide::{DIFFERS as SETTINGS_DIFFER, Decision, Wait, decide, is_interrupted, verdict_on_open};
 pub use effect::{BootTarget, Effect, EffectClass};
-pub use facts::{Agent, Attempt, Bmc, Facts, Outcome, Power, Reading};
+pub use facts::{Agent, Attempt, Bmc, Facts, FirmwareFacts, Outcome, Power, Reading};
 pub use limits::{Kind, Limits, Need, Resource, Scope};
 pub use line::Head;
 pub use node::{Claim, Evidence, Node, PowerGoal, PowerRequest, Seat, Wanted};
 pub use policy::Policy;
 pub use time::{Timestamp, minutes, seconds};
+pub use window::{MaintenanceWindow, Span, Weekly};

@@ -117,8 +117,12 @@ pub struct Resource {
 /// Machines that share something.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
+    /// A machine by itself, while an alarm about what it hangs on keeps it from starting.
+    Alarm(String),
     /// Those on one circuit.
     Circuit(String),
+    /// Those on one vertex of the site's power tree.
+    Power(String),
     /// Those in one rack.
     Rack(String),
     /// All.
@@ -128,7 +132,9 @@ pub enum Scope {
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Alarm(name) => write!(f, "alarm {name}"),
             Self::Circuit(name) => write!(f, "circuit {name}"),
+            Self::Power(name) => write!(f, "power {name}"),
             Self::Rack(name) => write!(f, "rack {name}"),
             Self::Site => f.write_str("site"),
         }
@@ -149,6 +155,8 @@ impl Resource {
         let (kind, scope) = text.split_once(' ')?;
         let kind = Kind::ALL.iter().copied().find(|k| k.as_str() == kind)?;
         let scope = match scope.split_once(' ') {
+            Some(("alarm", name)) => Scope::Alarm(name.to_owned()),
+            Some(("power", name)) => Scope::Power(name.to_owned()),
             Some(("circuit", name)) => Scope::Circuit(name.to_owned()),
             Some(("rack", name)) => Scope::Rack(name.to_owned()),
             None if scope == "site" => Scope::Site,
@@ -306,6 +314,14 @@ mod tests {
     fn a_resource_is_read_back_and_the_narrow_one_comes_first() {
         let needs = limits().needs(Effect::PowerOn, &labels(&[("rack", "r 1"), ("circuit", "c/7")]));
         let resources: Vec<_> = needs.into_iter().map(|n| n.resource).collect();
+        let mut resources = resources;
+        let power = |scope| Resource {
+            kind: Kind::PowerOn,
+            scope,
+        };
+        resources.push(power(Scope::Power("pdu-a-r 1".into())));
+        resources.push(power(Scope::Alarm("gpu-1".into())));
+        resources.sort();
         for resource in &resources {
             assert_eq!(Resource::parse(&resource.to_string()).as_ref(), Some(resource));
         }

@@ -64,6 +64,9 @@ pub struct Seat {
     pub cluster: String,
     /// When the cluster let its nodes be handed over. Until then one that has passed its own checks waits for the others.
     pub let_go: Option<Timestamp>,
+    /// The build of the cluster that the node's claim was made of: which image, with which keys and user data.
+    #[serde(default)]
+    pub build: u32,
 }
 
 /// Standing wishes. They are levels, not messages: an edge that fulfils one clears it.
@@ -80,8 +83,13 @@ pub struct Wanted {
     pub retry: bool,
     /// Erase and let back in.
     pub readmit: bool,
+    /// Inspect it again, which has settings of its firmware written.
+    pub reinspect: bool,
     /// Power, while the node is at rest.
     pub power: Option<PowerRequest>,
+    /// What its SKU wants of firmware, while the node is at rest: when it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<Timestamp>,
 }
 
 /// An operator's wish for the power of a node at rest.

@@ -1,7 +1,7 @@
 //! What an edge does to the node, and when what somebody asked for has ended.
 
 use crate::chart::{Edge, State};
-pub use crate::decide::power_outcome;
+pub use crate::decide::{firmware_outcome, power_outcome};
 use crate::node::Node;
 use crate::time::Timestamp;
 
@@ -12,6 +12,7 @@ pub fn apply(node: &Node, edge: Edge, now: Timestamp) -> Option<Node> {
     next.state = edge.target(node.state)?;
     next.since = now;
     next.wanted.power = None;
+    next.wanted.firmware = None;
     match edge {
         Edge::Inspected => next.evidence.clean_at = Some(now),
         Edge::Written => {
@@ -27,6 +28,7 @@ pub fn apply(node: &Node, edge: Edge, now: Timestamp) -> Option<Node> {
         Edge::Released | Edge::Readmitted => {
             next.generation += 1;
             next.wanted.readmit = false;
+            next.wanted.reinspect = false;
             next.wanted.retry = false;
             next.wanted.resume = false;
         }
@@ -39,18 +41,25 @@ pub fn apply(node: &Node, edge: Edge, now: Timestamp) -> Option<Node> {
             next.evidence.drives.clear();
         }
         Edge::Unclaimed => next.claim = None,
-        Edge::Held => next.wanted.hold = None,
+        Edge::Held => {
+            next.wanted.hold = None;
+            next.wanted.reinspect = false;
+        }
+        // Whoever has it now is not disturbed by what was wanted of it before.
+        Edge::Claimed => next.wanted.reinspect = false,
         Edge::Condemned => {
             // Only what is asked for after the quarantine ends it.
             next.wanted.condemn = None;
             next.wanted.readmit = false;
+            next.wanted.reinspect = false;
             next.wanted.hold = None;
         }
         Edge::Retried | Edge::Reinspect | Edge::Revalidate | Edge::Failed => {
             next.wanted.retry = false;
             next.wanted.resume = false;
+            next.wanted.reinspect = false;
         }
-        Edge::Enrolled | Edge::Claimed | Edge::Started | Edge::HostUp | Edge::Reimaged => {}
+        Edge::Enrolled | Edge::Started | Edge::HostUp | Edge::Reimaged => {}
     }
     Some(next)
 }
@@ -66,6 +75,8 @@ pub enum Request {
     Release,
     /// Back in service: ends in available or active.
     Resume,
+    /// Settings of its firmware written and seen: ends in available, by way of another inspection.
+    Settings,
 }
 
 impl Request {
@@ -74,7 +85,7 @@ impl Request {
     #[must_use]
     pub fn ended(self, state: State) -> Option<Result<(), State>> {
         let good = match self {
-            Self::Enroll | Self::Release => state == State::Available,
+            Self::Enroll | Self::Release | Self::Settings => state == State::Available,
             Self::Deploy => state == State::Active,
             Self::Resume => matches!(state, State::Available | State::Active),
         };
@@ -86,6 +97,7 @@ impl Request {
                 state,
                 State::Failed | State::Quarantined | State::Maintenance | State::Reclaiming | State::Available
             ),
+            Self::Settings => state != State::Inspecting,
             Self::Enroll | Self::Release | Self::Resume => {
                 matches!(state, State::Failed | State::Quarantined | State::Maintenance)
             }

@@ -22,6 +22,8 @@ pub struct Policy {
     pub validate_s: u32,
     /// One conversation with a BMC, power transitions included.
     pub bmc_s: u32,
+    /// Bringing the firmware of one machine to what its SKU wants, all pieces together.
+    pub firmware_s: u32,
     /// How long a lost agent may take to come back before it counts as gone.
     pub agent_grace_s: u32,
     /// How old a reading of the power may be before it is taken again.
@@ -30,6 +32,8 @@ pub struct Policy {
     pub tries: u32,
     /// Boots into the agent or the installed system before the state gives up.
     pub boots: u32,
+    /// Starts after which settings of the firmware may still be otherwise before the state gives up.
+    pub settings_tries: u32,
     /// First pause after a failed try; doubles with every further one.
     pub backoff_s: u32,
     /// Longest pause between tries.
@@ -45,10 +49,12 @@ impl Default for Policy {
             erase_s: 6 * 3600,
             validate_s: 600,
             bmc_s: 240,
+            firmware_s: 4 * 3600,
             agent_grace_s: 60,
             power_age_s: 300,
             tries: 4,
             boots: 3,
+            settings_tries: 3,
             backoff_s: 2,
             backoff_max_s: 120,
         }
@@ -76,8 +82,12 @@ impl Policy {
             Effect::Identify | Effect::ObservePower | Effect::SetBoot(_) | Effect::PowerOn | Effect::PowerOff => {
                 self.bmc_s
             }
+            Effect::ApplySettings | Effect::VerifySettings => self.bmc_s,
+            // It logs in several times, and stands in line for a while.
+            Effect::ChangePassword => self.bmc_s.saturating_mul(3),
             Effect::WriteImage => self.write_image_s,
             Effect::EraseDrives => self.erase_s,
+            Effect::UpdateFirmware => self.firmware_s,
             Effect::AwaitHost | Effect::ValidateFromOutside => self.host_boot_s,
             Effect::Validate | Effect::HandOver => self.validate_s,
         })

@@ -28,6 +28,12 @@ pub trait BootDirectory: Send + Sync + 'static {
     /// another MAC address or another client address; [`crate::tokens::TokenBook`] does exactly that.
     async fn redeem(&self, token: &OneTimeToken, mac: Mac, remote: IpAddr) -> Result<BootPlan, Refusal>;
 
+    /// The file that a firmware address stands for, whose parts are the digest, the time until which it is good, in Unix
+    /// seconds, and the seal of both. None: it is not one of ours, or its time is over.
+    fn firmware(&self, _digest: &str, _until_s: i64, _seal: &str) -> Option<std::path::PathBuf> {
+        None
+    }
+
     /// Takes note of a stage. Must not block; a full queue is answered by [`StageDropped`], which is counted.
     fn record(&self, seen: StageSeen) -> Result<(), StageDropped>;
 }

@@ -31,6 +31,14 @@ impl Acknowledged {
         }
     }
 
+    /// The addresses, those that were given first first.
+    pub(crate) fn addresses(&self) -> Vec<Ipv4Addr> {
+        let inner = self.0.lock();
+        inner
+            .map(|inner| inner.order.iter().copied().collect())
+            .unwrap_or_default()
+    }
+
     /// The MAC address behind `remote`: ours to know, or on our own link by the kernel's neighbour table.
     pub(crate) fn mac_of(&self, remote: IpAddr) -> Option<Mac> {
         let IpAddr::V4(address) = remote else { return None };
@@ -76,5 +84,6 @@ mod tests {
         seen.note(address, Mac([1; 6]));
         seen.note(address, Mac([2; 6]));
         assert_eq!(seen.mac_of(address.into()), Some(Mac([2; 6])));
+        assert_eq!(seen.addresses(), [address]);
     }
 }

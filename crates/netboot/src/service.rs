@@ -1,7 +1,7 @@
 //! Binding and running everything together.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, UdpSocket};
@@ -155,6 +155,12 @@ impl Netboot {
     /// The live counters.
     pub fn counters(&self) -> Arc<Counters> {
         self.shared.counters.clone()
+    }
+
+    /// Reads which addresses DHCP has acknowledged since it began, at most the last 65,536.
+    pub fn given_addresses(&self) -> impl Fn() -> Vec<Ipv4Addr> + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move || shared.acknowledged.addresses()
     }
 
     /// Serves until `cancel` is cancelled, then closes every socket; transfers in progress end.

@@ -106,6 +106,10 @@ impl BmcAddress {
         }
         url.set_fragment(None);
         self.put_below_base(&mut url);
+        // Escaped it may be three times as long as it was.
+        if url.as_str().len() > MAX_LINK_LEN {
+            return Err(foreign());
+        }
         Ok(url)
     }
 

@@ -361,7 +361,7 @@ fn listed<'a>(list: &'a [String], word: &str) -> Option<&'a String> {
 }
 
 /// The BMC's word for a target; none if it does not offer it.
-fn choose_target(target: BootTarget, allowed: &[String], profile: &Profile) -> Option<String> {
+pub(crate) fn choose_target(target: BootTarget, allowed: &[String], profile: &Profile) -> Option<String> {
     let cd: Vec<&str> = profile.cd_boot_targets.iter().map(String::as_str).collect();
     let words: &[&str] = match target {
         BootTarget::Pxe => &["Pxe"],

@@ -1,24 +1,28 @@
 //! The client: one per BMC, cheap to clone, closed at the end.
 
+mod find;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use http::Method;
-use reqwest::Response;
+use hyper::upgrade::Upgraded;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use url::Url;
 
-use crate::address::{self, BmcAddress};
+use crate::address::BmcAddress;
 use crate::error::{Exchange, RedfishError};
-use crate::etag;
-use crate::quirks::{self, Evidence, Profile};
+use crate::etag::{self, EtagRung};
+use crate::firmware::Upload;
+use crate::quirks::Profile;
 use crate::resource::Resource;
 use crate::retry::{Attempts, Repeat};
-use crate::session::{self, Login};
+use crate::sender::Answer;
+use crate::session::{self, Login, LoginWay};
 use crate::settings::{BmcTarget, Settings};
-use crate::tls::{CertificateFingerprint, PinVerifier};
+use crate::tls::{CertificateFingerprint, Pin};
 use crate::transport::{Body, Outgoing, Proof, Reply, Transport};
 use crate::views::{Manager, ServiceRoot, System};
 use crate::wire::Wire;
@@ -37,6 +41,8 @@ struct Inner {
     wanted_system: Option<String>,
     root: OnceCell<ServiceRoot>,
     system_path: OnceCell<String>,
+    /// Ids of all systems, once they were listed.
+    system_ids: OnceCell<Vec<String>>,
     profile: OnceCell<Profile>,
     lately: Mutex<Lately>,
 }
@@ -57,8 +63,8 @@ struct Lately {
 pub struct Shortcut {
     /// Path of the system.
     pub system: Option<String>,
-    /// It refuses name and password outside of a session.
-    pub needs_session: bool,
+    /// How it lets one in.
+    pub login: LoginWay,
 }
 
 impl BmcClient {
@@ -74,21 +80,17 @@ impl BmcClient {
         Ok(client)
     }
 
-    /// A client for whoever looks at a BMC now and then, which asks nothing before it is asked. Name and password go with
-    /// each request, which spares the BMC a session for each look; only where it refuses that is a session opened, which
-    /// [`close`](Self::close) ends. `known` is what an earlier client of the same BMC has learned.
+    /// A client for whoever looks at a BMC now and then, which asks nothing before it is asked. Where that is known to work,
+    /// name and password go with each request, which spares the BMC a session for each look; else a session is opened,
+    /// which [`close`](Self::close) ends. A wrong password is sent once. `known` is what an earlier client of the same BMC
+    /// has learned.
     ///
     /// # Errors
     /// The address cannot be used.
     pub fn sparing(target: BmcTarget, settings: Settings, known: &Shortcut) -> Result<Self, RedfishError> {
         let address = BmcAddress::parse(&target.address)?;
         let sessions = address.resolve(None, &address.standard_sessions_path())?;
-        let login = Login::sparing(
-            target.username.clone(),
-            target.password.clone(),
-            sessions,
-            known.needs_session,
-        );
+        let login = Login::sparing(target.username.clone(), target.password.clone(), sessions, known.login);
         let mut client = Self::with_login(target, settings, login)?;
         if let (Some(path), Some(inner)) = (&known.system, Arc::get_mut(&mut client.inner)) {
             inner.system_path = OnceCell::new_with(Some(path.clone()));
@@ -100,13 +102,55 @@ impl BmcClient {
     pub async fn shortcut(&self) -> Shortcut {
         Shortcut {
             system: self.inner.system_path.get().cloned(),
-            needs_session: self.inner.login.has_session().await,
+            login: self.inner.login.way().await,
         }
     }
 
-    fn with_login(target: BmcTarget, settings: Settings, login: Login) -> Result<Self, RedfishError> {
+    /// The certificate that a BMC shows; none over plain HTTP. Nothing but its root is asked for, without credentials.
+    ///
+    /// # Errors
+    /// The address and the network's.
+    pub async fn certificate_of(
+        address: &str,
+        settings: Settings,
+    ) -> Result<Option<CertificateFingerprint>, RedfishError> {
+        let client = Self::nobody(address, settings)?;
+        match client.get_without_proof(&client.bmc().root_path()).await {
+            Ok(_) => {}
+            // Whatever it answers, it has shown its certificate.
+            Err(_) if client.observed_fingerprint().is_some() => {}
+            Err(failure) => return Err(failure),
+        }
+        Ok(client.observed_fingerprint())
+    }
+
+    /// A client of nobody's, which has no credentials to send.
+    pub(crate) fn nobody(address: &str, settings: Settings) -> Result<Self, RedfishError> {
+        let target = BmcTarget {
+            address: address.to_owned(),
+            username: String::new(),
+            password: String::new().into(),
+            certificate_sha256: None,
+            system: None,
+        };
+        Self::with_login(target, settings, Login::new(String::new(), String::new().into()))
+    }
+
+    /// The root as everybody may read it.
+    pub(crate) async fn open_root(&self) -> Result<Resource, RedfishError> {
+        let path = self.bmc().root_path();
+        match self.get_without_proof(&path).await {
+            Err(failure) if failure.status() == Some(404) => {
+                let bare = self.get_without_proof(path.trim_end_matches('/')).await;
+                bare.map_err(|_| failure)
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn with_login(target: BmcTarget, settings: Settings, login: Login) -> Result<Self, RedfishError> {
         let address = BmcAddress::parse(&target.address)?;
-        let pin = PinVerifier::new(target.certificate_sha256);
+        let pin = Pin::new(target.certificate_sha256);
         let wire = Wire {
             transport: Transport::new(address, pin, &settings)?,
             environment: Arc::clone(&settings.environment),
@@ -121,6 +165,7 @@ impl BmcClient {
                 wanted_system: target.system,
                 root: OnceCell::new(),
                 system_path: OnceCell::new(),
+                system_ids: OnceCell::new(),
                 profile: OnceCell::new(),
                 lately: Mutex::default(),
             }),
@@ -240,36 +285,55 @@ impl BmcClient {
     /// Those of [`get`](Self::get), and [`RedfishError::EndlessCollection`].
     pub async fn member_links(&self, link: &str) -> Result<Vec<String>, RedfishError> {
         let limits = &self.inner.settings.limits;
+        let mut members: Vec<String> = Vec::new();
+        let each = |page: Resource| {
+            members.extend(page.links(&["Members"]));
+            members.len()
+        };
+        self.pages(link, limits.pages, each).await?;
+        Ok(members)
+    }
+
+    /// Reads the pages of a collection, at most so many, and has each taken; `take` answers how many members there are so far.
+    pub(crate) async fn pages(
+        &self,
+        link: &str,
+        most: usize,
+        mut take: impl FnMut(Resource) -> usize + Send,
+    ) -> Result<(), RedfishError> {
+        let limits = &self.inner.settings.limits;
         let mut url = self.bmc().resolve(None, link)?;
         let mut visited: Vec<Url> = Vec::new();
-        let mut members: Vec<String> = Vec::new();
+        let (began, time) = (self.settings().environment.now(), self.settings().walk_timeout);
         loop {
             let endless = |limit, unit| RedfishError::EndlessCollection {
                 at: self.inner.wire.transport.exchange(&Method::GET, &url),
                 limit,
                 unit,
             };
-            if visited.len() >= limits.pages || visited.contains(&url) {
-                return Err(endless(limits.pages, "pages"));
+            if visited.len() >= most || visited.contains(&url) {
+                return Err(endless(most, "pages"));
+            }
+            if self.settings().environment.now().saturating_sub(began) >= time {
+                return Err(endless(time.as_secs() as usize, "seconds"));
             }
             let page = self.get_url(link, url.clone()).await?;
-            members.extend(page.links(&["Members"]));
-            if members.len() > limits.members {
-                return Err(endless(limits.members, "members"));
-            }
             let next = page
                 .link(&["Members@odata.nextLink"])
                 .or_else(|| page.link(&["@odata.nextLink"]));
+            if take(page) > limits.members {
+                return Err(endless(limits.members, "members"));
+            }
             let Some(next) = next else { break };
             let next = self.bmc().resolve(Some(&url), &next)?;
             visited.push(std::mem::replace(&mut url, next));
         }
-        Ok(members)
+        Ok(())
     }
 
     /// Fetches several resources, as many at once as the BMC bears; each with its own outcome, in the given order.
     pub async fn get_each(&self, links: &[String]) -> Vec<(String, Result<Resource, RedfishError>)> {
-        let at_once = self.inner.settings.max_concurrent.clamp(1, 4);
+        let at_once = self.inner.wire.transport.gate().at_once();
         // Owned links: a closure over borrowed ones would make every caller's future one that cannot be spawned.
         let links: Vec<String> = links.to_vec();
         let fetches = links.into_iter().map(|link| async move {
@@ -300,6 +364,16 @@ impl BmcClient {
     /// Sends a PATCH, trying one `If-Match` after the other while the BMC answers 412 or 428.
     pub(crate) async fn patch(&self, resource: &Resource, body: &Value) -> Result<Reply, RedfishError> {
         let order = &self.profile().await?.etag_order;
+        self.patch_in(resource, body, order).await
+    }
+
+    /// The same in a given order, for who cannot ask the BMC what it is.
+    pub(crate) async fn patch_in(
+        &self,
+        resource: &Resource,
+        body: &Value,
+        order: &[EtagRung],
+    ) -> Result<Reply, RedfishError> {
         let url = self.bmc().resolve(None, resource.path())?;
         let mut rungs = etag::ladder(order, resource.etag());
         let mut refreshed = false;
@@ -348,6 +422,41 @@ impl BmcClient {
             repeat,
         )
         .await
+    }
+
+    /// How often this client has logged in.
+    pub(crate) async fn logins(&self) -> u64 {
+        self.inner.login.logins().await
+    }
+
+    /// Sends a POST without a body.
+    pub(crate) async fn post_nothing(&self, link: &str, repeat: Repeat) -> Result<Reply, RedfishError> {
+        let url = self.bmc().resolve(None, link)?;
+        let outgoing = Outgoing {
+            method: Method::POST,
+            url,
+            body: None,
+            if_match: None,
+        };
+        self.call(&outgoing, repeat).await
+    }
+
+    /// Sends a file, once; only where the proof was refused is it sent again, with a new one.
+    pub(crate) async fn upload(&self, upload: &Upload) -> Result<Reply, RedfishError> {
+        let Inner { wire, login, .. } = &*self.inner;
+        let credential = login.credential(wire).await?;
+        self.note_change();
+        let sent = match wire.upload(upload, &credential.proof).await {
+            Err(failure) if session::is_refusal_of_proof(&failure) => {
+                match login.renew(wire, credential.generation).await? {
+                    Some(renewed) => wire.upload(upload, &renewed.proof).await,
+                    None => Err(failure),
+                }
+            }
+            sent => sent,
+        };
+        self.note_change();
+        sent
     }
 
     /// Sends a GET and gives the whole answer.
@@ -415,7 +524,7 @@ impl BmcClient {
         root.map(ServiceRoot::from)
     }
 
-    async fn get_without_proof(&self, link: &str) -> Result<Resource, RedfishError> {
+    pub(crate) async fn get_without_proof(&self, link: &str) -> Result<Resource, RedfishError> {
         let url = self.bmc().resolve(None, link)?;
         let outgoing = Outgoing {
             method: Method::GET,
@@ -438,7 +547,7 @@ impl BmcClient {
 
     fn resource(&self, link: &str, reply: Reply) -> Result<Resource, RedfishError> {
         match reply.body {
-            Body::Json(body @ Value::Object(_)) => Ok(Resource::new(link, reply.etag, body)),
+            Body::Json(body @ Value::Object(_)) => Ok(Resource::new(link, reply.etag, body).of_bytes(reply.bytes)),
             other => Err(RedfishError::NotJson {
                 at: self.inner.wire.transport.exchange(&Method::GET, &reply.url),
                 why: "a JSON object must stand here".to_owned(),
@@ -452,7 +561,7 @@ impl BmcClient {
     }
 
     /// One request as whoever is logged in; after one that may change something, nothing of before is believed.
-    async fn call(&self, outgoing: &Outgoing<'_>, repeat: Repeat) -> Result<Reply, RedfishError> {
+    pub(crate) async fn call(&self, outgoing: &Outgoing<'_>, repeat: Repeat) -> Result<Reply, RedfishError> {
         if outgoing.method == Method::GET {
             return self.ask(outgoing, repeat).await;
         }
@@ -470,7 +579,10 @@ impl BmcClient {
         let mut may_renew = true;
         loop {
             match wire.attempt(outgoing, &credential.proof).await {
-                Ok(reply) => return Ok(reply),
+                Ok(reply) => {
+                    login.worked(&credential.proof);
+                    return Ok(reply);
+                }
                 Err(failure) if session::is_refusal_of_proof(&failure) => {
                     let renewed = if may_renew {
                         login.renew(wire, credential.generation).await?
@@ -488,12 +600,25 @@ impl BmcClient {
         }
     }
 
+    /// Asks for a WebSocket as whoever is logged in; a refused proof is renewed once.
+    pub(crate) async fn open_web_socket(&self, url: Url) -> Result<Upgraded, RedfishError> {
+        let Inner { wire, login, .. } = &*self.inner;
+        let credential = login.credential(wire).await?;
+        let mut answer = wire.web_socket(&url, &credential.proof).await;
+        if answer.as_ref().is_err_and(session::is_refusal_of_proof)
+            && let Some(renewed) = login.renew(wire, credential.generation).await?
+        {
+            answer = wire.web_socket(&url, &renewed.proof).await;
+        }
+        answer
+    }
+
     /// Asks for a stream of events as whoever is logged in. None where what comes is none.
     pub(crate) async fn open_stream(
         &self,
         url: Url,
         last_id: Option<&str>,
-    ) -> Result<Option<(Box<Exchange>, Response)>, RedfishError> {
+    ) -> Result<Option<(Box<Exchange>, Answer)>, RedfishError> {
         let Inner { wire, login, .. } = &*self.inner;
         let credential = login.credential(wire).await?;
         let at = wire.transport.exchange(&Method::GET, &url);
@@ -508,91 +633,6 @@ impl BmcClient {
                 retry_after: head.retry_after,
             }),
         }
-    }
-
-    async fn find_system(&self) -> Result<String, RedfishError> {
-        let root = self.service_root().await?;
-        let Some(systems) = root.systems() else {
-            return Err(RedfishError::MissingProperty {
-                bmc: self.address(),
-                path: root.path().to_owned(),
-                property: "Systems",
-                consequence: "there is no machine to work with",
-            });
-        };
-        let mut members = self.member_links(&systems).await?;
-        let ids = || {
-            members
-                .iter()
-                .map(|link| address::last_segment(link).to_owned())
-                .collect::<Vec<_>>()
-        };
-        let Some(wanted) = &self.inner.wanted_system else {
-            return match members.len() {
-                1 => Ok(members.remove(0)),
-                0 => Err(RedfishError::NoSuchSystem {
-                    bmc: self.address(),
-                    wanted: String::new(),
-                    members: ids(),
-                }),
-                _ => Err(RedfishError::SeveralSystems {
-                    bmc: self.address(),
-                    members: ids(),
-                }),
-            };
-        };
-        let is_wanted =
-            |link: &&String| address::same_resource(link, wanted) || address::last_segment(link) == wanted.as_str();
-        members
-            .iter()
-            .find(is_wanted)
-            .cloned()
-            .ok_or_else(|| RedfishError::NoSuchSystem {
-                bmc: self.address(),
-                wanted: wanted.clone(),
-                members: ids(),
-            })
-    }
-
-    pub(crate) async fn manager_links(&self, system: &System) -> Result<Vec<String>, RedfishError> {
-        let named = system.managed_by();
-        if !named.is_empty() {
-            return Ok(named);
-        }
-        // Only where there is no doubt which one it is.
-        match self.service_root().await?.managers() {
-            Some(collection) => {
-                let members = self.member_links(&collection).await?;
-                Ok(if members.len() == 1 { members } else { Vec::new() })
-            }
-            None => Ok(Vec::new()),
-        }
-    }
-
-    /// The system's manager: its link where there is one, and the resource unless just that cannot be read.
-    pub(crate) async fn manager_of(&self, system: &System) -> Result<(Option<String>, Option<Resource>), RedfishError> {
-        let Some(link) = self.manager_links(system).await?.into_iter().next() else {
-            return Ok((None, None));
-        };
-        match self.get(&link).await {
-            Ok(manager) => Ok((Some(link), Some(manager))),
-            Err(failure) if failure.ends_a_walk() => Err(failure),
-            Err(_) => Ok((Some(link), None)),
-        }
-    }
-
-    async fn find_profile(&self) -> Result<Profile, RedfishError> {
-        let system = self.system().await?;
-        let (_, manager) = self.manager_of(&system).await?;
-        self.profile_by(&system, manager.as_ref()).await
-    }
-
-    async fn profile_by(&self, system: &System, manager: Option<&Resource>) -> Result<Profile, RedfishError> {
-        let root = self.service_root().await?;
-        let evidence = Evidence::gather(root.resource(), Some(system.resource()), manager);
-        let profile = quirks::profile_for(&evidence)?;
-        tracing::debug!(bmc = %self.bmc(), profiles = ?profile.names, "redfish profile");
-        Ok(profile)
     }
 }
 

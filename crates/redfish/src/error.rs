@@ -4,7 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::extended::BmcMessages;
-use crate::tls::CertificateFingerprint;
+use crate::sender::SendError;
+use crate::tls::{CertificateFingerprint, NO_SHARED_CIPHER};
 
 /// The request that an error belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,16 +58,9 @@ pub enum RedfishError {
     /// The TLS library refused our own configuration.
     #[error("cannot set up TLS")]
     TlsSetup {
-        /// What rustls says.
+        /// What it says.
         #[source]
-        source: rustls::Error,
-    },
-    /// The HTTP library refused our own configuration.
-    #[error("cannot set up the HTTP client")]
-    ClientSetup {
-        /// What reqwest says.
-        #[source]
-        source: reqwest::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// No connection could be made.
     #[error("{at}: no connection; check that the BMC has power, its address and the network between")]
@@ -75,7 +69,7 @@ pub enum RedfishError {
         at: Box<Exchange>,
         /// The cause.
         #[source]
-        source: reqwest::Error,
+        source: SendError,
     },
     /// The TLS handshake failed for another reason than a changed certificate.
     #[error("{at}: TLS handshake failed; the BMC may speak only protocols or ciphers that are no longer safe")]
@@ -84,7 +78,16 @@ pub enum RedfishError {
         at: Box<Exchange>,
         /// The cause.
         #[source]
-        source: reqwest::Error,
+        source: SendError,
+    },
+    /// The BMC takes none of the cipher suites that are offered to it.
+    #[error("{at}: TLS handshake failed: {NO_SHARED_CIPHER}")]
+    NoSharedCipher {
+        /// The request.
+        at: Box<Exchange>,
+        /// The cause.
+        #[source]
+        source: SendError,
     },
     /// The connection broke after the request was sent.
     #[error("{at}: connection broken before the answer was complete")]
@@ -93,7 +96,7 @@ pub enum RedfishError {
         at: Box<Exchange>,
         /// The cause.
         #[source]
-        source: reqwest::Error,
+        source: SendError,
     },
     /// No complete answer in time.
     #[error("{at}: no complete answer within {limit_s} s")]
@@ -102,6 +105,21 @@ pub enum RedfishError {
         at: Box<Exchange>,
         /// The limit in seconds.
         limit_s: u64,
+    },
+    /// Several requests in a row got no answer, so that the BMC is left alone for a while; nothing was sent.
+    #[error(
+        "BMC {bmc} gave no answer {failures} times in a row and is left alone for {wait_s} s; then one request tries again; \
+         last: {last}"
+    )]
+    Resting {
+        /// Address of the BMC.
+        bmc: String,
+        /// Requests without an answer.
+        failures: u32,
+        /// Seconds until one may try.
+        wait_s: u64,
+        /// The last failure.
+        last: String,
     },
     /// The BMC shows another certificate than the pinned one.
     #[error(
@@ -190,6 +208,14 @@ pub enum RedfishError {
         /// The link.
         link: String,
     },
+    /// A redirect leads away from the BMC.
+    #[error("{at}: it redirects to {location:?}, which is not this BMC, and is not followed")]
+    ForeignRedirect {
+        /// The request.
+        at: Box<Exchange>,
+        /// Where to, shortened.
+        location: String,
+    },
     /// A property without which the work cannot go on is absent.
     #[error("BMC {bmc}: {path} has no {property}, so that {consequence}")]
     MissingProperty {
@@ -212,6 +238,18 @@ pub enum RedfishError {
         /// Ids of the systems that are there.
         members: Vec<String>,
     },
+    /// The service manages several things of a kind, or none, and none of the wanted name.
+    #[error("{bmc} has no {what} {wanted:?} (by id, name, user label or asset tag); it has: {}", members.join(", "))]
+    NoSuchUnit {
+        /// Address of the service.
+        bmc: String,
+        /// What is wanted: `rack PDU`, `cooling unit`.
+        what: &'static str,
+        /// The wanted name.
+        wanted: String,
+        /// Ids of those that are there.
+        members: Vec<String>,
+    },
     /// The BMC manages several systems and none was named.
     #[error("BMC {bmc} manages {} systems: name one of {}", members.len(), members.join(", "))]
     SeveralSystems {
@@ -229,6 +267,14 @@ pub enum RedfishError {
         what: String,
         /// What there is instead.
         offered: String,
+    },
+    /// Wanted settings of the firmware that cannot be. Nothing was written.
+    #[error("BMC {bmc}: these BIOS settings cannot be written, and none was: {}", faults.join("; "))]
+    UnfitSettings {
+        /// Address of the BMC.
+        bmc: String,
+        /// Attribute, value and why, each.
+        faults: Vec<String>,
     },
     /// The BMC accepted a change, but reads back something else.
     #[error("BMC {bmc}: {path} was told {property} = {wanted}, accepted it, and still reads {seen}")]
@@ -268,14 +314,31 @@ pub enum RedfishError {
         /// What the BMC said.
         detail: BmcMessages,
     },
-    /// A quirk file that is built into this program cannot be read.
-    #[error("built-in quirk file {name} is faulty")]
-    QuirkFile {
-        /// Its name.
-        name: &'static str,
-        /// The fault.
+    /// A firmware file cannot be read as it was described.
+    #[error("the firmware file {path} cannot be sent")]
+    FirmwareFile {
+        /// The file.
+        path: String,
+        /// The cause.
         #[source]
-        source: serde_json::Error,
+        source: std::io::Error,
+    },
+    /// A file of quirk profiles cannot be understood.
+    #[error("quirk file {name} is faulty: {why}")]
+    QuirkFile {
+        /// Its name, or its path where it is the operator's.
+        name: String,
+        /// The fault, with line and field.
+        why: String,
+    },
+    /// The operator's folder of quirk profiles, or a file of it, cannot be read.
+    #[error("the quirk profiles in {path} cannot be read")]
+    QuirkFolder {
+        /// The folder or the file.
+        path: String,
+        /// The cause.
+        #[source]
+        source: std::io::Error,
     },
     /// The client was used after `close`.
     #[error("the client for BMC {bmc} was closed")]
@@ -289,12 +352,14 @@ impl RedfishError {
     /// What a caller may do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::CertificateChanged { .. } | Self::Unauthorized { .. } | Self::ForeignLink { .. } => {
-                ErrorKind::Security
-            }
+            Self::CertificateChanged { .. }
+            | Self::Unauthorized { .. }
+            | Self::ForeignLink { .. }
+            | Self::ForeignRedirect { .. } => ErrorKind::Security,
             Self::Unreachable { .. }
             | Self::Broken { .. }
             | Self::TimedOut { .. }
+            | Self::Resting { .. }
             | Self::NotApplied { .. }
             | Self::WaitedTooLong { .. } => ErrorKind::Retryable,
             Self::Status { status, detail, .. } => {
@@ -305,12 +370,14 @@ impl RedfishError {
                     ErrorKind::Permanent
                 }
             }
-            Self::TlsSetup { .. } | Self::ClientSetup { .. } | Self::QuirkFile { .. } | Self::Closed { .. } => {
-                ErrorKind::Bug
-            }
-            Self::InvalidAddress { .. }
+            Self::TlsSetup { .. } | Self::Closed { .. } => ErrorKind::Bug,
+            Self::FirmwareFile { .. }
+            | Self::QuirkFile { .. }
+            | Self::QuirkFolder { .. }
+            | Self::InvalidAddress { .. }
             | Self::InvalidFingerprint { .. }
             | Self::Tls { .. }
+            | Self::NoSharedCipher { .. }
             | Self::PasswordChangeRequired { .. }
             | Self::NotJson { .. }
             | Self::BodyTooLarge { .. }
@@ -318,8 +385,10 @@ impl RedfishError {
             | Self::EndlessCollection { .. }
             | Self::MissingProperty { .. }
             | Self::NoSuchSystem { .. }
+            | Self::NoSuchUnit { .. }
             | Self::SeveralSystems { .. }
             | Self::NotOffered { .. }
+            | Self::UnfitSettings { .. }
             | Self::TaskFailed { .. } => ErrorKind::Permanent,
         }
     }
@@ -344,6 +413,15 @@ impl RedfishError {
         }
     }
 
+    /// Whether it means that the BMC gave no answer, or none in time: one that has begun and breaks off is an answer.
+    pub(crate) fn is_silence(&self, has_begun: bool) -> bool {
+        match self {
+            Self::Unreachable { .. } | Self::Tls { .. } | Self::NoSharedCipher { .. } | Self::TimedOut { .. } => true,
+            Self::Broken { .. } => !has_begun,
+            _ => false,
+        }
+    }
+
     /// Whether this fault concerns the whole BMC rather than one resource of it: a walk stops at it.
     pub(crate) fn ends_a_walk(&self) -> bool {
         matches!(
@@ -352,7 +430,9 @@ impl RedfishError {
                 | Self::Unauthorized { .. }
                 | Self::PasswordChangeRequired { .. }
                 | Self::Unreachable { .. }
+                | Self::Resting { .. }
                 | Self::Tls { .. }
+                | Self::NoSharedCipher { .. }
                 | Self::Closed { .. }
         )
     }

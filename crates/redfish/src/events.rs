@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 
-use reqwest::Response;
 use serde_json::Value;
 
 use crate::client::BmcClient;
 use crate::error::RedfishError;
 use crate::json;
+use crate::sender::Answer;
 use crate::sse::Parser;
 
 /// Most values of a message that is looked at.
@@ -23,7 +23,7 @@ const CHANGES: [&str; 2] = ["resourcechanged", "statechanged"];
 #[derive(Debug)]
 pub struct EventStream {
     at: Box<crate::error::Exchange>,
-    response: Response,
+    response: Answer,
     parser: Parser,
     waiting: VecDeque<()>,
     last_id: Option<String>,
@@ -42,7 +42,7 @@ impl EventStream {
             }
             let piece = self.response.chunk().await.map_err(|source| RedfishError::Broken {
                 at: self.at.clone(),
-                source: source.without_url(),
+                source,
             })?;
             let Some(piece) = piece else { return Ok(false) };
             let messages = self.parser.feed(&piece).map_err(|_| RedfishError::TooComplex {
@@ -120,7 +120,96 @@ impl BmcClient {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
     use super::*;
+    use crate::settings::{BmcTarget, Settings};
+    use crate::{Gates, LoginWay, Shortcut};
+
+    /// Generous: other tests run beside this one.
+    const SOON: Duration = Duration::from_secs(60);
+
+    async fn client() -> (BmcClient, TcpListener) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target = BmcTarget {
+            address: format!("http://{}", listener.local_addr().unwrap()),
+            username: "admin".to_owned(),
+            password: "secret".into(),
+            certificate_sha256: None,
+            system: None,
+        };
+        let settings = Settings {
+            max_concurrent: 1,
+            gates: Some(Arc::new(Gates::default())),
+            ..Settings::default()
+        };
+        let known = Shortcut {
+            login: LoginWay::EachRequest,
+            ..Shortcut::default()
+        };
+        (BmcClient::sparing(target, settings, &known).unwrap(), listener)
+    }
+
+    async fn accept(listener: &TcpListener) -> TcpStream {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            assert!(stream.read_buf(&mut head).await.unwrap() > 0);
+        }
+        stream
+    }
+
+    async fn open(client: &BmcClient) -> Result<bool, RedfishError> {
+        let url = client.bmc().resolve(None, "/sse")?;
+        let stream = tokio::time::timeout(SOON, client.open_stream(url, None))
+            .await
+            .unwrap()?;
+        Ok(stream.is_some())
+    }
+
+    #[tokio::test]
+    async fn streams_that_cannot_be_opened_close_the_door() {
+        let (client, listener) = client().await;
+        for _ in 0..5 {
+            let hangs_up = async { drop(accept(&listener).await) };
+            let (failure, ()) = tokio::join!(open(&client), hangs_up);
+            assert!(matches!(failure, Err(RedfishError::Broken { .. })), "{failure:?}");
+        }
+        let failure = open(&client).await.unwrap_err();
+        assert!(
+            matches!(failure, RedfishError::Resting { failures: 5, .. }),
+            "{failure}"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_open_stream_keeps_nobody_from_the_door() {
+        const PLACES: usize = 4;
+        let (client, listener) = client().await;
+        let answer = async |body: &str| {
+            let mut stream = accept(&listener).await;
+            stream.write_all(body.as_bytes()).await.unwrap();
+            stream
+        };
+        let mut held = Vec::new();
+        // More of them than the door has places at most.
+        for _ in 0..=PLACES {
+            let head = answer("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n");
+            let url = client.bmc().resolve(None, "/sse").unwrap();
+            let opened = tokio::time::timeout(SOON, async { tokio::join!(client.open_stream(url, None), head) });
+            held.push(opened.await.unwrap());
+        }
+        let body = answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+        let read = tokio::time::timeout(SOON, async { tokio::join!(client.get("/redfish/v1/X"), body) });
+        read.await.unwrap().0.unwrap();
+        for (opened, _) in held {
+            assert!(opened.unwrap().is_some());
+        }
+    }
 
     #[test]
     fn events_of_the_power_and_of_the_system_are_hints_and_others_are_not() {

@@ -31,6 +31,9 @@ pub struct BmcMessage {
     pub id: String,
     /// The text, bounded and free of control characters; may be empty.
     pub text: String,
+    /// The first path among its arguments or in its text, such as that of the account to change; may be empty.
+    #[serde(skip)]
+    pub link: String,
 }
 
 impl BmcMessage {
@@ -74,6 +77,7 @@ impl BmcMessages {
                 (Some(text), None) => found.push(BmcMessage {
                     id: clean(&id),
                     text: clean(&text),
+                    link: path_in(&text),
                 }),
                 (None, _) => {}
             }
@@ -91,6 +95,7 @@ impl BmcMessages {
             Self(vec![BmcMessage {
                 id: String::new(),
                 text,
+                link: String::new(),
             }])
         }
     }
@@ -120,6 +125,7 @@ impl BmcMessages {
         for message in &mut self.0 {
             message.text = message.text.replace(secret, "***");
             message.id = message.id.replace(secret, "***");
+            message.link = message.link.replace(secret, "***");
         }
     }
 }
@@ -143,10 +149,20 @@ fn message(value: &Value) -> Option<BmcMessage> {
     let text = json::text(value, &["Message"])
         .or_else(|| json::text(value, &["Resolution"]))
         .unwrap_or_default();
+    let args = json::texts(value, &["MessageArgs"]);
+    let link = args.iter().find(|arg| arg.starts_with('/')).map(|arg| clean(arg));
     (!id.is_empty() || !text.is_empty()).then(|| BmcMessage {
         id: clean(&id),
+        link: link.unwrap_or_else(|| path_in(&text)),
         text: clean(&text),
     })
+}
+
+/// The first path that stands in a text by itself or in quotes; empty where there is none.
+fn path_in(text: &str) -> String {
+    let mut words = text.split(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '`' | '<' | '>'));
+    let path = words.find(|word| word.len() > 1 && word.starts_with('/'));
+    clean(path.unwrap_or_default().trim_end_matches(['.', ',', ';']))
 }
 
 fn clean(text: &str) -> String {

@@ -1,12 +1,15 @@
 //! What stands in the machine, as far as its BMC knows. What cannot be read is named, not left out in silence.
 
-use serde::Serialize;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::address::same_resource;
 use crate::client::BmcClient;
 use crate::error::RedfishError;
 use crate::json;
+use crate::parts::{FirmwareInfo, PartInfo};
 use crate::resource::Resource;
 use crate::views::{
     Drive, EthernetInterface, MacAddress, Memory, NetworkAdapter, NetworkFunction, NetworkPort, Processor, System,
@@ -14,6 +17,11 @@ use crate::views::{
 
 /// Most resources that one inventory reads; a DGX H100 needs about 150.
 const MAX_RESOURCES: usize = 5000;
+
+/// Most bytes that one walk reads: parsed they take some five times as much.
+const MAX_BYTES: usize = 64 << 20;
+/// Resources that are asked for between two looks at the bounds.
+const BATCH: usize = 16;
 
 /// A processor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -102,7 +110,7 @@ pub struct DriveInfo {
 }
 
 /// A part of the inventory that could not be read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InventoryGap {
     /// The resource.
     pub path: String,
@@ -121,6 +129,14 @@ pub struct BmcInventory {
     pub nics: Vec<Nic>,
     /// Drives.
     pub drives: Vec<DriveInfo>,
+    /// Power supplies.
+    pub power_supplies: Vec<PartInfo>,
+    /// Fans.
+    pub fans: Vec<PartInfo>,
+    /// Links of the sensors.
+    pub sensors: Vec<String>,
+    /// Firmware.
+    pub firmware: Vec<FirmwareInfo>,
     /// What could not be read.
     pub gaps: Vec<InventoryGap>,
 }
@@ -133,24 +149,28 @@ impl BmcClient {
     pub async fn inventory(&self) -> Result<BmcInventory, RedfishError> {
         let system = self.system().await?;
         let mut walk = Walk::new(self);
-        let processors = walk
-            .members(system.processors())
-            .await?
-            .into_iter()
-            .map(Processor::from);
-        let processors = processors
-            .filter(Processor::is_present)
-            .map(ProcessorInfo::from)
-            .collect();
-        let memory = walk.members(system.memory()).await?.into_iter().map(Memory::from);
-        let memory = memory.filter(Memory::is_present).map(MemoryInfo::from).collect();
+        let (mut processors, mut memory) = (Vec::new(), Vec::new());
+        // GPUs and their memory may stand on a board that is a system of its own.
+        let boards = walk.side_systems(&system).await?;
+        for place in std::iter::once(&system).chain(&boards) {
+            let found = walk.members(place.processors()).await?.into_iter().map(Processor::from);
+            processors.extend(found.filter(Processor::is_present).map(ProcessorInfo::from));
+            let found = walk.members(place.memory()).await?.into_iter().map(Memory::from);
+            memory.extend(found.filter(Memory::is_present).map(MemoryInfo::from));
+        }
         let drives = walk.drives(&system).await?;
         let nics = walk.nics(&system).await?;
+        let firmware = walk.firmware().await?;
+        let parts = walk.parts().await?;
         Ok(BmcInventory {
             processors,
             memory,
             nics,
             drives,
+            power_supplies: parts.power_supplies,
+            fans: parts.fans,
+            sensors: parts.sensors,
+            firmware,
             gaps: walk.gaps,
         })
     }
@@ -182,23 +202,64 @@ impl BmcClient {
 }
 
 /// A bounded walk that goes on where single resources fail.
-struct Walk<'a> {
-    client: &'a BmcClient,
-    gaps: Vec<InventoryGap>,
+pub(crate) struct Walk<'a> {
+    pub(crate) client: &'a BmcClient,
+    pub(crate) gaps: Vec<InventoryGap>,
+    most: usize,
     left: usize,
+    bytes: usize,
+    /// By the client's clock.
+    began: Duration,
+    /// A bound was reached: nothing more is read.
+    is_over: bool,
 }
 
 impl<'a> Walk<'a> {
     fn new(client: &'a BmcClient) -> Self {
+        Self::of_at_most(client, MAX_RESOURCES)
+    }
+
+    /// A walk that reads no more than so many resources.
+    pub(crate) fn of_at_most(client: &'a BmcClient, most: usize) -> Self {
         Self {
             client,
             gaps: Vec::new(),
-            left: MAX_RESOURCES,
+            most,
+            left: most,
+            bytes: 0,
+            began: client.settings().environment.now(),
+            is_over: false,
         }
+    }
+
+    /// Why no more may be read, once that is so.
+    fn bound(&self) -> Option<String> {
+        let settings = self.client.settings();
+        let spent = settings.environment.now().saturating_sub(self.began);
+        if spent >= settings.walk_timeout {
+            let limit_s = settings.walk_timeout.as_secs();
+            return Some(format!("the time of {limit_s} s was up, the rest was not read"));
+        }
+        (self.bytes >= MAX_BYTES).then(|| format!("more than {MAX_BYTES} bytes were read, the rest was not"))
+    }
+
+    fn end(&mut self, path: &str, why: String) {
+        self.is_over = true;
+        self.gaps.push(InventoryGap {
+            path: path.to_owned(),
+            why,
+        });
     }
 
     /// Turns a failure that concerns one resource into a gap.
     fn note(&mut self, path: &str, failure: RedfishError) -> Result<(), RedfishError> {
+        if matches!(failure, RedfishError::Resting { .. }) {
+            // What was read until the BMC fell silent is worth something.
+            if !self.is_over {
+                self.end(path, failure.to_string());
+            }
+            return Ok(());
+        }
         if failure.ends_a_walk() {
             return Err(failure);
         }
@@ -209,7 +270,18 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    async fn get_all(&mut self, links: &[String]) -> Result<Vec<Resource>, RedfishError> {
+    /// Cuts a list off; what is not read is a gap.
+    pub(crate) fn cut(&mut self, links: &mut Vec<String>, most: usize) {
+        if let Some(first) = links.get(most) {
+            self.gaps.push(InventoryGap {
+                path: first.clone(),
+                why: format!("more than {most} of them, the rest was not read"),
+            });
+            links.truncate(most);
+        }
+    }
+
+    pub(crate) async fn get_all(&mut self, links: &[String]) -> Result<Vec<Resource>, RedfishError> {
         let mut fresh: Vec<String> = Vec::new();
         for link in links {
             if !fresh.iter().any(|known| same_resource(known, link)) {
@@ -217,7 +289,7 @@ impl<'a> Walk<'a> {
             }
         }
         if fresh.len() > self.left {
-            let why = format!("more than {MAX_RESOURCES} resources, the rest was not read");
+            let why = format!("more than {} resources, the rest was not read", self.most);
             self.gaps.push(InventoryGap {
                 path: fresh.get(self.left).cloned().unwrap_or_default(),
                 why,
@@ -226,17 +298,35 @@ impl<'a> Walk<'a> {
         }
         self.left -= fresh.len();
         let mut found = Vec::new();
-        for (link, outcome) in self.client.get_each(&fresh).await {
-            match outcome {
-                Ok(resource) => found.push(resource),
-                Err(failure) => self.note(&link, failure)?,
+        for batch in fresh.chunks(BATCH) {
+            if self.is_over {
+                break;
+            }
+            if let (Some(why), Some(first)) = (self.bound(), batch.first()) {
+                self.end(first, why);
+                break;
+            }
+            for (link, outcome) in self.client.get_each(batch).await {
+                match outcome {
+                    Ok(resource) => {
+                        self.bytes += resource.bytes();
+                        found.push(resource);
+                    }
+                    Err(failure) => self.note(&link, failure)?,
+                }
             }
         }
         Ok(found)
     }
 
-    async fn member_links(&mut self, collection: Option<String>) -> Result<Vec<String>, RedfishError> {
-        let Some(link) = collection else { return Ok(Vec::new()) };
+    pub(crate) async fn member_links(&mut self, collection: Option<String>) -> Result<Vec<String>, RedfishError> {
+        let Some(link) = collection.filter(|_| !self.is_over) else {
+            return Ok(Vec::new());
+        };
+        if let Some(why) = self.bound() {
+            self.end(&link, why);
+            return Ok(Vec::new());
+        }
         self.left = self.left.saturating_sub(1);
         match self.client.member_links(&link).await {
             Ok(members) => Ok(members),
@@ -244,7 +334,37 @@ impl<'a> Walk<'a> {
         }
     }
 
-    async fn members(&mut self, collection: Option<String>) -> Result<Vec<Resource>, RedfishError> {
+    /// The pages of a collection, at most so many; one that goes on is a gap.
+    pub(crate) async fn pages(
+        &mut self,
+        collection: Option<String>,
+        most: usize,
+    ) -> Result<Vec<Resource>, RedfishError> {
+        let Some(link) = collection.filter(|_| !self.is_over) else {
+            return Ok(Vec::new());
+        };
+        if let Some(why) = self.bound() {
+            self.end(&link, why);
+            return Ok(Vec::new());
+        }
+        let (mut pages, mut members, mut bytes) = (Vec::new(), 0, 0);
+        let each = |page: Resource| {
+            members += page.at(&["Members"]).and_then(Value::as_array).map_or(0, Vec::len);
+            bytes += page.bytes();
+            pages.push(page);
+            // What is too many bytes is too many members, too: it ends here.
+            if bytes > MAX_BYTES { usize::MAX } else { members }
+        };
+        let outcome = self.client.pages(&link, most, each).await;
+        self.left = self.left.saturating_sub(pages.len());
+        self.bytes += bytes;
+        if let Err(failure) = outcome {
+            self.note(&link, failure)?;
+        }
+        Ok(pages)
+    }
+
+    pub(crate) async fn members(&mut self, collection: Option<String>) -> Result<Vec<Resource>, RedfishError> {
         let links = self.member_links(collection).await?;
         self.get_all(&links).await
     }

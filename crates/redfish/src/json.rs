@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::settings::Limits;
+
 /// Strings by which BMCs say "nothing here".
 const PLACEHOLDERS: [&str; 9] = [
     "",
@@ -47,6 +49,24 @@ pub(crate) fn whole(value: &Value, path: &[&str]) -> Option<u64> {
     }
 }
 
+/// A finite number, also in a string.
+pub(crate) fn number(value: &Value, path: &[&str]) -> Option<f64> {
+    let number = match at(value, path)? {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    number.filter(|number: &f64| number.is_finite())
+}
+
+/// The reading of a sensor: in the excerpt that newer schemas copy into other resources (`{"Reading": …}`), or bare.
+pub(crate) fn reading(value: &Value, path: &[&str]) -> Option<f64> {
+    match at(value, path)? {
+        excerpt @ Value::Object(_) => number(excerpt, &["Reading"]),
+        bare => number(bare, &[]),
+    }
+}
+
 /// A truth value, also in a string.
 pub(crate) fn flag(value: &Value, path: &[&str]) -> Option<bool> {
     match at(value, path)? {
@@ -83,6 +103,40 @@ pub(crate) fn links(value: &Value, path: &[&str]) -> Vec<String> {
         Some(other) => link(other, &[]).into_iter().collect(),
         None => Vec::new(),
     }
+}
+
+/// Why a text was not taken as JSON.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It would cost too much.
+    TooCostly(String),
+    /// It is none.
+    NotJson(String),
+}
+
+/// Parses what a BMC sent, within bounds. Of a name that an object has twice, the last value counts (RFC 8259, section 4,
+/// calls that unpredictable; most parsers do the same).
+pub(crate) fn parse(text: &str, limits: &Limits) -> Result<Value, Refused> {
+    // serde_json itself goes no deeper than 128.
+    check_cost(text, limits.depth.min(127), limits.values).map_err(Refused::TooCostly)?;
+    serde_json::from_str(text)
+        .map_err(|fault| Refused::NotJson(not_a_number(text, &fault).unwrap_or(fault.to_string())))
+}
+
+/// Says so where the parser stopped at a number that JSON does not have, as some writers of floats make it.
+fn not_a_number(text: &str, fault: &serde_json::Error) -> Option<String> {
+    const TOKENS: [&str; 3] = ["nan", "infinity", "inf"];
+    let line = text.lines().nth(fault.line().checked_sub(1)?)?.as_bytes();
+    let (read, rest) = line.split_at_checked(fault.column())?;
+    // The parser stops in the middle of the token, by a letter or two.
+    let is_part = |byte: &&u8| byte.is_ascii_alphabetic();
+    let begin = read.len() - read.iter().rev().take_while(is_part).count();
+    let end = read.len() + rest.iter().take_while(is_part).count();
+    let token = std::str::from_utf8(line.get(begin..end)?).ok()?;
+    let (line, column) = (fault.line(), fault.column());
+    TOKENS
+        .contains(&token.to_ascii_lowercase().as_str())
+        .then(|| format!("{token} is no number in JSON, at line {line} column {column}"))
 }
 
 /// Refuses what would cost too much to parse: nesting beyond `max_depth` or more than `max_values` values.
@@ -140,12 +194,61 @@ mod tests {
         assert_eq!(whole(&value, &["Float"]), Some(2));
         assert_eq!(whole(&value, &["NumText"]), Some(17));
         assert_eq!(whole(&value, &["Neg"]), None);
+        assert_eq!(
+            (number(&value, &["Neg"]), number(&value, &["Text"])),
+            (Some(-4.0), None)
+        );
+        assert_eq!(reading(&json!({"Reading": "21.5"}), &[]), Some(21.5));
+        assert_eq!(reading(&json!({"Reading": "Out of range"}), &[]), None);
+        assert_eq!((reading(&value, &["Num"]), reading(&value, &["NA"])), (Some(5.0), None));
+        assert_eq!((number(&json!("inf"), &[]), number(&json!("NaN"), &[])), (None, None));
         assert_eq!(flag(&value, &["Flag"]), Some(true));
         assert_eq!(texts(&value, &["List"]), ["a", "3"]);
         assert_eq!(link(&value, &["Old"]).as_deref(), Some("/b"));
         assert_eq!(links(&value, &["Links"]), ["/a", "/c"]);
         assert_eq!(links(&value, &["One"]), ["/d"]);
         assert_eq!(at(&value, &["Text", "deeper"]), None);
+    }
+
+    #[test]
+    fn numbers_that_json_does_not_have_are_refused_by_name() {
+        let why = |text: &str| match parse(text, &Limits::default()) {
+            Err(Refused::NotJson(why)) => why,
+            other => panic!("{text}: {other:?}"),
+        };
+        for (text, words) in [
+            ("{\"Reading\": NaN}", "NaN is no number in JSON, at line 1"),
+            ("{\n \"a\": [1, nan]}", "nan is no number in JSON, at line 2"),
+            ("{\"Reading\": Infinity}", "Infinity is no number in JSON"),
+            ("{\"Reading\": -Infinity}", "Infinity is no number in JSON"),
+            ("{\"Reading\": -inf}", "inf is no number in JSON"),
+            ("NaN", "NaN is no number in JSON"),
+        ] {
+            assert!(why(text).contains(words), "{text}: {}", why(text));
+        }
+        for text in [
+            "{\"NaN\": nul}",
+            "{NaN: 1",
+            "\"Infinity",
+            "{\"a\": Nano}",
+            "[\u{e4}NaN",
+            "",
+        ] {
+            assert!(!why(text).is_empty(), "{text}");
+        }
+        assert!(
+            parse("{\"NaN\": \"Infinity\"}", &Limits::default()).is_ok(),
+            "words are words"
+        );
+    }
+
+    #[test]
+    fn of_two_values_of_one_name_the_last_counts() {
+        let read = parse(
+            "{\"Power\": \"On\", \"a\": {\"b\": 1, \"b\": null}, \"Power\": \"Off\", \"P\\u006fwer\": \"PoweringOn\"}",
+            &Limits::default(),
+        );
+        assert_eq!(read, Ok(json!({"Power": "PoweringOn", "a": {"b": null}})));
     }
 
     #[test]

@@ -9,44 +9,80 @@
 //! - What a BMC accepted counts for nothing until it reads back: boot overrides, power and media are verified.
 //! - Passwords, tokens and request bodies are in no error, log line or `Debug` output.
 
+mod ac_cycle;
+mod accounts;
 mod address;
+mod bios;
 mod boot;
+pub mod capabilities;
 mod client;
+mod console;
 mod environment;
 mod error;
 mod etag;
+mod event_log;
 mod events;
 mod extended;
+mod firmware;
+#[doc(hidden)]
+pub mod fuzzing;
+mod gate;
 mod identity;
 mod inventory;
 mod json;
+mod link;
 mod media;
+mod parts;
 mod power;
 pub mod quirks;
+mod readings;
+pub mod record;
 mod resource;
 mod retry;
+mod secure_boot;
+mod sender;
 mod session;
 mod settings;
 mod sse;
+mod survey;
 mod task;
 mod tls;
 mod transport;
 pub mod views;
 mod wire;
 
+pub use ac_cycle::AcCycled;
 pub use address::BmcAddress;
+pub use bios::{BiosChange, BiosRules, BiosState};
 pub use boot::{BootOutcome, BootTarget, Deviation, Persistence};
 pub use client::{BmcClient, Shortcut};
+pub use console::{ConsoleOffer, SshConsole, WebConsole, WebLine};
 pub use environment::{Environment, SystemEnvironment};
 pub use error::{ErrorKind, Exchange, RedfishError};
 pub use etag::EtagRung;
+pub use event_log::{ClearPayload, EventLog, LogEntry, LogInfo};
 pub use events::EventStream;
 pub use extended::{BmcMessage, BmcMessages};
+pub use firmware::{
+    Activation, FirmwareEntry, FirmwareImage, FirmwareState, UpdateLook, UpdateOffer, UpdateProgress, UpdateTicket,
+};
+pub use gate::Gates;
 pub use identity::{Identity, Machine};
 pub use inventory::{BmcInventory, DriveInfo, InventoryGap, MemoryInfo, Nic, ProcessorInfo};
+pub use parts::{FirmwareInfo, PartInfo};
 pub use power::{PowerChange, PowerGoal};
+pub use readings::{
+    CduReadings, CircuitReading, ConnectorReading, LeakReading, NodeReadings, OutletReading, PduReadings, SupplyReading,
+};
 pub use resource::Resource;
+pub use secure_boot::{KeysReset, SecureBootCertificate, SecureBootState, pem_fingerprint};
+pub use sender::SendError;
+pub use session::LoginWay;
 pub use settings::{BmcTarget, Limits, RetryPolicy, Settings};
+pub use survey::{ServiceFacts, Survey};
 pub use task::{TaskHandle, TaskReport};
 pub use tls::CertificateFingerprint;
-pub use views::{BootMode, BootView, MacAddress, MediaKind, PowerState};
+pub use views::{
+    Account, AccountPolicy, AttributeKind, AttributeRule, BiosValue, BootMode, BootView, Breaker, ConnectorSide,
+    LeakState, MacAddress, MediaKind, PowerState, Temperature,
+};

@@ -237,7 +237,7 @@ impl BmcClient {
 }
 
 /// Reset types to try, spelt as the BMC spells them.
-fn choose(goal: PowerGoal, allowed: Option<&[String]>, avoided: &[String]) -> Vec<String> {
+pub(crate) fn choose(goal: PowerGoal, allowed: Option<&[String]>, avoided: &[String]) -> Vec<String> {
     let same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
     let wanted = goal
         .reset_types()

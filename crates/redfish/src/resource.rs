@@ -7,12 +7,20 @@ use serde_json::Value;
 use crate::json;
 
 /// One Redfish resource: JSON value first, typed views on top.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Resource {
     path: String,
     etag: Option<String>,
     /// Shared: clones cost nothing of it.
     body: Arc<Value>,
+    /// Size of the text that it came as, in bytes; 0 where it came otherwise.
+    bytes: usize,
+}
+
+impl PartialEq for Resource {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path && self.etag == other.etag && self.body == other.body
+    }
 }
 
 impl Resource {
@@ -22,7 +30,17 @@ impl Resource {
             path: path.into(),
             etag: etag.filter(|etag| is_usable_etag(etag)),
             body: Arc::new(body),
+            bytes: 0,
         }
+    }
+
+    pub(crate) fn of_bytes(mut self, bytes: usize) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The link by which it was fetched.
@@ -58,6 +76,16 @@ impl Resource {
     /// A whole number.
     pub fn whole(&self, path: &[&str]) -> Option<u64> {
         json::whole(&self.body, path)
+    }
+
+    /// A finite number.
+    pub fn number(&self, path: &[&str]) -> Option<f64> {
+        json::number(&self.body, path)
+    }
+
+    /// The reading of a sensor, bare or in an excerpt.
+    pub fn reading(&self, path: &[&str]) -> Option<f64> {
+        json::reading(&self.body, path)
     }
 
     /// A truth value.

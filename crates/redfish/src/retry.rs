@@ -70,6 +70,18 @@ pub(crate) fn next_pause(
     }
 }
 
+/// The pause that `Retry-After` asks for: seconds, or a date, which counts from the answer's own `Date`. BMCs have clocks that
+/// are years off, so that a date without the other is no wish.
+pub(crate) fn wish(retry_after: &str, date: Option<&str>) -> Option<Duration> {
+    let text = retry_after.trim();
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let until = httpdate::parse_http_date(text).ok()?;
+    let since = httpdate::parse_http_date(date?.trim()).ok()?;
+    Some(until.duration_since(since).unwrap_or_default())
+}
+
 /// Spreads a pause over 50 to 150 % of itself.
 pub(crate) fn spread(pause: Duration, jitter: f64) -> Duration {
     pause.mul_f64(0.5 + jitter.clamp(0.0, 1.0))
@@ -101,6 +113,7 @@ mod tests {
         let detail = BmcMessages(vec![BmcMessage {
             id: id.into(),
             text: String::new(),
+            link: String::new(),
         }]);
         RedfishError::Status {
             at,
@@ -137,6 +150,26 @@ mod tests {
             (Repeat::Always, status(501, "", None), vec![]),
         ] {
             assert_eq!(pauses(repeat, &failure), expected, "{failure} {repeat:?}");
+        }
+    }
+
+    #[test]
+    fn a_wish_is_in_seconds_or_a_date_by_the_clock_of_the_bmc() {
+        let date = Some("Thu, 01 Jan 1970 00:00:10 GMT");
+        for (text, date, expected) in [
+            (" 7 ", None, Some(7)),
+            ("Thu, 01 Jan 1970 00:00:40 GMT", date, Some(30)),
+            ("Thursday, 01-Jan-70 00:00:40 GMT", date, Some(30)),
+            ("Thu, 01 Jan 1970 00:00:01 GMT", date, Some(0)),
+            ("Thu, 01 Jan 1970 00:00:40 GMT", None, None),
+            ("Thu, 01 Jan 1970 00:00:40 GMT", Some("yesterday"), None),
+            ("-1", date, None),
+            ("1e9", date, None),
+            ("soon", date, None),
+            ("", date, None),
+            ("18446744073709551615", None, Some(u64::MAX)),
+        ] {
+            assert_eq!(wish(text, date), expected.map(Duration::from_secs), "{text} {date:?}");
         }
     }
 

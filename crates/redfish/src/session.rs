@@ -1,5 +1,7 @@
 //! How a client gets in and stays in: one session per BMC, renewed once when it is gone, deleted at the end; Basic
-//! only where sessions are not offered or none is left.
+//! only where sessions are not offered or none is left, and for whoever asks for little ([`LoginWay`]).
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -14,6 +16,19 @@ use crate::json;
 use crate::retry::Repeat;
 use crate::transport::{Outgoing, Proof, Reply};
 use crate::wire::Wire;
+
+/// How a client that asks for little gets in. A wrong password is sent once, whichever it is: a BMC counts refusals, and
+/// locks the account.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LoginWay {
+    /// Not known. A session shows whether the password is right; then it is tried with a request, which some refuse.
+    #[default]
+    Unknown,
+    /// Name and password go with each request. A refusal is one of name and password.
+    EachRequest,
+    /// Name and password count only for a session.
+    Session,
+}
 
 #[derive(Debug)]
 enum State {
@@ -33,6 +48,8 @@ pub(crate) struct Login {
     username: String,
     password: SecretString,
     inner: Mutex<Inner>,
+    /// An answer came to a request that had name and password.
+    basic_worked: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -40,11 +57,13 @@ struct Inner {
     state: State,
     /// Where sessions are opened; none where the BMC offers none.
     sessions: Option<Url>,
+    /// It is where they usually are: the BMC was not asked.
+    is_guessed: bool,
     /// Counts logins, so that ten requests that find the session gone renew it once.
     generation: u64,
     session_worked: bool,
-    /// Name and password are tried with each request first.
-    is_sparing: bool,
+    /// Beside an open session, name and password are tried with each request.
+    tries_basic: bool,
 }
 
 /// A proof and the login that it came from.
@@ -65,33 +84,52 @@ impl Login {
         let inner = Inner {
             state: State::Fresh,
             sessions: None,
+            is_guessed: false,
             generation: 0,
             session_worked: false,
-            is_sparing: false,
+            tries_basic: false,
         };
         Self {
             username,
             password,
             inner: Mutex::new(inner),
+            basic_worked: AtomicBool::new(false),
         }
     }
 
-    /// One that sends name and password with each request, and opens a session at `sessions` only where the BMC refuses
-    /// that, or `needs_session` says that it will.
-    pub(crate) fn sparing(username: String, password: SecretString, sessions: Url, needs_session: bool) -> Self {
+    /// One that goes this way, and opens sessions at `sessions` where it needs one.
+    pub(crate) fn sparing(username: String, password: SecretString, sessions: Url, way: LoginWay) -> Self {
         let mut login = Self::new(username, password);
         let inner = login.inner.get_mut();
         inner.sessions = Some(sessions);
-        if !needs_session {
+        inner.is_guessed = way == LoginWay::Unknown;
+        inner.tries_basic = way == LoginWay::Unknown;
+        if way == LoginWay::EachRequest {
             inner.state = State::Basic;
-            inner.is_sparing = true;
         }
         login
     }
 
-    /// Whether a session is open.
-    pub(crate) async fn has_session(&self) -> bool {
-        matches!(self.inner.lock().await.state, State::Session { .. })
+    /// The BMC has answered a request with this proof.
+    pub(crate) fn worked(&self, proof: &Proof) {
+        if matches!(proof, Proof::Basic(_)) {
+            self.basic_worked.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The way that has worked.
+    pub(crate) async fn way(&self) -> LoginWay {
+        let inner = self.inner.lock().await;
+        match inner.state {
+            State::Session { .. } if !inner.tries_basic => LoginWay::Session,
+            _ if self.basic_worked.load(Ordering::Relaxed) => LoginWay::EachRequest,
+            _ => LoginWay::Unknown,
+        }
+    }
+
+    /// How often somebody has logged in.
+    pub(crate) async fn logins(&self) -> u64 {
+        self.inner.lock().await.generation
     }
 
     /// Says where sessions are opened.
@@ -112,10 +150,12 @@ impl Login {
     pub(crate) async fn renew(&self, wire: &Wire, generation: u64) -> Result<Option<Credential>, RedfishError> {
         let mut inner = self.inner.lock().await;
         if inner.generation == generation {
-            let is_sparing = std::mem::take(&mut inner.is_sparing);
+            self.basic_worked.store(false, Ordering::Relaxed);
+            let tried_basic = std::mem::take(&mut inner.tries_basic);
             match inner.state {
+                // The session that is open has shown that name and password are right.
+                State::Session { .. } if tried_basic => inner.generation += 1,
                 State::Session { .. } => self.log_in(wire, &mut inner).await?,
-                State::Basic if is_sparing => self.log_in(wire, &mut inner).await?,
                 _ => return Ok(None),
             }
         }
@@ -144,7 +184,13 @@ impl Login {
 
     async fn log_in(&self, wire: &Wire, inner: &mut Inner) -> Result<(), RedfishError> {
         let opened = match inner.sessions.clone() {
-            Some(url) => self.open_session(wire, url).await?,
+            Some(url) => match self.open_session(wire, url).await {
+                // Some refuse whoever is unknown before they say that there is nothing there.
+                Err(RedfishError::Unauthorized { .. }) if inner.is_guessed && !offers_sessions(wire).await => {
+                    Opened::NotOffered
+                }
+                opened => opened?,
+            },
             None => Opened::NotOffered,
         };
         let state = match opened {
@@ -212,8 +258,8 @@ impl Login {
 
     fn current(&self, wire: &Wire, inner: &Inner) -> Result<Credential, RedfishError> {
         let proof = match &inner.state {
-            State::Session { token, .. } => Proof::Token(token.clone()),
-            State::Basic => {
+            State::Session { token, .. } if !inner.tries_basic => Proof::Token(token.clone()),
+            State::Session { .. } | State::Basic => {
                 let pair = format!("{}:{}", self.username, self.password.expose_secret());
                 Proof::Basic(SecretString::from(STANDARD.encode(pair)))
             }
@@ -257,6 +303,25 @@ pub(crate) fn is_refusal_of_proof(failure: &RedfishError) -> bool {
         } => detail.has("NoValidSession"),
         _ => false,
     }
+}
+
+/// Whether the BMC's root, which everybody may read, leads to sessions. Where it cannot be read, it is taken to.
+async fn offers_sessions(wire: &Wire) -> bool {
+    let address = &wire.transport.address;
+    let Ok(url) = address.resolve(None, &address.root_path()) else {
+        return true;
+    };
+    let outgoing = Outgoing {
+        method: Method::GET,
+        url,
+        body: None,
+        if_match: None,
+    };
+    let root = wire.repeat(&outgoing, &Proof::Nothing, Repeat::Always).await;
+    let root = root.ok().and_then(|reply| reply.json().cloned());
+    root.is_none_or(|root| {
+        json::link(&root, &["Links", "Sessions"]).is_some() || json::link(&root, &["SessionService"]).is_some()
+    })
 }
 
 /// The final form of a refusal.

@@ -6,6 +6,8 @@ use std::time::Duration;
 use secrecy::SecretString;
 
 use crate::environment::{Environment, SystemEnvironment};
+use crate::gate::Gates;
+use crate::quirks::QuirkSet;
 use crate::tls::CertificateFingerprint;
 
 /// One BMC and how to get in.
@@ -91,8 +93,14 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// Limit for one request with its answer. Some BMCs need tens of seconds.
     pub request_timeout: Duration,
-    /// Requests at once, clamped to 1..=4: a GB200 BMC bears no more than four.
+    /// Requests at once of a client by itself where no profile says otherwise, clamped to 1..=4: a GB200 BMC bears no more than
+    /// four.
     pub max_concurrent: usize,
+    /// Where clients of the same BMC find each other, so that they share the limit of requests at once (two, or what the
+    /// profile says) and leave one alone that does not answer; none for a client by itself.
+    pub gates: Option<Arc<Gates>>,
+    /// Longest time for what reads many resources: an inventory, readings, a probe, a collection.
+    pub walk_timeout: Duration,
     /// Repeating.
     pub retry: RetryPolicy,
     /// Bounds.
@@ -103,6 +111,8 @@ pub struct Settings {
     pub poll_first: Duration,
     /// Longest pause between two looks at a state.
     pub poll_cap: Duration,
+    /// What single BMCs need done differently; none means what is built in.
+    pub quirks: Option<Arc<QuirkSet>>,
     /// Clock and chance.
     pub environment: Arc<dyn Environment>,
 }
@@ -113,11 +123,14 @@ impl Default for Settings {
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(60),
             max_concurrent: 2,
+            gates: None,
+            walk_timeout: Duration::from_secs(900),
             retry: RetryPolicy::default(),
             limits: Limits::default(),
             read_back_timeout: Duration::from_secs(20),
             poll_first: Duration::from_millis(250),
             poll_cap: Duration::from_secs(5),
+            quirks: None,
             environment: Arc::new(SystemEnvironment),
         }
     }

@@ -31,9 +31,11 @@ pub struct TaskReport {
     pub messages: BmcMessages,
 }
 
-enum Look {
+/// What one look at a task saw.
+pub(crate) enum TaskLook {
     Running {
         seen: String,
+        percent: Option<u64>,
         retry_after: Option<Duration>,
     },
     Done(TaskReport),
@@ -65,6 +67,21 @@ impl TaskHandle {
             retry_after: reply.retry_after,
         })
     }
+
+    /// Work that was begun by another request, by what [`places`](Self::places) told of it.
+    pub(crate) fn at(places: &[String], bmc: &BmcAddress) -> Result<Self, RedfishError> {
+        let places: Result<Vec<Url>, RedfishError> = places.iter().map(|place| bmc.resolve(None, place)).collect();
+        Ok(Self {
+            places: places?,
+            retry_after: None,
+        })
+    }
+
+    /// Where the work can be asked for, as paths on the BMC.
+    pub(crate) fn places(&self) -> Vec<String> {
+        let path = |place: &Url| place[url::Position::BeforePath..url::Position::AfterQuery].to_owned();
+        self.places.iter().map(path).collect()
+    }
 }
 
 fn names_work(link: &str) -> bool {
@@ -93,9 +110,9 @@ impl BmcClient {
         let mut last;
         loop {
             match self.look_at_task(place).await {
-                Ok(Look::Done(report)) => return Ok(report),
-                Ok(Look::Running { seen, retry_after }) => (last, wish) = (seen, retry_after),
-                Ok(Look::Gone) => match places.next() {
+                Ok(TaskLook::Done(report)) => return Ok(report),
+                Ok(TaskLook::Running { seen, retry_after, .. }) => (last, wish) = (seen, retry_after),
+                Ok(TaskLook::Gone) => match places.next() {
                     Some(next) => {
                         place = next;
                         continue;
@@ -129,7 +146,7 @@ impl BmcClient {
         }
     }
 
-    async fn look_at_task(&self, place: &Url) -> Result<Look, RedfishError> {
+    pub(crate) async fn look_at_task(&self, place: &Url) -> Result<TaskLook, RedfishError> {
         let failed = |state: String, detail| RedfishError::TaskFailed {
             bmc: self.address(),
             path: place.path().to_owned(),
@@ -138,7 +155,7 @@ impl BmcClient {
         };
         let reply = match self.get_reply(place.clone()).await {
             Ok(reply) => reply,
-            Err(failure) if matches!(failure.status(), Some(404 | 410)) => return Ok(Look::Gone),
+            Err(failure) if matches!(failure.status(), Some(404 | 410)) => return Ok(TaskLook::Gone),
             // A monitor gives the status of the work itself once that has ended.
             Err(RedfishError::Status {
                 status: status @ 400..=499,
@@ -156,28 +173,28 @@ impl BmcClient {
             Some(task) => {
                 let state = task.state().unwrap_or_default();
                 Ok(match task.phase() {
-                    TaskPhase::Done => Look::Done(TaskReport {
+                    TaskPhase::Done => TaskLook::Done(TaskReport {
                         state: Some(state),
                         messages: task.messages(),
                     }),
                     TaskPhase::Failed => return Err(failed(state, task.messages())),
                     TaskPhase::Running => {
-                        let percent = task
-                            .percent()
-                            .map(|percent| format!(" {percent} %"))
-                            .unwrap_or_default();
-                        Look::Running {
-                            seen: format!("{state}{percent}"),
+                        let percent = task.percent();
+                        let told = percent.map(|percent| format!(" {percent} %")).unwrap_or_default();
+                        TaskLook::Running {
+                            seen: format!("{state}{told}"),
+                            percent,
                             retry_after: reply.retry_after,
                         }
                     }
                 })
             }
-            None if reply.status.as_u16() == 202 => Ok(Look::Running {
+            None if reply.status.as_u16() == 202 => Ok(TaskLook::Running {
                 seen: "HTTP 202".to_owned(),
+                percent: None,
                 retry_after: reply.retry_after,
             }),
-            None => Ok(Look::Done(TaskReport {
+            None => Ok(TaskLook::Done(TaskReport {
                 state: Some("Completed".to_owned()),
                 messages: reply.messages(),
             })),

@@ -1,18 +1,42 @@
 //! TLS towards BMCs: their certificates are self-signed, so that a fingerprint is pinned instead of a chain checked.
 
+#[cfg(not(feature = "platform-tls"))]
+mod built_in;
+#[cfg(feature = "platform-tls")]
+mod platform;
+
+use std::error::Error;
 use std::fmt;
+use std::io;
 use std::str::FromStr;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ring::digest;
-use rustls::client::Resumption;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
-use rustls::{CipherSuite, ClientConfig, DigitallySignedStruct, SignatureScheme, SupportedCipherSuite};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls_pki_types::CertificateDer;
 use serde::Serialize;
 
 use crate::error::RedfishError;
+
+#[cfg(not(feature = "platform-tls"))]
+pub(crate) use built_in::{Connector, Kept, NO_SHARED_CIPHER, Stream};
+#[cfg(feature = "platform-tls")]
+pub(crate) use platform::{Connector, Kept, NO_SHARED_CIPHER, Stream};
+
+pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Why a handshake failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsFault {
+    /// The connection ended under way.
+    #[error(transparent)]
+    Broken(io::Error),
+    /// The BMC took none of the cipher suites.
+    #[error(transparent)]
+    NoSharedCipher(BoxError),
+    /// One side did not want what the other said.
+    #[error(transparent)]
+    Refused(BoxError),
+}
 
 /// SHA-256 of a certificate in DER form.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,18 +92,6 @@ impl FromStr for CertificateFingerprint {
     }
 }
 
-/// TLS sessions of one BMC that are kept to be resumed.
-const TICKETS: usize = 8;
-
-/// The usual provider, but AES-128-GCM first: processors have instructions for its SHA-256 (the usual first choice comes with
-/// SHA-384), and a BMC's own processor has less to do, too.
-static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
-    let mut provider = rustls::crypto::ring::default_provider();
-    let is_later = |suite: &SupportedCipherSuite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256;
-    provider.cipher_suites.sort_by_key(is_later);
-    Arc::new(provider)
-});
-
 #[derive(Debug, Default)]
 struct Seen {
     expected: Option<CertificateFingerprint>,
@@ -89,16 +101,18 @@ struct Seen {
 
 /// Accepts exactly one certificate: the pinned one, or else the first that it sees.
 #[derive(Debug)]
-pub(crate) struct PinVerifier {
-    /// Kept here, so that it outlives the connections: one server, for which more room would be 15 kB for each BMC.
-    tickets: Resumption,
+pub(crate) struct Pin {
     seen: Mutex<Seen>,
 }
 
-impl PinVerifier {
+/// The certificate that was shown is not the pinned one.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the certificate is not the pinned one")]
+pub(crate) struct NotPinned;
+
+impl Pin {
     pub(crate) fn new(pin: Option<CertificateFingerprint>) -> Arc<Self> {
         Arc::new(Self {
-            tickets: Resumption::in_memory_sessions(TICKETS),
             seen: Mutex::new(Seen {
                 expected: pin,
                 ..Seen::default()
@@ -106,15 +120,15 @@ impl PinVerifier {
         })
     }
 
-    /// A TLS configuration that asks this verifier.
-    pub(crate) fn client_config(self: &Arc<Self>) -> Result<ClientConfig, rustls::Error> {
-        let mut config = ClientConfig::builder_with_provider(Arc::clone(&PROVIDER))
-            .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::clone(self) as Arc<dyn ServerCertVerifier>)
-            .with_no_client_auth();
-        config.resumption = self.tickets.clone();
-        Ok(config)
+    /// Judges the certificate that a BMC shows in a handshake.
+    pub(crate) fn check(&self, shown: CertificateFingerprint) -> Result<(), NotPinned> {
+        let mut seen = self.lock();
+        if *seen.expected.get_or_insert(shown) != shown {
+            seen.intruder = Some(shown);
+            return Err(NotPinned);
+        }
+        seen.observed = Some(shown);
+        Ok(())
     }
 
     /// The certificate of the last accepted handshake.
@@ -128,52 +142,8 @@ impl PinVerifier {
         seen.expected.zip(seen.intruder)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Seen> {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ServerCertVerifier for PinVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let shown = CertificateFingerprint::of(end_entity);
-        let mut seen = self.lock();
-        if *seen.expected.get_or_insert(shown) != shown {
-            seen.intruder = Some(shown);
-            return Err(rustls::Error::General(
-                "the certificate is not the pinned one".to_owned(),
-            ));
-        }
-        seen.observed = Some(shown);
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &PROVIDER.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &PROVIDER.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        PROVIDER.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -202,17 +172,12 @@ mod tests {
 
     #[test]
     fn the_first_certificate_seen_is_kept() {
-        let verifier = PinVerifier::new(None);
-        let check = |der: &[u8]| {
-            let name = ServerName::try_from("bmc").unwrap();
-            verifier
-                .verify_server_cert(&CertificateDer::from(der), &[], &name, &[], UnixTime::now())
-                .is_ok()
-        };
-        assert!(check(b"one") && check(b"one") && verifier.mismatch().is_none());
+        let pin = Pin::new(None);
+        let check = |der: &[u8]| pin.check(CertificateFingerprint::of(&der.into())).is_ok();
+        assert!(check(b"one") && check(b"one") && pin.mismatch().is_none());
         assert!(!check(b"two"));
-        let (expected, seen) = verifier.mismatch().unwrap();
-        assert_eq!(Some(expected), verifier.observed());
+        let (expected, seen) = pin.mismatch().unwrap();
+        assert_eq!(Some(expected), pin.observed());
         assert_ne!(expected, seen);
     }
 }

@@ -1,29 +1,31 @@
 //! One HTTP exchange with a BMC: bounded in time, size, depth and number; redirects only within the BMC.
 
-use std::error::Error as _;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::{Method, StatusCode};
-use reqwest::{Client, RequestBuilder, Response};
+use http::header::{self, HeaderName, HeaderValue};
+use http::{Method, StatusCode, request};
+use hyper::upgrade::Upgraded;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use tokio::sync::Semaphore;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use url::{Position, Url};
 
 use crate::address::BmcAddress;
 use crate::error::{Exchange, RedfishError};
 use crate::extended::BmcMessages;
-use crate::json;
+use crate::firmware::Upload;
+use crate::gate::{Gate, Pass};
+use crate::json::{self, Refused};
+use crate::retry;
+use crate::sender::{Answer, Failed, Payload, SendError, Sender};
 use crate::settings::Settings;
-use crate::tls::PinVerifier;
+use crate::tls::{self, Pin};
 
 const MAX_REDIRECTS: usize = 3;
 /// A stream of events is opened anew after so long.
 const STREAM_LASTS: Duration = Duration::from_secs(24 * 3600);
-/// A connection on which nothing is said is tried after so long: a stream may be silent for days.
-const KEEPALIVE: Duration = Duration::from_secs(60);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
 
@@ -60,6 +62,8 @@ pub(crate) enum Body {
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) body: Body,
+    /// Size of the body, in bytes.
+    pub(crate) bytes: usize,
     pub(crate) etag: Option<String>,
     pub(crate) location: Option<String>,
     pub(crate) retry_after: Option<Duration>,
@@ -91,41 +95,53 @@ impl Reply {
 #[derive(Debug)]
 pub(crate) struct Transport {
     pub(crate) address: BmcAddress,
-    http: Mutex<Option<Client>>,
-    pin: Arc<PinVerifier>,
-    permits: Semaphore,
+    sender: Mutex<Option<Sender>>,
+    pin: Arc<Pin>,
+    tls: tls::Kept,
+    gate: Arc<Gate>,
     settings: Settings,
 }
 
 impl Transport {
-    pub(crate) fn new(address: BmcAddress, pin: Arc<PinVerifier>, settings: &Settings) -> Result<Self, RedfishError> {
+    pub(crate) fn new(address: BmcAddress, pin: Arc<Pin>, settings: &Settings) -> Result<Self, RedfishError> {
+        let gate = match &settings.gates {
+            Some(gates) => gates.of(&address.to_string()),
+            None => Arc::new(Gate::new(settings.max_concurrent)),
+        };
         let transport = Self {
             address,
-            http: Mutex::new(None),
+            sender: Mutex::new(None),
             pin,
-            permits: Semaphore::new(concurrent(settings)),
+            tls: tls::Kept::default(),
+            gate,
             settings: settings.clone(),
         };
         // What is wrong with the settings shows now.
-        transport.http()?;
+        transport.sender()?;
         Ok(transport)
     }
 
     /// The connections, made anew where [`rest`](Self::rest) dropped them.
-    fn http(&self) -> Result<Client, RedfishError> {
-        let mut http = self.http.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = &*http {
-            return Ok(client.clone());
+    fn sender(&self) -> Result<Sender, RedfishError> {
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = &*sender {
+            return Ok(sender.clone());
         }
-        Ok(http.insert(client(&self.pin, &self.settings)?).clone())
+        let tls = tls::Connector::new(&self.pin, &self.tls).map_err(|source| RedfishError::TlsSetup { source })?;
+        Ok(sender.insert(Sender::new(tls, &self.settings)).clone())
     }
 
     /// Closes the connections; the next request opens one.
     pub(crate) fn rest(&self) {
-        *self.http.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.sender.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    pub(crate) fn pin(&self) -> &PinVerifier {
+    /// The door that all requests pass; a stream of events is beyond it when its answer has begun.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(crate) fn pin(&self) -> &Pin {
         &self.pin
     }
 
@@ -146,7 +162,15 @@ impl Transport {
             let redirect = matches!(reply.status.as_u16(), 301 | 302 | 307 | 308);
             match reply.location.as_deref() {
                 // The method is kept: old Supermicro BMCs redirect the POST that opens a session.
-                Some(location) if redirect => url = self.address.resolve(Some(&url), location)?,
+                Some(location) if redirect => match self.address.resolve(Some(&url), location) {
+                    Ok(next) => url = next,
+                    Err(_) => {
+                        return Err(RedfishError::ForeignRedirect {
+                            at: self.exchange(&outgoing.method, &url),
+                            location: location.chars().take(200).collect(),
+                        });
+                    }
+                },
                 _ => return Ok(reply),
             }
         }
@@ -156,26 +180,94 @@ impl Transport {
         })
     }
 
-    async fn send_once(&self, outgoing: &Outgoing<'_>, url: &Url, proof: &Proof) -> Result<Reply, RedfishError> {
+    /// Waits at the door.
+    async fn enter(&self) -> Result<Pass<'_>, RedfishError> {
         self.refuse_if_certificate_changed()?;
-        // The semaphore is never closed; should it be, the request simply goes out unlimited.
-        let _permit = self.permits.acquire().await.ok();
-        let failed = |source: reqwest::Error| self.classify(&outgoing.method, url, source);
-        let mut request = prove(self.http()?.request(outgoing.method.clone(), url.clone()), proof);
+        let environment = &self.settings.environment;
+        self.gate.pass(&self.address.to_string(), || environment.now()).await
+    }
+
+    /// Tells the door what came of it. `has_begun`: the head of the answer was there.
+    fn leave<T>(&self, pass: Pass<'_>, outcome: &Result<T, RedfishError>, has_begun: bool) {
+        let environment = &self.settings.environment;
+        match outcome {
+            Err(failure) if failure.is_silence(has_begun) => {
+                pass.failed(failure, environment.now(), environment.jitter());
+            }
+            _ => pass.answered(),
+        }
+    }
+
+    async fn send_once(&self, outgoing: &Outgoing<'_>, url: &Url, proof: &Proof) -> Result<Reply, RedfishError> {
+        let pass = self.enter().await?;
+        let mut has_begun = false;
+        let outcome = self.exchange_once(outgoing, url, proof, &mut has_begun).await;
+        self.leave(pass, &outcome, has_begun);
+        outcome
+    }
+
+    /// Sets `has_begun` when the head of the answer is there.
+    async fn exchange_once(
+        &self,
+        outgoing: &Outgoing<'_>,
+        url: &Url,
+        proof: &Proof,
+        has_begun: &mut bool,
+    ) -> Result<Reply, RedfishError> {
+        let mut request = begin(&outgoing.method, url, proof);
         if let Some(etag) = outgoing.if_match {
             request = request.header(header::IF_MATCH, etag);
         }
+        let mut payload = Payload::empty();
         if let Some(body) = outgoing.body {
-            request = request.json(body);
+            request = request.header(header::CONTENT_TYPE, "application/json");
+            payload = Payload::Whole(body.to_string().into());
         }
-        let response = request.send().await.map_err(failed)?;
+        let limit = self.settings.request_timeout;
+        let sent = self.sender()?.send(request, payload, limit).await;
+        let response = sent.map_err(|source| self.classify(&outgoing.method, url, source))?;
+        *has_begun = true;
         tracing::debug!(bmc = %self.address, method = %outgoing.method, path = url.path(),
             status = response.status().as_u16(), "redfish");
         let mut reply = self.head(&response, url);
-        reply.body = self.read_body(outgoing, url, response).await?;
+        (reply.body, reply.bytes) = self.read_body(outgoing, url, response).await?;
         if reply.etag.is_none() {
             reply.etag = reply.json().and_then(|body| json::text(body, &["@odata.etag"]));
         }
+        Ok(reply)
+    }
+
+    /// Sends one file; a status that says no is still an answer. Redirects are not followed.
+    pub(crate) async fn upload(&self, upload: &Upload, proof: &Proof) -> Result<Reply, RedfishError> {
+        let pass = self.enter().await?;
+        let mut has_begun = false;
+        let outcome = self.upload_once(upload, proof, &mut has_begun).await;
+        self.leave(pass, &outcome, has_begun);
+        outcome
+    }
+
+    /// Sets `has_begun` when the head of the answer is there.
+    async fn upload_once(&self, upload: &Upload, proof: &Proof, has_begun: &mut bool) -> Result<Reply, RedfishError> {
+        let body = upload.open().await.map_err(|source| RedfishError::FirmwareFile {
+            path: upload.path(),
+            source,
+        })?;
+        let outgoing = Outgoing {
+            method: upload.method.clone(),
+            url: upload.url.clone(),
+            body: None,
+            if_match: upload.if_match.as_deref(),
+        };
+        let mut request =
+            begin(&outgoing.method, &outgoing.url, proof).header(header::CONTENT_TYPE, &upload.content_type);
+        if let Some(etag) = outgoing.if_match {
+            request = request.header(header::IF_MATCH, etag);
+        }
+        let sent = self.sender()?.send(request, Payload::File(body), upload.limit()).await;
+        let response = sent.map_err(|source| self.classify(&outgoing.method, &outgoing.url, source))?;
+        *has_begun = true;
+        let mut reply = self.head(&response, &outgoing.url);
+        (reply.body, reply.bytes) = self.read_body(&outgoing, &outgoing.url, response).await?;
         Ok(reply)
     }
 
@@ -186,15 +278,26 @@ impl Transport {
         url: &Url,
         proof: &Proof,
         last_id: Option<&str>,
-    ) -> Result<Result<Response, Reply>, RedfishError> {
-        self.refuse_if_certificate_changed()?;
-        let mut request = prove(self.http()?.get(url.clone()), proof)
-            .header(header::ACCEPT, "text/event-stream")
-            .timeout(STREAM_LASTS);
+    ) -> Result<Result<Answer, Reply>, RedfishError> {
+        let pass = self.enter().await?;
+        let outcome = self.stream_once(url, proof, last_id).await;
+        self.leave(pass, &outcome, false);
+        outcome
+    }
+
+    async fn stream_once(
+        &self,
+        url: &Url,
+        proof: &Proof,
+        last_id: Option<&str>,
+    ) -> Result<Result<Answer, Reply>, RedfishError> {
+        let mut request = begin(&Method::GET, url, proof).header(header::ACCEPT, "text/event-stream");
         if let Some(id) = last_id {
             request = request.header(LAST_EVENT_ID, id);
         }
-        let response = tokio::time::timeout(self.settings.request_timeout, request.send()).await;
+        let sender = self.sender()?;
+        let sent = sender.send(request, Payload::empty(), STREAM_LASTS);
+        let response = tokio::time::timeout(self.settings.request_timeout, sent).await;
         let response = response
             .map_err(|_| RedfishError::TimedOut {
                 at: self.exchange(&Method::GET, url),
@@ -211,15 +314,40 @@ impl Transport {
         Ok(Err(self.head(&response, url)))
     }
 
-    fn head(&self, response: &reqwest::Response, url: &Url) -> Reply {
+    /// Asks for a WebSocket (RFC 6455, 4.1); answers the head of what comes where that is none.
+    pub(crate) async fn web_socket(&self, url: &Url, proof: &Proof) -> Result<Result<Upgraded, Reply>, RedfishError> {
+        let pass = self.enter().await?;
+        let outcome = self.web_socket_once(url, proof).await;
+        self.leave(pass, &outcome, false);
+        outcome
+    }
+
+    async fn web_socket_once(&self, url: &Url, proof: &Proof) -> Result<Result<Upgraded, Reply>, RedfishError> {
+        let failed = |source| self.classify(&Method::GET, url, source);
+        let key = generate_key();
+        let request = begin(&Method::GET, url, proof)
+            .header(header::CONNECTION, "Upgrade")
+            .header(header::UPGRADE, "websocket")
+            .header(header::SEC_WEBSOCKET_VERSION, "13")
+            .header(header::SEC_WEBSOCKET_KEY, &key);
+        let sender = self.sender()?;
+        let sent = sender.send(request, Payload::empty(), self.settings.request_timeout);
+        let response = sent.await.map_err(failed)?;
+        let accepted = response.headers().get(header::SEC_WEBSOCKET_ACCEPT);
+        let is_accepted = accepted.is_some_and(|value| value == &derive_accept_key(key.as_bytes()));
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS && is_accepted {
+            return Ok(Ok(response.upgraded().await.map_err(failed)?));
+        }
+        Ok(Err(self.head(&response, url)))
+    }
+
+    fn head(&self, response: &Answer, url: &Url) -> Reply {
         let value = |name: HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
-        // Only seconds: the date form depends on the BMC's clock, which is often wrong.
-        let retry_after = value(header::RETRY_AFTER)
-            .and_then(|text| text.trim().parse().ok())
-            .map(Duration::from_secs);
+        let retry_after = value(header::RETRY_AFTER).and_then(|text| retry::wish(text, value(header::DATE)));
         Reply {
             status: response.status(),
             body: Body::Empty,
+            bytes: 0,
             etag: value(header::ETAG).map(str::to_owned),
             location: value(header::LOCATION).map(str::to_owned),
             retry_after,
@@ -234,15 +362,22 @@ impl Transport {
         &self,
         outgoing: &Outgoing<'_>,
         url: &Url,
-        mut response: reqwest::Response,
-    ) -> Result<Body, RedfishError> {
+        mut response: Answer,
+    ) -> Result<(Body, usize), RedfishError> {
         let at = || self.exchange(&outgoing.method, url);
         let limit_bytes = self.settings.limits.body_bytes;
-        if response
-            .content_length()
-            .is_some_and(|length| length > limit_bytes as u64)
-        {
+        if response.length().is_some_and(|length| length > limit_bytes as u64) {
             return Err(RedfishError::BodyTooLarge { at: at(), limit_bytes });
+        }
+        if let Some(encoding) = foreign_encoding(&response) {
+            if !response_is_good(&response) {
+                return Ok((Body::Empty, 0));
+            }
+            return Err(RedfishError::NotJson {
+                at: at(),
+                why: format!("it is encoded as {encoding:?}, which was not asked for"),
+                beginning: String::new(),
+            });
         }
         let mut bytes = Vec::new();
         while let Some(chunk) = response
@@ -259,22 +394,21 @@ impl Transport {
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim_start_matches('\u{feff}').trim();
         if text.is_empty() {
-            return Ok(Body::Empty);
+            return Ok((Body::Empty, 0));
         }
-        let parsed = json::check_cost(text, self.settings.limits.depth.min(127), self.settings.limits.values)
-            .map_err(|why| RedfishError::TooComplex { at: at(), why })
-            .and_then(|()| {
-                serde_json::from_str(text).map_err(|fault| RedfishError::NotJson {
-                    at: at(),
-                    why: fault.to_string(),
-                    beginning: beginning(text),
-                })
-            });
+        let parsed = json::parse(text, &self.settings.limits).map_err(|refused| match refused {
+            Refused::TooCostly(why) => RedfishError::TooComplex { at: at(), why },
+            Refused::NotJson(why) => RedfishError::NotJson {
+                at: at(),
+                why,
+                beginning: beginning(text),
+            },
+        });
         match parsed {
-            Ok(value) => Ok(Body::Json(value)),
+            Ok(value) => Ok((Body::Json(value), bytes.len())),
             // Pages of XHTML are common for errors, and some actions answer a plain "OK".
             Err(RedfishError::NotJson { .. }) if outgoing.method != Method::GET || !response_is_good(&response) => {
-                Ok(Body::Text(text.chars().take(20_000).collect()))
+                Ok((Body::Text(text.chars().take(20_000).collect()), bytes.len()))
             }
             Err(fault) => Err(fault),
         }
@@ -291,65 +425,27 @@ impl Transport {
         }
     }
 
-    fn classify(&self, method: &Method, url: &Url, source: reqwest::Error) -> RedfishError {
+    fn classify(&self, method: &Method, url: &Url, source: SendError) -> RedfishError {
         if let Err(changed) = self.refuse_if_certificate_changed() {
             return changed;
         }
         let at = self.exchange(method, url);
-        let source = source.without_url();
-        if source.is_connect() {
-            if is_tls(&source) {
-                RedfishError::Tls { at, source }
-            } else {
-                RedfishError::Unreachable { at, source }
-            }
-        } else if source.is_timeout() {
-            RedfishError::TimedOut {
+        match source.how() {
+            Failed::Unreachable => RedfishError::Unreachable { at, source },
+            Failed::Tls => RedfishError::Tls { at, source },
+            Failed::NoSharedCipher => RedfishError::NoSharedCipher { at, source },
+            Failed::TimedOut => RedfishError::TimedOut {
                 at,
-                limit_s: self.settings.request_timeout.as_secs(),
-            }
-        } else {
-            RedfishError::Broken { at, source }
+                limit_s: source.limit().unwrap_or(self.settings.request_timeout).as_secs(),
+            },
+            Failed::Broken => RedfishError::Broken { at, source },
         }
     }
 }
 
-/// At most so many requests at once.
-fn concurrent(settings: &Settings) -> usize {
-    settings.max_concurrent.clamp(1, 4)
-}
-
-fn client(pin: &Arc<PinVerifier>, settings: &Settings) -> Result<Client, RedfishError> {
-    let tls = pin
-        .client_config()
-        .map_err(|source| RedfishError::TlsSetup { source })?;
-    let mut headers = HeaderMap::new();
-    headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-    // Compression turns strong ETags into weak ones on several BMCs.
-    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    headers.insert(
-        HeaderName::from_static("odata-version"),
-        HeaderValue::from_static("4.0"),
-    );
-    Client::builder()
-        .tls_backend_preconfigured(tls)
-        .no_proxy()
-        .http1_only()
-        .redirect(reqwest::redirect::Policy::none())
-        .referer(false)
-        .user_agent("rackwright")
-        .default_headers(headers)
-        .connect_timeout(settings.connect_timeout)
-        .tcp_keepalive(KEEPALIVE)
-        .timeout(settings.request_timeout)
-        // BMCs close idle connections early; ours are gone before that.
-        .pool_idle_timeout(Duration::from_secs(4))
-        .pool_max_idle_per_host(concurrent(settings))
-        .build()
-        .map_err(|source| RedfishError::ClientSetup { source })
-}
-
-fn prove(request: RequestBuilder, proof: &Proof) -> RequestBuilder {
+/// The beginning of a request, with the proof of who sends it.
+fn begin(method: &Method, url: &Url, proof: &Proof) -> request::Builder {
+    let request = request::Builder::new().method(method).uri(url.as_str());
     match proof {
         Proof::Nothing => request,
         Proof::Token(token) => request.header(AUTH_TOKEN, secret_header(token.expose_secret())),
@@ -360,7 +456,18 @@ fn prove(request: RequestBuilder, proof: &Proof) -> RequestBuilder {
     }
 }
 
-fn response_is_good(response: &reqwest::Response) -> bool {
+/// The encoding of an answer that is none of those that were asked for: what is packed is never unpacked here.
+fn foreign_encoding(response: &Answer) -> Option<String> {
+    let value = response.headers().get(header::CONTENT_ENCODING)?;
+    let name: String = String::from_utf8_lossy(value.as_bytes())
+        .trim()
+        .chars()
+        .take(40)
+        .collect();
+    (!name.is_empty() && !name.eq_ignore_ascii_case("identity")).then_some(name)
+}
+
+fn response_is_good(response: &Answer) -> bool {
     response.status().is_success()
 }
 
@@ -369,22 +476,6 @@ fn secret_header(text: &str) -> HeaderValue {
     let mut value = HeaderValue::from_str(text).unwrap_or_else(|_| HeaderValue::from_static(""));
     value.set_sensitive(true);
     value
-}
-
-/// Whether rustls stands somewhere in the chain of causes. An `io::Error` does not name the error within it as its
-/// source, and they are nested here, so that each must be opened.
-fn is_tls(error: &reqwest::Error) -> bool {
-    let mut cause: Option<&(dyn std::error::Error + 'static)> = error.source();
-    while let Some(inner) = cause {
-        if inner.is::<rustls::Error>() {
-            return true;
-        }
-        cause = match inner.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
-            Some(hidden) => Some(hidden),
-            None => inner.source(),
-        };
-    }
-    false
 }
 
 fn beginning(text: &str) -> String {

@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
+use http::{Method, StatusCode};
+use hyper::upgrade::Upgraded;
 use secrecy::{ExposeSecret, SecretString};
+use url::Url;
 
 use crate::environment::Environment;
 use crate::error::RedfishError;
+use crate::firmware::Upload;
 use crate::retry::{self, Attempts, Repeat};
 use crate::settings::RetryPolicy;
 use crate::transport::{Outgoing, Proof, Reply, Transport};
@@ -25,12 +28,39 @@ impl Wire {
     /// One exchange; a status other than 2xx is an error.
     pub(crate) async fn attempt(&self, outgoing: &Outgoing<'_>, proof: &Proof) -> Result<Reply, RedfishError> {
         let reply = self.transport.send(outgoing, proof).await?;
+        self.judge(&outgoing.method, reply)
+    }
+
+    /// One file sent; a status other than 2xx is an error. It is the caller's to send it again.
+    pub(crate) async fn upload(&self, upload: &Upload, proof: &Proof) -> Result<Reply, RedfishError> {
+        let reply = self.transport.upload(upload, proof).await?;
+        self.judge(&upload.method, reply)
+    }
+
+    /// Asks for a WebSocket; whatever else comes is an error.
+    pub(crate) async fn web_socket(&self, url: &Url, proof: &Proof) -> Result<Upgraded, RedfishError> {
+        let reply = match self.transport.web_socket(url, proof).await? {
+            Ok(upgraded) => return Ok(upgraded),
+            Err(reply) => reply,
+        };
+        let status = reply.status;
+        if !status.is_success() && !status.is_informational() {
+            self.judge(&Method::GET, reply)?;
+        }
+        Err(RedfishError::NotOffered {
+            bmc: self.transport.address.to_string(),
+            what: format!("a WebSocket at {}", url.path()),
+            offered: format!("an answer that is none (HTTP {})", status.as_u16()),
+        })
+    }
+
+    fn judge(&self, method: &Method, reply: Reply) -> Result<Reply, RedfishError> {
         if reply.status.is_success() {
             return Ok(reply);
         }
         let mut detail = reply.messages();
         detail.redact(self.password.expose_secret());
-        let at = self.transport.exchange(&outgoing.method, &reply.url);
+        let at = self.transport.exchange(method, &reply.url);
         if reply.status == StatusCode::FORBIDDEN && detail.has("PasswordChangeRequired") {
             return Err(RedfishError::PasswordChangeRequired { at, detail });
         }

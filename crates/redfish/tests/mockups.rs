@@ -6,15 +6,19 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
+mod recorded_accounts;
+mod recount;
 #[path = "scripted/server.rs"]
 #[allow(dead_code)]
 mod server;
+mod support_page;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_redfish::record::RecordLimits;
 use rackwright_redfish::{BmcClient, BmcTarget, BootTarget, Persistence, PowerGoal, Settings};
 use serde_json::Value;
 use server::{Answer, Request, Server};
@@ -22,7 +26,8 @@ use server::{Answer, Request, Server};
 /// What the recording of a machine must yield: counted in the recording by other means than this client's.
 struct Expected {
     recording: &'static str,
-    system: Option<&'static str>,
+    /// On the page of what is supported.
+    machine: &'static str,
     model: &'static str,
     serial: &'static str,
     profile: &'static str,
@@ -106,13 +111,14 @@ async fn serve(tree: Tree) -> Server {
 
 async fn check(folder: &Path, expected: &Expected) {
     let name = expected.recording;
-    let server = serve(read_tree(&folder.join(name))).await;
+    let tree = read_tree(&folder.join(name));
+    let server = serve(tree.clone()).await;
     let target = BmcTarget {
         address: server.url(),
         username: "admin".to_owned(),
         password: "password".into(),
         certificate_sha256: None,
-        system: expected.system.map(str::to_owned),
+        system: None,
     };
     let client = BmcClient::connect(target, Settings::default()).await.unwrap();
     let identity = client.identity().await.unwrap();
@@ -120,14 +126,12 @@ async fn check(folder: &Path, expected: &Expected) {
     assert_eq!(identity.model.as_deref(), Some(expected.model), "{name}");
     assert_eq!(identity.serial.as_deref(), Some(expected.serial), "{name}");
     assert!(identity.uuid.is_some(), "{name}");
-    assert!(
-        identity.profiles.iter().any(|one| one == expected.profile) || expected.profile.is_empty(),
-        "{name}"
-    );
+    assert!(identity.profiles.iter().any(|one| one == expected.profile), "{name}");
     let found = client.inventory().await.unwrap();
     for gap in &found.gaps {
         println!("{name}: gap {} {}", gap.path, gap.why);
     }
+    recount::check(name, &tree, &found);
     let counts = [
         found.processors.len(),
         found.memory.len(),
@@ -140,11 +144,25 @@ async fn check(folder: &Path, expected: &Expected) {
         [expected.processors, expected.memory, expected.drives, expected.macs],
         "{name}"
     );
+    let firmware = client.firmware().await.unwrap();
+    let listed = |path: &str| path.to_lowercase().contains("/firmwareinventory/");
+    let listed = found.firmware.iter().filter(|one| listed(&one.path)).count();
+    assert_eq!(firmware.entries.len(), listed, "{name}: {:?}", firmware.gaps);
+    assert!(firmware.entries.iter().all(|entry| !entry.id.is_empty()), "{name}");
+    assert!(!firmware.offer.is_empty(), "{name}");
+    println!(
+        "{name}: {} pieces of firmware, {:?}",
+        firmware.entries.len(),
+        firmware.offer
+    );
     let types = client.reset_types().await.unwrap().unwrap();
     assert!(types.iter().any(|one| one == "ForceOff"), "{name}: {types:?}");
     client.set_power(PowerGoal::Off).await.unwrap();
     let outcome = client.set_boot(BootTarget::Pxe, Persistence::Once, None).await.unwrap();
     assert_eq!(outcome.written_to, expected.boot_written_to, "{name}");
+    let report = client.probe().await.unwrap();
+    assert_eq!(report.missing_for_deploy, [""; 0], "{name}");
+    support_page::check(expected.machine, &report);
     let drives = client.virtual_media().await.unwrap();
     println!(
         "{name}: {} virtual drives, {types:?}, {:?}",
@@ -155,26 +173,64 @@ async fn check(folder: &Path, expected: &Expected) {
     assert!(server.most_at_once() <= 2, "{name}");
 }
 
+/// Recorded anew and scrubbed it offers the same, and nothing of the identity is left.
+async fn record_anew(folder: &Path, name: &str) {
+    let connect = async |server: &Server| {
+        let target = BmcTarget {
+            address: server.url(),
+            username: "admin".to_owned(),
+            password: "password".into(),
+            certificate_sha256: None,
+            system: None,
+        };
+        BmcClient::connect(target, Settings::default()).await.unwrap()
+    };
+    let server = serve(read_tree(&folder.join(name))).await;
+    let client = connect(&server).await;
+    let (report, machine) = (client.probe().await.unwrap(), client.machine().await.unwrap());
+    let recording = client.record(&RecordLimits::default(), |_, _| {}).await.unwrap();
+    client.close().await.unwrap();
+    assert_eq!(recording.cut, None, "{name}");
+    let scrubbed = recording.scrubbed(&[], "admin").resources;
+    let mut secrets: Vec<String> = machine.macs.iter().map(ToString::to_string).collect();
+    secrets.extend(secrets.clone().iter().map(|mac| mac.replace(':', "")));
+    secrets.extend(machine.identity.serial);
+    secrets.extend(machine.identity.uuid);
+    for (path, body) in &scrubbed {
+        let text = format!("{path} {body}").to_lowercase();
+        let left = secrets.iter().find(|secret| text.contains(&secret.to_lowercase()));
+        assert_eq!(left, None, "{name}: {path}: {body:#}");
+    }
+    println!("{name}: {} resources recorded anew", scrubbed.len());
+    let served = serve(scrubbed.into_iter().map(|(path, body)| (key(&path), body)).collect()).await;
+    let again = connect(&served).await;
+    assert_eq!(again.probe().await.unwrap(), report, "{name}");
+    again.close().await.unwrap();
+}
+
 fn recordings() -> Vec<Expected> {
-    let make =
-        |recording, system, model, serial, profile, [processors, memory, drives, macs]: [usize; 4], boot_written_to| {
-            Expected {
-                recording,
-                system,
+    let make = |recording,
+                machine,
                 model,
                 serial,
                 profile,
-                processors,
-                memory,
-                drives,
-                macs,
-                boot_written_to,
-            }
-        };
+                [processors, memory, drives, macs]: [usize; 4],
+                boot_written_to| Expected {
+        recording,
+        machine,
+        model,
+        serial,
+        profile,
+        processors,
+        memory,
+        drives,
+        macs,
+        boot_written_to,
+    };
     vec![
         make(
             "dell",
-            None,
+            "Dell PowerEdge R750 (recorded)",
             "PowerEdge R750",
             "F54P1G3",
             "dell-idrac",
@@ -183,7 +239,7 @@ fn recordings() -> Vec<Expected> {
         ),
         make(
             "hpe",
-            None,
+            "HPE DL385 Gen10 Plus v2 (recorded)",
             "ProLiant DL385 Gen10 Plus v2",
             "MXQ302099S",
             "hpe-ilo",
@@ -192,16 +248,16 @@ fn recordings() -> Vec<Expected> {
         ),
         make(
             "lenovo",
-            None,
+            "Lenovo SR670 V2 (recorded)",
             "ThinkSystem SR670 V2",
             "J105958B",
-            "",
+            "lenovo-xcc",
             [10, 16, 4, 5],
             "/redfish/v1/Systems/1",
         ),
         make(
             "supermicro",
-            None,
+            "Supermicro SYS-821GE-TNHR (recorded)",
             "SYS-821GE-TNHR",
             "S889914X3710910",
             "supermicro",
@@ -210,7 +266,7 @@ fn recordings() -> Vec<Expected> {
         ),
         make(
             "gigabyte",
-            None,
+            "Gigabyte H262 (recorded)",
             "H262-Z63-00",
             "GJG9NF512A000302",
             "ami-megarac",
@@ -219,11 +275,11 @@ fn recordings() -> Vec<Expected> {
         ),
         make(
             "nvidia_viking",
-            Some("DGX"),
+            "NVIDIA DGX H100 (recorded)",
             "DGXH100",
             "1662923610124",
-            "ami-megarac",
-            [2, 32, 15, 5],
+            "nvidia-dgx-h100",
+            [11, 40, 15, 5],
             "/redfish/v1/Systems/DGX/SD",
         ),
     ]
@@ -237,5 +293,202 @@ async fn recorded_services() {
     };
     for expected in recordings() {
         check(&folder, &expected).await;
+        record_anew(&folder, expected.recording).await;
     }
+}
+
+/// What the recording of a machine says of power and heat: taken from the recording by hand.
+struct Measured {
+    recording: &'static str,
+    system: Option<&'static str>,
+    watts: Option<f64>,
+    temperatures: usize,
+    hottest: (&'static str, f64, Option<f64>),
+    supplies: usize,
+}
+
+fn measured() -> [Measured; 6] {
+    let make = |recording, system, watts, temperatures, hottest, supplies| Measured {
+        recording,
+        system,
+        watts,
+        temperatures,
+        hottest,
+        supplies,
+    };
+    [
+        make("dell", None, Some(614.0), 5, ("CPU2 Temp", 39.0, Some(99.0)), 2),
+        make(
+            "hpe",
+            None,
+            Some(531.0),
+            47,
+            ("38-PCI 5-I/O module", 88.0, Some(105.0)),
+            2,
+        ),
+        // EnvironmentMetrics says 700, the older PowerControl 708.
+        make("lenovo", None, Some(700.0), 14, ("CPU 2 Temp", 30.0, None), 4),
+        make(
+            "supermicro",
+            None,
+            Some(2161.0),
+            36,
+            ("AOC_NIC12 Temp", 63.0, Some(100.0)),
+            8,
+        ),
+        // One node of four: its meter is disabled, and says 100.
+        make("gigabyte", None, None, 17, ("CPU0_DTS", 60.0, None), 0),
+        // No meter: six supplies, whose excerpts only link the sensors.
+        make(
+            "nvidia_viking",
+            Some("DGX"),
+            Some(1989.0),
+            107,
+            ("TLIMIT_GB_SXM1", 60.0, None),
+            6,
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn recorded_readings() {
+    let Some(folder) = std::env::var_os("RACKWRIGHT_MOCKUPS").map(PathBuf::from) else {
+        println!("SKIPPED recorded readings: RACKWRIGHT_MOCKUPS is not set");
+        return;
+    };
+    for expected in measured() {
+        let name = expected.recording;
+        let server = serve(read_tree(&folder.join(name))).await;
+        let target = BmcTarget {
+            address: server.url(),
+            username: "admin".to_owned(),
+            password: "password".into(),
+            certificate_sha256: None,
+            system: expected.system.map(str::to_owned),
+        };
+        let client = BmcClient::connect(target, Settings::default()).await.unwrap();
+        let before = server.requests().len();
+        let read = client.node_readings().await.unwrap();
+        let requests = server.requests().len() - before;
+        let hottest = read
+            .temperatures
+            .iter()
+            .max_by(|a, b| a.celsius.total_cmp(&b.celsius))
+            .unwrap();
+        println!(
+            "{name}: {:?} W, {} temperatures, hottest {hottest:?}, {} supplies, gaps {:?}, {requests} requests",
+            read.watts,
+            read.temperatures.len(),
+            read.supplies.len(),
+            read.gaps
+        );
+        assert_eq!(read.watts, expected.watts, "{name}");
+        assert_eq!(read.temperatures.len(), expected.temperatures, "{name}");
+        let (sensor, celsius, limit) = expected.hottest;
+        assert_eq!(
+            (hottest.name.as_str(), hottest.celsius, hottest.upper_critical),
+            (sensor, celsius, limit),
+            "{name}"
+        );
+        assert_eq!(read.supplies.len(), expected.supplies, "{name}");
+        assert!(
+            requests <= 32,
+            "{name}: {requests} requests are too many for a look every few minutes"
+        );
+        let hot = read
+            .temperatures
+            .iter()
+            .find(|one| one.upper_critical.is_some_and(|limit| one.celsius >= limit));
+        assert_eq!(hot, None, "{name}: a machine that ran well is said to be too hot");
+    }
+}
+
+/// Entries that the recording itself holds, by the lower-case path of their log: inline ones, and links to what was recorded.
+fn recorded_entries(tree: &Tree) -> BTreeMap<String, usize> {
+    let is_there = |member: &Value| {
+        let link = key(member["@odata.id"].as_str().unwrap_or_default());
+        member.as_object().is_some_and(|fields| fields.len() > 1) || tree.contains_key(&link)
+    };
+    let logs = tree.iter().filter_map(|(path, body)| {
+        let log = path.strip_suffix("/entries").filter(|log| {
+            let is_of_a_place = ["systems", "managers", "chassis"]
+                .iter()
+                .any(|place| log.starts_with(&format!("/redfish/v1/{place}/")));
+            is_of_a_place && log.contains("/logservices/")
+        })?;
+        let members = body["Members"].as_array()?;
+        Some((log.to_owned(), members.iter().filter(|one| is_there(one)).count()))
+    });
+    logs.collect()
+}
+
+#[tokio::test]
+async fn recorded_event_logs() {
+    let Some(folder) = std::env::var_os("RACKWRIGHT_MOCKUPS").map(PathBuf::from) else {
+        println!("SKIPPED recorded event logs: RACKWRIGHT_MOCKUPS is not set");
+        return;
+    };
+    for expected in measured() {
+        let name = expected.recording;
+        let tree = read_tree(&folder.join(name));
+        let recorded = recorded_entries(&tree);
+        let server = serve(tree).await;
+        let target = BmcTarget {
+            address: server.url(),
+            username: "admin".to_owned(),
+            password: "password".into(),
+            certificate_sha256: None,
+            system: expected.system.map(str::to_owned),
+        };
+        let client = BmcClient::connect(target, Settings::default()).await.unwrap();
+        let found = client.event_log(100_000).await.unwrap();
+        let read: BTreeMap<String, usize> = found.logs.iter().map(|log| (key(&log.path), log.read)).collect();
+        let clearable = found.logs.iter().filter(|log| log.can_clear).count();
+        println!(
+            "{name}: {} entries in {} logs, {clearable} can be cleared, newest {:?}, gaps {:?}",
+            found.entries.len(),
+            found.logs.len(),
+            found.entries.first(),
+            found.gaps
+        );
+        for (log, count) in &recorded {
+            assert_eq!(read.get(log), Some(count), "{name}: {log}");
+        }
+        assert_eq!(
+            found.entries.len(),
+            recorded.values().sum::<usize>(),
+            "{name}: nothing is lost"
+        );
+        assert!(
+            found.entries.is_sorted_by(|a, b| a.created_s >= b.created_s),
+            "{name}: the newest first"
+        );
+        if !found.entries.is_empty() {
+            assert!(found.entries.iter().any(|one| one.created_s.is_some()), "{name}");
+        }
+        let newest = client.event_log(3).await.unwrap().entries;
+        assert_eq!(newest, found.entries[..newest.len()], "{name}");
+    }
+}
+#[tokio::test]
+async fn recorded_accounts() {
+    if std::env::var_os("RACKWRIGHT_MOCKUPS").is_none() {
+        println!("SKIPPED recorded accounts: RACKWRIGHT_MOCKUPS is not set");
+        return;
+    }
+    let kept = std::sync::Mutex::new(Vec::new());
+    recorded_accounts::check(async |recording| {
+        let server = serve(read_tree(&recording)).await;
+        let target = BmcTarget {
+            address: server.url(),
+            username: "admin".to_owned(),
+            password: "password".into(),
+            certificate_sha256: None,
+            system: None,
+        };
+        let client = BmcClient::connect(target, Settings::default()).await.unwrap();
+        kept.lock().unwrap().push(server);
+        client
+    })
+    .await;
 }

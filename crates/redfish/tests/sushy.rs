@@ -1,156 +1,23 @@
-//! The client against `sushy-emulator` with its fake driver: a BMC that nobody here wrote, over TLS and with a
-//! password.
+//! The client against `sushy-emulator`, with its fake driver and with libvirt's test driver: a BMC that nobody here wrote, over
+//! TLS and with a password.
 //!
 //! `RACKWRIGHT_SUSHY` may name a `sushy-emulator` to use, with the `python` that runs it beside it. Otherwise `tests/venv.sh` makes a virtual environment below
-//! the target folder, which needs `python3` with `venv` and a package index; without them this test fails.
+//! the target folder, which needs `python3` with `venv`, a package index, and for libvirt Debian's `python3-libvirt`; without them
+//! these tests fail.
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::{Duration, Instant};
+mod emulator;
+mod support_page;
 
 use rackwright_redfish::{
-    BmcClient, BmcTarget, BootMode, BootTarget, CertificateFingerprint, ErrorKind, MediaKind, Persistence, PowerChange,
-    PowerGoal, PowerState, RedfishError, Settings,
+    BmcClient, BootMode, BootTarget, CertificateFingerprint, FirmwareEntry, FirmwareImage, KeysReset, MediaKind,
+    Persistence, PowerChange, PowerGoal, PowerState, RedfishError, Settings,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::process::{Child, Command};
 
-const PASSWORD: &str = "emulated-password";
-/// The fake driver lets each change of power take 1 to 11 s.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-struct Emulator {
-    child: Child,
-    port: u16,
-    fingerprint: CertificateFingerprint,
-    log: PathBuf,
-    _dir: tempfile::TempDir,
-}
-
-async fn emulator_program() -> PathBuf {
-    if let Some(given) = std::env::var_os("RACKWRIGHT_SUSHY")
-        .map(PathBuf::from)
-        .filter(|path| path.is_file())
-    {
-        return given;
-    }
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let made = Command::new(here.join("../../tests/venv.sh"))
-        .arg(target.join("venv-sushy"))
-        .arg(here.join("tests/sushy-requirements.txt"))
-        .stderr(Stdio::piped())
-        .output()
-        .await
-        .unwrap();
-    let words = String::from_utf8_lossy(&made.stderr);
-    assert!(
-        made.status.success(),
-        "cannot make the environment of sushy-emulator: {words}"
-    );
-    Path::new(String::from_utf8(made.stdout).unwrap().trim()).join("sushy-emulator")
-}
-
-async fn password_hash(program: &Path) -> String {
-    let python = program.with_file_name("python");
-    let code = "import bcrypt, sys; print(bcrypt.hashpw(sys.argv[1].encode(), bcrypt.gensalt(4)).decode())";
-    let made = Command::new(python)
-        .args(["-c", code, PASSWORD])
-        .output()
-        .await
-        .unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    String::from_utf8(made.stdout).unwrap().trim().to_owned()
-}
-
-impl Emulator {
-    async fn start() -> Self {
-        let program = emulator_program().await;
-        let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str| dir.path().join(name);
-        let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-        std::fs::write(file("cert.pem"), made.cert.pem()).unwrap();
-        std::fs::write(file("key.pem"), made.signing_key.serialize_pem()).unwrap();
-        std::fs::write(file("users"), format!("admin:{}\n", password_hash(&program).await)).unwrap();
-        std::fs::create_dir(file("state")).unwrap();
-        let config = format!(
-            "SUSHY_EMULATOR_AUTH_FILE = {:?}\nSUSHY_EMULATOR_STATE_DIR = {:?}\n",
-            file("users").display().to_string(),
-            file("state").display().to_string()
-        );
-        std::fs::write(file("sushy.conf"), config).unwrap();
-        let log = file("log");
-        let out = std::fs::File::create(&log).unwrap();
-        // Free now; if somebody takes it in between, the emulator ends and the test says so.
-        let port = TcpListener::bind("127.0.0.1:0")
-            .await
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
-        let child = Command::new(program)
-            .args(["--fake", "--interface", "127.0.0.1", "--port", &port.to_string()])
-            .arg("--config")
-            .arg(file("sushy.conf"))
-            .arg("--ssl-certificate")
-            .arg(file("cert.pem"))
-            .arg("--ssl-key")
-            .arg(file("key.pem"))
-            .env("TMPDIR", dir.path())
-            .stdin(Stdio::null())
-            .stdout(out.try_clone().unwrap())
-            .stderr(out)
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let fingerprint = CertificateFingerprint::of(made.cert.der());
-        Self {
-            child,
-            port,
-            fingerprint,
-            log,
-            _dir: dir,
-        }
-    }
-
-    fn target(&self, password: &str, pin: Option<CertificateFingerprint>) -> BmcTarget {
-        BmcTarget {
-            address: format!("https://127.0.0.1:{}", self.port),
-            username: "admin".to_owned(),
-            password: password.into(),
-            certificate_sha256: pin,
-            system: None,
-        }
-    }
-
-    /// Connects as soon as the emulator listens.
-    async fn connect(&mut self) -> BmcClient {
-        let started = Instant::now();
-        loop {
-            match BmcClient::connect(self.target(PASSWORD, None), Settings::default()).await {
-                Ok(client) => return client,
-                Err(failure) if failure.kind() == ErrorKind::Retryable && started.elapsed() < PATIENCE => {
-                    let ended = self.child.try_wait().unwrap();
-                    assert!(ended.is_none(), "the emulator ended: {}", self.log());
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-                Err(failure) => panic!("{failure:?}\n{}", self.log()),
-            }
-        }
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap()
-    }
-
-    async fn stop(mut self) {
-        self.child.start_kill().unwrap();
-        self.child.wait().await.unwrap();
-    }
-}
+use emulator::{Driver, Emulator, PASSWORD, PATIENCE};
 
 /// Serves one file to whoever asks, as the server of an installation image would.
 async fn serve_image() -> String {
@@ -169,17 +36,40 @@ async fn serve_image() -> String {
 
 #[tokio::test]
 async fn a_bmc_that_nobody_here_wrote() {
-    let mut emulator = Emulator::start().await;
+    let mut emulator = Emulator::start(Driver::Fake).await;
     let client = emulator.connect().await;
 
     certificates_and_passwords(&emulator, &client).await;
     identity(&client).await;
+    support_page::check("sushy-emulator, fake driver", &client.probe().await.unwrap());
     power(&client).await;
     boot(&client).await;
     media(&client).await;
+    readings(&client).await;
+    firmware(&client).await;
 
     client.close().await.unwrap();
     emulator.stop().await;
+}
+
+/// The fake driver has Secure Boot, which it keeps and takes back, and no BIOS settings.
+async fn firmware(client: &BmcClient) {
+    assert_eq!(
+        client.bios().await.unwrap(),
+        None,
+        "its link leads to what is not implemented"
+    );
+    let is_on = async || client.secure_boot().await.unwrap().unwrap().enabled;
+    let before = is_on().await;
+    assert!(before.is_some());
+    for wanted in [before != Some(true), before == Some(true)] {
+        assert!(client.set_secure_boot(wanted).await.unwrap());
+        assert_eq!(is_on().await, Some(wanted));
+        assert!(!client.set_secure_boot(wanted).await.unwrap(), "it is so already");
+    }
+    assert_eq!(client.secure_boot_certificates().await.unwrap(), None);
+    let failure = client.reset_secure_boot_keys(KeysReset::ToDefault).await.unwrap_err();
+    assert!(matches!(failure, RedfishError::NotOffered { .. }), "{failure}");
 }
 
 async fn certificates_and_passwords(emulator: &Emulator, client: &BmcClient) {
@@ -329,4 +219,44 @@ async fn media(client: &BmcClient) {
         failure.to_string().contains("nothing.iso"),
         "the emulator's own words: {failure}"
     );
+}
+
+/// The emulator's chassis has a thermal resource of the older kind, and no meter.
+async fn readings(client: &BmcClient) {
+    let read = client.node_readings().await.unwrap();
+    println!("sushy-emulator: {read:?}");
+    assert!(read.gaps.is_empty(), "{:?}", read.gaps);
+    assert_eq!((read.watts, read.leaks.len()), (None, 0));
+    let refused = client.pdu_readings("pdu-1").await.unwrap_err();
+    assert!(matches!(refused, RedfishError::MissingProperty { .. }), "{refused}");
+}
+
+/// Its update service takes only `SimpleUpdate`, though it names a push URI, and the fake driver has no firmware: the way is
+/// found, and what it says comes through. With libvirt behind it the same call raises the BIOS's version.
+#[tokio::test]
+async fn its_update_service_is_asked_by_the_way_that_is_there() {
+    let mut emulator = Emulator::start(Driver::Fake).await;
+    let client = emulator.connect().await;
+    let state = client.firmware().await.unwrap();
+    assert!(state.offer.push.is_some() && state.offer.simple.is_some(), "{state:?}");
+    assert_eq!(state.offer.protocols, ["HTTP", "HTTPS"]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("bios.bin");
+    std::fs::write(&file, "bios").unwrap();
+    let system = client.system().await.unwrap();
+    let entry = FirmwareEntry {
+        path: system.path().to_owned(),
+        id: "BIOS".to_owned(),
+        ..FirmwareEntry::default()
+    };
+    let image = FirmwareImage {
+        file,
+        bytes: 4,
+        name: "bios.bin".to_owned(),
+        url: Some("http://127.0.0.1:9/bios.bin".to_owned()),
+    };
+    let failure = client.start_update(&entry, &image).await.unwrap_err();
+    assert_eq!(failure.status(), Some(500), "{failure}\n{}", emulator.log());
+    assert!(failure.to_string().contains("BIOS"), "{failure}");
+    client.close().await.unwrap();
 }

@@ -4,8 +4,11 @@
 //!   enters the namespace, starts the machines and gives tests their handles and fault switches. Nothing of it listens
 //!   outside the namespace, and nothing outlives it: see [`lab::enter`].
 //! * [`fleet`]: thousands of simulated machines in one process.
+//! * [`mockup`]: a recorded BMC, read-only.
 //! * [`bmc`] is the Redfish service of both. It shares no models with the Redfish client that is tested against it.
 
 pub mod bmc;
+pub mod facility;
 pub mod fleet;
 pub mod lab;
+pub mod mockup;

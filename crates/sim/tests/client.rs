@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use rackwright_redfish::{
-    BmcClient, BmcTarget, BootTarget, ErrorKind, Persistence, PowerChange, PowerGoal, PowerState, RedfishError,
-    Settings,
+    BmcClient, BmcTarget, BootTarget, ErrorKind, KeysReset, Persistence, PowerChange, PowerGoal, PowerState,
+    RedfishError, Settings,
 };
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Phase, Profile, Script, SimNode};
 use rackwright_sim::lab;
@@ -135,5 +135,87 @@ async fn a_stream_tells_when_the_power_has_changed_and_only_four_are_open_at_onc
         }
     };
     tokio::time::timeout(PATIENCE, again).await.unwrap();
+    client.close().await.unwrap();
+}
+
+/// Off and on again, until the firmware has handed over.
+async fn start(node: &SimNode, client: &BmcClient) {
+    client.set_power(PowerGoal::Off).await.unwrap();
+    client.wait_power(PowerGoal::Off, PATIENCE).await.unwrap();
+    client.set_power(PowerGoal::On).await.unwrap();
+    let up = node.wait_for(|view| matches!(view.phase, Phase::Booting(_) | Phase::Up(_)));
+    tokio::time::timeout(PATIENCE, up).await.unwrap();
+}
+
+#[tokio::test]
+async fn settings_wait_for_a_start_and_faults_keep_them_from_it() {
+    let faults = "{fault: settings-ignored, at: 1, times: 1}, {fault: settings-busy, at: 2, times: 1}";
+    let fleet = fleet(Profile::Vm, 1, faults).await;
+    let node = fleet.node(0);
+    let client = connect(&node).await.unwrap();
+    let bios = async || client.bios().await.unwrap().unwrap();
+    let sriov = async || bios().await.current["Sriov"].to_string();
+    let wish: std::collections::BTreeMap<String, String> =
+        [("Sriov", "Enabled"), ("NumaPerSocket", "2"), ("QuietBoot", "false")]
+            .map(|(n, v)| (n.into(), v.into()))
+            .into();
+    let change = client.set_bios(&bios().await, &wish).await.unwrap();
+    assert_eq!(change.written.len(), 3);
+    assert_eq!((sriov().await.as_str(), bios().await.pending.len()), ("Disabled", 3));
+    start(&node, &client).await;
+    assert_eq!(
+        (sriov().await.as_str(), bios().await.pending.len()),
+        ("Disabled", 0),
+        "the first start loses them"
+    );
+    let busy = client.set_bios(&bios().await, &wish).await.unwrap_err();
+    assert_eq!(busy.status(), Some(409), "{busy}");
+    assert!(busy.to_string().contains("waits for the next start"), "{busy}");
+    client.set_bios(&bios().await, &wish).await.unwrap();
+    start(&node, &client).await;
+    let now = bios().await;
+    assert!(
+        wish.iter().all(|(name, value)| now.current[name].to_string() == *value),
+        "{now:?}"
+    );
+    client.reset_bios().await.unwrap();
+    start(&node, &client).await;
+    assert_eq!(sriov().await, "Disabled");
+    let unfit = [("BootMode".to_owned(), "Legacy".to_owned())].into();
+    let refused = client.set_bios(&bios().await, &unfit).await.unwrap_err();
+    assert!(refused.to_string().contains("cannot be changed"), "{refused}");
+
+    let secure = async || client.secure_boot().await.unwrap().unwrap();
+    assert!(client.set_secure_boot(true).await.unwrap());
+    assert_eq!(
+        (secure().await.enabled, secure().await.in_force),
+        (Some(true), Some(false))
+    );
+    start(&node, &client).await;
+    assert_eq!(secure().await.in_force, Some(true));
+    let before = client.secure_boot_certificates().await.unwrap().unwrap().len();
+    let pem = rcgen::generate_simple_self_signed(vec!["db".to_owned()])
+        .unwrap()
+        .cert
+        .pem();
+    client.enrol_secure_boot_certificate("db", &pem).await.unwrap();
+    let after = client.secure_boot_certificates().await.unwrap().unwrap();
+    assert_eq!(after.len(), before + 1);
+    assert!(
+        after
+            .iter()
+            .any(|one| one.sha256 == rackwright_redfish::pem_fingerprint(&pem))
+    );
+    client
+        .reset_secure_boot_keys(KeysReset::DeletePlatformKey)
+        .await
+        .unwrap();
+    start(&node, &client).await;
+    let bare = secure().await;
+    assert_eq!(
+        (bare.in_force, bare.mode.as_deref()),
+        (Some(false), Some("SetupMode")),
+        "no key to check by"
+    );
     client.close().await.unwrap();
 }

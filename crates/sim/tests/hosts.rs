@@ -9,8 +9,9 @@ use rackwright_api::v1::{Check, Inventory, Verdict};
 use rackwright_identity::{SshKeyPair, SystemRng};
 use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Installed, Phase, Profile, Script, SimNode};
 use rackwright_validate::{
-    Expected, HandOver, ImageSays, Profile as Demands, RunLimits, SeedScrub, SeedSpec, Session, SshError, SshTarget,
-    hand_over, judge, passed, probe, seed, wait_reachable,
+    Expected, Goal, HandOver, ImageSays, Order, Profile as Demands, RunLimits, SeedScrub, SeedSpec, Session, SshError,
+    SshTarget, TrafficError, TrafficProgram, TrafficSetup, Transport, hand_over, judge, keep_traffic, measure, passed,
+    probe, seed, serve_traffic, stop_traffic, wait_reachable,
 };
 use secrecy::ExposeSecret as _;
 use serde_json::json;
@@ -412,4 +413,97 @@ async fn two_hundred_are_validated_and_handed_over_at_once() {
         });
     }
     assert_eq!(tasks.join_all().await.len(), NODES);
+}
+
+#[tokio::test]
+async fn the_network_between_machines_is_as_fast_as_the_slower_of_two_adapters() {
+    let faults = "{fault: slow-cable, adapter: 2, gbit_per_s: 40, nodes: [1]}, {fault: slow-nic, gbit_per_s: 7, nodes: [2]}, \
+                  {fault: slow-cable, adapter: 3, gbit_per_s: 0, nodes: [1]}";
+    let fleet = fleet(3, Profile::DgxH100, faults).await;
+    let program = TrafficProgram {
+        bytes: b"program".as_slice().into(),
+        sha256: "0d7a2b2ff2b8d6c9ff2eb9d1fd0a7d5cf4a7ed8ed3b6a5c7a9ccf6bd1b9b8a00".into(),
+    };
+    let setup = TrafficSetup {
+        id: "test".into(),
+        token: "00112233445566778899aabbccddeeff".into(),
+        deadline_s: 60,
+        port: 0,
+    };
+    let (mut targets, mut sessions) = (Vec::new(), Vec::new());
+    for index in 0..3 {
+        let node = fleet.node(index);
+        let target = deploy(&fleet, &node).target;
+        switch_on(&node).await;
+        sessions.push(log_in(&target).await);
+        targets.push(target);
+    }
+    let error = serve_traffic(&sessions[0], &program, &setup).await.unwrap_err();
+    assert!(
+        matches!(error, TrafficError::Program { .. }),
+        "the digest is another: {error}"
+    );
+    let digest = ring::digest::digest(&ring::digest::SHA256, &program.bytes);
+    let program = TrafficProgram {
+        sha256: digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect(),
+        ..program
+    };
+    let mut served = Vec::new();
+    for session in &sessions {
+        served.push(serve_traffic(session, &program, &setup).await.unwrap());
+    }
+    assert_eq!(served[0].lanes.len(), 8);
+    for (to, lane, least, most) in [
+        (1, "mlx5_0", 110.0, 120.0),
+        (1, "mlx5_4", 38.0, 40.0),
+        (2, "mlx5_4", 6.5, 7.0),
+        (1, "-", 90.0, 94.0),
+        (2, "-", 6.5, 7.0),
+    ] {
+        let order = Order {
+            ms: 1000,
+            streams: 1,
+            one_way: false,
+            tcp: lane == "mlx5_4",
+            lanes: vec![Goal {
+                lane: lane.to_owned(),
+                peer: None,
+                address: targets[to].address,
+                port: served[to].port,
+            }],
+        };
+        let measured = measure(&sessions[0], &served[0], &setup, &order)
+            .await
+            .unwrap()
+            .remove(0);
+        let by_rdma = measured.transport == Transport::Rdma;
+        assert_eq!(by_rdma, lane == "mlx5_0", "{lane}");
+        for rate in [measured.sent.unwrap(), measured.received.unwrap()] {
+            let found = rate.gbit_per_s;
+            assert!((least..=most).contains(&found), "{lane} to {to}: {found}");
+        }
+    }
+    // Nothing gets through, and nobody is there.
+    for (lane, address) in [("mlx5_5", targets[1].address), ("-", "127.128.0.99".parse().unwrap())] {
+        let order = Order {
+            ms: 10,
+            streams: 1,
+            one_way: true,
+            tcp: false,
+            lanes: vec![Goal {
+                lane: lane.to_owned(),
+                peer: None,
+                address,
+                port: 1,
+            }],
+        };
+        let measured = measure(&sessions[0], &served[0], &setup, &order)
+            .await
+            .unwrap()
+            .remove(0);
+        assert!(measured.error.unwrap().contains("timed out"));
+    }
+    keep_traffic(&sessions[0], &served[0]).await.unwrap();
+    stop_traffic(&sessions[0], &served[0]).await.unwrap();
+    assert!(keep_traffic(&sessions[0], &served[0]).await.is_err());
 }

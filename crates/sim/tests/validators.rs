@@ -32,18 +32,9 @@ const PROTOCOL_UNTESTED: &[(&str, &str)] = &[
     ("SEC_SESSION_TERMINATION_SIDE_EFFECTS", "it is about event streams"),
     ("SERV_SSDP_", "BMCs are described, not discovered"),
     (
-        "PROTO_ETAG_",
-        "needs accounts to be created: each BMC has one fixed account",
+        "REQ_DATA_MOD_ERRORS",
+        "the validator sends no POST here that fails; tests/bmc.rs tests refusals",
     ),
-    ("SEC_ACCOUNTS_SUPPORT_ETAGS", "the same"),
-    ("SEC_PRIV_OPERATION_TO_PRIV_MAPPING", "the same"),
-    ("SEC_PWD_CHANGE_REQ_", "the same"),
-    ("REQ_PATCH_", "the same"),
-    ("REQ_HEADERS_IF_MATCH", "the same; tests/fleet.rs tests it"),
-    ("REQ_HEADERS_CONTENT_TYPE", "the same"),
-    ("REQ_DATA_MOD_ERRORS", "the same"),
-    ("PROTO_HTTP_SUPPORTED_METHODS", "the same, for PATCH"),
-    ("RESP_STATUS_BAD_REQUEST", "the same; tests/bmc.rs tests it"),
     ("RESP_STATUS_INTERNAL_SERVER_ERROR", "nothing fails inside"),
     ("PROTO_REDIRECT_ENFORCES_TARGET_PRIVS", "nothing is redirected"),
     ("REQ_HEADERS_ACCEPT", "there is no OpenAPI document, which is optional"),
@@ -202,8 +193,8 @@ async fn protocol_validator() {
         }
     }
     assert!(faults.is_empty(), "{}\n{}", faults.join("\n"), text(&output));
-    // Measured: 274. Fewer would mean that it did not get far.
-    assert!(passed >= 260, "only {passed} assertions passed\n{}", text(&output));
+    // Measured: 337. Fewer would mean that it did not get far.
+    assert!(passed >= 325, "only {passed} assertions passed\n{}", text(&output));
     let all = PROTOCOL_FAILURES.iter().chain(PROTOCOL_UNTESTED);
     let idle: Vec<_> = all.filter(|(excused, _)| !used.contains(excused)).collect();
     assert!(idle.is_empty(), "excused without need: {idle:?}");

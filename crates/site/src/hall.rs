@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+mod broken;
 mod switches;
 
+pub(crate) use broken::{Place, locate};
 pub(crate) use switches::Switches;
 
 use crate::model::{self, Port, Redundancy, Site, SwitchId, SwitchRole};

@@ -6,10 +6,12 @@
 //! | module | what it knows |
 //! |---|---|
 //! | `agree` | nodes that both take: what the ledger refuses is left out of the next search |
+//! | `broken` | links out of order, and who counts on them |
 //! | `live` | growth, shrinking, swaps, nodes out of service, and what was reserved before |
 //! | `named` | a placement by the names of nodes and switches, which outlive a version of the site file |
 
 mod agree;
+mod broken;
 mod live;
 mod named;
 

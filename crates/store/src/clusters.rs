@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use rackwright_lifecycle::Timestamp;
-use rackwright_lifecycle::cluster::{Cluster, Edge, State, Swap, Wanted};
+use rackwright_lifecycle::cluster::{Cluster, Edge, Rollout, State, Swap, Wanted};
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
 use crate::nodes::{COLUMNS as NODE_COLUMNS, Filter};
 use crate::sql::{Row, statement};
-use crate::{NodeRecord, Result, Scope, Store, StoreError, WriteTx};
+use crate::{NetworkTest, NodeRecord, Result, Scope, Store, StoreError, WriteTx};
 
 /// Edges of nodes that come close behind each other wake their cluster once.
 const SETTLE_US: i64 = 100_000;
@@ -37,6 +37,27 @@ pub struct ClusterSpec {
     pub root_drive: String,
     /// Read whole disks back after writing.
     pub verify_whole_disk: bool,
+}
+
+impl ClusterSpec {
+    /// Takes over what is on the nodes of `other`: image, keys, cloud-config, drive.
+    pub fn take_build(&mut self, other: &Self) {
+        self.image_name.clone_from(&other.image_name);
+        self.image_digest.clone_from(&other.image_digest);
+        self.ssh_authorized_keys.clone_from(&other.ssh_authorized_keys);
+        self.user_data.clone_from(&other.user_data);
+        self.root_drive.clone_from(&other.root_drive);
+        self.verify_whole_disk = other.verify_whole_disk;
+    }
+}
+
+/// A build that nodes had before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Former {
+    /// Its number.
+    pub build: u32,
+    /// What was asked for then.
+    pub spec: ClusterSpec,
 }
 
 /// A node that was put in the place of another.
@@ -83,6 +104,10 @@ pub struct ClusterRecord {
     pub swap: Option<Swap>,
     /// Nodes that were replaced, oldest first.
     pub replaced: Vec<Replaced>,
+    /// What was on its nodes before the build that is wanted now.
+    pub former: Option<Former>,
+    /// The tests of the network between its nodes; none before the first.
+    pub network: Option<NetworkTest>,
     /// What it waits for.
     pub wait_why: String,
     /// When somebody looks at it next.
@@ -107,6 +132,14 @@ struct Body {
     reason: String,
     swap: Option<Swap>,
     replaced: Vec<Replaced>,
+    #[serde(default)]
+    build: u32,
+    #[serde(default)]
+    rollout: Option<Rollout>,
+    #[serde(default)]
+    former: Option<Former>,
+    #[serde(default)]
+    network: Option<NetworkTest>,
 }
 
 /// One edge taken by a cluster.
@@ -153,6 +186,49 @@ fn state_of(row: &Row, column: &str, id: &str) -> Result<State> {
 }
 
 impl ClusterRecord {
+    /// A cluster that was just asked for, with nothing reserved.
+    #[must_use]
+    pub fn new(id: String, uid: String, customer: String, spec: ClusterSpec, now: Timestamp) -> Self {
+        Self {
+            id,
+            uid,
+            version: 1,
+            cluster: Cluster {
+                state: State::Reserved,
+                since: now,
+                wanted: Wanted::default(),
+                lease_end: None,
+                notices: 0,
+                build: 1,
+                rollout: None,
+            },
+            customer,
+            spec,
+            labels: BTreeMap::new(),
+            placement: String::new(),
+            reserved_watts: 0.0,
+            partition: None,
+            partitions_version: 0,
+            reason: String::new(),
+            swap: None,
+            replaced: Vec::new(),
+            former: None,
+            network: None,
+            wait_why: String::new(),
+            due_at: now,
+            created_at: now,
+            updated_at: now,
+        }
+    }
+
+    /// Whether a node of it may have to be given this image version: one that takes another's place, or in a rollback of the
+    /// rollout under way.
+    #[must_use]
+    pub fn needs_image(&self, digest: &str) -> bool {
+        let former = self.former.as_ref().filter(|_| self.cluster.rollout.is_some());
+        self.spec.image_digest == digest || former.is_some_and(|former| former.spec.image_digest == digest)
+    }
+
     fn body(&self) -> Result<String> {
         let body = Body {
             spec: self.spec.clone(),
@@ -167,6 +243,10 @@ impl ClusterRecord {
             reason: self.reason.clone(),
             swap: self.swap.clone(),
             replaced: self.replaced.clone(),
+            build: self.cluster.build,
+            rollout: self.cluster.rollout.clone(),
+            former: self.former.clone(),
+            network: self.network.clone(),
         };
         serde_json::to_string(&body).map_err(|e| corrupt("cluster", &self.id, e))
     }
@@ -183,6 +263,8 @@ impl ClusterRecord {
                 wanted: body.wanted,
                 lease_end: body.lease_end,
                 notices: body.notices,
+                build: body.build,
+                rollout: body.rollout,
             },
             customer: row.try_get("customer")?,
             spec: body.spec,
@@ -194,6 +276,8 @@ impl ClusterRecord {
             reason: body.reason,
             swap: body.swap,
             replaced: body.replaced,
+            former: body.former,
+            network: body.network,
             wait_why: row.try_get("wait_why")?,
             due_at: Timestamp(row.try_get("due_at")?),
             created_at: Timestamp(row.try_get("created_at")?),
@@ -293,6 +377,16 @@ impl Store {
         let query = statement(sql).bind(lease_end.0).bind(now.0).bind(limit);
         let rows = self.fetch_changed(query).await?;
         rows.iter().map(|r| Ok(r.try_get(0)?)).collect()
+    }
+
+    /// The cluster that a node is one of, also while it leaves and nobody claims it.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn cluster_of_node(&self, node: &str) -> Result<Option<String>> {
+        let query = statement("SELECT cluster_id FROM cluster_nodes WHERE node_id = $1").bind(node);
+        let row = query.fetch_optional(&self.readers).await?;
+        row.map(|row| Ok(row.try_get(0)?)).transpose()
     }
 
     /// When the next cluster is due; none when there is none.
@@ -473,6 +567,12 @@ impl WriteTx {
         if query.bind(record.version).execute(&mut self.tx).await? == 0 {
             return Err(conflict(&record.id));
         }
+        // Whoever takes the name next has windows of their own.
+        let query = statement("DELETE FROM maintenance_windows WHERE target = $1");
+        query
+            .bind(format!("clusters/{}", record.id))
+            .execute(&mut self.tx)
+            .await?;
         Ok(())
     }
 }

@@ -211,7 +211,9 @@ impl WriteTx {
             .bind(i64::from(retryable));
         let ended = query.bind(now.0).bind(id).fetch_optional(&mut self.tx).await?;
         let Some(row) = ended else { return Ok(false) };
-        if Effect::parse(row.try_get(0)?).and_then(Kind::of).is_some() {
+        let effect = Effect::parse(row.try_get(0)?);
+        // An update of firmware may have a place for a start in the middle of it.
+        if effect == Some(Effect::UpdateFirmware) || effect.and_then(Kind::of).is_some() {
             self.give_permits_back(id, now).await?;
         }
         Ok(true)

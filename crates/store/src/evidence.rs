@@ -1,5 +1,7 @@
 //! Proof: validation reports and erase certificates, as the messages they are handed out as.
 
+use std::collections::BTreeMap;
+
 use crate::sql::statement;
 use crate::{Result, Scope, Store, StoreError, WriteTx};
 
@@ -41,6 +43,17 @@ impl Store {
         );
         let query = scope.bind(statement(sql).bind(node).bind(before).bind(limit));
         let rows = query.fetch_all(&self.readers).await?;
+        rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
+    }
+
+    /// The newest report of each node of a cluster, by node. Nodes without one are left out.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn newest_reports(&self, cluster: &str) -> Result<BTreeMap<String, Vec<u8>>> {
+        let sql = "SELECT node_id, body FROM reports WHERE position IN (SELECT MAX(r.position) FROM reports r \
+                   JOIN cluster_nodes c ON c.node_id = r.node_id WHERE c.cluster_id = $1 GROUP BY r.node_id)";
+        let rows = statement(sql).bind(cluster).aside().fetch_all(&self.readers).await?;
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
 }

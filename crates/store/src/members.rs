@@ -10,7 +10,7 @@ use crate::{Result, Store, StoreError, WriteTx};
 pub struct TokenRow {
     /// Hash of the token.
     pub hash: String,
-    /// "member", "boot" or "agent".
+    /// "member", "boot", "agent" or "console".
     pub purpose: String,
     /// Whom it is for: a member, a MAC address.
     pub subject: String,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::corrupt;
 use crate::seen::readings_text;
 use crate::sql::{Row, statement};
-use crate::{Change, Hold, Result, Scope, Store, StoreError, WriteTx};
+use crate::{BmcAccount, Change, Hold, Result, Scope, Store, StoreError, WriteTx};
 
 /// How to reach the node's BMC, and what class of machine it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -27,6 +27,12 @@ pub struct Spec {
     pub bmc_system: String,
     /// SKU.
     pub sku: String,
+    /// What else is known of the account.
+    #[serde(default)]
+    pub account: BmcAccount,
+    /// Where the BMC tells of the job that makes the settings count that were written last; empty: it made none of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub settings_job: Vec<String>,
 }
 
 /// What the BMC told about the machine.
@@ -603,6 +609,9 @@ impl WriteTx {
                 id: record.id.clone(),
             });
         }
+        // Generations begin anew with the next node of that name.
+        let query = statement("DELETE FROM maintenance_windows WHERE target = $1");
+        query.bind(format!("nodes/{}", record.id)).execute(&mut self.tx).await?;
         self.remember_unerased(record).await
     }
 

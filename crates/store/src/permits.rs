@@ -212,6 +212,19 @@ impl WriteTx {
         self.drop_permits(node, " AND effect_id IS NULL", now).await
     }
 
+    /// The same, but for the line in which an alarm keeps it: nobody waits for a machine that must not be switched on.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn leave_for_alarm(&mut self, node: &str, now: Timestamp) -> Result<()> {
+        self.drop_permits(
+            node,
+            " AND effect_id IS NULL AND resource NOT LIKE 'power-on alarm %'",
+            now,
+        )
+        .await
+    }
+
     /// The same with what it uses, too: the node is about to be forgotten.
     ///
     /// # Errors
@@ -235,7 +248,10 @@ impl WriteTx {
     }
 
     /// What an effect used stays taken for its settling time, and no longer.
-    pub(crate) async fn give_permits_back(&mut self, effect: &str, now: Timestamp) -> Result<()> {
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn give_permits_back(&mut self, effect: &str, now: Timestamp) -> Result<()> {
         let sql =
             "UPDATE permits SET free_at = $1 + settle_us WHERE effect_id = $2 AND free_at IS NULL RETURNING resource";
         let rows = statement(sql).bind(now.0).bind(effect);

@@ -16,6 +16,13 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0007_clusters.sql"),
     include_str!("../migrations/0008_customers.sql"),
     include_str!("../migrations/0009_usage.sql"),
+    include_str!("../migrations/0010_facility.sql"),
+    include_str!("../migrations/0014_discovery.sql"),
+    include_str!("../migrations/0011_settings.sql"),
+    include_str!("../migrations/0012_firmware.sql"),
+    include_str!("../migrations/0013_accounts.sql"),
+    include_str!("../migrations/0015_console.sql"),
+    include_str!("../migrations/0017_bmc_log.sql"),
 ];
 
 /// Who migrates a PostgreSQL database holds this lock: "rackwrig" in ASCII.

@@ -48,6 +48,10 @@ pub struct Profile {
     pub kernel: Option<String>,
     /// Ids of checks that do not apply.
     pub skip: Vec<String>,
+    /// Floor of each test between two nodes of a cluster, the slower direction; 0: none.
+    pub network_min_gbit_per_s: f64,
+    /// Floor of the same as a part of what is usual in the cluster, 0 to 1; 0: none.
+    pub network_min_share: f64,
 }
 
 /// What a part beyond the inventory means.
@@ -120,7 +124,12 @@ struct Wire {
     kernel: Option<String>,
     #[serde(default)]
     skip: Vec<Spanned<String>>,
+    network_min_gbit_per_s: Option<Spanned<f64>>,
+    network_min_share: Option<Spanned<f64>>,
 }
+
+/// Where a profile says nothing: half of what is usual is no noise any more.
+const NETWORK_SHARE: f64 = 0.5;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -216,6 +225,14 @@ impl Wire {
             self.systemd_states.referenced.line(),
             "systemd_states must name at least one state (to switch the check off, skip systemd-state)",
         );
+        if let Some(floor) = &self.network_min_gbit_per_s {
+            let message = "network_min_gbit_per_s must lie between 0 and 100000";
+            need((0.0..=1e5).contains(&floor.value), floor.referenced.line(), message);
+        }
+        if let Some(share) = &self.network_min_share {
+            let message = "network_min_share must lie between 0 and 1";
+            need((0.0..=1.0).contains(&share.value), share.referenced.line(), message);
+        }
         for id in &self.skip {
             let message = format!("there is no check {:?}; checks are {}", id.value, CHECKS.join(", "));
             need(CHECKS.contains(&id.value.as_str()), id.referenced.line(), &message);
@@ -241,6 +258,8 @@ impl Wire {
             os_version_id: self.os_version_id,
             kernel: self.kernel,
             skip: self.skip.into_iter().map(|id| id.value).collect(),
+            network_min_gbit_per_s: self.network_min_gbit_per_s.map_or(0.0, |floor| floor.value),
+            network_min_share: self.network_min_share.map_or(NETWORK_SHARE, |share| share.value),
         }
     }
 }
@@ -294,16 +313,22 @@ mod tests {
         let yaml = DEFAULT
             .replace("memory_tolerance_percent: 1", "memory_tolerance_percent: 500")
             .replace("disk_read_sample_mib: 16", "disk_read_sample_mib: 0")
+            .replace("network_min_share: 0.5", "network_min_share: 50")
             .replace("skip: []", "skip: [memory, memroy]");
         let line = |text: &str| yaml.lines().position(|l| l.starts_with(text)).unwrap() as u64 + 1;
         let faults = faults(&yaml);
         let lines: Vec<u64> = faults.iter().map(|f| f.line).collect();
         assert_eq!(
             lines,
-            [line("memory_tolerance"), line("disk_read_sample"), line("skip:")],
+            [
+                line("memory_tolerance"),
+                line("disk_read_sample"),
+                line("network_min_share"),
+                line("skip:")
+            ],
             "{faults:?}"
         );
-        assert!(faults[2].message.contains("memroy") && faults[2].message.contains("disk-read-rate"));
+        assert!(faults[3].message.contains("memroy") && faults[3].message.contains("disk-read-rate"));
     }
 
     #[test]

@@ -256,11 +256,29 @@ impl Session {
         }
     }
 
+    /// Makes a file on the machine, in a folder that is made for it and that nobody else may enter. Both must be plain words:
+    /// a shell reads them.
+    pub async fn put(&self, folder: &str, file: &str, bytes: &[u8], timeout: Duration) -> Result<Output, SshError> {
+        let command = format!("mkdir -m 700 -p {folder} && cat >{folder}/{file}");
+        match timeout_at(Instant::now() + timeout, self.exec(&command, bytes.to_vec(), 64 * 1024)).await {
+            Ok(result) => result,
+            Err(_) => Err(SshError::Timeout {
+                at: self.at,
+                what: "sending a file",
+                limit_s: timeout.as_secs(),
+            }),
+        }
+    }
+
     async fn run_unlimited(&self, script: &str, output_max_bytes: usize) -> Result<Output, SshError> {
+        self.exec("sh -s", script.as_bytes().to_vec(), output_max_bytes).await
+    }
+
+    async fn exec(&self, command: &str, input: Vec<u8>, output_max_bytes: usize) -> Result<Output, SshError> {
         let broke = |source| protocol(self.at, "running a command", source);
         let mut channel = self.handle.channel_open_session().await.map_err(broke)?;
-        channel.exec(false, "sh -s").await.map_err(broke)?;
-        channel.data_bytes(script.as_bytes().to_vec()).await.map_err(broke)?;
+        channel.exec(false, command).await.map_err(broke)?;
+        channel.data_bytes(input).await.map_err(broke)?;
         channel.eof().await.map_err(broke)?;
         let (mut status, mut ended) = (None, false);
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rackwright_fabric::FabricManager as _;
 use rackwright_site::fabric::Guid;
@@ -24,6 +24,8 @@ const NODES: usize = 128;
 const CLUSTERS: &str = "clusters:\n\
                         - {name: alpha, customer: acme, sku: dgx-h100, nodes: 48}\n\
                         - {name: beta, customer: bolt, sku: dgx-h100, nodes: 32}\n";
+/// Until the control plane has seen what becomes of a cable.
+const SOON: Duration = Duration::from_secs(120);
 /// So much faster than the machines' own time passes theirs.
 const SPEED: &str = "20";
 
@@ -128,7 +130,13 @@ impl Demo {
             .position(|node| *node.name == *broken)
             .expect("a node");
         println!("(the broken one is {broken}; the control plane does not know)");
-        let faults = format!("faults:\n- {{fault: disk-errors, nodes: [{at}]}}\n");
+        let slow = planned["beta"][7].clone();
+        let slow_at = hall.nodes.iter().position(|node| *node.name == *slow).expect("a node");
+        println!("(and a cable of {slow}, which carries a third of what the others do)");
+        let faults = format!(
+            "faults:\n- {{fault: disk-errors, nodes: [{at}]}}\n\
+             - {{fault: slow-cable, adapter: 2, gbit_per_s: 40, nodes: [{slow_at}]}}\n"
+        );
         std::fs::write(dir.join("faults.yaml"), faults).expect("the faults");
         let ports = Ports::find();
         let (simulator, machines) = simulate(dir, &ports).await;
@@ -177,13 +185,15 @@ impl Demo {
             "{NODES} machines are available after {:.0} s",
             begun.elapsed().as_secs_f64()
         );
-        let image = self.path("image.raw");
-        // Any bytes will do: these machines check what they fetch and run no system.
-        let bytes: Vec<u8> = (0..4_u32 << 20)
-            .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
-            .collect();
-        std::fs::write(&image, bytes).expect("an image");
-        self.run(&["image", "add", "ubuntu", "--file", &image, "--format", "raw", "--quiet"]);
+        for (shift, name) in [(13, "ubuntu"), (11, "ubuntu-next")] {
+            let image = self.path("image.raw");
+            // Any bytes will do: these machines check what they fetch and run no system.
+            let bytes: Vec<u8> = (0..4_u32 << 20)
+                .map(|n| (n.wrapping_mul(2_654_435_761) >> shift) as u8)
+                .collect();
+            std::fs::write(&image, bytes).expect("an image");
+            self.run(&["image", "add", name, "--file", &image, "--format", "raw", "--quiet"]);
+        }
 
         say("Two customers ask for clusters: non-blocking, on circuits of their own, surviving the loss of any feed.");
         let clusters = self.path("clusters.yaml");
@@ -217,7 +227,9 @@ impl Demo {
             self.run(&["cluster", "explain", name]);
         }
         self.isolated(&["alpha", "beta"]).await;
+        self.a_cable_in_use().await;
         self.hand_over();
+        self.change().await;
         say("One customer has had enough: everything is erased, and the key is proven to be in no port any more.");
         self.run(&["cluster", "release", "beta", "--yes", "--wait"]);
         self.run(&["cluster", "list"]);
@@ -248,6 +260,38 @@ impl Demo {
         self.failed |= status.success();
         let reason = format!("cable {} is broken", cable.name);
         self.run(&["cluster", "replace", "beta", &node, "--reason", &reason]);
+    }
+
+    /// A cable of a node that is its customer's breaks, and is plugged in again.
+    async fn a_cable_in_use(&mut self) {
+        let node = self.planned["alpha"][0].clone();
+        let cable = self.lab.cable(&format!("{node} mlx5_3"), 1);
+        say(&format!(
+            "Cable {} at {node} breaks, which is in use: nobody takes the node away.",
+            cable.name
+        ));
+        self.lab.unlink(&cable).await;
+        self.until("alpha", "CLUSTER_STATE_DEGRADED").await;
+        self.run(&["fabric", "faults"]);
+        self.run(&["cluster", "list"]);
+        say("It is plugged in again.");
+        self.lab.relink(&cable).await;
+        self.until("alpha", "CLUSTER_STATE_READY").await;
+        self.run(&["fabric", "faults"]);
+    }
+
+    /// Until a cluster is in a state.
+    async fn until(&mut self, cluster: &str, state: &str) {
+        let deadline = Instant::now() + SOON;
+        while self.site.json(["cluster", "get", cluster])["status"]["state"] != state {
+            if Instant::now() > deadline {
+                println!("{cluster} is not in {state} after {} s", SOON.as_secs());
+                self.failed = true;
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        println!("{cluster} is in {state}");
     }
 
     /// Reads every port's table, past the control plane, and compares it with what each cluster should have.
@@ -289,6 +333,31 @@ impl Demo {
             println!("that is NOT what the clusters should have");
             self.failed = true;
         }
+    }
+
+    /// Beta gets more nodes, another image leaf by leaf, and gives nodes back.
+    async fn change(&mut self) {
+        say("The other customer needs more, then another image on all nodes without losing all at once, then less.");
+        self.run(&["cluster", "resize", "beta", "--nodes", "36", "--wait"]);
+        let reimage = [
+            "cluster",
+            "reimage",
+            "beta",
+            "--image",
+            "ubuntu-next",
+            "--yes",
+            "--wait",
+        ];
+        self.run(&[&reimage[..], &["--max-unavailable", "50%", "--roll-back"]].concat());
+        self.run(&["cluster", "resize", "beta", "--nodes", "30", "--yes", "--wait"]);
+        self.run(&["cluster", "explain", "beta"]);
+        let beta = self.site.json(["cluster", "get", "beta"]);
+        let members = beta["status"]["members"].as_array().expect("members").len();
+        let image = beta["spec"]["deployment"]["image"].as_str().expect("an image");
+        self.failed |= members != 30
+            || !image.starts_with("images/ubuntu-next/")
+            || beta["status"]["state"] != "CLUSTER_STATE_READY";
+        self.isolated(&["alpha", "beta"]).await;
     }
 
     fn hand_over(&mut self) {
@@ -402,7 +471,7 @@ fn config(dir: &Path, ports: &Ports, lab: &Lab) -> String {
          pool: {{first: 127.190.0.1, last: 127.190.255.254}}\n\
          ssh_port: {ssh}\n\
          policy: {{tries: 2, backoff_s: 1, backoff_max_s: 2}}\n\
-         fabric:\n  opensm: {{partitions: {partitions}, log: {log}, pid_file: {pid}}}\n  \
+         fabric:\n  check_s: 5\n  opensm: {{partitions: {partitions}, log: {log}, pid_file: {pid}}}\n  \
          tools: {{environment: {environment}}}\n",
         proxy = free_port(),
         partitions = lab.partitions_file().display(),

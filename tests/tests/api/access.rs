@@ -23,6 +23,7 @@ use crate::client::{Api, authority, fields, fresh, methods, refused, start};
 
 /// What changes nothing: a new method without a Mutation has to be put somewhere here on purpose.
 const READS: &[&str] = &[
+    "BmcService/ListBmcLogEntries",
     "BootService/GetCounters",
     "BootService/ListUnknownMachines",
     "BootService/TraceBoot",
@@ -31,7 +32,21 @@ const READS: &[&str] = &[
     "ClusterService/GetHandoverPack",
     "ClusterService/ListClusters",
     "ClusterService/PlanCluster",
+    "ClusterService/PlanClusterResize",
+    "CredentialService/ListFactoryCredentials",
+    // Who may type decides by the role when the console is asked for.
+    "ConsoleService/AttachConsole",
+    "ConsoleService/ListConsoleBoots",
+    "ConsoleService/ListSshKeys",
+    "ConsoleService/ReadConsoleLog",
+    "DiscoveryService/GetDiscovery",
+    "DiscoveryService/ListDiscoveries",
+    "DiscoveryService/ListFindings",
     "EventService/StreamEvents",
+    "FirmwareService/GetFirmwareReport",
+    "FirmwareService/GetMaintenanceWindow",
+    "FirmwareService/GetNodeFirmware",
+    "FirmwareService/ListFirmware",
     "ImageService/GetImage",
     "ImageService/GetUpload",
     "ImageService/ListImages",
@@ -47,7 +62,13 @@ const READS: &[&str] = &[
     "OperationService/GetOperation",
     "OperationService/ListOperations",
     "OperationService/WaitOperation",
+    "PowerService/ExplainPower",
+    "PowerService/GetPowerReport",
+    "PowerService/ListAlarms",
+    "SettingsService/GetNodeSettings",
+    "SettingsService/ListSettingsDrift",
     "SiteService/GetSite",
+    "SiteService/ListFabricFaults",
     "SiteService/PlanSite",
     "AuthService/WhoAmI",
 ];
@@ -58,7 +79,7 @@ const OPEN: &[&str] = &["AuthService/RedeemToken", "AgentService/Register"];
 /// For agents only.
 const AGENTS: &[&str] = &["AgentService/Connect"];
 /// Changes without a Mutation: a stream carries on from its offset instead.
-const STREAMED: &[&str] = &["ImageService/WriteUpload"];
+const STREAMED: &[&str] = &["FirmwareService/AddFirmware", "ImageService/WriteUpload"];
 
 fn short(method: &crate::client::Method) -> String {
     let service = method.service.trim_start_matches("rackwright.v1.");

@@ -13,7 +13,11 @@ use rackwright_api::DESCRIPTORS;
 use rackwright_api::v1;
 use rackwright_api::v1::agent_service_client::AgentServiceClient;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
+use rackwright_api::v1::bmc_service_client::BmcServiceClient;
+use rackwright_api::v1::credential_service_client::CredentialServiceClient;
+use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
 use rackwright_api::v1::event_service_client::EventServiceClient;
+use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::metering_service_client::MeteringServiceClient;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
@@ -89,12 +93,28 @@ impl Api {
         EventServiceClient::new(self.channel.clone())
     }
 
+    pub fn firmware(&self) -> FirmwareServiceClient<Channel> {
+        FirmwareServiceClient::new(self.channel.clone())
+    }
+
     pub fn images(&self) -> ImageServiceClient<Channel> {
         ImageServiceClient::new(self.channel.clone())
     }
 
+    pub fn credentials(&self) -> CredentialServiceClient<Channel> {
+        CredentialServiceClient::new(self.channel.clone())
+    }
+
+    pub fn bmc(&self) -> BmcServiceClient<Channel> {
+        BmcServiceClient::new(self.channel.clone())
+    }
+
     pub fn metering(&self) -> MeteringServiceClient<Channel> {
         MeteringServiceClient::new(self.channel.clone())
+    }
+
+    pub fn discovery(&self) -> DiscoveryServiceClient<Channel> {
+        DiscoveryServiceClient::new(self.channel.clone())
     }
 
     pub fn auth(&self) -> AuthServiceClient<Channel> {

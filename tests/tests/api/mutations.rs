@@ -74,7 +74,11 @@ fn every_change_needs_a_key_and_is_made_once() {
             keys_are_text(&api).await;
             repeats_of_nodes(&api, &site).await;
             repeats_of_rests(&api, &site).await;
+            repeats_of_bmc_work(&api, &site).await;
             repeats_of_terms(&api, &site).await;
+            repeats_of_credentials(&api, &site).await;
+            repeats_of_discoveries(&api, &site).await;
+            repeats_of_firmware(&api, &site).await;
             reused_keys(&api, &site).await;
         },
     );
@@ -87,6 +91,55 @@ async fn keys_are_text(api: &Api) {
         let status = refused(api.nodes().enroll_node(request).await, Code::InvalidArgument);
         assert_eq!(fields(&status), ["mutation.idempotency_key"], "{bad:?}");
     }
+}
+
+async fn repeats_of_firmware(api: &Api, site: &Site) {
+    let first = v1::AddFirmwareRequest {
+        component: "BMC".into(),
+        version: "1.2".into(),
+        file_name: "bmc.bin".into(),
+        // FIPS 180-4, the example of three letters.
+        sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad".into(),
+        data: b"abc".to_vec(),
+    };
+    let added = api.firmware().add_firmware(tokio_stream::once(first.clone())).await;
+    let added = added.expect("a file is added").into_inner();
+    let again = api.firmware().add_firmware(tokio_stream::once(first.clone())).await;
+    assert_eq!(again.expect("it is there").into_inner().name, added.name);
+    let other = v1::AddFirmwareRequest {
+        data: b"abd".to_vec(),
+        ..first
+    };
+    let wrong = refused(
+        api.firmware().add_firmware(tokio_stream::once(other)).await,
+        Code::InvalidArgument,
+    );
+    assert_eq!(fields(&wrong), ["sha256"]);
+    let remove = v1::RemoveFirmwareRequest {
+        name: added.name,
+        mutation: fresh(),
+    };
+    same_twice!(api, site, firmware.remove_firmware, remove);
+    let update = v1::UpdateNodeFirmwareRequest {
+        name: "nodes/n1".into(),
+        mutation: fresh(),
+    };
+    let status = refused(
+        api.firmware().update_node_firmware(update).await,
+        Code::FailedPrecondition,
+    );
+    assert!(hint(&status).contains("firmware:"), "{status:?}");
+    let window = v1::SetMaintenanceWindowRequest {
+        window: Some(v1::MaintenanceWindow {
+            target: "nodes/n1".into(),
+            ..v1::MaintenanceWindow::default()
+        }),
+        mutation: fresh(),
+    };
+    refused(
+        api.firmware().set_maintenance_window(window).await,
+        Code::FailedPrecondition,
+    );
 }
 
 async fn repeats_of_nodes(api: &Api, site: &Site) {
@@ -179,6 +232,27 @@ async fn repeats_of_rests(api: &Api, site: &Site) {
     assert!(same_twice!(api, site, operations.cancel_operation, cancel).cancel_requested);
 }
 
+async fn repeats_of_bmc_work(api: &Api, site: &Site) {
+    let name = "nodes/n3".to_owned();
+    let read = v1::ReadBmcLogRequest {
+        name: name.clone(),
+        mutation: fresh(),
+    };
+    assert_eq!(same_twice!(api, site, bmc.read_bmc_log, read).wanted, "read");
+    let clear = v1::ClearBmcLogRequest {
+        name: name.clone(),
+        log: "SEL".into(),
+        mutation: fresh(),
+    };
+    assert_eq!(same_twice!(api, site, bmc.clear_bmc_log, clear).wanted, "clear");
+    let cycle = v1::AcCycleNodeRequest {
+        name,
+        force: true,
+        mutation: fresh(),
+    };
+    assert_eq!(same_twice!(api, site, bmc.ac_cycle_node, cycle).wanted, "ac-cycle");
+}
+
 async fn repeats_of_terms(api: &Api, site: &Site) {
     let second = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
     let set = v1::SetTermRequest {
@@ -210,6 +284,113 @@ async fn repeats_of_terms(api: &Api, site: &Site) {
     };
     let sums = api.metering().sum_usage(none).await.expect("an operator reads");
     assert_eq!(sums.into_inner().sums, [], "nothing was handed over");
+}
+
+async fn repeats_of_credentials(api: &Api, site: &Site) {
+    let add = v1::AddFactoryCredentialRequest {
+        pattern: String::new(),
+        username: "root".into(),
+        password: "hunter2".into(),
+        order: 0,
+        mutation: fresh(),
+    };
+    let added = same_twice!(api, site, credentials.add_factory_credential, add);
+    assert_eq!((added.pattern.as_str(), added.order), ("*", 100));
+    let mut credentials = api.credentials();
+    let list = credentials.list_factory_credentials(v1::ListFactoryCredentialsRequest {});
+    let listed = list.await.expect("an operator reads").into_inner();
+    assert_eq!(listed.credentials, std::slice::from_ref(&added));
+    let remove = v1::RemoveFactoryCredentialRequest {
+        name: added.name,
+        mutation: fresh(),
+    };
+    same_twice!(api, site, credentials.remove_factory_credential, remove);
+    let wrong = v1::AddFactoryCredentialRequest {
+        order: -1,
+        mutation: fresh(),
+        ..Default::default()
+    };
+    let status = refused(
+        api.credentials().add_factory_credential(wrong).await,
+        Code::InvalidArgument,
+    );
+    assert_eq!(fields(&status), ["username", "password", "order"]);
+    let rotate = v1::RotateBmcPasswordRequest {
+        name: "nodes/n1".into(),
+        mutation: fresh(),
+    };
+    let asked = same_twice!(api, site, credentials.rotate_bmc_password, rotate);
+    assert_eq!((asked.kind.as_str(), asked.done), ("bmc-password", false));
+}
+
+async fn repeats_of_discoveries(api: &Api, site: &Site) {
+    // Labels of targets have no order on the wire either.
+    let labels = (0..12).map(|i| (format!("l{i}"), "x".to_owned())).collect();
+    let target = v1::DiscoveryTarget {
+        address: "10.77.0.250".into(),
+        labels,
+        ..Default::default()
+    };
+    let start = v1::StartDiscoveryRequest {
+        ranges: vec!["10.77.0.251".into()],
+        targets: vec![target],
+        mutation: fresh(),
+        ..Default::default()
+    };
+    let begun = api.discovery().start_discovery(start.clone()).await;
+    let begun = begun.expect("a discovery begins").into_inner();
+    let again = api.discovery().start_discovery(start).await;
+    assert_eq!(again.expect("it is answered again").into_inner(), begun);
+    let wait = v1::WaitOperationRequest {
+        name: begun.name.clone(),
+        timeout: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+    };
+    let ended = api
+        .operations()
+        .wait_operation(wait)
+        .await
+        .expect("it is waited for")
+        .into_inner();
+    assert!(ended.done && ended.error.is_none(), "{ended:?}");
+    let listed = api
+        .discovery()
+        .list_discoveries(v1::ListDiscoveriesRequest::default())
+        .await;
+    assert_eq!(
+        listed.expect("an operator reads").into_inner().discoveries.len(),
+        1,
+        "it began once"
+    );
+    let enrol = v1::EnrolFindingsRequest {
+        parent: begun.target.clone(),
+        all_new: true,
+        mutation: fresh(),
+        ..Default::default()
+    };
+    assert_eq!(same_twice!(api, site, discovery.enrol_findings, enrol).findings, []);
+    let odd = v1::StartDiscoveryRequest {
+        ranges: vec!["10.0.0.0/8".into(), "10.0.0.1".into()],
+        ports: vec![0],
+        targets: vec![v1::DiscoveryTarget {
+            address: "http://10.0.0.1".into(),
+            login: "nobody".into(),
+            ..Default::default()
+        }],
+        login_tries: 9,
+        mutation: fresh(),
+        ..Default::default()
+    };
+    let status = refused(api.discovery().start_discovery(odd).await, Code::InvalidArgument);
+    assert_eq!(
+        fields(&status),
+        [
+            "ranges[0]",
+            "ports",
+            "targets[0].address",
+            "targets[0].login",
+            "login_tries"
+        ]
+    );
 }
 
 async fn reused_keys(api: &Api, site: &Site) {

@@ -187,11 +187,14 @@ impl Reader<'_> {
         let mut fields = self.fields(tree, "bmc")?;
         let address = self.required(&mut fields, "address");
         if let Some((at, address)) = &address
-            && address.strip_prefix("https://").is_none_or(str::is_empty)
+            && ["https://", "ipmi://"]
+                .iter()
+                .find_map(|scheme| address.strip_prefix(scheme))
+                .is_none_or(str::is_empty)
         {
             self.fault(
                 *at,
-                format!("`{address}` is no BMC address: write it like https://HOST[:PORT][/BASE]"),
+                format!("`{address}` is no BMC address: write it like https://HOST[:PORT][/BASE] or ipmi://HOST[:PORT]?mac=MAC"),
             );
         }
         let username = self.required(&mut fields, "username");

@@ -1,6 +1,7 @@
 //! Who we are: login, whoami, tokens and contexts.
 
 pub mod login;
+pub mod ssh_key;
 
 use std::time::Duration;
 

@@ -123,14 +123,10 @@ fn of_file(file: &std::path::Path) -> Result<Vec<Asked>, CliError> {
 
 /// The one cluster that the options describe.
 fn of_options(args: &CreateArgs) -> Result<Asked, CliError> {
-    let mut keys = Vec::new();
-    for key in &args.ssh_keys {
-        keys.extend(ssh_keys(key)?);
-    }
     let user_data = args.user_data.as_deref().map(read_text).transpose()?;
     let deployment = Deployment {
         image: args.image.as_deref().map(names::image).unwrap_or_default(),
-        ssh_authorized_keys: keys,
+        ssh_authorized_keys: ssh_keys(&args.ssh_keys)?,
         user_data: user_data.unwrap_or_default(),
         ..Deployment::default()
     };

@@ -1,15 +1,15 @@
 //! `rackwright cluster explain`: where a cluster is, what it waits for, how it came there, and what to do.
 
-use rackwright_api::v1::{Cluster, ClusterMember, ClusterState, Event};
+use rackwright_api::v1::{Cluster, ClusterMember, ClusterState};
 
 use super::show::{
-    ago, lease_text, members_table, partition_cell, reason_cell, replaced_table, replacements, section, standings_text,
+    ago, changing, lease_text, members_table, partition_cell, reason_cell, replaced_table, section, standings_text,
     wanted_text,
 };
 use super::{get, hints, short, state_cell, state_name, state_tone};
 use crate::args::Cx;
 use crate::error::CliError;
-use crate::output::{Format, Paint, Table, Tone, clean};
+use crate::output::{Paint, Table, Tone, clean};
 use crate::units;
 
 /// Lines of each section.
@@ -19,17 +19,12 @@ const MOST: usize = 20;
 pub async fn run(cx: &Cx, name: &str) -> Result<(), CliError> {
     let client = cx.client().await?;
     let cluster = get(&client, name).await?;
-    let replaced = match cx.ui.format() {
-        Format::Table => replacements(&client, &cluster).await?,
-        _ => Vec::new(),
-    };
     let width = cx.ui.width();
-    cx.ui.item(&cluster, |paint| {
-        screen(&cluster, &replaced, paint, width, units::now())
-    })
+    cx.ui
+        .item(&cluster, |paint| screen(&cluster, paint, width, units::now()))
 }
 
-fn screen(cluster: &Cluster, replaced: &[Event], paint: Paint, width: Option<usize>, now: f64) -> String {
+fn screen(cluster: &Cluster, paint: Paint, width: Option<usize>, now: f64) -> String {
     let status = cluster.status.clone().unwrap_or_default();
     let mut text = heading(cluster, paint, now);
     text.push_str(&standing(cluster, now).render(paint, width));
@@ -46,7 +41,8 @@ fn screen(cluster: &Cluster, replaced: &[Event], paint: Paint, width: Option<usi
         "Nodes it waits for",
         &members_table(&amiss, paint, width),
     );
-    let replaced = &replaced[..replaced.len().min(MOST)];
+    let earlier = status.replaced.len().saturating_sub(MOST);
+    let replaced = status.replaced[earlier..].iter();
     section(
         &mut text,
         paint,
@@ -89,7 +85,11 @@ fn standing(cluster: &Cluster, now: f64) -> Table {
         table.row(["waits for".into(), (&status.waiting_for).into()]);
     }
     table.row(["nodes".into(), standings_text(&status.members).into()]);
+    changing(&mut table, &status);
     table.row(["partition".into(), partition_cell(status.partition.as_ref(), now)]);
+    if !status.network.is_empty() {
+        table.row(["network".into(), (&status.network).into()]);
+    }
     table.row(["lease".into(), lease_text(&spec, now).into()]);
     if let Some(took) = hand_over_took(cluster) {
         let words = format!("{} after it was asked for", units::duration(took));
@@ -111,7 +111,10 @@ fn hand_over_took(cluster: &Cluster) -> Option<f64> {
 
 /// Nodes that are not where those of a cluster in its state should be.
 fn amiss(members: &[ClusterMember]) -> impl Iterator<Item = &ClusterMember> {
-    let is_settled = |member: &&ClusterMember| matches!(member.standing.as_str(), "handed-over" | "checked" | "freed");
+    // One in use has a reason while its link to the fabric is out of order.
+    let is_settled = |member: &&ClusterMember| {
+        matches!(member.standing.as_str(), "handed-over" | "checked" | "freed") && member.reason.is_empty()
+    };
     // Lost ones first: they do not come by themselves.
     let lost = members.iter().filter(|member| member.standing == "lost");
     let others = members

@@ -22,7 +22,12 @@ pub fn hints(cluster: &Cluster, now: f64) -> Vec<String> {
         state,
         ClusterState::Reserved | ClusterState::Building | ClusterState::Validating
     );
-    if is_building || state == ClusterState::Degraded {
+    if is_building
+        || matches!(
+            state,
+            ClusterState::Degraded | ClusterState::Resizing | ClusterState::Reimaging
+        )
+    {
         let stuck = status.members.iter().filter(|member| is_stuck(member));
         for node in stuck
             .clone()
@@ -51,6 +56,12 @@ pub fn hints(cluster: &Cluster, now: f64) -> Vec<String> {
              `rackwright fabric check` compares the cabling with the plan"
                 .to_owned(),
         );
+    }
+    if status.waiting_for.starts_with("the network between its nodes: ") {
+        hints.push(format!(
+            "the tests between its nodes are made again every ten minutes: mend what they name, or take a node out with \
+             `rackwright cluster replace {name} NODE --reason TEXT`"
+        ));
     }
     hints.extend(of_state(cluster, state));
     let end = cluster.spec.as_ref().and_then(|spec| spec.lease_end.as_ref());
@@ -93,8 +104,19 @@ fn of_state(cluster: &Cluster, state: ClusterState) -> Option<String> {
             }
         }
         ClusterState::Released => Some(format!("`rackwright cluster delete {name}` forgets it")),
+        ClusterState::Resizing => Some(format!(
+            "`rackwright cluster watch {name}` shows when nodes have joined or left"
+        )),
+        ClusterState::Reimaging if status.rollout.is_some_and(|rollout| !rollout.stopped.is_empty()) => Some(format!(
+            "`rackwright cluster resume {name}` tries the nodes that failed again and goes on, `cluster rollback {name}` writes the \
+             former image, `cluster reimage {name} --image IMAGE` another"
+        )),
+        ClusterState::Reimaging => Some(format!(
+            "`rackwright cluster watch {name}` shows how far it is; `rackwright cluster rollback {name}` writes the former image"
+        )),
         ClusterState::Failed => Some(format!(
-            "it holds what was reserved: `rackwright cluster release {name}` gives that back, then create it again"
+            "it holds what was reserved: `rackwright cluster retry {name}` builds it once more, `cluster release {name}` gives that \
+             back"
         )),
         ClusterState::Unspecified => None,
     }
@@ -148,7 +170,9 @@ mod tests {
             (ClusterState::Degraded, "replaced by itself"),
             (ClusterState::Releasing, "erased and free"),
             (ClusterState::Released, "cluster delete alpha"),
-            (ClusterState::Failed, "cluster release alpha"),
+            (ClusterState::Failed, "cluster retry alpha"),
+            (ClusterState::Resizing, "cluster watch alpha"),
+            (ClusterState::Reimaging, "cluster rollback alpha"),
         ];
         for (state, word) in table {
             let hints = hints(&cluster(state, &[]), 0.0);

@@ -1,30 +1,19 @@
 //! `rackwright cluster list`
 
-use std::sync::Arc;
-
 use clap::Args;
 use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
 use rackwright_api::v1::{Cluster, ClusterState, ListClustersRequest};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tonic::Code;
 
-use super::{get, parse_state, short, state_cell, state_name};
+use super::{parse_state, short, state_cell, state_name};
 use crate::args::Cx;
 use crate::client::{Client, rpc};
 use crate::error::CliError;
 use crate::output::table::Cell;
-use crate::output::{Format, Table, Tone};
+use crate::output::{Table, Tone};
 use crate::units;
 
 /// Clusters of one page.
 const PAGE: i32 = 500;
-
-/// Clusters whose nodes are counted: a list does not hold them, each is asked for by itself.
-const MOST_COUNTED: usize = 200;
-
-/// Of them asked for at once.
-const AT_ONCE: usize = 8;
 
 /// `rackwright cluster list`
 #[derive(Debug, Args)]
@@ -64,15 +53,7 @@ impl ListArgs {
 pub async fn run(cx: &Cx, args: ListArgs) -> Result<(), CliError> {
     let filter = args.filter()?;
     let client = cx.client().await?;
-    let mut clusters = all(&client, &filter).await?;
-    if cx.ui.format() == Format::Table {
-        count(&client, &mut clusters).await?;
-        if clusters.len() > MOST_COUNTED {
-            cx.ui.note(&format!(
-                "note: nodes and partitions are shown of the first {MOST_COUNTED} clusters; --customer, --state or --filter narrow the list"
-            ));
-        }
-    }
+    let clusters = all(&client, &filter).await?;
     let width = cx.ui.width();
     cx.ui.list(&clusters, |paint| table(&clusters).render(paint, width))
 }
@@ -94,29 +75,6 @@ async fn all(client: &Client, filter: &str) -> Result<Vec<Cluster>, CliError> {
             return Ok(clusters);
         }
     }
-}
-
-/// Puts members and partition in the place of what the list has of the first clusters.
-async fn count(client: &Arc<Client>, clusters: &mut [Cluster]) -> Result<(), CliError> {
-    let permits = Arc::new(Semaphore::new(AT_ONCE));
-    let mut tasks = JoinSet::new();
-    for (place, cluster) in clusters.iter().enumerate().take(MOST_COUNTED) {
-        let (client, permits, name) = (client.clone(), permits.clone(), cluster.name.clone());
-        tasks.spawn(async move {
-            let _permit = permits.acquire().await;
-            (place, get(&client, &name).await)
-        });
-    }
-    while let Some(joined) = tasks.join_next().await {
-        match joined {
-            Ok((place, Ok(cluster))) => clusters[place] = cluster,
-            // Forgotten since it was listed.
-            Ok((_, Err(error))) if error.code() == Some(Code::NotFound) => {}
-            Ok((_, Err(error))) => return Err(error),
-            Err(e) => return Err(CliError::BadAnswer(format!("reading clusters broke off: {e}"))),
-        }
-    }
-    Ok(())
 }
 
 fn table(clusters: &[Cluster]) -> Table {
@@ -163,19 +121,15 @@ fn table(clusters: &[Cluster]) -> Table {
     table
 }
 
-/// Nodes that were handed over, of all; `?` where they were not counted, nothing where none is left.
+/// Nodes that were handed over, of all; nothing where none is left.
 fn nodes_cell(cluster: &Cluster) -> Cell {
     let spec = cluster.spec.clone().unwrap_or_default();
     let all = u64::from(spec.nodes) + u64::from(spec.spares);
-    let members = cluster.status.as_ref().map_or(&[][..], |status| &status.members);
-    let state = cluster.status.as_ref().map_or(0, |status| status.state);
-    if members.is_empty() && state == ClusterState::Released as i32 {
+    let status = cluster.status.clone().unwrap_or_default();
+    if status.state == ClusterState::Released as i32 {
         return "".into();
     }
-    if members.is_empty() {
-        return format!("?/{all}").into();
-    }
-    let ready = members.iter().filter(|member| member.standing == "handed-over").count() as u64;
+    let ready = u64::from(status.ready_nodes);
     match ready >= all {
         true => Cell::toned(format!("{ready}/{all}"), Tone::Good),
         false => format!("{ready}/{all}").into(),

@@ -8,7 +8,9 @@ mod hints;
 mod list;
 mod pack;
 mod plan;
+mod reimage;
 mod release;
+mod resize;
 mod show;
 mod verbs;
 mod wanted;
@@ -42,6 +44,16 @@ pub enum ClusterCommand {
     Watch(watch::WatchArgs),
     /// Replace a node by another that keeps every promise (what is on its drives is lost)
     Replace(verbs::ReplaceArgs),
+    /// Add nodes, or give nodes back (what is on their drives is lost)
+    Resize(resize::ResizeArgs),
+    /// Write another image to all nodes, some at a time (what is on their drives is lost)
+    Reimage(Box<reimage::ReimageArgs>),
+    /// Go on with a reimage that stopped; nodes that failed are tried again
+    Resume(reimage::ResumeArgs),
+    /// Write the former image to every node that does not have it
+    Rollback(reimage::RollBackArgs),
+    /// Build a cluster that failed once more
+    Retry(reimage::RetryArgs),
     /// Set or take away the end of the lease
     Lease(verbs::LeaseArgs),
     /// Give a cluster back: all drives of its nodes are erased and everything it holds is freed
@@ -62,6 +74,11 @@ pub async fn run(cx: &Cx, command: ClusterCommand) -> Result<(), CliError> {
         ClusterCommand::Explain { name } => explain::run(cx, &name).await,
         ClusterCommand::Watch(args) => watch::run(cx, args).await,
         ClusterCommand::Replace(args) => verbs::replace(cx, args).await,
+        ClusterCommand::Resize(args) => resize::run(cx, args).await,
+        ClusterCommand::Reimage(args) => reimage::reimage(cx, *args).await,
+        ClusterCommand::Resume(args) => reimage::resume(cx, args).await,
+        ClusterCommand::Rollback(args) => reimage::roll_back(cx, args).await,
+        ClusterCommand::Retry(args) => reimage::retry(cx, args).await,
         ClusterCommand::Lease(args) => verbs::lease(cx, args).await,
         ClusterCommand::Release(args) => release::run(cx, args).await,
         ClusterCommand::Delete(args) => verbs::delete(cx, args).await,
@@ -114,7 +131,7 @@ fn parse_state(text: &str) -> Result<ClusterState, String> {
     ClusterState::from_str_name(&name)
         .filter(|state| *state != ClusterState::Unspecified)
         .ok_or_else(|| {
-            let known: Vec<_> = (1..=8).map(state_name).collect();
+            let known: Vec<_> = (1..=10).map(state_name).collect();
             format!("there is no such state; there are: {}", known.join(", "))
         })
 }
@@ -139,6 +156,10 @@ mod tests {
         assert_eq!(state_name(99), "unknown");
         assert_eq!(parse_state("Ready"), Ok(ClusterState::Ready));
         assert!(parse_state("unspecified").is_err());
-        assert!(parse_state("asleep").unwrap_err().ends_with("released, failed"));
+        assert!(
+            parse_state("asleep")
+                .unwrap_err()
+                .ends_with("failed, resizing, reimaging")
+        );
     }
 }

@@ -1,32 +1,23 @@
 //! `rackwright cluster get`, and the words that other views of a cluster share with it.
 
-use rackwright_api::v1::event_service_client::EventServiceClient;
 use rackwright_api::v1::{
-    Cluster, ClusterMember, ClusterPartition, ClusterSpec, ClusterState, Event, StreamEventsRequest,
+    Cluster, ClusterMember, ClusterPartition, ClusterReplacement, ClusterSpec, ClusterState, ClusterStatus,
+    RolloutStatus,
 };
-use tokio_stream::StreamExt as _;
 
 use super::{get, short, standing_tone, state_cell};
 use crate::args::Cx;
-use crate::client::{Client, open_stream};
 use crate::error::{CliError, plural};
+use crate::names::listed;
 use crate::node::{labels_text, state_cell as node_state_cell};
 use crate::output::table::Cell;
-use crate::output::{Format, Paint, Table, Tone, clean};
+use crate::output::{Paint, Table, Tone, clean};
 use crate::{names, units};
-
-/// The kind of events that tell of a replaced node.
-const REPLACED: &str = "cluster.replaced";
 
 /// Shows a cluster.
 pub async fn run(cx: &Cx, name: &str) -> Result<(), CliError> {
     let client = cx.client().await?;
     let cluster = get(&client, name).await?;
-    // A cluster does not hold them; its events do, as long as those are kept.
-    let replaced = match cx.ui.format() {
-        Format::Table => replacements(&client, &cluster).await?,
-        _ => Vec::new(),
-    };
     let width = cx.ui.width();
     let now = units::now();
     cx.ui.item(&cluster, |paint| {
@@ -35,13 +26,14 @@ pub async fn run(cx: &Cx, name: &str) -> Result<(), CliError> {
             0,
             &format!("{}\n", paint.tone(Tone::Strong, &clean(short(&cluster.name)))),
         );
-        let members = cluster.status.as_ref().map_or(&[][..], |status| &status.members);
+        let status = cluster.status.clone().unwrap_or_default();
+        let members = &status.members;
         section(&mut text, paint, "Nodes", &members_table(members, paint, width));
         section(
             &mut text,
             paint,
             "Replaced",
-            &replaced_table(&replaced, now).render(paint, width),
+            &replaced_table(status.replaced.iter(), now).render(paint, width),
         );
         text
     })
@@ -54,36 +46,17 @@ pub fn section(text: &mut String, paint: Paint, title: &str, body: &str) {
     }
 }
 
-/// Events of replaced nodes, newest first; none of a former cluster of that name.
-pub async fn replacements(client: &Client, cluster: &Cluster) -> Result<Vec<Event>, CliError> {
-    let doing = format!("read events of cluster {}", short(&cluster.name));
-    let request = StreamEventsRequest {
-        target: cluster.name.clone(),
-        until_now: true,
-        ..StreamEventsRequest::default()
-    };
-    let mut stream = open_stream!(client, EventServiceClient.stream_events, &doing, request).await?;
-    let created = cluster.metadata.as_ref().and_then(|metadata| metadata.create_time);
-    let is_ours = |event: &Event| {
-        let before = units::between(created.as_ref(), event.time.as_ref()).is_some_and(|after| after < 0.0);
-        event.kind == REPLACED && !before
-    };
-    let mut events = Vec::new();
-    while let Some(next) = stream.next().await {
-        let event = next.map_err(|status| CliError::rpc(&doing, client.classify(status)))?;
-        if is_ours(&event) {
-            events.push(event);
-        }
-    }
-    events.reverse();
-    Ok(events)
-}
-
-/// When and what.
-pub fn replaced_table(events: &[Event], now: f64) -> Table {
+/// When, and which node for which, newest first.
+pub fn replaced_table<'a>(replaced: impl DoubleEndedIterator<Item = &'a ClusterReplacement>, now: f64) -> Table {
     let mut table = Table::pairs().indented(2);
-    for event in events {
-        table.row([ago(event.time.as_ref(), now).into(), (&event.message).into()]);
+    for one in replaced.rev() {
+        let [node, by] = [&one.node, &one.by].map(|name| names::short("nodes", name));
+        let because = match one.reason.as_str() {
+            "" => String::new(),
+            reason => format!(": {reason}"),
+        };
+        let words = format!("{by} took the place of {node}{because}");
+        table.row([ago(one.time.as_ref(), now).into(), words.into()]);
     }
     table
 }
@@ -169,6 +142,7 @@ fn details(cluster: &Cluster, now: f64) -> Table {
     table.row(["customer".into(), (&spec.customer).into()]);
     table.row(["asked for".into(), wanted_text(&spec).into()]);
     table.row(["stands".into(), standings_text(&status.members).into()]);
+    changing(&mut table, &status);
     let keys = plural(deployment.ssh_authorized_keys.len(), "SSH key");
     let user_data = if deployment.user_data.is_empty() {
         ""
@@ -178,6 +152,9 @@ fn details(cluster: &Cluster, now: f64) -> Table {
     let image = names::image_short(&deployment.image);
     table.row(["image".into(), format!("{image}, {keys}{user_data}").into()]);
     table.row(["partition".into(), partition_cell(status.partition.as_ref(), now)]);
+    if !status.network.is_empty() {
+        table.row(["network".into(), (&status.network).into()]);
+    }
     let power = format!("{:.1} kW reserved", status.reserved_watts / 1000.0);
     table.row(["power".into(), power.into()]);
     let lease = match ClusterState::try_from(status.state) {
@@ -188,6 +165,32 @@ fn details(cluster: &Cluster, now: f64) -> Table {
     table.row(["labels".into(), labels_text(&metadata.labels).into()]);
     table.row(["version".into(), metadata.resource_version.into()]);
     table
+}
+
+/// What its nodes go through, if they do.
+pub fn changing(table: &mut Table, status: &ClusterStatus) {
+    if let Some(rollout) = &status.rollout {
+        table.row(["reimage".into(), rollout_cell(rollout)]);
+    }
+    if !status.leaving.is_empty() {
+        let nodes = status.leaving.iter().map(|node| names::short("nodes", node).to_owned());
+        table.row(["leaving".into(), listed(&nodes.collect::<Vec<_>>()).into()]);
+    }
+}
+
+/// `12 of 48 nodes done, 1 failed`
+fn rollout_cell(status: &RolloutStatus) -> Cell {
+    let mut words = format!("{} of {} done", status.done, plural(status.of as usize, "node"));
+    if status.failed > 0 {
+        words.push_str(&format!(", {} failed", status.failed));
+    }
+    if status.is_back {
+        words.push_str(", back to the former image");
+    }
+    match status.stopped.as_str() {
+        "" => words.into(),
+        why => Cell::toned(format!("{words}, stopped: {why}"), Tone::Bad),
+    }
 }
 
 /// Why it is degraded or failed.

@@ -1,6 +1,8 @@
-//! `rackwright fabric`: what a fabric is, and what is wrong with its cabling. Works from files and needs no server.
+//! `rackwright fabric`: what a fabric is, and what is wrong with its cabling. Works from files and needs no server, but for
+//! `faults`, which shows what the control plane has found.
 
 mod check;
+mod faults;
 mod show;
 
 use std::fs::File;
@@ -9,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use rackwright_site::fabric::dump::{self, DumpFinding, Limits};
-use rackwright_site::fabric::{Dump, Plan};
+use rackwright_site::fabric::{Dump, Plan, PlanFault, topo};
 
 use crate::args::Cx;
 use crate::error::{CliError, Fault, plural};
@@ -22,6 +24,8 @@ const MAX_NOTES: usize = 20;
 pub enum FabricCommand {
     /// Compare discovered cabling with what was planned, and tell each fault
     Check(CheckArgs),
+    /// Show what the control plane finds wrong with the running fabric, and whom that touches
+    Faults,
     /// Show levels, units, rails, oversubscription, spare ports and what is odd
     Show(ShowArgs),
 }
@@ -29,10 +33,11 @@ pub enum FabricCommand {
 /// `rackwright fabric check`
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// Cabling list (cable,device_a,port_a,device_b,port_b,speed,width) or an ibnetdiscover dump taken as reference
+    /// Cabling list (cable,device_a,port_a,device_b,port_b,speed,width), topology file of ibutils (.topo), or an
+    /// ibnetdiscover dump taken as reference
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
-    /// What ibnetdiscover prints, or `-` for standard input
+    /// What ibnetdiscover prints, or a topology file that ibdiagnet has written; `-` for standard input
     #[arg(long, value_name = "DUMP|-")]
     discovered: PathBuf,
 }
@@ -46,9 +51,10 @@ pub struct ShowArgs {
 }
 
 /// Does what was asked for.
-pub fn run(cx: &Cx, command: FabricCommand) -> Result<(), CliError> {
+pub async fn run(cx: &Cx, command: FabricCommand) -> Result<(), CliError> {
     match command {
         FabricCommand::Check(args) => check::run(cx, &args),
+        FabricCommand::Faults => faults::run(cx).await,
         FabricCommand::Show(args) => show::run(cx, &args),
     }
 }
@@ -66,12 +72,28 @@ pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
+/// What was discovered: a dump, or a topology file.
 pub(crate) fn read_dump(path: &Path, bytes: &[u8]) -> Result<Dump, CliError> {
+    let text = String::from_utf8_lossy(bytes);
+    if topo::is_topo(&text) {
+        let plan = Plan::from_topo(&text).map_err(|faults| manifest(path, faults))?;
+        return Ok(Dump::of(plan.fabric().clone()));
+    }
     dump::read(bytes, Limits::default())
         .map_err(|error| CliError::usage(format!("{}: {error}", path.display()), "ibnetdiscover > DUMP makes one"))
 }
 
-/// A cabling list begins with its columns; anything else should be a dump.
+fn manifest(path: &Path, faults: Vec<PlanFault>) -> CliError {
+    let fault = |fault: PlanFault| Fault {
+        file: path.display().to_string(),
+        line: fault.line as usize,
+        column: 1,
+        message: fault.text,
+    };
+    CliError::Manifest(faults.into_iter().map(fault).collect())
+}
+
+/// A cabling list begins with its columns; anything else should be a topology file or a dump.
 fn read_plan(path: &Path) -> Result<Plan, CliError> {
     let bytes = bytes(path)?;
     let text = String::from_utf8_lossy(&bytes);
@@ -80,18 +102,13 @@ fn read_plan(path: &Path) -> Result<Plan, CliError> {
         .map(str::trim)
         .find(|line| !line.is_empty() && !line.starts_with('#'))
         .unwrap_or("");
+    if topo::is_topo(&text) {
+        return Plan::from_topo(&text).map_err(|faults| manifest(path, faults));
+    }
     if !first.contains(',') {
         return Ok(Plan::of_reference(read_dump(path, &bytes)?.fabric));
     }
-    Plan::from_csv(&text).map_err(|faults| {
-        let fault = |fault: rackwright_site::fabric::PlanFault| Fault {
-            file: path.display().to_string(),
-            line: fault.line as usize,
-            column: 1,
-            message: fault.text,
-        };
-        CliError::Manifest(faults.into_iter().map(fault).collect())
-    })
+    Plan::from_csv(&text).map_err(|faults| manifest(path, faults))
 }
 
 /// What could not be used of a dump goes to stderr: the result is of the rest.

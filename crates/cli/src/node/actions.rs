@@ -5,11 +5,13 @@ use std::io::Read as _;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
+use rackwright_api::v1::credential_service_client::CredentialServiceClient;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_api::v1::settings_service_client::SettingsServiceClient;
 use rackwright_api::v1::{
-    DeleteNodeRequest, DeployNodeRequest, Deployment, HoldNodeRequest, Mutation, Node, Operation, PowerAction,
-    QuarantineNodeRequest, ReadmitNodeRequest, ReimageNodeRequest, ReleaseNodeRequest, ResumeNodeRequest,
-    RetryNodeRequest, SetNodePowerRequest,
+    ApplyNodeSettingsRequest, DeleteNodeRequest, DeployNodeRequest, Deployment, HoldNodeRequest, Mutation, Node,
+    Operation, PowerAction, QuarantineNodeRequest, ReadmitNodeRequest, ReimageNodeRequest, ReleaseNodeRequest,
+    ResumeNodeRequest, RetryNodeRequest, RotateBmcPasswordRequest, SetNodePowerRequest,
 };
 
 use super::{state_name, state_tone};
@@ -93,6 +95,9 @@ pub struct PowerArgs {
     id: String,
     #[arg(value_enum)]
     action: PowerArg,
+    /// With ac-cycle: although a customer has the node, and whatever runs on it is cut off
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     waiting: WaitArgs,
     #[command(flatten)]
@@ -104,6 +109,7 @@ enum PowerArg {
     On,
     Off,
     Cycle,
+    AcCycle,
 }
 
 /// What a node is given.
@@ -194,6 +200,8 @@ enum Verb {
     Resume,
     Readmit,
     Retry,
+    RotatePassword,
+    Settings,
 }
 
 impl Verb {
@@ -207,8 +215,10 @@ impl Verb {
             Self::Reimage(_) => "reimage",
             Self::Release => "release",
             Self::Resume => "resume",
+            Self::RotatePassword => "change the BMC password of",
             Self::Readmit => "readmit",
             Self::Retry => "retry",
+            Self::Settings => "apply settings to",
         }
     }
 
@@ -259,6 +269,15 @@ impl Verb {
                 )
                 .await
             }
+            Self::RotatePassword => {
+                rpc!(
+                    client,
+                    CredentialServiceClient.rotate_bmc_password,
+                    doing,
+                    RotateBmcPasswordRequest { name, mutation }
+                )
+                .await
+            }
             Self::Readmit => {
                 rpc!(
                     client,
@@ -276,6 +295,10 @@ impl Verb {
                     RetryNodeRequest { name, mutation }
                 )
                 .await
+            }
+            Self::Settings => {
+                let request = ApplyNodeSettingsRequest { name, mutation };
+                rpc!(client, SettingsServiceClient.apply_node_settings, doing, request).await
             }
         }
     }
@@ -313,10 +336,17 @@ async fn start_all(
 }
 
 pub async fn power(cx: &Cx, args: PowerArgs) -> Result<(), CliError> {
+    let is_ac_cycle = matches!(args.action, PowerArg::AcCycle);
+    if args.force && !is_ac_cycle {
+        return Err(CliError::usage("--force belongs to ac-cycle", "leave it out"));
+    }
     let action = match args.action {
         PowerArg::On => PowerAction::On,
         PowerArg::Off => PowerAction::Off,
         PowerArg::Cycle => PowerAction::Cycle,
+        PowerArg::AcCycle => {
+            return super::bmc_log::ac_cycle(cx, &args.id, args.force, args.waiting, &args.mutation).await;
+        }
     };
     let ids = [names::short("nodes", &args.id).to_owned()];
     start_all(cx, Verb::Power(action), &ids, args.waiting, &args.mutation).await
@@ -353,6 +383,15 @@ pub async fn resume(cx: &Cx, args: PlainArgs) -> Result<(), CliError> {
 
 pub async fn retry(cx: &Cx, args: PlainArgs) -> Result<(), CliError> {
     start_all(cx, Verb::Retry, &args.targets.ids(), args.waiting, &args.mutation).await
+}
+
+pub async fn rotate_password(cx: &Cx, args: PlainArgs) -> Result<(), CliError> {
+    let ids = args.targets.ids();
+    start_all(cx, Verb::RotatePassword, &ids, args.waiting, &args.mutation).await
+}
+
+pub async fn apply_settings(cx: &Cx, args: PlainArgs) -> Result<(), CliError> {
+    start_all(cx, Verb::Settings, &args.targets.ids(), args.waiting, &args.mutation).await
 }
 
 pub async fn hold(cx: &Cx, args: ReasonArgs) -> Result<(), CliError> {
@@ -453,14 +492,10 @@ impl DeploymentArgs {
                 "leave it out: each node is then called by its own name",
             ));
         }
-        let mut keys = Vec::new();
-        for key in &self.ssh_keys {
-            keys.extend(ssh_keys(key)?);
-        }
         Ok(Deployment {
             image: names::image(&self.image),
             hostname: self.hostname.clone().unwrap_or_default(),
-            ssh_authorized_keys: keys,
+            ssh_authorized_keys: ssh_keys(&self.ssh_keys)?,
             user_data: self
                 .user_data
                 .as_deref()
@@ -480,8 +515,17 @@ pub fn is_ssh_key(text: &str) -> bool {
     known.iter().any(|kind| text.starts_with(kind)) && text.split_whitespace().count() >= 2
 }
 
-/// The keys an argument stands for: itself, or the lines of the file it names.
-pub fn ssh_keys(argument: &str) -> Result<Vec<String>, CliError> {
+/// The keys that arguments stand for.
+pub fn ssh_keys(arguments: &[String]) -> Result<Vec<String>, CliError> {
+    let mut keys = Vec::new();
+    for argument in arguments {
+        keys.extend(ssh_keys_of(argument)?);
+    }
+    Ok(keys)
+}
+
+/// Those of one argument: itself, or the lines of the file it names.
+fn ssh_keys_of(argument: &str) -> Result<Vec<String>, CliError> {
     if is_ssh_key(argument) {
         return Ok(vec![argument.trim().to_owned()]);
     }
@@ -532,20 +576,20 @@ mod tests {
     #[test]
     fn keys_are_taken_as_text_and_from_files() {
         let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ ann@example";
-        assert_eq!(ssh_keys(key).unwrap(), [key]);
+        assert_eq!(ssh_keys_of(key).unwrap(), [key]);
         let temp = tempfile::tempdir().unwrap();
         let file = temp.path().join("keys");
         let name = file.to_str().unwrap();
         std::fs::write(&file, format!("# mine\n{key}\n\nsk-ssh-ed25519@openssh.com AAAA\n")).unwrap();
-        assert_eq!(ssh_keys(name).unwrap().len(), 2);
+        assert_eq!(ssh_keys_of(name).unwrap().len(), 2);
         std::fs::write(&file, "-----BEGIN OPENSSH PRIVATE KEY-----").unwrap();
-        assert!(ssh_keys(name).unwrap_err().to_string().contains("is a private key"));
+        assert!(ssh_keys_of(name).unwrap_err().to_string().contains("is a private key"));
         std::fs::write(&file, "hello").unwrap();
-        assert!(ssh_keys(name).unwrap_err().to_string().contains("no SSH public key"));
+        assert!(ssh_keys_of(name).unwrap_err().to_string().contains("no SSH public key"));
         std::fs::write(&file, "").unwrap();
-        assert!(ssh_keys(name).is_err());
+        assert!(ssh_keys_of(name).is_err());
         assert!(
-            ssh_keys("/nowhere/at/all")
+            ssh_keys_of("/nowhere/at/all")
                 .unwrap_err()
                 .to_string()
                 .contains("/nowhere/at/all")

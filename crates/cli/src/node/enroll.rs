@@ -20,21 +20,21 @@ pub const MAX_PASSWORD_BYTES: u64 = 4096;
 
 /// `rackwright node enroll`
 #[derive(Debug, Args)]
-#[group(id = "password", required = true)]
+#[group(id = "password")]
 pub struct EnrollArgs {
     /// The node's name: 1 to 63 of a-z 0-9 and '-'
     id: String,
-    /// The BMC's address: https://HOST[:PORT][/BASE]
+    /// The BMC's address: https://HOST[:PORT][/BASE], or ipmi://HOST[:PORT]?mac=MAC
     #[arg(long, value_name = "URL")]
     bmc: String,
-    /// User at the BMC
-    #[arg(long)]
-    user: String,
+    /// User at the BMC; without user and password those of the factory list are tried (`bmc credentials list`)
+    #[arg(long, requires = "password")]
+    user: Option<String>,
     /// File with the password at the BMC
-    #[arg(long, value_name = "FILE", group = "password")]
+    #[arg(long, value_name = "FILE", group = "password", requires = "user")]
     password_file: Option<PathBuf>,
     /// Read the password at the BMC from standard input
-    #[arg(long, group = "password")]
+    #[arg(long, group = "password", requires = "user")]
     password_stdin: bool,
     /// SHA-256 of the BMC's certificate (the one seen first is kept when not given)
     #[arg(long, value_name = "sha256:HEX")]
@@ -90,13 +90,16 @@ pub fn read_password(source: Option<&Path>) -> Result<SecretString, CliError> {
 
 /// Enrols one node.
 pub async fn run(cx: &Cx, args: EnrollArgs) -> Result<(), CliError> {
-    let password = read_password(args.password_file.as_deref())?;
+    let password = match args.user {
+        Some(_) => read_password(args.password_file.as_deref())?,
+        None => SecretString::default(),
+    };
     let client = cx.client().await?;
     let node_id = names::short("nodes", &args.id).to_owned();
     let doing = format!("enrol node {node_id}");
     let bmc = Bmc {
         address: args.bmc,
-        username: args.user,
+        username: args.user.unwrap_or_default(),
         password: password.expose_secret().to_owned(),
         certificate_sha256: args.bmc_certificate.unwrap_or_default(),
         system: args.bmc_system.unwrap_or_default(),

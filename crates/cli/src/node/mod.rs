@@ -1,12 +1,16 @@
 //! `rackwright node ...`: servers.
 
 pub mod actions;
+mod bmc_log;
+mod console;
 pub mod enroll;
 mod evidence;
 mod explain;
+mod firmware;
 mod inventory;
 mod label;
 pub mod list;
+mod settings;
 mod timeline;
 mod update;
 mod watch;
@@ -37,8 +41,13 @@ pub enum NodeCommand {
     Explain { id: String },
     /// Show a live timeline of phases
     Watch(watch::WatchArgs),
+    /// Show the event log of a node's BMC, the newest first, or clear it
+    BmcLog(bmc_log::BmcLogArgs),
     /// Switch a node on or off, or off and on again
     Power(actions::PowerArgs),
+    /// Passwords of nodes' BMCs
+    #[command(subcommand)]
+    BmcPassword(BmcPasswordCommand),
     /// Give nodes an image and hand them over validated
     Deploy(actions::DeployArgs),
     /// Write another image to deployed nodes (what is on the root drive is lost)
@@ -55,8 +64,14 @@ pub enum NodeCommand {
     Readmit(actions::DestroyArgs),
     /// Try failed nodes again
     Retry(actions::PlainArgs),
+    /// Be at a node's serial console, or read what it printed
+    Console(console::ConsoleArgs),
+    /// Show a node's firmware beside what its SKU wants, or bring it there
+    Firmware(firmware::FirmwareArgs),
     /// Show what a node holds
     Inventory { id: String },
+    /// Show settings of a node's firmware beside what is wanted, have them written, list what differs
+    Settings(settings::SettingsArgs),
     /// Show what validation found, the newest first
     Reports {
         id: String,
@@ -74,6 +89,13 @@ pub enum NodeCommand {
     Label(label::LabelArgs),
 }
 
+/// `rackwright node bmc-password`
+#[derive(Debug, Subcommand)]
+pub enum BmcPasswordCommand {
+    /// Give the BMCs of nodes new passwords, and try once more what they refused before
+    Rotate(actions::PlainArgs),
+}
+
 /// Runs one of them.
 pub async fn run(cx: &Cx, command: NodeCommand) -> Result<(), CliError> {
     match command {
@@ -82,7 +104,9 @@ pub async fn run(cx: &Cx, command: NodeCommand) -> Result<(), CliError> {
         NodeCommand::Get { id } => list::get(cx, &id).await,
         NodeCommand::Explain { id } => explain::run(cx, &id).await,
         NodeCommand::Watch(args) => watch::run(cx, args).await,
+        NodeCommand::BmcLog(args) => bmc_log::run(cx, args).await,
         NodeCommand::Power(args) => actions::power(cx, args).await,
+        NodeCommand::BmcPassword(BmcPasswordCommand::Rotate(args)) => actions::rotate_password(cx, args).await,
         NodeCommand::Deploy(args) => actions::deploy(cx, args).await,
         NodeCommand::Reimage(args) => actions::reimage(cx, args).await,
         NodeCommand::Release(args) => actions::release(cx, args).await,
@@ -91,7 +115,10 @@ pub async fn run(cx: &Cx, command: NodeCommand) -> Result<(), CliError> {
         NodeCommand::Quarantine(args) => actions::quarantine(cx, args).await,
         NodeCommand::Readmit(args) => actions::readmit(cx, args).await,
         NodeCommand::Retry(args) => actions::retry(cx, args).await,
+        NodeCommand::Console(args) => console::run(cx, args).await,
+        NodeCommand::Firmware(args) => firmware::run(cx, args).await,
         NodeCommand::Inventory { id } => inventory::run(cx, &id).await,
+        NodeCommand::Settings(args) => settings::run(cx, args).await,
         NodeCommand::Reports { id, last } => evidence::reports(cx, &id, last).await,
         NodeCommand::Certificates(args) => evidence::certificates(cx, args).await,
         NodeCommand::Delete(args) => actions::delete(cx, args).await,

@@ -20,7 +20,7 @@ use crate::output::Format;
 pub struct UpdateArgs {
     /// The node
     id: String,
-    /// The BMC's address: https://HOST[:PORT][/BASE]
+    /// The BMC's address: https://HOST[:PORT][/BASE], or ipmi://HOST[:PORT]?mac=MAC
     #[arg(long, value_name = "URL")]
     bmc: Option<String>,
     /// User at the BMC

@@ -42,10 +42,19 @@ resources! {
     WatchNodesResponse: |it| it.node.as_ref().map(|node| node.name.clone()).unwrap_or_default(),
     Explanation: |it| it.node.as_ref().map(|node| node.name.clone()).unwrap_or_default(),
     Inventory: |it| it.dmi.as_ref().map(|dmi| dmi.serial_number.clone()).unwrap_or_default(),
+    NodeSettings: |it| it.name.clone(),
     Report: |it| it.name.clone(),
     EraseCertificate: |it| it.name.clone(),
+    ConsoleBoot: |it| it.boot.to_string(),
+    ConsoleHostKey: |it| it.node.clone(),
+    ReadConsoleLogResponse: |it| it.time.as_ref().map(crate::units::stamp).unwrap_or_default(),
+    SshKey: |it| it.fingerprint.clone(),
     Image: |it| it.name.clone(),
     Operation: |it| it.name.clone(),
+    Firmware: |it| it.name.clone(),
+    NodeFirmware: |it| it.name.clone(),
+    NodeCompliance: |it| it.node.clone(),
+    MaintenanceWindow: |it| it.target.clone(),
     Event: |it| it.position.to_string(),
     TraceBootResponse: |it| it.mac.clone(),
     UnknownMachine: |it| it.mac.clone(),
@@ -54,9 +63,24 @@ resources! {
         names.sort();
         names.join("\n")
     },
+    BmcWork: |it| it.name.clone(),
+    ListBmcLogEntriesResponse: |it| {
+        let ids: Vec<_> = it.entries.iter().map(|entry| super::clean(&format!("{}/{}", entry.log, entry.id))).collect();
+        ids.join("\n")
+    },
+    Discovery: |it| it.name.clone(),
+    Finding: |it| it.name.clone(),
+    EnrolledFinding: |it| it.finding.clone(),
+    Alarm: |it| it.name.clone(),
+    ExplainPowerResponse: |it| it.name.clone(),
+    PowerHeadroom: |it| it.name.clone(),
     Cluster: |it| it.name.clone(),
     HandoverPack: |it| {
         let names: Vec<_> = it.files.iter().map(|file| super::clean(&file.name)).collect();
+        names.join("\n")
+    },
+    ClusterResizePlan: |it| {
+        let names: Vec<_> = it.join.iter().chain(&it.leave).map(|name| super::clean(name)).collect();
         names.join("\n")
     },
     PlanSiteResponse: |it| {
@@ -64,6 +88,14 @@ resources! {
         names.join("\n")
     },
     Site: |it| it.name.clone(),
+    ListFabricFaultsResponse: |it| {
+        let names: Vec<_> = it.faults.iter().map(|fault| super::clean(&fault.id)).collect();
+        names.join("\n")
+    },
+    Capacity: |it| {
+        let names: Vec<_> = it.skus.iter().map(|sku| super::clean(&sku.sku)).collect();
+        names.join("\n")
+    },
     ListUsageResponse: |it| {
         let names: Vec<_> = it.records.iter().map(|record| record.node.clone()).collect();
         names.join("\n")
@@ -73,8 +105,10 @@ resources! {
         names.join("\n")
     },
     Term: |it| it.name.clone(),
+    FactoryCredential: |it| it.name.clone(),
     WhoAmIResponse: |it| it.member.clone(),
     CreateTokenResponse: |it| it.token.clone(),
+    CreateConsoleTokenResponse: |it| it.token.clone(),
 }
 
 /// The message as a JSON value.

@@ -1,9 +1,8 @@
-//! `rackwright power explain`
+//! `rackwright power explain --site`: a node from site files alone.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use clap::Args;
 use rackwright_site::model::Site;
 use rackwright_site::power::{Explanation, Loads, LossOutcome, PsuPath, explain};
 use serde_json::{Value, json};
@@ -14,23 +13,17 @@ use crate::error::CliError;
 use crate::names;
 use crate::output::{Format, Table};
 
-/// `rackwright power explain`
-#[derive(Debug, Args)]
-pub struct ExplainArgs {
-    /// The node
-    #[arg(value_name = "NODE")]
-    node: String,
-    /// File or directory (its *.yaml and *.yml) of the site; repeat it for several
-    #[arg(long = "site", required = true, value_name = "FILE|DIR|-")]
-    site: Vec<PathBuf>,
-}
-
 /// Shows the way from the utility to each PSU.
-pub fn run(cx: &Cx, args: &ExplainArgs) -> Result<(), CliError> {
-    let site = load::site(cx, &args.site)?;
-    let name = names::short("nodes", &args.node);
+pub fn run(cx: &Cx, node: &str, files: &[PathBuf]) -> Result<(), CliError> {
+    let site = load::site(cx, files)?;
+    let name = names::short("nodes", node);
     let Some(node) = site.node_named(name) else {
-        let hint = "`rackwright site validate` counts the nodes of the site";
+        let hint = match site.customer_named(names::short("customers", name)) {
+            Some(_) => "that is a customer: what they have is known to the server; leave --site out to ask it",
+            None => {
+                "`rackwright site validate` counts the nodes of the site; what clusters have is known to the server"
+            }
+        };
         return Err(CliError::usage(format!("the site has no node named {name}"), hint));
     };
     let explanation = explain(&site, &Loads::of_all_nodes(&site), node);

@@ -3,7 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rackwright_api::v1::SiteFile;
+use rackwright_api::v1::{Site, SiteFile};
+use rackwright_site::fabric::topo;
+use rackwright_site::file::{Source, check};
+use rackwright_site::import;
 
 use super::show;
 use crate::args::Cx;
@@ -11,12 +14,18 @@ use crate::error::CliError;
 use crate::output::{Format, clean};
 use crate::save::{self, Present};
 
+/// Faults of the cabling that are told.
+const MOST_FAULTS: usize = 5;
+
 /// `rackwright site export`
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// Directory to write the files to (one YAML stream on standard output when not given)
     #[arg(value_name = "DIR")]
     folder: Option<PathBuf>,
+    /// Write the cabling as a topology file of ibutils (.topo) to standard output instead
+    #[arg(long, conflicts_with_all = ["folder", "force"])]
+    topo: bool,
     /// Replace files that are there
     #[arg(long, requires = "folder")]
     force: bool,
@@ -25,6 +34,9 @@ pub struct ExportArgs {
 /// Writes them.
 pub async fn run(cx: &Cx, args: ExportArgs) -> Result<(), CliError> {
     let site = show::get(&*cx.client().await?).await?;
+    if args.topo {
+        return cx.ui.line(topology(&site)?.trim_end());
+    }
     if let Some(folder) = &args.folder {
         let files: Vec<(&str, &str)> = site.files.iter().map(|file| (&*file.name, &*file.text)).collect();
         let present = if args.force { Present::Replaced } else { Present::Kept };
@@ -38,6 +50,27 @@ pub async fn run(cx: &Cx, args: ExportArgs) -> Result<(), CliError> {
         Format::Name => site.files.iter().try_for_each(|file| cx.ui.line(&clean(&file.name))),
         Format::Json | Format::Yaml => cx.ui.item(&site, |_| String::new()),
     }
+}
+
+/// The cabling of the site, as ibutils reads it.
+fn topology(site: &Site) -> Result<String, CliError> {
+    let source = |file: &'_ SiteFile| -> (String, String) { (file.name.clone(), file.text.clone()) };
+    let owned: Vec<(String, String)> = site.files.iter().map(source).collect();
+    let sources: Vec<Source<'_>> = owned.iter().map(|(name, text)| Source { name, text }).collect();
+    let checked = check(&sources).site.ok_or_else(|| {
+        let message = "the site that was applied is not one for this version of the tool";
+        CliError::usage(message, "`rackwright site export DIR` and `site validate DIR` say why")
+    })?;
+    let plan = import::plan(&checked).map_err(|faults| {
+        let words: Vec<String> = faults.iter().take(MOST_FAULTS).map(ToString::to_string).collect();
+        CliError::usage(
+            format!("the site's cables are no plan of a fabric: {}", words.join("; ")),
+            "correct them in the site files",
+        )
+    })?;
+    let version = site.metadata.clone().unwrap_or_default().resource_version;
+    let title = format!("{}, version {version} of the site", clean(&site.title));
+    Ok(topo::write(plan.fabric(), &title))
 }
 
 /// All files as one stream of YAML documents, each under a comment with its name.
@@ -77,6 +110,25 @@ fn stream(files: &[SiteFile]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_cabling_is_written_as_a_topology() {
+        let request = rackwright_site::generate::Request::new(rackwright_site::generate::ReferenceSku::DgxH100, 4);
+        let site = Site {
+            title: "lab".into(),
+            files: vec![SiteFile {
+                name: "site.yaml".into(),
+                text: rackwright_site::generate::site_file(&request).unwrap(),
+            }],
+            ..Site::default()
+        };
+        let text = topology(&site).unwrap();
+        assert!(text.starts_with("# lab, version  of the site\n"), "{text}");
+        let plan = rackwright_site::fabric::Plan::from_topo(&text).unwrap();
+        assert_eq!(plan.fabric().links().len(), text.matches("->").count() / 2);
+        let broken = Site::default();
+        assert!(topology(&broken).is_err());
+    }
 
     #[test]
     fn a_stream_says_the_same_as_the_files() {

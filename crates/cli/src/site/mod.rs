@@ -1,8 +1,8 @@
-//! `rackwright site` and `rackwright power`: what site files say, which needs no server of ours; and the site that the
+//! `rackwright site`: what site files say, which needs no server of ours; and the site that the
 //! control plane has (`plan`, `apply`, `export`, `show`).
 
 mod diff;
-mod explain;
+pub mod explain;
 mod export;
 mod generate;
 mod import;
@@ -46,13 +46,6 @@ pub enum SiteCommand {
     Show,
 }
 
-/// `rackwright power`
-#[derive(Debug, Subcommand)]
-pub enum PowerCommand {
-    /// Show the way from the utility to each PSU of a node, with watts at each step
-    Explain(explain::ExplainArgs),
-}
-
 /// The files of one site.
 #[derive(Debug, Args)]
 pub struct Paths {
@@ -72,12 +65,5 @@ pub async fn run(cx: &Cx, command: SiteCommand) -> Result<(), CliError> {
         SiteCommand::Apply(args) => plan::apply(cx, args).await,
         SiteCommand::Export(args) => export::run(cx, args).await,
         SiteCommand::Show => show::run(cx).await,
-    }
-}
-
-/// Does what was asked for.
-pub fn power(cx: &Cx, command: PowerCommand) -> Result<(), CliError> {
-    match command {
-        PowerCommand::Explain(args) => explain::run(cx, &args),
     }
 }

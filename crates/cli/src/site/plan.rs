@@ -110,7 +110,7 @@ fn text(sent: &Sent, plan: &PlanSiteResponse, paint: Paint) -> String {
         let differences: Vec<_> = plan.changes.iter().map(diff::Difference::from).collect();
         text.push_str(&diff::text(&differences, paint));
         let compared = match plan.resource_version.as_str() {
-            "" => "there is no site yet".to_owned(),
+            "" | "0" => "there is no site yet".to_owned(),
             version => format!("compared with version {} of the site", clean(version)),
         };
         let words = if differences.is_empty() { "no difference; " } else { "" };
@@ -125,7 +125,7 @@ fn text(sent: &Sent, plan: &PlanSiteResponse, paint: Paint) -> String {
 /// `the site has version 7`
 fn version_words(version: &str) -> String {
     match version {
-        "" => "there is no site yet".to_owned(),
+        "" | "0" => "there is no site yet".to_owned(),
         version => format!("the site has version {}", clean(version)),
     }
 }

@@ -67,6 +67,7 @@ fn ready(id: &str) -> Cluster {
                 fault: String::new(),
             }),
             reserved_watts: 40_800.0,
+            ready_nodes: 4,
             history: vec![
                 step(
                     "handed-over",
@@ -98,6 +99,17 @@ fn degraded(id: &str) -> Cluster {
     status.reason = "gpu-002: failed: the BMC is away\x1b[2J".into();
     status.waiting_for = "a node in place of gpu-002: 0 nodes are free".into();
     status.members[1] = member("gpu-002", "lost", NodeState::Failed, "failed: the BMC is away\x1b[2J");
+    status.ready_nodes = 3;
+    let replaced = |node: &str, by: &str, seconds, reason: &str| ClusterReplacement {
+        node: format!("nodes/{node}"),
+        by: format!("nodes/{by}"),
+        time: Some(fixtures::ago(seconds)),
+        reason: reason.into(),
+    };
+    status.replaced = vec![
+        replaced("gpu-008", "gpu-003", 90_000, "its link to the fabric"),
+        replaced("gpu-009", "gpu-004", 8000, "memory"),
+    ];
     let partition = status.partition.as_mut().unwrap();
     partition.proven_time = None;
     partition.fault = "4 ports lack it".into();
@@ -114,6 +126,7 @@ fn failed(id: &str) -> Cluster {
     status.state = ClusterState::Failed as i32;
     status.reason = "building took longer than 24 h".into();
     status.members.clear();
+    status.ready_nodes = 0;
     status.partition = None;
     status.history.clear();
     cluster
@@ -125,30 +138,12 @@ fn know(fake: &Fake, forms: impl IntoIterator<Item = Cluster>) {
     fake.state().clusters.known.insert(name, forms);
 }
 
-/// A fake with three clusters, and events of one of them.
+/// A fake with three clusters.
 fn fake() -> Fake {
     let fake = Fake::start();
     know(&fake, [ready("alpha")]);
     know(&fake, [degraded("beta")]);
     know(&fake, [failed("gamma")]);
-    let event = |position, kind: &str, seconds, message: &str| Event {
-        position,
-        time: Some(fixtures::ago(seconds)),
-        kind: kind.into(),
-        target: "clusters/beta".into(),
-        message: message.into(),
-        ..Event::default()
-    };
-    fake.state().events = vec![
-        event(1, "cluster.replaced", 90_000, "of a former cluster of that name"),
-        event(2, "cluster.degraded", 9000, "beta went from ready to degraded"),
-        event(
-            3,
-            "cluster.replaced",
-            8000,
-            "the spare gpu-004 takes the place of gpu-009 in beta: memory",
-        ),
-    ];
     fake
 }
 
@@ -418,6 +413,86 @@ fn the_other_verbs() {
     let state = fake.state();
     assert_eq!(state.clusters.replaced[0].node, "nodes/gpu-002");
     assert_eq!(state.clusters.replaced[0].reason, "memory");
+}
+
+/// One of which nodes get another image, and a few failed with it.
+fn stopped(id: &str) -> Cluster {
+    let mut cluster = ready(id);
+    let status = cluster.status.as_mut().unwrap();
+    status.state = ClusterState::Reimaging as i32;
+    let why = "1 node failed with the new image, 0 may: gpu-003 (failed: no boot\x1b[2J)";
+    status.waiting_for = format!("somebody to say how its reimage goes on: {why}");
+    status.members[2] = member("gpu-003", "lost", NodeState::Failed, "failed: no boot\x1b[2J");
+    status.leaving = vec!["nodes/gpu-004".into()];
+    status.rollout = Some(RolloutStatus {
+        rollout: Some(Rollout::default()),
+        done: 1,
+        of: 4,
+        failed: 1,
+        is_back: false,
+        stopped: why.into(),
+    });
+    cluster
+}
+
+#[test]
+fn clusters_in_use_are_changed() {
+    let fake = fake();
+    know(&fake, [stopped("delta")]);
+    fake.state().clusters.resize = ClusterResizePlan {
+        fits: true,
+        leave: vec!["gpu-003".into()],
+        picture: "unit 0  ####....\n".into(),
+        reserved_watts: 40_800.0,
+        ..ClusterResizePlan::default()
+    };
+    let program = Program::logged_in(&fake);
+    let mut script = Script::default();
+    script.run(&program, &["cluster", "resize", "alpha"]);
+    script.run(&program, &["cluster", "resize", "alpha", "--nodes", "2", "--plan"]);
+    script.run(&program, &["cluster", "resize", "alpha", "--nodes", "2"]);
+    assert!(fake.state().clusters.resized.is_empty());
+    let leave = ["--leave", "gpu-003,nodes/gpu-004", "--yes", "--wait"];
+    script.run(&program, &[&["cluster", "resize", "alpha"], &leave[..]].concat());
+    fake.state().clusters.resize = ClusterResizePlan {
+        refusal: "3 nodes are free".into(),
+        ..ClusterResizePlan::default()
+    };
+    script.run(&program, &["cluster", "resize", "alpha", "--nodes", "200", "--plan"]);
+    script.run(&program, &["cluster", "reimage", "alpha", "--image", "noble"]);
+    script.run(&program, &["cluster", "reimage", "alpha", "--max-unavailable", "ten"]);
+    let noble = ["cluster", "reimage", "alpha", "--image", "noble", "--yes", "--wait"];
+    let half = ["--max-unavailable", "50%", "--max-failures", "1", "--roll-back"];
+    script.run(&program, &[&noble[..], &half[..]].concat());
+    script.run(&program, &["cluster", "explain", "delta"]);
+    script.run(&program, &["cluster", "get", "delta"]);
+    script.run(&program, &["cluster", "resume", "delta", "--wait"]);
+    script.run(
+        &program,
+        &["cluster", "rollback", "delta", "--yes", "--any-leaf", "--wait"],
+    );
+    script.run(&program, &["cluster", "retry", "gamma", "--wait"]);
+    script.check("cluster_changes", &program);
+    let state = fake.state();
+    assert_eq!(
+        state.clusters.resized[0].size.as_ref().unwrap().leave,
+        ["nodes/gpu-003", "nodes/gpu-004"]
+    );
+    let reimaged = &state.clusters.reimaged[0];
+    assert_eq!(reimaged.deployment.as_ref().unwrap().image, "images/noble");
+    let asked = Rollout {
+        max_unavailable: 2,
+        any_leaf: false,
+        max_failures: 1,
+        roll_back: true,
+    };
+    assert_eq!(reimaged.rollout, Some(asked));
+    let back = Rollout {
+        max_unavailable: 1,
+        any_leaf: true,
+        ..Rollout::default()
+    };
+    assert_eq!(state.clusters.rollouts, [None, Some(back)]);
 }
 
 #[test]

@@ -10,11 +10,14 @@ use std::time::Duration;
 use rackwright_api::v1::auth_service_server::{AuthService, AuthServiceServer};
 use rackwright_api::v1::boot_service_server::{BootService, BootServiceServer};
 use rackwright_api::v1::cluster_service_server::ClusterServiceServer;
+use rackwright_api::v1::discovery_service_server::DiscoveryServiceServer;
 use rackwright_api::v1::event_service_server::{EventService, EventServiceServer};
 use rackwright_api::v1::image_service_server::ImageServiceServer;
 use rackwright_api::v1::metering_service_server::MeteringServiceServer;
 use rackwright_api::v1::node_service_server::NodeServiceServer;
 use rackwright_api::v1::operation_service_server::{OperationService, OperationServiceServer};
+use rackwright_api::v1::power_service_server::PowerServiceServer;
+use rackwright_api::v1::settings_service_server::SettingsServiceServer;
 use rackwright_api::v1::site_service_server::SiteServiceServer;
 use rackwright_api::v1::*;
 use tokio::net::TcpListener;
@@ -24,7 +27,9 @@ use tonic::{Request, Response, Status};
 
 use crate::authority::Authority;
 use crate::fake_clusters::Clusters;
+use crate::fake_discovery::Discoveries;
 use crate::fake_metering::Metering;
+use crate::fake_power::Power;
 use crate::fixtures;
 
 pub type Answer<T> = Result<Response<T>, Status>;
@@ -46,6 +51,9 @@ pub struct State {
     pub scripts: VecDeque<Vec<Operation>>,
     pub clusters: Clusters,
     pub metering: Metering,
+    pub discoveries: Discoveries,
+    pub power: Power,
+    pub settings: Vec<NodeSettings>,
     pub images: Vec<Image>,
     pub uploads: Vec<StoredUpload>,
     /// The stream of a `WriteUpload` breaks after so many bytes; one for each call.
@@ -135,6 +143,9 @@ impl Fake {
             .add_service(NodeServiceServer::new(service.clone()))
             .add_service(ClusterServiceServer::new(service.clone()))
             .add_service(MeteringServiceServer::new(service.clone()))
+            .add_service(DiscoveryServiceServer::new(service.clone()))
+            .add_service(PowerServiceServer::new(service.clone()))
+            .add_service(SettingsServiceServer::new(service.clone()))
             .add_service(SiteServiceServer::new(service.clone()).max_decoding_message_size(64 << 20))
             .add_service(OperationServiceServer::new(service))
             .serve_with_incoming(TcpListenerStream::new(listener));

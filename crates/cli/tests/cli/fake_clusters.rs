@@ -23,6 +23,11 @@ pub struct Clusters {
     pub plans: HashMap<String, ClusterPlan>,
     pub created: Vec<CreateClusterRequest>,
     pub replaced: Vec<ReplaceClusterNodeRequest>,
+    /// What every `PlanClusterResize` answers.
+    pub resize: ClusterResizePlan,
+    pub resized: Vec<ResizeClusterRequest>,
+    pub reimaged: Vec<ReimageClusterRequest>,
+    pub rollouts: Vec<Option<Rollout>>,
     pub pack: HandoverPack,
     pub filters: Vec<String>,
 }
@@ -65,6 +70,11 @@ impl SiteService for Service {
             files: Vec::new(),
             ..site
         }))
+    }
+
+    async fn list_fabric_faults(&self, request: Request<ListFabricFaultsRequest>) -> Answer<ListFabricFaultsResponse> {
+        self.enter("ListFabricFaults", &request, "")?;
+        Ok(Response::new(ListFabricFaultsResponse::default()))
     }
 
     async fn get_site(&self, request: Request<GetSiteRequest>) -> Answer<Site> {
@@ -119,13 +129,60 @@ impl ClusterService for Service {
             let status = cluster.status.get_or_insert_default();
             status.members.clear();
             status.history.clear();
-            status.partition = None;
+            status.replaced.clear();
             cluster
         });
         Ok(Response::new(ListClustersResponse {
             clusters: bare.into_iter().collect(),
             next_page_token,
         }))
+    }
+
+    async fn plan_cluster_resize(&self, request: Request<PlanClusterResizeRequest>) -> Answer<ClusterResizePlan> {
+        self.enter("PlanClusterResize", &request, "")?;
+        self.cluster(&request.get_ref().name)?;
+        Ok(Response::new(self.state().clusters.resize.clone()))
+    }
+
+    async fn resize_cluster(&self, request: Request<ResizeClusterRequest>) -> Answer<Operation> {
+        let mutation = key(&request.get_ref().mutation);
+        self.enter("ResizeCluster", &request, &mutation)?;
+        let request = request.into_inner();
+        let target = request.name.clone();
+        self.state().clusters.resized.push(request);
+        self.start("ResizeCluster", &mutation, "resize-cluster", &target)
+    }
+
+    async fn reimage_cluster(&self, request: Request<ReimageClusterRequest>) -> Answer<Operation> {
+        let mutation = key(&request.get_ref().mutation);
+        self.enter("ReimageCluster", &request, &mutation)?;
+        let request = request.into_inner();
+        let target = request.name.clone();
+        self.state().clusters.reimaged.push(request);
+        self.start("ReimageCluster", &mutation, "reimage-cluster", &target)
+    }
+
+    async fn resume_cluster_reimage(&self, request: Request<ResumeClusterReimageRequest>) -> Answer<Operation> {
+        let mutation = key(&request.get_ref().mutation);
+        self.enter("ResumeClusterReimage", &request, &mutation)?;
+        let request = request.into_inner();
+        self.state().clusters.rollouts.push(request.rollout);
+        self.start("ResumeClusterReimage", &mutation, "reimage-cluster", &request.name)
+    }
+
+    async fn roll_back_cluster(&self, request: Request<RollBackClusterRequest>) -> Answer<Operation> {
+        let mutation = key(&request.get_ref().mutation);
+        self.enter("RollBackCluster", &request, &mutation)?;
+        let request = request.into_inner();
+        self.state().clusters.rollouts.push(request.rollout);
+        self.start("RollBackCluster", &mutation, "roll-back-cluster", &request.name)
+    }
+
+    async fn retry_cluster(&self, request: Request<RetryClusterRequest>) -> Answer<Operation> {
+        let mutation = key(&request.get_ref().mutation);
+        self.enter("RetryCluster", &request, &mutation)?;
+        let request = request.into_inner();
+        self.start("RetryCluster", &mutation, "retry-cluster", &request.name)
     }
 
     async fn replace_cluster_node(&self, request: Request<ReplaceClusterNodeRequest>) -> Answer<Operation> {
@@ -167,7 +224,12 @@ impl ClusterService for Service {
         Ok(Response::new(self.state().clusters.pack.clone()))
     }
 
-    async fn get_capacity(&self, _: Request<GetCapacityRequest>) -> Answer<Capacity> {
-        Err(Status::unimplemented("the tool asks for no capacity yet"))
+    async fn get_capacity(&self, request: Request<GetCapacityRequest>) -> Answer<Capacity> {
+        self.enter("GetCapacity", &request, "")?;
+        let customer = request.into_inner().customer;
+        Ok(Response::new(Capacity {
+            customer,
+            ..Capacity::default()
+        }))
     }
 }

@@ -13,7 +13,7 @@ impl Service {
         node.ok_or_else(|| Status::not_found(format!("node {:?} does not exist", name.trim_start_matches("nodes/"))))
     }
 
-    fn on_node(
+    pub fn on_node(
         &self,
         method: &'static str,
         request: &Request<impl Sized>,

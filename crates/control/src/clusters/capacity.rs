@@ -1,7 +1,7 @@
 //! What a customer could get now.
 
 use rackwright_api::v1;
-use rackwright_site::model::{CustomerId as SiteCustomer, Site};
+use rackwright_site::model::{CustomerId as SiteCustomer, Price, Site, Sku};
 use rackwright_site::placement::{Bandwidth, ClusterId, CustomerId, Request, SkuId};
 use rackwright_site::planner::{Planner, Refused};
 
@@ -41,6 +41,8 @@ pub async fn capacity(picture: Picture, customer: &str) -> Result<Vec<v1::SkuCap
                     free_nodes,
                     bare_metal: true,
                     fabrics: classes.iter().map(fabric).collect(),
+                    price_per_second: of_price(sku, |price| &price.per_second),
+                    currency: of_price(sku, |price| &price.currency),
                 }
             })
             .collect();
@@ -48,6 +50,12 @@ pub async fn capacity(picture: Picture, customer: &str) -> Result<Vec<v1::SkuCap
         skus
     });
     Ok(known.await?)
+}
+
+fn of_price(sku: &Sku, field: fn(&Price) -> &str) -> String {
+    sku.price
+        .as_ref()
+        .map_or_else(String::new, |price| field(price).to_owned())
 }
 
 /// Nodes of the largest cluster that is placed: all that are free, or what a refusal says would fit.

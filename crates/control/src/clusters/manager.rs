@@ -43,6 +43,9 @@ pub struct Settings {
     /// Every port is read again after so long without a change, in seconds.
     #[serde(default = "proof_s")]
     pub proof_s: u32,
+    /// The fabric is discovered and compared with the site after so long, in seconds; 0: never.
+    #[serde(default = "check_s")]
+    pub check_s: u32,
 }
 
 /// `fabric.opensm`: as OpenSM was told where they are.
@@ -98,6 +101,10 @@ fn deadline_s() -> u32 {
 }
 
 fn proof_s() -> u32 {
+    600
+}
+
+fn check_s() -> u32 {
     600
 }
 

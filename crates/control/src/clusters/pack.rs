@@ -10,8 +10,9 @@ use rackwright_site::handover::{
 };
 use rackwright_site::model::{NodeId, Site, SkuId};
 use rackwright_site::planner::Planner;
-use rackwright_store::{ClusterRecord, NodeRecord, Proof, Scope};
+use rackwright_store::{ClusterRecord, NodeRecord};
 
+use super::network;
 use super::partitions::Fabric;
 use super::reserve::ReserveError;
 use crate::core::Core;
@@ -86,14 +87,10 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
     let placement = hall::placement_of(record)?;
     let spares: BTreeSet<String> = placement.spares.into_iter().collect();
     let (mut reports, mut counted) = (Vec::new(), BTreeMap::new());
+    let newest = core.store.newest_reports(&record.id).await?;
     for node in nodes {
-        let newest = core
-            .store
-            .proofs(&Scope::Site, Proof::Report, &node.id, i64::MAX, 1)
-            .await?;
-        let report = newest
-            .first()
-            .and_then(|(_, body)| v1::Report::decode(body.as_slice()).ok());
+        let body = newest.get(&node.id);
+        let report = body.and_then(|body| v1::Report::decode(body.as_slice()).ok());
         reports.extend(report.iter().flat_map(|report| rows(&node.id, report)));
         if counted.is_empty()
             && let Some(bytes) = core.store.inventory(&node.id).await?
@@ -104,6 +101,7 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
             counted.insert(record.spec.sku.clone(), found);
         }
     }
+    reports.extend(network::report(&record.id, record.network.as_ref()));
     let fabric = Fabric::parse(&core.store.hall().await?.fabric).ok();
     let members: Vec<(String, String)> = nodes
         .iter()

@@ -10,6 +10,8 @@ use rackwright_site::model::Site;
 use rackwright_store::ClusterRecord;
 use serde::{Deserialize, Serialize};
 
+use super::faults::Watch;
+
 /// Longest name of a partition that OpenSM takes.
 const NAME_MAX: usize = 32;
 
@@ -34,6 +36,9 @@ pub struct Fabric {
     #[serde(default)]
     cut_off: BTreeSet<Guid>,
     reading: ReadingNumber,
+    /// What is wrong with the fabric.
+    #[serde(default)]
+    pub watch: Watch,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,6 +64,7 @@ impl Fabric {
             absent: BTreeSet::new(),
             cut_off: BTreeSet::new(),
             reading: ReadingNumber::default(),
+            watch: Watch::default(),
         })
     }
 
@@ -76,6 +82,16 @@ impl Fabric {
     /// It cannot be written, which would be a bug.
     pub fn text(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string(self)
+    }
+
+    /// Whether nobody ever wanted a partition.
+    pub fn is_unused(&self) -> bool {
+        self.wanted == 0
+    }
+
+    /// Ports of members that were not in the fabric when it was read last.
+    pub fn absent(&self) -> &BTreeSet<Guid> {
+        &self.absent
     }
 
     /// Gives a cluster a key for these ports, or makes these the ports of the one it has. Answers with the key and the
@@ -141,6 +157,11 @@ impl Fabric {
 
     /// How a cluster's partition stands.
     pub fn fact(&self, cluster: &ClusterRecord) -> Fact {
+        self.fact_besides(cluster, &BTreeSet::new())
+    }
+
+    /// The same where nobody waits for these ports: their nodes are in use, and get the key when they are back.
+    pub fn fact_besides(&self, cluster: &ClusterRecord, excused: &BTreeSet<Guid>) -> Fact {
         if cluster.partition.is_none() {
             return Fact::None;
         }
@@ -156,6 +177,7 @@ impl Fabric {
         let absent: Vec<String> = members
             .ports
             .intersection(&self.absent)
+            .filter(|port| !excused.contains(port))
             .map(ToString::to_string)
             .collect();
         match absent.first() {

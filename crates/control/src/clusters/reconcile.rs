@@ -9,13 +9,14 @@ use rackwright_store::{EventRow, StoreError};
 
 use super::manager::{Settings, chain};
 use super::partitions::Fabric;
+use super::watch;
 use crate::clock;
 use crate::core::Core;
 
 /// Between looks at what others may have changed.
 const LOOK: Duration = Duration::from_secs(2);
 /// Another replica takes over when this one was not heard of for so long, in seconds: longer than any change takes.
-const LEASE_S: i64 = 900;
+pub(super) const LEASE_S: i64 = 900;
 /// After a failure, and at last, in seconds.
 const AGAIN_S: i64 = 2;
 const LONGEST_AGAIN_S: i64 = 60;
@@ -37,6 +38,7 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
         }
     };
     let mut last = Last::default();
+    let mut looked = watch::Last::default();
     loop {
         tokio::select! {
             () = core.stop.cancelled() => return,
@@ -45,6 +47,9 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
         }
         if let Err(error) = turn(&core, &settings, &manager, &mut last).await {
             tracing::warn!(%error, "what is known of the fabric could not be read or stored");
+        }
+        if let Err(error) = watch::turn(&core, &settings, &manager, &mut looked).await {
+            tracing::warn!(%error, "the fabric was not watched");
         }
     }
 }
@@ -64,6 +69,10 @@ async fn turn(
         tracing::error!("what is known of the fabric does not read: no partition is set up");
         return Ok(());
     };
+    // What is known of its links is no reason to write partitions.
+    if fabric.is_unused() {
+        return Ok(());
+    }
     let now = clock::now();
     let proof_us = seconds(settings.proof_s.into());
     let is_old = fabric.proven_at.is_none_or(|at| now.since(at) >= proof_us);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rackwright_api::v1;
-use rackwright_lifecycle::cluster::{Cluster, State, Swap, Wanted};
+use rackwright_lifecycle::cluster::{Swap, has_failed};
 use rackwright_lifecycle::{Seat, Timestamp};
 use rackwright_site::fabric::Guid;
 use rackwright_site::model::{Site, SkuId};
@@ -18,7 +18,7 @@ use crate::grpc::seats;
 use crate::hall::{self, HallError, Picture};
 
 /// Tries against others who reserve at the same time.
-const TRIES: usize = 8;
+pub const TRIES: usize = 8;
 
 /// A cluster that is asked for.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ pub enum ReserveError {
     Store(#[from] StoreError),
 }
 
-fn field(field: &'static str, fault: String) -> ReserveError {
+pub(super) fn field(field: &'static str, fault: String) -> ReserveError {
     ReserveError::Field { field, fault }
 }
 
@@ -110,19 +110,26 @@ fn request(site: &Site, asked: &Asked) -> Result<Request, ReserveError> {
     })
 }
 
-fn watts(site: &Site, placement: &NamedPlacement) -> f64 {
+pub(super) fn watts(site: &Site, placement: &NamedPlacement) -> f64 {
     let nodes = placement.nodes.iter().chain(&placement.spares);
     let known = nodes.filter_map(|name| site.node_named(name));
     known.map(|id| site.sku_of(id).power.max_watts).sum()
 }
 
-/// Nodes of the SKU that are in the site and cannot be had now, in words; empty when all can.
-fn beside(site: &Site, picture_out: &BTreeSet<rackwright_site::model::NodeId>, sku: &str) -> String {
+/// Nodes of the SKU that are in the site and cannot be had now, and links that are out of order, in words; empty when
+/// there are none.
+fn beside(site: &Site, picture_out: &BTreeSet<rackwright_site::model::NodeId>, links: usize, sku: &str) -> String {
     let of_sku = picture_out.iter().filter(|id| *site.sku_of(**id).name == *sku);
-    match of_sku.count() {
+    let mut words = match of_sku.count() {
         0 => String::new(),
         n => format!("; {n} nodes of {sku} are not enrolled, not available or in use"),
+    };
+    if links > 0 {
+        words.push_str(&format!(
+            "; {links} links between switches are out of order: `rackwright fabric faults`"
+        ));
     }
+    words
 }
 
 /// Where a cluster would stand in the hall of a picture.
@@ -130,12 +137,12 @@ fn beside(site: &Site, picture_out: &BTreeSet<rackwright_site::model::NodeId>, s
 /// # Errors
 /// What is wrong with it or in its way.
 pub async fn plan(picture: Picture, asked: &Asked) -> Result<Planned, ReserveError> {
-    let (asked, out) = (asked.clone(), picture.out.clone());
+    let (asked, out, links) = (asked.clone(), picture.out.clone(), picture.broken.len());
     let planned = picture.plan(move |site: &Site, planner: &mut Planner<'_>| {
         let request = request(site, &asked)?;
-        let placement = planner
-            .place(request)
-            .map_err(|refused| ReserveError::Refused(format!("{refused}{}", beside(site, &out, &asked.spec.sku))))?;
+        let placement = planner.place(request).map_err(|refused| {
+            ReserveError::Refused(format!("{refused}{}", beside(site, &out, links, &asked.spec.sku)))
+        })?;
         let named = planner.named(&placement);
         Ok(Planned {
             picture: planner.draw(&placement),
@@ -147,7 +154,8 @@ pub async fn plan(picture: Picture, asked: &Asked) -> Result<Planned, ReserveErr
 }
 
 /// What a cluster's nodes get.
-fn deployment(spec: &ClusterSpec, customer: &str) -> v1::Deployment {
+#[must_use]
+pub fn deployment(spec: &ClusterSpec, customer: &str) -> v1::Deployment {
     v1::Deployment {
         image: spec.image_name.clone(),
         hostname: String::new(),
@@ -160,11 +168,11 @@ fn deployment(spec: &ClusterSpec, customer: &str) -> v1::Deployment {
 }
 
 /// Gives a free node to a cluster. False: it is not free any more.
-async fn seat(
+pub(super) async fn seat(
     core: &Core,
     tx: &mut WriteTx,
     node: &str,
-    (cluster, customer, spec): (&str, &str, &ClusterSpec),
+    cluster: &ClusterRecord,
     now: Timestamp,
 ) -> Result<bool, ReserveError> {
     let mut record = match tx.node(node).await {
@@ -172,16 +180,19 @@ async fn seat(
         other => other?,
     };
     let seat = Seat {
-        cluster: cluster.to_owned(),
+        cluster: cluster.id.clone(),
         let_go: None,
+        build: cluster.cluster.build,
     };
-    let taken = seats::take(core, &mut record, &deployment(spec, customer), &spec.image_digest, seat);
+    let spec = &cluster.spec;
+    let wanted = deployment(spec, &cluster.customer);
+    let taken = seats::take(core, &mut record, &wanted, &spec.image_digest, seat);
     let Some((generation, number, keys)) = taken.map_err(|fault| field("spec.deployment", fault))? else {
         return Ok(false);
     };
     tx.save_node(&mut record, now).await?;
     tx.put_deployment_keys(node, generation, number, &keys).await?;
-    tx.add_cluster_node(cluster, node).await?;
+    tx.add_cluster_node(&cluster.id, node).await?;
     Ok(true)
 }
 
@@ -193,12 +204,17 @@ pub(super) fn fabric(core: &Core, text: &str) -> Result<Option<Fabric>, ReserveE
     let broken =
         |e: &dyn std::fmt::Display| HallError::Broken(format!("what is known of the fabric cannot be read: {e}"));
     let fabric = match text.is_empty() {
-        false => Fabric::parse(text).map_err(|e| broken(&e))?,
-        true => {
-            let (first, last) = settings.keys().map_err(|e| broken(&e))?;
-            Fabric::new(first, last).map_err(|e| broken(&e))?
-        }
+        false => Some(Fabric::parse(text).map_err(|e| broken(&e))?),
+        true => None,
     };
+    let watch = match fabric {
+        Some(used) if !used.is_unused() => return Ok(Some(used)),
+        unused => unused.map(|unused| unused.watch).unwrap_or_default(),
+    };
+    // Until the first key is given the settings say which there are.
+    let (first, last) = settings.keys().map_err(|e| broken(&e))?;
+    let mut fabric = Fabric::new(first, last).map_err(|e| broken(&e))?;
+    fabric.watch = watch;
     Ok(Some(fabric))
 }
 
@@ -208,7 +224,7 @@ pub(super) fn text(fabric: &Fabric) -> Result<String, ReserveError> {
 }
 
 /// Makes the ports of a placement those of the cluster's partition.
-fn hold_partition(
+pub(super) fn hold_partition(
     core: &Core,
     hall_fabric: &mut String,
     site: &Site,
@@ -228,7 +244,7 @@ fn hold_partition(
     Ok(())
 }
 
-fn stored(placement: &NamedPlacement) -> Result<String, ReserveError> {
+pub(super) fn stored(placement: &NamedPlacement) -> Result<String, ReserveError> {
     let text = serde_json::to_string(placement);
     text.map_err(|e| HallError::Broken(format!("a placement cannot be written: {e}")).into())
 }
@@ -259,7 +275,7 @@ async fn reserve(
         .chain(&planned.placement.spares)
         .collect();
     for node in names {
-        if !seat(core, tx, node, (&record.id, &record.customer, &record.spec), now).await? {
+        if !seat(core, tx, node, &record, now).await? {
             return Ok(None);
         }
     }
@@ -281,32 +297,10 @@ pub async fn create(
     for _ in 0..TRIES {
         let picture = core.sites.picture(&core.store).await?;
         let planned = plan(picture.clone(), asked).await?;
-        let record = ClusterRecord {
-            id: asked.id.clone(),
-            uid: asked.uid.clone(),
-            version: 1,
-            cluster: Cluster {
-                state: State::Reserved,
-                since: now,
-                wanted: Wanted::default(),
-                lease_end,
-                notices: 0,
-            },
-            customer: asked.customer.clone(),
-            spec: asked.spec.clone(),
-            labels: labels.clone(),
-            placement: String::new(),
-            reserved_watts: 0.0,
-            partition: None,
-            partitions_version: 0,
-            reason: String::new(),
-            swap: None,
-            replaced: Vec::new(),
-            wait_why: String::new(),
-            due_at: now,
-            created_at: now,
-            updated_at: now,
-        };
+        let (id, uid, customer) = (asked.id.clone(), asked.uid.clone(), asked.customer.clone());
+        let mut record = ClusterRecord::new(id, uid, customer, asked.spec.clone(), now);
+        record.cluster.lease_end = lease_end;
+        record.labels.clone_from(&labels);
         let mut tx = core.store.write().await?;
         match reserve(core, &mut tx, &picture, &planned, record, now).await {
             Ok(Some(record)) => return Ok((tx, record)),
@@ -314,9 +308,15 @@ pub async fn create(
             Err(other) => return Err(other),
         }
     }
-    Err(ReserveError::Refused(format!(
+    Err(crowded())
+}
+
+/// Others were faster, `TRIES` times.
+#[must_use]
+pub fn crowded() -> ReserveError {
+    ReserveError::Refused(format!(
         "others reserved nodes of the hall at the same time, {TRIES} times in a row; try again"
-    )))
+    ))
 }
 
 /// Puts another node in the place of a lost one. What is in the way is kept with the cluster.
@@ -326,12 +326,15 @@ pub async fn create(
 pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason: &str) -> Result<(), ReserveError> {
     let picture = core.sites.picture(&core.store).await?;
     let (number, bad) = (hall::number(&record.uid), node.to_owned());
+    // A spare that leaves steps in for nobody.
+    let leave = record.cluster.wanted.leave.clone();
     let found = picture.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
         let bad = site
             .node_named(&bad)
             .ok_or_else(|| format!("the site has no node {bad} any more"))?;
+        let avoid: Vec<_> = leave.iter().filter_map(|name| site.node_named(name)).collect();
         let swap = planner
-            .replace(number, bad, &[])
+            .replace(number, bad, &avoid)
             .map_err(|refused| refused.to_string())?;
         let by = site.node(swap.by).name.to_string();
         Ok::<_, String>((planner.named(&swap.placement), by, swap.was_spare))
@@ -401,14 +404,13 @@ async fn exchange(
     }
     for name in BTreeSet::from([*node, by.as_str()]) {
         if name == *node {
-            put_out(
-                &mut tx,
-                node,
-                &format!("replaced in cluster {}: {reason}", record.id),
-                now,
-            )
-            .await?;
-        } else if !was_spare && !seat(core, &mut tx, by, (&record.id, &record.customer, &record.spec), now).await? {
+            let why = format!("replaced in cluster {}: {reason}", record.id);
+            let failed = put_out(&mut tx, node, &why, now).await?;
+            if let Some(rollout) = &mut record.cluster.rollout {
+                let is_again = rollout.again.remove(*node);
+                rollout.failed += u32::from(failed == Some(record.cluster.build) && !is_again);
+            }
+        } else if !was_spare && !seat(core, &mut tx, by, &record, now).await? {
             return Err(again().into());
         }
     }
@@ -437,23 +439,27 @@ async fn exchange(
     Ok(())
 }
 
-/// Takes a node out of its cluster, and out of service: what is on it is erased before it is anybody's again.
-async fn put_out(tx: &mut WriteTx, node: &str, why: &str, now: Timestamp) -> Result<(), StoreError> {
+/// Takes a node out of its cluster, and out of service: what is on it is erased before it is anybody's again. Answers with
+/// the build of the cluster with which it failed, if it did.
+async fn put_out(tx: &mut WriteTx, node: &str, why: &str, now: Timestamp) -> Result<Option<u32>, StoreError> {
     let mut record = match tx.node(node).await {
-        Err(StoreError::NotFound { .. }) => return Ok(()),
+        Err(StoreError::NotFound { .. }) => return Ok(None),
         other => other?,
     };
-    if let Some(claim) = &mut record.node.claim {
-        claim.cluster = None;
-    }
+    let has_failed = has_failed(&record.node);
+    let seat = record.node.claim.as_mut().and_then(|claim| claim.cluster.take());
     if rackwright_lifecycle::Edge::Condemned
         .target(record.node.state)
         .is_some()
     {
         record.node.wanted.condemn = Some(why.to_owned());
+    } else if let Some(claim) = &mut record.node.claim {
+        // An operator holds it: it is erased as soon as they let it go.
+        claim.release_requested = true;
     }
     tx.save_node(&mut record, now).await?;
-    tx.remove_cluster_node(node).await
+    tx.remove_cluster_node(node).await?;
+    Ok(seat.filter(|_| has_failed).map(|seat| seat.build))
 }
 
 /// An event about a cluster.

@@ -4,17 +4,23 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::cluster::{Decision, Edge, Effect, Facts, Member, Partition, State, Wait, decide, standing};
+use rackwright_lifecycle::cluster::{
+    Decision, Edge, Effect, Facts, Member, Partition, Standing, State, Wait, decide, member,
+};
 use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_site::fabric::Guid;
 use rackwright_store::{ClusterHistoryRow, ClusterRecord, NodeRecord, Scope, StoreError, WriteTx};
 use tokio::task::JoinSet;
 use tonic::Code;
 use tracing::Instrument as _;
 
+use super::network;
 use super::partitions::Fabric;
 use super::reserve::{self, ReserveError, event};
+use super::{resize, rollout};
 use crate::clock;
 use crate::core::Core;
+use crate::hall::Units;
 
 /// Clusters taken with one statement, and worked on at once in this process.
 const AT_ONCE: usize = 16;
@@ -44,6 +50,7 @@ pub async fn run(core: Arc<Core>) {
         }
     }
     steps.shutdown().await;
+    network::ended(&core).await;
 }
 
 async fn lease_and_start(core: &Arc<Core>, steps: &mut JoinSet<()>) -> Result<Duration, StoreError> {
@@ -92,10 +99,14 @@ enum Next {
 
 /// Steps until the cluster is at rest, as the runner does.
 #[cfg(test)]
-pub(super) async fn until_rest(core: &Core, id: &str) -> Result<(), ReserveError> {
+pub(super) async fn until_rest(core: &Arc<Core>, id: &str) -> Result<(), ReserveError> {
     for _ in 0..100 {
-        if matches!(step(core, id).await?, Next::Rest) {
-            return Ok(());
+        match step(core, id).await {
+            Ok(Next::Rest) => return Ok(()),
+            Ok(Next::Again) => {}
+            // Others changed it meanwhile.
+            Err(ReserveError::Store(StoreError::Conflict { .. } | StoreError::Contended(_))) => {}
+            Err(other) => return Err(other),
         }
     }
     panic!("{id} does not come to rest");
@@ -103,44 +114,85 @@ pub(super) async fn until_rest(core: &Core, id: &str) -> Result<(), ReserveError
 
 /// How the nodes of a cluster stand.
 #[must_use]
-pub fn members(cluster: &str, nodes: &[NodeRecord]) -> Vec<Member> {
-    let member = |record: &NodeRecord| Member {
-        node: record.id.clone(),
-        standing: standing(
+pub fn members(cluster: &str, nodes: &[NodeRecord], units: &Units) -> Vec<Member> {
+    let of = |record: &NodeRecord| {
+        // Those that the site does not know are one more unit.
+        let unit = units.get(&record.id).copied().unwrap_or(u32::MAX);
+        member(
             cluster,
-            record.node.state,
-            record.node.claim.as_ref(),
+            &record.id,
+            &record.node,
+            unit,
             &record.wait_why,
             &record.reason,
-        ),
+        )
     };
-    nodes.iter().map(member).collect()
+    nodes.iter().map(of).collect()
 }
 
-async fn partition(core: &Core, record: &ClusterRecord) -> Result<Partition, ReserveError> {
+/// Enters what is known to be wrong with the links of members.
+pub fn impaired(members: &mut [Member], nodes: &[NodeRecord], fabric: &Fabric) {
+    for (member, node) in members.iter_mut().zip(nodes) {
+        member.impaired = match member.standing {
+            Standing::Checked | Standing::HandedOver => fabric.watch.impaired(&node.id, node.node.since),
+            _ => None,
+        };
+    }
+}
+
+/// How the partition stands; enters with it what is known of the members' links.
+async fn partition(
+    core: &Core,
+    record: &ClusterRecord,
+    nodes: &[NodeRecord],
+    members: &mut [Member],
+) -> Result<Partition, ReserveError> {
     if record.partition.is_none() {
         return Ok(Partition::None);
     }
     let hall = core.store.hall().await?;
-    Ok(match Fabric::parse(&hall.fabric) {
-        Ok(fabric) => fabric.fact(record),
-        Err(error) => Partition::Pending(format!("what is known of the fabric cannot be read: {error}")),
-    })
+    let fabric = match Fabric::parse(&hall.fabric) {
+        Ok(fabric) => fabric,
+        Err(error) => {
+            let why = format!("what is known of the fabric cannot be read: {error}");
+            return Ok(Partition::Pending(why));
+        }
+    };
+    impaired(members, nodes, &fabric);
+    let mut excused = BTreeSet::new();
+    if !fabric.absent().is_empty()
+        && let Some((_, site)) = core.sites.current(&core.store).await?
+    {
+        let in_use = members.iter().filter(|member| member.standing == Standing::HandedOver);
+        let ids = in_use.filter_map(|member| site.node_named(&member.node));
+        let guids = ids.flat_map(|id| site.node(id).port_guids.iter().flatten());
+        excused.extend(guids.filter_map(|guid| Guid::new(*guid)));
+    }
+    Ok(fabric.fact_besides(record, &excused))
 }
 
-async fn step(core: &Core, id: &str) -> Result<Next, ReserveError> {
+async fn step(core: &Arc<Core>, id: &str) -> Result<Next, ReserveError> {
     let record = core.store.cluster(&Scope::Site, id).await?;
     let nodes = core.store.nodes_of_cluster(&Scope::Site, id).await?;
-    let facts = Facts {
-        members: members(id, &nodes),
-        partition: partition(core, &record).await?,
-        swap: record.swap.clone(),
-    };
     let now = clock::now();
+    let units = match record.cluster.rollout {
+        Some(_) => core.sites.units(&core.store).await?,
+        None => Arc::default(),
+    };
+    let mut members = members(id, &nodes, &units);
+    let facts = Facts {
+        partition: partition(core, &record, &nodes, &mut members).await?,
+        swap: record.swap.clone(),
+        network: network::fact(core, &record, &network::checked(&members, &nodes), now),
+        members,
+    };
     match decide(&record.cluster, &facts, now) {
         Decision::Move { edge, reason } => take_edge(core, record, edge, reason, now).await?,
         Decision::Act(effect) => act(core, record, &nodes, effect, now).await?,
         Decision::Wait { why, until } => {
+            if matches!(why, Wait::Link { .. }) {
+                settle_all_but_links(core, &record, now).await?;
+            }
             let told = if why == Wait::Rest {
                 String::new()
             } else {
@@ -182,9 +234,13 @@ async fn take_edge(
         Edge::Released => {
             record.cluster.wanted.release = false;
             record.cluster.wanted.replace.clear();
+            record.cluster.wanted.leave.clear();
+            record.cluster.wanted.is_leave_cut = false;
+            record.cluster.rollout = None;
             drop_partition(core, &mut tx, &mut record).await?;
         }
         Edge::Freed => free(core, &mut tx, &mut record).await?,
+        Edge::Restored if from == State::Reimaging => record.cluster.rollout = None,
         _ => {}
     }
     tx.save_cluster(&mut record, now).await?;
@@ -230,14 +286,37 @@ async fn free(core: &Core, tx: &mut WriteTx, record: &mut ClusterRecord) -> Resu
     Ok(())
 }
 
+/// Only a link is left to be mended, which nobody asked for: what was asked for is done.
+async fn settle_all_but_links(core: &Core, record: &ClusterRecord, now: Timestamp) -> Result<(), StoreError> {
+    let target = format!("clusters/{}", record.id);
+    let open = core.store.operations(&Scope::Site, &target, "", "false", "", 1).await?;
+    if open.is_empty() {
+        return Ok(());
+    }
+    let mut tx = core.store.write().await?;
+    // What was asked for since was not looked at.
+    if tx.cluster(&record.id).await?.version != record.version {
+        let (kind, id) = ("cluster", record.id.clone());
+        return Err(StoreError::Conflict { kind, id });
+    }
+    for operation in tx.open_operations(&target).await? {
+        if operation.kind != "release-cluster" {
+            tx.end_operation(&operation.id, Code::Ok as i32, "", now).await?;
+        }
+    }
+    core.commit(tx).await
+}
+
 /// What somebody asked of the cluster ends when it gets there, or to where it cannot be got to any more.
 async fn settle(tx: &mut WriteTx, record: &ClusterRecord, now: Timestamp) -> Result<(), StoreError> {
     let state = record.cluster.state;
     for operation in tx.open_operations(&format!("clusters/{}", record.id)).await? {
         let ended = match (operation.kind.as_str(), state) {
-            ("create-cluster" | "replace-node", State::Ready) | ("release-cluster", State::Released) => Some(Code::Ok),
-            ("create-cluster" | "replace-node", State::Failed) => Some(Code::Unavailable),
-            ("create-cluster" | "replace-node", State::Releasing) => Some(Code::Aborted),
+            ("release-cluster", State::Released) => Some(Code::Ok),
+            ("release-cluster", _) => None,
+            (_, State::Ready) => Some(Code::Ok),
+            (_, State::Failed) => Some(Code::Unavailable),
+            (_, State::Releasing) => Some(Code::Aborted),
             _ => None,
         };
         let Some(code) = ended else { continue };
@@ -252,7 +331,7 @@ async fn settle(tx: &mut WriteTx, record: &ClusterRecord, now: Timestamp) -> Res
 }
 
 async fn act(
-    core: &Core,
+    core: &Arc<Core>,
     mut record: ClusterRecord,
     nodes: &[NodeRecord],
     effect: Effect,
@@ -260,7 +339,12 @@ async fn act(
 ) -> Result<(), ReserveError> {
     match effect {
         Effect::Replace { node, reason } => reserve::replace(core, record, &node, &reason).await,
+        Effect::TestNetwork => {
+            let nodes = network::checked(&members(&record.id, nodes, &Units::new()), nodes);
+            network::begin(core, record, nodes, now).await
+        }
         Effect::LetHandOver => {
+            network::note_skipped(core, &record, now).await?;
             let let_go = |node: &mut NodeRecord| {
                 let seat = node.node.claim.as_mut().and_then(|claim| claim.cluster.as_mut());
                 seat.filter(|seat| seat.cluster == record.id && seat.let_go.is_none())
@@ -268,8 +352,16 @@ async fn act(
             };
             each(core, nodes, now, let_go).await
         }
-        Effect::ReleaseNodes => {
+        Effect::CutOff(gone) => resize::cut_off(core, record, &gone, now).await,
+        Effect::Part(gone) => resize::part(core, record, &gone, now).await,
+        Effect::Reimage(batch) => rollout::rewrite(core, record, &batch, now).await,
+        Effect::StopRollout(why) => rollout::stop(core, record, why, now).await,
+        Effect::RollBack(why) => rollout::roll_back(core, record, why, now).await,
+        Effect::ReleaseNodes(names) => {
             let release = |node: &mut NodeRecord| {
+                if !names.contains(&node.id) {
+                    return false;
+                }
                 let claim = node.node.claim.as_mut();
                 claim.is_some_and(|claim| {
                     let ours = claim.cluster.as_ref().is_some_and(|seat| seat.cluster == record.id);

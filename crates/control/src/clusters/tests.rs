@@ -19,9 +19,11 @@ use crate::grpc::said::{apply_site, create_cluster, release_cluster};
 use crate::testing::{self, TestCore};
 
 /// Enough of OpenSM for a configuration: nobody speaks with it here.
-const FABRIC: &str = "fabric: {opensm: {partitions: /nowhere/p, log: /nowhere/l, pid_file: /nowhere/pid}, \
+pub(super) const FABRIC: &str = "fabric: {opensm: {partitions: /nowhere/p, log: /nowhere/l, pid_file: /nowhere/pid}, \
                       first_key: \"0x0001\", last_key: \"0x0002\"}\n";
-const DIGEST: &str = "b3-0000000000000000000000000000000000000000000000000000000000000000";
+pub(super) const DIGEST: &str = "b3-0000000000000000000000000000000000000000000000000000000000000000";
+/// Of another image.
+pub(super) const OTHER: &str = "b3-1111111111111111111111111111111111111111111111111111111111111111";
 
 fn site(nodes: usize) -> String {
     let mut request = Request::new(ReferenceSku::DgxH100, nodes);
@@ -43,18 +45,20 @@ pub(crate) async fn hall(nodes: usize, further: &str) -> TestCore {
         record.node.evidence.clean_at = Some(clock::now());
         tx.insert_node(&record).await.unwrap();
     }
-    let image = ImageVersionRow {
-        image_id: "noble".into(),
-        digest: DIGEST.into(),
-        created_at: clock::now(),
-        body: ImageVersionBody::default(),
-    };
-    tx.add_image_version(&image, "uid-noble").await.unwrap();
+    for (id, digest) in [("noble", DIGEST), ("other", OTHER)] {
+        let image = ImageVersionRow {
+            image_id: id.into(),
+            digest: digest.into(),
+            created_at: clock::now(),
+            body: ImageVersionBody::default(),
+        };
+        tx.add_image_version(&image, &format!("uid-{id}")).await.unwrap();
+    }
     tx.commit().await.unwrap();
     core
 }
 
-fn spec(customer: &str, nodes: u32) -> v1::ClusterSpec {
+pub(crate) fn spec(customer: &str, nodes: u32) -> v1::ClusterSpec {
     v1::ClusterSpec {
         customer: customer.into(),
         sku: "dgx-h100".into(),
@@ -67,7 +71,7 @@ fn spec(customer: &str, nodes: u32) -> v1::ClusterSpec {
     }
 }
 
-async fn cluster(core: &Core, id: &str) -> ClusterRecord {
+pub(crate) async fn cluster(core: &Core, id: &str) -> ClusterRecord {
     core.store.cluster(&Scope::Site, id).await.unwrap()
 }
 
@@ -77,7 +81,7 @@ pub(crate) async fn names(core: &Core, id: &str) -> BTreeSet<String> {
 }
 
 /// Puts a node where its own life would bring it.
-async fn put(core: &Core, node: &str, change: impl FnOnce(&mut NodeRecord)) {
+pub(crate) async fn put(core: &Core, node: &str, change: impl FnOnce(&mut NodeRecord)) {
     let mut tx = core.store.write().await.unwrap();
     let mut record = tx.node(node).await.unwrap();
     change(&mut record);
@@ -86,18 +90,28 @@ async fn put(core: &Core, node: &str, change: impl FnOnce(&mut NodeRecord)) {
 }
 
 /// The node is checked, and waits for its cluster.
-async fn check(core: &Core, node: &str) {
+pub(crate) async fn check(core: &Core, node: &str) {
     put(core, node, |record| record.node.state = NodeState::Validating).await;
     testing::rest(core, node, &Wait::Cluster.to_string()).await;
 }
 
-async fn step(core: &Core, id: &str) -> State {
+/// The node is its customer's.
+pub(super) async fn hand_over(core: &Core, node: &str) {
+    put(core, node, |record| {
+        record.node.state = NodeState::Active;
+        let claim = record.node.claim.as_mut().unwrap();
+        claim.handed_over = Some(claim.deployment);
+    })
+    .await;
+}
+
+pub(crate) async fn step(core: &Arc<Core>, id: &str) -> State {
     step::until_rest(core, id).await.unwrap();
     cluster(core, id).await.cluster.state
 }
 
 /// The version of the partitions that is wanted is in place, and every port says so.
-async fn prove(core: &Core) {
+pub(super) async fn prove(core: &Core) {
     let mut tx = core.store.write().await.unwrap();
     let mut fabric = Fabric::parse(&tx.hall().await.unwrap().fabric).unwrap();
     let mut tables = rackwright_site::fabric::Tables::default();
@@ -115,7 +129,7 @@ async fn prove(core: &Core) {
     tx.commit().await.unwrap();
 }
 
-async fn ended(core: &Core, operation: &v1::Operation) -> Option<i32> {
+pub(super) async fn ended(core: &Core, operation: &v1::Operation) -> Option<i32> {
     let id = operation.name.strip_prefix("operations/").unwrap();
     let row = core.store.operation(&Scope::Site, id).await.unwrap();
     row.ended_at.map(|_| row.code)
@@ -133,7 +147,7 @@ pub(crate) async fn build(core: &Arc<Core>, id: &str, customer: &str, nodes: u32
     }
     step(core, id).await;
     for node in names(core, id).await {
-        put(core, &node, |record| record.node.state = NodeState::Active).await;
+        hand_over(core, &node).await;
     }
     assert_eq!(step(core, id).await, State::Ready);
     operation
@@ -175,7 +189,7 @@ async fn a_cluster_is_reserved_whole_and_handed_over_whole() {
         let claim = core.store.node(&Scope::Site, node).await.unwrap().node.claim.unwrap();
         assert!(claim.cluster.unwrap().let_go.is_some(), "{node} is not let go");
         assert_eq!(ended(&core, &operation).await, None);
-        put(&core, node, |record| record.node.state = NodeState::Active).await;
+        hand_over(&core, node).await;
     }
     assert_eq!(step(&core, "alpha").await, State::Ready);
     assert_eq!(ended(&core, &operation).await, Some(Code::Ok as i32));
@@ -257,7 +271,7 @@ async fn a_failed_node_is_replaced_put_out_of_service_and_out_of_the_partition()
     assert_eq!(step(&core, "alpha").await, State::Degraded);
     prove(&core).await;
     assert_eq!(step(&core, "alpha").await, State::Degraded);
-    put(&core, new, |record| record.node.state = NodeState::Active).await;
+    hand_over(&core, new).await;
     assert_eq!(step(&core, "alpha").await, State::Ready);
     let history = core.store.cluster_history("alpha", 2).await.unwrap();
     assert_eq!(history[0].edge, "restored");

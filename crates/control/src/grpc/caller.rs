@@ -116,15 +116,22 @@ pub async fn tenant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
             "an agent's certificate does not open this call".into(),
         ));
     }
-    let row = core.store.member(&identity.common_name).await?;
+    of_member(core, &identity.common_name).await
+}
+
+/// The member of a name, whose they are and what they may do now.
+///
+/// # Errors
+/// There is none, or the database failed.
+pub async fn of_member(core: &Core, name: &str) -> Result<Caller, ApiError> {
+    let row = core.store.member(name).await?;
     let Some((role, scope)) = row.as_ref().and_then(rights) else {
         return Err(ApiError::Unauthenticated(format!(
-            "{:?} is not a member of this site",
-            identity.common_name
+            "{name:?} is not a member of this site"
         )));
     };
     Ok(Caller {
-        name: identity.common_name,
+        name: name.to_owned(),
         role,
         scope,
     })
@@ -174,6 +181,18 @@ pub async fn admin<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiEr
     let caller = tenant(core, request).await?;
     if !matches!(caller.role, Role::Operator | Role::CustomerAdmin) {
         return Err(forbidden(&caller, "needs the role operator or customer-admin"));
+    }
+    Ok(caller)
+}
+
+/// Like `tenant`, and somebody who may see what is paid for: any member of the site, or a customer's admin.
+///
+/// # Errors
+/// As `tenant`, or a customer's user.
+pub async fn accountant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+    let caller = tenant(core, request).await?;
+    if caller.role == Role::CustomerUser {
+        return Err(forbidden(&caller, "is for members of the site and a customer's admins"));
     }
     Ok(caller)
 }

@@ -1,13 +1,15 @@
 //! `ClusterService`: what is asked of clusters, and how they stand.
 
+mod changes;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::cluster_service_server::ClusterService;
 use rackwright_lifecycle::Timestamp;
-use rackwright_lifecycle::cluster::{Edge, Standing, State};
-use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Scope};
+use rackwright_lifecycle::cluster::{Edge, Partition, Standing, State};
+use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Replaced, Scope};
 use tonic::{Code, Request, Response, Status};
 
 use super::asked::Asked;
@@ -62,6 +64,8 @@ fn state(state: State) -> v1::ClusterState {
         State::Releasing => v1::ClusterState::Releasing,
         State::Released => v1::ClusterState::Released,
         State::Failed => v1::ClusterState::Failed,
+        State::Resizing => v1::ClusterState::Resizing,
+        State::Reimaging => v1::ClusterState::Reimaging,
     }
 }
 
@@ -108,6 +112,7 @@ fn message(record: &ClusterRecord) -> v1::Cluster {
         waiting_for: record.wait_why.clone(),
         reason: record.reason.clone(),
         reserved_watts: record.reserved_watts,
+        network: crate::clusters::network::words(record),
         ..v1::ClusterStatus::default()
     };
     v1::Cluster {
@@ -122,6 +127,31 @@ fn message(record: &ClusterRecord) -> v1::Cluster {
             labels: record.labels.clone().into_iter().collect(),
         }),
     }
+}
+
+fn replacement(replaced: &Replaced) -> v1::ClusterReplacement {
+    v1::ClusterReplacement {
+        node: format!("nodes/{}", replaced.node),
+        by: format!("nodes/{}", replaced.by),
+        time: convert::time(replaced.at),
+        reason: replaced.why.clone(),
+    }
+}
+
+fn partition(fabric: &Fabric, record: &ClusterRecord) -> Option<v1::ClusterPartition> {
+    let key = record.partition?;
+    let (proven_time, fault) = match fabric.fact(record) {
+        Partition::Proven => (fabric.proven_at.and_then(convert::time), String::new()),
+        Partition::Pending(fault) if fault.is_empty() => (None, "it is being set up".to_owned()),
+        Partition::Pending(fault) => (None, fault),
+        Partition::Gone | Partition::None => (None, "no port has its key any more".to_owned()),
+    };
+    Some(v1::ClusterPartition {
+        key: format!("{key:#06x}"),
+        ports: u32::try_from(fabric.ports_of(&record.uid)).unwrap_or(u32::MAX),
+        proven_time,
+        fault,
+    })
 }
 
 /// Checks what needs no site, and gives every fault.
@@ -194,11 +224,21 @@ impl Clusters {
             Ok(placement) => placement.spares,
             Err(_) => Vec::new(),
         };
-        let standings = clusters::members(&record.id, &nodes);
+        let mut standings = clusters::members(&record.id, &nodes, &hall::Units::new());
+        let fabric = match record.partition {
+            Some(_) => Some(self.fabric().await?),
+            None => None,
+        };
+        if let Some(fabric) = &fabric {
+            clusters::impaired(&mut standings, &nodes, fabric);
+        }
         let member = |(node, member): (&rackwright_store::NodeRecord, &rackwright_lifecycle::cluster::Member)| {
             let reason = match &member.standing {
                 Standing::Lost(why) => why.clone(),
-                _ => String::new(),
+                _ => member
+                    .impaired
+                    .as_ref()
+                    .map_or_else(String::new, |link| link.why.clone()),
             };
             v1::ClusterMember {
                 node: format!("nodes/{}", node.id),
@@ -212,33 +252,46 @@ impl Clusters {
         let mut message = message(record);
         let status = message.status.get_or_insert_default();
         status.members = nodes.iter().zip(&standings).map(member).collect();
+        status.rollout = changes::rollout_status(record, &standings);
+        let leaving = record.cluster.wanted.leave.iter();
+        status.leaving = leaving.map(|node| format!("nodes/{node}")).collect();
         status.history = store
             .cluster_history(&record.id, HISTORY)
             .await?
             .iter()
             .map(transition)
             .collect();
-        status.partition = self.partition(record).await?;
+        status.replaced = record.replaced.iter().map(replacement).collect();
+        status.partition = fabric.as_ref().and_then(|fabric| partition(fabric, record));
+        let in_use = standings.iter().filter(|one| one.standing == Standing::HandedOver);
+        status.ready_nodes = u32::try_from(in_use.count()).unwrap_or(u32::MAX);
         Ok(theirs::cluster(scope, message))
     }
 
-    async fn partition(&self, record: &ClusterRecord) -> Result<Option<v1::ClusterPartition>, ApiError> {
-        use rackwright_lifecycle::cluster::Partition;
-        let Some(key) = record.partition else { return Ok(None) };
-        let hall = self.0.store.hall().await?;
-        let fabric = Fabric::parse(&hall.fabric).map_err(|e| ApiError::Internal(e.to_string()))?;
-        let (proven_time, fault) = match fabric.fact(record) {
-            Partition::Proven => (fabric.proven_at.and_then(convert::time), String::new()),
-            Partition::Pending(fault) if fault.is_empty() => (None, "it is being set up".to_owned()),
-            Partition::Pending(fault) => (None, fault),
-            Partition::Gone | Partition::None => (None, "no port has its key any more".to_owned()),
+    /// A page of clusters, without what hangs on single nodes.
+    async fn rows(&self, scope: &Scope, records: &[ClusterRecord]) -> Result<Vec<v1::Cluster>, ApiError> {
+        let store = &self.0.store;
+        let (Some(first), Some(last)) = (records.first(), records.last()) else {
+            return Ok(Vec::new());
         };
-        Ok(Some(v1::ClusterPartition {
-            key: format!("{key:#06x}"),
-            ports: u32::try_from(fabric.ports_of(&record.uid)).unwrap_or(u32::MAX),
-            proven_time,
-            fault,
-        }))
+        let counts = store.count_seated(scope, &first.id, &last.id).await?;
+        let fabric = match records.iter().any(|record| record.partition.is_some()) {
+            true => Some(self.fabric().await?),
+            false => None,
+        };
+        let row = |record: &ClusterRecord| {
+            let mut message = message(record);
+            let status = message.status.get_or_insert_default();
+            status.ready_nodes = counts.get(&record.id).map_or(0, |count| count.active);
+            status.partition = fabric.as_ref().and_then(|fabric| partition(fabric, record));
+            theirs::cluster(scope, message)
+        };
+        Ok(records.iter().map(row).collect())
+    }
+
+    async fn fabric(&self) -> Result<Fabric, ApiError> {
+        let hall = self.0.store.hall().await?;
+        Fabric::parse(&hall.fabric).map_err(|e| ApiError::Internal(e.to_string()))
     }
 
     pub(super) async fn create(
@@ -271,6 +324,17 @@ impl Clusters {
         self.wake();
         self.0.runs.due.notify_one();
         Ok(response)
+    }
+
+    pub(super) async fn replace(
+        &self,
+        asked: &Asked<'_>,
+        request: &v1::ReplaceClusterNodeRequest,
+    ) -> Result<v1::Operation, ApiError> {
+        let id = names::id_of("name", &request.name, "clusters")?;
+        let node = names::id_of("node", &request.node, "nodes")?;
+        let change = |record: &mut ClusterRecord| replace(record, node, &request.reason);
+        self.operation(asked, id, "replace-node", change).await
     }
 
     pub(super) async fn release(&self, asked: &Asked<'_>, id: &str) -> Result<v1::Operation, ApiError> {
@@ -437,7 +501,7 @@ impl ClusterService for Clusters {
             .await
             .map_err(ApiError::from)?;
         Ok(Response::new(v1::ListClustersResponse {
-            clusters: records.iter().map(|r| theirs::cluster(&scope, message(r))).collect(),
+            clusters: self.rows(&scope, &records).await?,
             next_page_token: pages.token(records.len(), records.last().map(|r| r.id.clone())),
         }))
     }
@@ -452,10 +516,51 @@ impl ClusterService for Clusters {
             request.mutation.as_ref(),
             &request,
         )?;
-        let id = names::id_of("name", &request.name, "clusters")?;
-        let node = names::id_of("node", &request.node, "nodes")?;
-        let change = |record: &mut ClusterRecord| replace(record, node, &request.reason);
-        Ok(Response::new(self.operation(&asked, id, "replace-node", change).await?))
+        Ok(Response::new(self.replace(&asked, &request).await?))
+    }
+
+    async fn plan_cluster_resize(
+        &self,
+        request: Request<v1::PlanClusterResizeRequest>,
+    ) -> Answer<v1::ClusterResizePlan> {
+        caller::member(&self.0, &request).await?;
+        Ok(Response::new(self.plan_resize(request.get_ref()).await?))
+    }
+
+    async fn resize_cluster(&self, request: Request<v1::ResizeClusterRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "ResizeCluster", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(self.resize(&asked, &request).await?))
+    }
+
+    async fn reimage_cluster(&self, request: Request<v1::ReimageClusterRequest>) -> Answer<v1::Operation> {
+        let caller = caller::user(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "ReimageCluster", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(self.reimage(&asked, &request).await?))
+    }
+
+    async fn resume_cluster_reimage(&self, request: Request<v1::ResumeClusterReimageRequest>) -> Answer<v1::Operation> {
+        let caller = caller::user(&self.0, &request).await?;
+        let request = request.into_inner();
+        let mutation = request.mutation.as_ref();
+        let asked = Asked::new(&self.0, &caller, "ResumeClusterReimage", mutation, &request)?;
+        Ok(Response::new(self.resume_reimage(&asked, &request).await?))
+    }
+
+    async fn roll_back_cluster(&self, request: Request<v1::RollBackClusterRequest>) -> Answer<v1::Operation> {
+        let caller = caller::user(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "RollBackCluster", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(self.roll_back(&asked, &request).await?))
+    }
+
+    async fn retry_cluster(&self, request: Request<v1::RetryClusterRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "RetryCluster", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(self.retry(&asked, &request.name).await?))
     }
 
     async fn set_cluster_lease(&self, request: Request<v1::SetClusterLeaseRequest>) -> Answer<v1::Cluster> {

@@ -116,6 +116,7 @@ fn status(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, no
         macs: record.identity.macs.clone(),
         inventory,
         image_written: record.node.evidence.image_digest.clone().unwrap_or_default(),
+        bmc_password_change_time: record.spec.account.changed_at.and_then(time),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::BuildHasher;
 
 use rackwright_api::v1::{BatchEnrollNodesRequest, Bmc, EnrollNodeRequest};
+use rackwright_ipmi::IpmiAddress;
 
 use super::errors::ApiError;
 use super::names;
@@ -15,6 +16,8 @@ pub type Faults = Vec<(String, String)>;
 const SKU_DEFAULT: &str = "default";
 /// The longest password, path of a system, and SKU taken, in bytes.
 const PASSWORD_MAX: usize = 1024;
+/// The same over IPMI (IPMI 2.0, section 22.30).
+const IPMI_PASSWORD_MAX: usize = 20;
 const SYSTEM_MAX: usize = 1024;
 const SKU_MAX: usize = 128;
 
@@ -45,8 +48,19 @@ pub fn faults(request: &EnrollNodeRequest) -> Faults {
     }
     let spec = request.spec.clone().unwrap_or_default();
     let bmc = spec.bmc.unwrap_or_default();
-    faults.extend(bmc_faults(&bmc));
-    faults.extend(password_faults(&bmc.password));
+    let is_ipmi = IpmiAddress::is_meant(&bmc.address);
+    if bmc.username.is_empty() && bmc.password.is_empty() && !is_ipmi {
+        // Both are found in the factory list.
+        let named = Bmc {
+            username: "-".to_owned(),
+            ..bmc
+        };
+        faults.extend(bmc_faults(&named));
+    } else {
+        faults.extend(bmc_faults(&bmc));
+        faults.extend(password_faults(&bmc.password));
+        faults.extend(ipmi_password_faults(&bmc.address, &bmc.password));
+    }
     faults.extend(sku_faults(&spec.sku));
     faults.extend(label_faults(&request.labels));
     faults
@@ -72,11 +86,17 @@ pub fn batch_faults(request: &BatchEnrollNodesRequest) -> Faults {
 #[must_use]
 pub fn bmc_faults(bmc: &Bmc) -> Faults {
     let mut faults = Faults::new();
+    if IpmiAddress::is_meant(&bmc.address) {
+        return ipmi_faults(bmc);
+    }
     let url_ok = ["https://", "http://"]
         .iter()
         .any(|s| bmc.address.strip_prefix(s).is_some_and(|r| !r.is_empty()));
     if !url_ok || bmc.address.len() > 2048 || bmc.address.chars().any(|c| c.is_control() || c == ' ') {
-        let fault = format!("{:?} is not https://HOST[:PORT][/BASE]", bmc.address);
+        let fault = format!(
+            "{:?} is not https://HOST[:PORT][/BASE], nor ipmi://HOST[:PORT]?mac=MAC",
+            bmc.address
+        );
         faults.push(("spec.bmc.address".into(), fault));
     }
     if bmc.username.is_empty() || bmc.username.len() > 256 {
@@ -95,6 +115,30 @@ pub fn bmc_faults(bmc: &Bmc) -> Faults {
     faults
 }
 
+/// The same of one that is asked over IPMI, which has no certificates and one system.
+fn ipmi_faults(bmc: &Bmc) -> Faults {
+    let mut faults = Faults::new();
+    match bmc.address.parse::<IpmiAddress>() {
+        Ok(address) if address.macs().is_empty() => {
+            let fault =
+                "a BMC cannot say over IPMI which MAC addresses its machine boots from: ipmi://HOST[:PORT]?mac=MAC";
+            faults.push(("spec.bmc.address".into(), fault.into()));
+        }
+        Ok(_) => {}
+        Err(fault) => faults.push(("spec.bmc.address".into(), fault.to_string())),
+    }
+    if bmc.username.is_empty() || bmc.username.len() > 16 {
+        faults.push(("spec.bmc.username".into(), "1 to 16 characters over IPMI".into()));
+    }
+    for (field, value) in [("certificate_sha256", &bmc.certificate_sha256), ("system", &bmc.system)] {
+        if !value.is_empty() {
+            let fault = "there is none over IPMI: leave it out, or make it empty";
+            faults.push((format!("spec.bmc.{field}"), fault.into()));
+        }
+    }
+    faults
+}
+
 /// What is wrong with a BMC's password.
 #[must_use]
 pub fn password_faults(password: &str) -> Faults {
@@ -102,6 +146,20 @@ pub fn password_faults(password: &str) -> Faults {
         0 => "is needed".to_owned(),
         1..=PASSWORD_MAX => return Faults::new(),
         _ => format!("at most {PASSWORD_MAX} bytes"),
+    };
+    vec![("spec.bmc.password".into(), fault)]
+}
+
+/// The same of one that is sent over IPMI, where its BMC is asked so.
+#[must_use]
+pub fn ipmi_password_faults(address: &str, password: &str) -> Faults {
+    if !IpmiAddress::is_meant(address) {
+        return Faults::new();
+    }
+    let fault = match password.len() {
+        0 => "over IPMI none of the factory list is tried".to_owned(),
+        1..=IPMI_PASSWORD_MAX => return Faults::new(),
+        _ => format!("at most {IPMI_PASSWORD_MAX} bytes over IPMI"),
     };
     vec![("spec.bmc.password".into(), fault)]
 }
@@ -135,4 +193,38 @@ pub fn label_faults<S: BuildHasher>(labels: &HashMap<String, String, S>) -> Faul
         faults.push(("labels".into(), "at most 64".into()));
     }
     faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bmc_over_ipmi_says_what_it_cannot_be_asked() {
+        let faults = |address: &str, certificate: &str| {
+            let bmc = Bmc {
+                address: address.into(),
+                username: "admin".into(),
+                certificate_sha256: certificate.into(),
+                ..Bmc::default()
+            };
+            bmc_faults(&bmc)
+        };
+        assert_eq!(faults("ipmi://10.0.0.7?mac=52:54:00:12:34:56", ""), Faults::new());
+        assert_eq!(faults("https://10.0.0.7", ""), Faults::new());
+        for (address, word) in [
+            ("ipmi://10.0.0.7", "which MAC addresses"),
+            ("ipmi://10.0.0.7?mac=1", "mac="),
+            ("ipmi://10.0.0.7/redfish", "nothing but options"),
+            ("ftp://10.0.0.7", "nor ipmi://"),
+        ] {
+            let found = faults(address, "");
+            assert!(found.len() == 1 && found[0].1.contains(word), "{address}: {found:?}");
+        }
+        let pinned = faults(
+            "ipmi://10.0.0.7?mac=52:54:00:12:34:56",
+            &format!("sha256:{}", "0".repeat(64)),
+        );
+        assert_eq!(pinned[0].0, "spec.bmc.certificate_sha256");
+    }
 }

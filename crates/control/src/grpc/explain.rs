@@ -1,13 +1,15 @@
 //! `rackwright node explain`: everything needed to know why a node is where it is.
 
 use rackwright_api::v1;
-use rackwright_lifecycle::{Agent, Bmc, BootTarget, Reading, State, Timestamp, Wait};
+use rackwright_lifecycle::{Agent, Bmc, BootTarget, Reading, Scope as Line, State, Timestamp, Wait};
+use rackwright_site::model::told;
 use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
 use super::convert;
 use super::errors::ApiError;
 use crate::clock;
 use crate::core::Core;
+use crate::firmware_settings;
 use crate::runner::{Gathered, gather};
 
 /// Edges shown.
@@ -40,14 +42,50 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     }
     let open = rows.iter().find(|r| r.attempt.ended_at.is_none());
     let progress = open.and_then(|r| core.agents.progress(&r.node_id, &r.id));
+    let mut known = fact_lines(&record, &facts.agent);
+    known.extend(firmware_settings(core, &record).await?);
     Ok(v1::Explanation {
         summary: summary(&record, progress.as_ref(), now),
         hints: hints(&record),
         history: history.iter().map(convert::transition).collect(),
         attempts: rows.iter().rev().take(ATTEMPTS).map(convert::attempt).collect(),
-        facts: fact_lines(&record, &facts.agent),
+        facts: known,
         node: Some(node),
     })
+}
+
+/// How the settings of the firmware stand; nothing where none are wanted.
+async fn firmware_settings(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, StoreError> {
+    let Some(wanted) = core.wishes.of(core, record).await? else {
+        return Ok(None);
+    };
+    let row = core.store.node_settings(&record.id).await?;
+    let known = row
+        .as_ref()
+        .map(|row| firmware_settings::rows_of(&row.body))
+        .unwrap_or_default();
+    let rows = firmware_settings::restated(&wanted, &known);
+    let read: Vec<_> = rows
+        .iter()
+        .filter(|(_, is_read)| *is_read)
+        .map(|(row, _)| row.clone())
+        .collect();
+    let (value, at) = match (&row, told(&read)) {
+        (None, _) => ("wanted, never read".to_owned(), None),
+        (Some(row), stray) if !stray.is_empty() => (stray, row.drifted_at.or(Some(row.read_at))),
+        (Some(row), _) if read.len() < rows.len() => {
+            ("others are wanted since they were read".to_owned(), Some(row.read_at))
+        }
+        (Some(row), _) => match row.verified_at {
+            Some(at) => ("as wanted, proven by a start".to_owned(), Some(at)),
+            None => ("as wanted, not proven by a start yet".to_owned(), Some(row.read_at)),
+        },
+    };
+    Ok(Some(v1::FactLine {
+        name: "firmware settings".to_owned(),
+        value,
+        time: at.and_then(convert::time),
+    }))
 }
 
 /// What a node in line waits for, as it is now: how full it is, and who stands before it.
@@ -60,6 +98,17 @@ async fn turn(
     let Some(permit) = permits.iter().find(|permit| !permit.is_taken) else {
         return Ok(None);
     };
+    if let Line::Alarm(node) = &permit.resource.scope {
+        let alarms = core.store.alarms_of(node).await?;
+        let told = alarms.iter().filter(|alarm| alarm.blocks);
+        let told: Vec<String> = told
+            .map(|alarm| format!("{} ({})", alarm.message, alarm.advice))
+            .collect();
+        return Ok((!told.is_empty()).then(|| {
+            let why = told.join("; ");
+            Wait::Alarm { why }.to_string()
+        }));
+    }
     let queue = core.store.queue(&permit.resource, now).await?;
     let before = core.store.asked_before(&permit.resource, &record.id).await?;
     let wait = Wait::Turn {
@@ -173,6 +222,15 @@ fn hints(record: &NodeRecord) -> Vec<String> {
         .iter()
         .map(|(verb, what)| format!("rackwright node {verb} {id}: {what}"))
         .collect();
+    if record.spec.account.refused_at.is_some() {
+        let told = [
+            format!(
+                "rackwright node update {id} --user USER --password-file FILE: gives the BMC's password, which it refused"
+            ),
+            format!("rackwright node bmc-password rotate {id}: tries once more what is known, and changes it"),
+        ];
+        hints.splice(0..0, told);
+    }
     if let Some(mac) = record.identity.macs.first()
         && record.wait_why.contains("boot")
     {
@@ -192,6 +250,23 @@ fn line<T>(name: &str, reading: &Reading<T>, show: impl Fn(&T) -> String) -> v1:
         value,
         time: convert::time(at),
     }
+}
+
+/// What is known of the BMC's password, and since when; none: it is as the node was enrolled.
+fn password_line(record: &NodeRecord) -> Option<(&'static str, Option<Timestamp>)> {
+    let account = &record.spec.account;
+    Some(match (&account.pending, account.refused_at, account.changed_at) {
+        (_, Some(at), _) => (
+            "refused by the BMC; it is sent no more before it is changed or somebody asks",
+            Some(at),
+        ),
+        (Some(pending), ..) => ("being changed; the old one and the new one are kept", Some(pending.at)),
+        (None, None, Some(at)) => ("ours, proven by a login", Some(at)),
+        (None, None, None) if crate::credentials::is_unknown(&record.spec) => {
+            ("not known; the factory list is tried", None)
+        }
+        (None, None, None) => return None,
+    })
 }
 
 fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> {
@@ -242,6 +317,8 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
             },
         ),
     ];
+    let password = password_line(record);
+    lines.extend(password.map(|(told, at)| plain("bmc password", told.into(), at)));
     lines.extend(customer.map(|name| plain("customer", name, None)));
     lines
 }

@@ -345,7 +345,14 @@ impl ImageService for Images {
             }
             .into());
         }
+        let clusters = tx.live_clusters().await.map_err(ApiError::from)?;
         for version in doomed {
+            if let Some(cluster) = clusters.iter().find(|cluster| cluster.needs_image(&version.digest)) {
+                let cluster = &cluster.id;
+                let message = format!("nodes of cluster {cluster} are given version {}", version.digest);
+                let hint = format!("`rackwright cluster reimage {cluster}` or `cluster release {cluster}` first");
+                return Err(ApiError::precondition(&request.name, message, hint).into());
+            }
             if let Some(node) = tx.image_in_use(&version.digest).await.map_err(ApiError::from)? {
                 let message = format!("node {node} holds version {} or is being given it", version.digest);
                 let hint = format!("`rackwright node reimage {node}` or `node release {node}` first");

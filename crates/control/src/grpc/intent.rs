@@ -100,6 +100,16 @@ pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) ->
     Ok((generation, 1))
 }
 
+/// Refuses a node that a cluster still holds.
+pub fn leaves_cluster(record: &NodeRecord, cluster: &str) -> ApiError {
+    let hint = format!("`rackwright cluster explain {cluster}` says how far it is");
+    refused(
+        record,
+        &format!("it is a node of cluster {cluster}, or about to leave it"),
+        &hint,
+    )
+}
+
 /// Wants another image on a claimed node. Host name, keys, user data, drive and customer stay as they are where none are
 /// given.
 ///
@@ -119,28 +129,38 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
         return Err(refused(record, "it is being worked on", &hint));
     }
     check_customer(deployment)?;
-    let number = former.deployment + 1;
-    let mut claim = claim_of(deployment, image, &record.id, former.generation, number);
-    if deployment.hostname.is_empty() {
-        claim.hostname = former.hostname;
+    let mut whole = deployment.clone();
+    if whole.hostname.is_empty() {
+        whole.hostname = former.hostname;
     }
-    if deployment.ssh_authorized_keys.is_empty() {
-        claim.ssh_authorized_keys = former.ssh_authorized_keys;
+    if whole.ssh_authorized_keys.is_empty() {
+        whole.ssh_authorized_keys = former.ssh_authorized_keys;
     }
-    if deployment.user_data.is_empty() {
-        claim.user_data = former.user_data;
+    if whole.user_data.is_empty() {
+        whole.user_data = former.user_data;
     }
-    if deployment.root_drive.is_empty() {
-        claim.root_drive = former.root_drive;
+    if whole.root_drive.is_empty() {
+        whole.root_drive = former.root_drive;
     }
-    if deployment.customer.is_empty() {
-        claim.customer = former.customer;
+    if whole.customer.is_empty() {
+        whole.customer = former.customer;
     }
-    claim.cluster = former.cluster;
-    let generation = claim.generation;
+    rewrite(record, &whole, image).ok_or_else(|| refused(record, "it is being worked on", ""))
+}
+
+/// Wants another image on a claimed node, exactly as it is asked for. None: nothing can be written to it now.
+pub fn rewrite(record: &mut NodeRecord, deployment: &Deployment, image: Image) -> Option<(u64, u32)> {
+    let state = record.node.state;
+    let former = record.node.claim.as_ref().filter(|claim| !claim.release_requested)?;
+    if !matches!(state, State::Active | State::Failed) {
+        return None;
+    }
+    let (generation, number) = (former.generation, former.deployment + 1);
+    let mut claim = claim_of(deployment, image, &record.id, generation, number);
+    claim.cluster.clone_from(&former.cluster);
     record.node.claim = Some(claim);
     record.node.wanted.retry = state == State::Failed;
-    Ok((generation, number))
+    Some((generation, number))
 }
 
 /// Ends a claim.
@@ -276,6 +296,43 @@ pub fn retry(record: &mut NodeRecord) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// Has a node that nobody has inspected again, which writes settings of its firmware and proves them.
+///
+/// # Errors
+/// Somebody has it, it is being worked on, or it holds data.
+pub fn apply_settings(record: &mut NodeRecord) -> Result<(), ApiError> {
+    if record.node.claim.is_some() {
+        let hint = format!(
+            "settings of a machine that somebody has are read and never written; they are written when it is given back. {}",
+            way_to_release(record)
+        );
+        return Err(refused(record, "it is claimed", &hint));
+    }
+    if !matches!(record.node.state, State::Available | State::Failed) {
+        let hint = match record.node.state {
+            State::Maintenance => format!(
+                "`rackwright node resume {}` inspects it again, which writes them",
+                record.id
+            ),
+            _ => format!("`rackwright node explain {}` says where it stands", record.id),
+        };
+        return Err(refused(
+            record,
+            "settings are written to available and failed nodes",
+            &hint,
+        ));
+    }
+    if !record.node.evidence.is_untouched() {
+        let hint = format!(
+            "`rackwright node readmit {}` erases it first, and writes them on the way",
+            record.id
+        );
+        return Err(refused(record, "it holds data that was written and not erased", &hint));
+    }
+    record.node.wanted.reinspect = true;
+    Ok(())
+}
+
 /// Wants the power of a node at rest changed.
 ///
 /// # Errors
@@ -292,6 +349,19 @@ pub fn power(record: &mut NodeRecord, action: PowerAction, now: Timestamp) -> Re
         return Err(refused(record, "its power is in use", hint));
     }
     record.node.wanted.power = Some(PowerRequest { goal, at: now });
+    Ok(())
+}
+
+/// Wants the firmware of a node at rest to be what its SKU wants. On a machine that somebody has it waits for their window.
+///
+/// # Errors
+/// It is being worked on, or nobody knows what is on it.
+pub fn firmware(record: &mut NodeRecord, now: Timestamp) -> Result<(), ApiError> {
+    if !matches!(record.node.state, State::Available | State::Active | State::Maintenance) {
+        let hint = "it is done on the way into the pool by itself; else hold the node, or wait until it is at rest";
+        return Err(refused(record, "its firmware is left alone now", hint));
+    }
+    record.node.wanted.firmware = Some(now);
     Ok(())
 }
 

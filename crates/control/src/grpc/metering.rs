@@ -11,11 +11,11 @@ use prost_types::Timestamp as ProtoTime;
 use rackwright_api::v1;
 use rackwright_api::v1::metering_service_server::MeteringService;
 use rackwright_lifecycle::usage::second_of;
-use rackwright_store::{Period, Scope, UsageRow};
+use rackwright_store::{Period, UsageRow};
 use tonic::{Request, Response, Status};
 
 use super::asked::Asked;
-use super::caller;
+use super::caller::{self, Caller};
 use super::errors::ApiError;
 use super::names::{self, Pages};
 use crate::clock;
@@ -90,6 +90,17 @@ fn cluster_name(id: &str) -> String {
     }
 }
 
+/// Whose use is told: of a customer's own members theirs, whatever else is asked for.
+fn customer_of<'a>(caller: &'a Caller, asked: &'a str) -> Result<&'a str, ApiError> {
+    match (caller.scope.customer(), asked) {
+        (None, asked) => Ok(asked),
+        (Some(own), "") => Ok(own),
+        (Some(own), asked) if asked == own => Ok(own),
+        // Whether there is such a customer is none of theirs.
+        (Some(_), _) => Err(ApiError::invalid("customer", "must be empty or your own")),
+    }
+}
+
 /// An interval clipped to the period.
 fn record(row: &UsageRow, period: &Period<'_>) -> v1::UsageRecord {
     let from_s = row.from_s.max(period.from_s);
@@ -121,11 +132,12 @@ fn place_of(token: &str) -> Result<Option<(i64, i64)>, ApiError> {
 }
 
 impl Metering {
-    async fn list(&self, scope: &Scope, request: &v1::ListUsageRequest) -> Result<v1::ListUsageResponse, ApiError> {
+    async fn list(&self, caller: &Caller, request: &v1::ListUsageRequest) -> Result<v1::ListUsageResponse, ApiError> {
+        let customer = customer_of(caller, &request.customer)?;
         let asking = Asking::new(request.start_time.as_ref(), request.end_time.as_ref())?;
         let cluster = cluster_of(&request.cluster)?;
         let limit = names::page_size(request.page_size)?;
-        let narrowed = format!("{asking:?} {cluster} {}", request.customer);
+        let narrowed = format!("{asking:?} {cluster} {customer}");
         let pages = Pages {
             list: "ListUsage",
             narrowed: &narrowed,
@@ -136,10 +148,10 @@ impl Metering {
         let period = Period {
             from_s: asking.from_s,
             to_s,
-            customer: &request.customer,
+            customer,
             cluster,
         };
-        let rows = self.0.store.usage(scope, &period, after, limit).await?;
+        let rows = self.0.store.usage(&caller.scope, &period, after, limit).await?;
         let last = rows.last().map(|row| format!("{to_s}.{}", row.position));
         Ok(v1::ListUsageResponse {
             records: rows.iter().map(|row| record(row, &period)).collect(),
@@ -153,18 +165,18 @@ impl Metering {
 #[tonic::async_trait]
 impl MeteringService for Metering {
     async fn list_usage(&self, request: Request<v1::ListUsageRequest>) -> Answer<v1::ListUsageResponse> {
-        let caller = caller::member(&self.0, &request).await?;
-        Ok(Response::new(self.list(&caller.scope, request.get_ref()).await?))
+        let caller = caller::accountant(&self.0, &request).await?;
+        Ok(Response::new(self.list(&caller, request.get_ref()).await?))
     }
 
     async fn sum_usage(&self, request: Request<v1::SumUsageRequest>) -> Answer<v1::SumUsageResponse> {
-        let caller = caller::member(&self.0, &request).await?;
+        let caller = caller::accountant(&self.0, &request).await?;
         let request = request.get_ref();
         let asking = Asking::new(request.start_time.as_ref(), request.end_time.as_ref())?;
         let period = Period {
             from_s: asking.from_s,
             to_s: asking.end_s(second_of(clock::now())),
-            customer: &request.customer,
+            customer: customer_of(&caller, &request.customer)?,
             cluster: cluster_of(&request.cluster)?,
         };
         Ok(Response::new(sums::of(&self.0.store, &caller.scope, &period).await?))

@@ -3,43 +3,59 @@
 pub(crate) mod agents;
 mod asked;
 mod auth;
+pub(crate) mod bmc;
 mod boot;
 mod caller;
 mod clusters;
 mod connection;
+mod console;
 pub mod convert;
+pub mod credentials;
+mod discovery;
 mod enrolment;
 mod errors;
 mod events;
 pub(crate) mod explain;
+pub mod fabric;
+mod firmware;
 mod images;
 mod intent;
 mod metering;
 mod names;
 pub mod nodes;
 mod operations;
+mod power;
 #[cfg(test)]
 pub mod said;
 pub mod seats;
+mod settings;
 mod sites;
 #[cfg(test)]
 mod tenancy;
 mod theirs;
 mod traced;
 mod watch;
+mod windows;
 
 use std::sync::Arc;
 
 use rackwright_api::DESCRIPTORS;
 use rackwright_api::v1::agent_service_server::AgentServiceServer;
 use rackwright_api::v1::auth_service_server::AuthServiceServer;
+use rackwright_api::v1::bmc_service_server::BmcServiceServer;
 use rackwright_api::v1::boot_service_server::BootServiceServer;
 use rackwright_api::v1::cluster_service_server::ClusterServiceServer;
+use rackwright_api::v1::console_service_server::ConsoleServiceServer;
+use rackwright_api::v1::credential_service_server::CredentialServiceServer;
+use rackwright_api::v1::discovery_service_server::DiscoveryServiceServer;
 use rackwright_api::v1::event_service_server::EventServiceServer;
+use rackwright_api::v1::firmware_service_server::FirmwareServiceServer;
 use rackwright_api::v1::image_service_server::ImageServiceServer;
 use rackwright_api::v1::metering_service_server::MeteringServiceServer;
 use rackwright_api::v1::node_service_server::NodeServiceServer;
 use rackwright_api::v1::operation_service_server::OperationServiceServer;
+use rackwright_api::v1::power_service_server::PowerServiceServer;
+use rackwright_api::v1::settings_service_server::SettingsServiceServer;
 use rackwright_api::v1::site_service_server::SiteServiceServer;
 use tokio::net::TcpListener;
 use tokio_stream::StreamExt as _;
@@ -53,7 +69,7 @@ use crate::tls;
 
 pub use auth::new_member_token;
 pub use boot::mac as parse_mac;
-#[cfg(test)]
+pub use caller::{Caller, of_member};
 pub use errors::ApiError;
 pub use images::collect as collect_chunks;
 
@@ -85,6 +101,17 @@ pub async fn run(
     health.set_serving::<SiteServiceServer<sites::Sites>>().await;
     health.set_serving::<ClusterServiceServer<clusters::Clusters>>().await;
     health.set_serving::<MeteringServiceServer<metering::Metering>>().await;
+    health
+        .set_serving::<CredentialServiceServer<credentials::Credentials>>()
+        .await;
+    health.set_serving::<PowerServiceServer<power::Power>>().await;
+    health.set_serving::<SettingsServiceServer<settings::Settings>>().await;
+    health.set_serving::<FirmwareServiceServer<firmware::Firmware>>().await;
+    health.set_serving::<ConsoleServiceServer<console::Console>>().await;
+    health.set_serving::<BmcServiceServer<bmc::Bmc>>().await;
+    health
+        .set_serving::<DiscoveryServiceServer<discovery::Discovery>>()
+        .await;
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -113,6 +140,17 @@ fn routes(core: &Arc<Core>) -> Routes {
         .add_service(BootServiceServer::new(boot::Boot(core.clone())))
         .add_service(ClusterServiceServer::new(clusters::Clusters(core.clone())))
         .add_service(MeteringServiceServer::new(metering::Metering(core.clone())))
+        .add_service(CredentialServiceServer::new(credentials::Credentials(core.clone())))
+        .add_service(PowerServiceServer::new(power::Power(core.clone())))
+        .add_service(SettingsServiceServer::new(settings::Settings(core.clone())))
+        .add_service(
+            FirmwareServiceServer::new(firmware::Firmware(core.clone())).max_decoding_message_size(MESSAGE_MAX),
+        )
+        .add_service(ConsoleServiceServer::new(console::Console(core.clone())))
+        .add_service(BmcServiceServer::new(bmc::Bmc(core.clone())))
+        .add_service(
+            DiscoveryServiceServer::new(discovery::Discovery(core.clone())).max_decoding_message_size(MESSAGE_MAX),
+        )
         .add_service(
             SiteServiceServer::new(sites::Sites(core.clone()))
                 .max_decoding_message_size(SITE_MAX)

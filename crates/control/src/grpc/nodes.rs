@@ -7,7 +7,9 @@ use std::sync::Arc;
 use rackwright_api::v1;
 use rackwright_api::v1::node_service_server::NodeService;
 use rackwright_lifecycle::{Evidence, Node, State, Timestamp, Wanted};
-use rackwright_store::{DeploymentKeys, Hold, Identity, NodeRecord, Proof, Readings, Scope, Spec, StoreError};
+use rackwright_store::{
+    BmcAccount, DeploymentKeys, Hold, Identity, NodeRecord, PendingPassword, Proof, Readings, Scope, Spec, StoreError,
+};
 use secrecy::SecretString;
 use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status};
@@ -16,6 +18,7 @@ use super::asked::{Asked, Beside};
 use super::errors::ApiError;
 use super::names::Pages;
 use super::{caller, convert, enrolment, explain, intent, names, theirs, watch};
+use crate::bmc;
 use crate::clock;
 use crate::core::Core;
 
@@ -29,7 +32,6 @@ const BATCH_MAX: usize = 1000;
 pub struct Nodes(pub Arc<Core>);
 
 /// How a claim is made or changed; answers with the generation and deployment that keys are needed for.
-type ClaimChange = fn(&mut NodeRecord, &v1::Deployment, intent::Image) -> Result<(u64, u32), ApiError>;
 type Answer<T> = Result<Response<T>, Status>;
 
 impl Nodes {
@@ -48,16 +50,23 @@ impl Nodes {
             .map_err(|e| ApiError::Internal(e.to_string()))
     }
 
-    fn new_record(&self, request: &v1::EnrollNodeRequest, now: Timestamp) -> Result<NodeRecord, ApiError> {
+    pub(super) fn new_record(&self, request: &v1::EnrollNodeRequest, now: Timestamp) -> Result<NodeRecord, ApiError> {
         let spec = request.spec.clone().unwrap_or_default();
         let bmc = spec.bmc.unwrap_or_default();
+        // Without one, that of the factory list is found.
+        let sealed = match bmc.password.as_str() {
+            "" => Vec::new(),
+            password => self.sealed(&request.node_id, password)?,
+        };
         let spec = Spec {
-            bmc_password: self.sealed(&request.node_id, &bmc.password)?,
+            bmc_password: sealed,
             bmc_address: bmc.address,
             bmc_username: bmc.username,
             bmc_certificate: bmc.certificate_sha256.to_ascii_lowercase(),
             bmc_system: bmc.system,
             sku: enrolment::sku(&spec.sku),
+            account: BmcAccount::default(),
+            settings_job: Vec::new(),
         };
         let node = Node {
             state: State::Discovered,
@@ -106,13 +115,30 @@ impl Nodes {
         })
     }
 
+    /// Claims a free node. One that leaves a cluster may be in its partition still: it is nobody's before that is proven gone,
+    /// which is when it is no node of the cluster any more.
+    pub(super) async fn deploy(
+        &self,
+        asked: &Asked<'_>,
+        id: &str,
+        deployment: v1::Deployment,
+    ) -> Result<v1::Operation, ApiError> {
+        // One that becomes a cluster's after this is claimed by it, and refused for that.
+        let cluster = self.0.store.cluster_of_node(id).await?;
+        let change = |record: &mut NodeRecord, deployment: &v1::Deployment, image: intent::Image| match &cluster {
+            Some(cluster) => Err(intent::leaves_cluster(record, cluster)),
+            None => intent::deploy(record, deployment, image),
+        };
+        self.claim(asked, id, "deploy", deployment, change).await
+    }
+
     pub(super) async fn claim(
         &self,
         asked: &Asked<'_>,
         id: &str,
         kind: &str,
         deployment: v1::Deployment,
-        change: ClaimChange,
+        change: impl FnOnce(&mut NodeRecord, &v1::Deployment, intent::Image) -> Result<(u64, u32), ApiError>,
     ) -> Result<v1::Operation, ApiError> {
         // A repeat is answered before this counts: the image may be gone by then.
         let image = self.resolve_image(&deployment).await;
@@ -357,10 +383,16 @@ impl NodeService for Nodes {
                             record.spec.sku = enrolment::sku(&spec.sku);
                         }
                         "spec.bmc.address" => record.spec.bmc_address.clone_from(&bmc.address),
-                        "spec.bmc.username" => record.spec.bmc_username.clone_from(&bmc.username),
+                        "spec.bmc.username" => {
+                            if record.spec.bmc_username != bmc.username {
+                                record.spec.account = told_anew(&record.spec.account);
+                            }
+                            record.spec.bmc_username.clone_from(&bmc.username);
+                        }
                         "spec.bmc.password" => {
                             enrolment::none(enrolment::password_faults(&bmc.password))?;
                             record.spec.bmc_password = self.sealed(id, &bmc.password)?;
+                            record.spec.account = told_anew(&record.spec.account);
                         }
                         "spec.bmc.certificate_sha256" => {
                             record.spec.bmc_certificate = bmc.certificate_sha256.to_ascii_lowercase();
@@ -368,6 +400,10 @@ impl NodeService for Nodes {
                         "spec.bmc.system" => record.spec.bmc_system.clone_from(&bmc.system),
                         other => return Err(ApiError::invalid("update_mask", format!("{other:?} cannot be changed"))),
                     }
+                }
+                if paths.iter().any(|path| path.starts_with("spec.bmc.")) {
+                    let is_given = paths.iter().any(|path| path == "spec.bmc.password");
+                    over_ipmi(record, is_given.then_some(bmc.password.as_str()))?;
                 }
                 enrolment::none(enrolment::bmc_faults(&v1::Bmc {
                     address: record.spec.bmc_address.clone(),
@@ -430,9 +466,7 @@ impl NodeService for Nodes {
         let asked = Asked::new(&self.0, &caller, "DeployNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         let deployment = request.deployment.clone().unwrap_or_default();
-        Ok(Response::new(
-            self.claim(&asked, id, "deploy", deployment, intent::deploy).await?,
-        ))
+        Ok(Response::new(self.deploy(&asked, id, deployment).await?))
     }
 
     async fn reimage_node(&self, request: Request<v1::ReimageNodeRequest>) -> Answer<v1::Operation> {
@@ -538,5 +572,41 @@ impl NodeService for Nodes {
             erase_certificates,
             next_page_token,
         }))
+    }
+}
+
+/// What holds of a node whose BMC is asked over IPMI from now on. Nobody finds out there which of two passwords is good.
+fn over_ipmi(record: &mut NodeRecord, given: Option<&str>) -> Result<(), ApiError> {
+    if !bmc::is_ipmi(&record.spec) {
+        return Ok(());
+    }
+    if let Some(password) = given {
+        enrolment::none(enrolment::ipmi_password_faults(&record.spec.bmc_address, password))?;
+        record.spec.account.pending = None;
+    }
+    if record.spec.account.pending.is_none() {
+        return Ok(());
+    }
+    Err(ApiError::precondition(
+        format!("nodes/{}", record.id),
+        "its BMC's password is being changed, and over IPMI nobody can find out which of two is good",
+        "wait until that has ended, or give the one that is good with --password-file",
+    ))
+}
+
+/// What is kept of an account whose name or password an operator gives: what was refused counts no more. A change that has
+/// begun goes on, because the BMC may have taken it already; and tries count, because the BMC counts them.
+fn told_anew(account: &BmcAccount) -> BmcAccount {
+    let pending = account.pending.as_ref().map(|pending| PendingPassword {
+        refused_new: 0,
+        refused_old: 0,
+        ..pending.clone()
+    });
+    BmcAccount {
+        pending,
+        tries: account.tries.clone(),
+        lockout: account.lockout,
+        asked_at: account.asked_at,
+        ..BmcAccount::default()
     }
 }

@@ -31,11 +31,14 @@ pub struct Operations(pub Arc<Core>);
 
 impl Operations {
     async fn message(&self, scope: &Scope, row: &OperationRow) -> Result<v1::Operation, StoreError> {
-        let progress = if row.ended_at.is_none() {
+        let mut progress = if row.ended_at.is_none() {
             progress(&self.0, row).await?
         } else {
             None
         };
+        if let (true, "firmware", Some(progress)) = (row.cancel_requested, row.kind.as_str(), &mut progress) {
+            progress.step.push_str("; cancelled: it ends after this piece");
+        }
         Ok(theirs::operation(scope, convert::operation(row, progress)))
     }
 
@@ -70,7 +73,8 @@ impl Operations {
                 tx.save_node(&mut record, asked.now()).await?;
             }
             ("power", Some(record)) => cancel_power(&mut tx, &row, record, asked.now()).await?,
-            ("import-image", _) => {}
+            ("firmware", Some(record)) => cancel_firmware(&mut tx, &row, record, asked.now()).await?,
+            ("import-image" | "discover", _) => {}
             (kind, _) => {
                 let hint = "`rackwright node quarantine` or `node hold` stops work on a node";
                 let message =
@@ -78,10 +82,7 @@ impl Operations {
                 return Err(ApiError::precondition(&name, message, hint));
             }
         }
-        let requested = OperationRow {
-            cancel_requested: true,
-            ..row.clone()
-        };
+        let requested = tx.operation(id).await?;
         let response = asked.end(tx, convert::operation(&requested, None)).await?;
         match row.target.strip_prefix("nodes/") {
             Some(node) => self.0.is_due(node),
@@ -114,14 +115,53 @@ async fn cancel_power(
     Ok(())
 }
 
+/// Takes back a wish for other firmware. A piece that is being put on is finished, as half of it would leave the machine dead:
+/// then the operation ends after it. One that was asked for later goes on.
+async fn cancel_firmware(
+    tx: &mut WriteTx,
+    row: &OperationRow,
+    mut record: NodeRecord,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let is_present = record.node.wanted.firmware.is_some_and(|at| at <= row.created_at);
+    let is_flashing = is_present && tx.firmware_update(&record.id).await?.is_some();
+    if is_present && !is_flashing {
+        record.node.wanted.firmware = None;
+        tx.save_node(&mut record, now).await?;
+    }
+    for other in tx.open_operations(&row.target).await? {
+        let (code, message) = match other.id == row.id {
+            true if is_flashing => continue,
+            true => (Code::Cancelled, "cancelled"),
+            false => (Code::Aborted, "a later request took its place"),
+        };
+        if other.kind == "firmware" && other.created_at <= row.created_at {
+            tx.end_operation(&other.id, code as i32, message, now).await?;
+        }
+    }
+    Ok(())
+}
+
 /// How far an operation on a node is: the state's share of the whole, and the bytes of the job at hand.
 async fn progress(core: &Core, row: &OperationRow) -> Result<Option<v1::Progress>, StoreError> {
     if row.kind == "import-image" {
         return Ok(core.uploads.progress(&row.id));
     }
+    if row.kind == "discover" {
+        return super::discovery::progress(core, &row.id).await.map(Some);
+    }
     let Some(id) = row.target.strip_prefix("nodes/") else {
         return Ok(None);
     };
+    if row.kind == "firmware"
+        && let Some(told) = core.firmware.told(id)
+    {
+        return Ok(Some(v1::Progress {
+            step: told.step,
+            percent: told.percent,
+            ..v1::Progress::default()
+        }));
+    }
     let record = match core.store.node(&Scope::Site, id).await {
         Err(StoreError::NotFound { .. }) => return Ok(None),
         other => other?,

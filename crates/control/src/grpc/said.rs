@@ -98,6 +98,95 @@ pub async fn create_cluster(
     Clusters(core.clone()).create(&asked, &request, &caller.name).await
 }
 
+/// Wants a node of a cluster replaced.
+pub async fn replace_cluster_node(
+    core: &Arc<Core>,
+    key: &str,
+    id: &str,
+    node: &str,
+) -> Result<v1::Operation, ApiError> {
+    let request = v1::ReplaceClusterNodeRequest {
+        name: format!("clusters/{id}"),
+        node: format!("nodes/{node}"),
+        reason: "it is slow".into(),
+        mutation: mutation(key),
+    };
+    let caller = operator();
+    let asked = Asked::new(core, &caller, "ReplaceClusterNode", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).replace(&asked, &request).await
+}
+
+/// Wants a cluster larger or smaller.
+pub async fn resize_cluster(
+    core: &Arc<Core>,
+    key: &str,
+    request: v1::ResizeClusterRequest,
+) -> Result<v1::Operation, ApiError> {
+    let request = v1::ResizeClusterRequest {
+        mutation: mutation(key),
+        ..request
+    };
+    let caller = operator();
+    let asked = Asked::new(core, &caller, "ResizeCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).resize(&asked, &request).await
+}
+
+/// Wants another image on the nodes of a cluster.
+pub async fn reimage_cluster(
+    core: &Arc<Core>,
+    key: &str,
+    request: v1::ReimageClusterRequest,
+) -> Result<v1::Operation, ApiError> {
+    let request = v1::ReimageClusterRequest {
+        mutation: mutation(key),
+        ..request
+    };
+    let caller = operator();
+    let asked = Asked::new(core, &caller, "ReimageCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).reimage(&asked, &request).await
+}
+
+/// Has a reimage that stopped go on.
+pub async fn resume_cluster_reimage(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, ApiError> {
+    let request = v1::ResumeClusterReimageRequest {
+        name: format!("clusters/{id}"),
+        mutation: mutation(key),
+        ..v1::ResumeClusterReimageRequest::default()
+    };
+    let caller = operator();
+    let asked = Asked::new(
+        core,
+        &caller,
+        "ResumeClusterReimage",
+        request.mutation.as_ref(),
+        &request,
+    )?;
+    Clusters(core.clone()).resume_reimage(&asked, &request).await
+}
+
+/// Wants the former image back.
+pub async fn roll_back_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, ApiError> {
+    let request = v1::RollBackClusterRequest {
+        name: format!("clusters/{id}"),
+        mutation: mutation(key),
+        ..v1::RollBackClusterRequest::default()
+    };
+    let caller = operator();
+    let asked = Asked::new(core, &caller, "RollBackCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).roll_back(&asked, &request).await
+}
+
+/// Builds a cluster that failed once more.
+pub async fn retry_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, ApiError> {
+    let request = v1::RetryClusterRequest {
+        name: format!("clusters/{id}"),
+        mutation: mutation(key),
+    };
+    let caller = operator();
+    let asked = Asked::new(core, &caller, "RetryCluster", request.mutation.as_ref(), &request)?;
+    Clusters(core.clone()).retry(&asked, &request.name).await
+}
+
 /// Releases a cluster.
 pub async fn release_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, ApiError> {
     let request = v1::ReleaseClusterRequest {
@@ -133,10 +222,7 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str
     let nodes = Nodes(core.clone());
     let simple = |change: Change| move |record: &mut NodeRecord| change(record).map(|()| Beside::default());
     match wish {
-        Wish::Deploy => nodes
-            .claim(&asked, id, "deploy", deployment, intent::deploy)
-            .await
-            .map(drop),
+        Wish::Deploy => nodes.deploy(&asked, id, deployment).await.map(drop),
         Wish::Reimage => {
             let change = intent::reimage;
             nodes.claim(&asked, id, "reimage", deployment, change).await.map(drop)

@@ -7,6 +7,35 @@ use rackwright_store::{DeploymentKeys, NodeRecord};
 use super::{intent, nodes};
 use crate::core::Core;
 
+/// Writes another build of its cluster to a node, exactly as it is asked for. Answers with the generation and the
+/// deployment, and their keys. None: nothing can be written to it now.
+///
+/// # Errors
+/// What is wrong with the deployment, in a sentence.
+pub fn rewrite(
+    core: &Core,
+    record: &mut NodeRecord,
+    deployment: &v1::Deployment,
+    digest: &str,
+    build: u32,
+) -> Result<Option<(u64, u32, DeploymentKeys)>, String> {
+    let image = intent::Image {
+        name: deployment.image.clone(),
+        digest: digest.to_owned(),
+    };
+    let Some((generation, number)) = intent::rewrite(record, deployment, image) else {
+        return Ok(None);
+    };
+    let keys = nodes::new_keys(core, &record.id, generation, number).map_err(|e| e.to_string())?;
+    if let Some(seat) = record.node.claim.as_mut().and_then(|claim| claim.cluster.as_mut()) {
+        seat.build = build;
+    }
+    if let Some(claim) = &record.node.claim {
+        crate::perform::seed_files(core, record, claim, &keys)?;
+    }
+    Ok(Some((generation, number, keys)))
+}
+
 /// Claims a node for a cluster. Answers with the generation and the deployment, and their keys. None: it is not free.
 ///
 /// # Errors

@@ -286,6 +286,7 @@ impl Sites {
         );
         tx.add_event(&asked.event("site.applied", "site", message)).await?;
         let response = asked.end(tx, response).await?;
+        core.wishes.forget();
         // What a cluster waits for may be in it.
         core.store.wake_clusters(asked.now()).await?;
         core.clusters.due.notify_one();
@@ -303,7 +304,8 @@ impl SiteService for Sites {
         let version = current.as_ref().map(|(version, _)| version.to_string());
         let mut response = v1::PlanSiteResponse {
             findings: checked.findings.list.iter().map(finding).collect(),
-            resource_version: version.unwrap_or_default(),
+            // Two who apply a first site at the same time shall not both win.
+            resource_version: version.unwrap_or_else(|| "0".into()),
             ..v1::PlanSiteResponse::default()
         };
         if let Some(site) = checked.site {
@@ -321,6 +323,15 @@ impl SiteService for Sites {
         let request = request.into_inner();
         let asked = Asked::new(&self.0, &caller, "ApplySite", request.mutation.as_ref(), &request)?;
         Ok(Response::new(self.said(&asked, &caller.name, &request.files).await?))
+    }
+
+    async fn list_fabric_faults(
+        &self,
+        request: Request<v1::ListFabricFaultsRequest>,
+    ) -> Answer<v1::ListFabricFaultsResponse> {
+        caller::member(&self.0, &request).await?;
+        let hall = self.0.store.hall().await.map_err(ApiError::from)?;
+        Ok(Response::new(super::fabric::faults(&hall.fabric)?))
     }
 
     async fn get_site(&self, request: Request<v1::GetSiteRequest>) -> Answer<v1::Site> {

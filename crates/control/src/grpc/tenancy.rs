@@ -33,7 +33,19 @@ const USERS: &[&str] = &[
     "ClusterService/GetCluster",
     "ClusterService/GetHandoverPack",
     "ClusterService/ListClusters",
+    "ClusterService/ReimageCluster",
+    "ClusterService/ResumeClusterReimage",
+    "ClusterService/RollBackCluster",
+    "ConsoleService/AddSshKey",
+    "ConsoleService/AttachConsole",
+    "ConsoleService/CreateConsoleToken",
+    "ConsoleService/ListConsoleBoots",
+    "ConsoleService/ListSshKeys",
+    "ConsoleService/ReadConsoleLog",
+    "ConsoleService/RemoveSshKey",
     "EventService/StreamEvents",
+    "FirmwareService/GetMaintenanceWindow",
+    "FirmwareService/SetMaintenanceWindow",
     "ImageService/GetImage",
     "ImageService/ListImages",
     "NodeService/GetNode",
@@ -46,7 +58,12 @@ const USERS: &[&str] = &[
     "OperationService/WaitOperation",
 ];
 /// Of customer admins beside these.
-const ADMINS: &[&str] = &["AuthService/CreateToken", "ClusterService/ReleaseCluster"];
+const ADMINS: &[&str] = &[
+    "AuthService/CreateToken",
+    "ClusterService/ReleaseCluster",
+    "MeteringService/ListUsage",
+    "MeteringService/SumUsage",
+];
 /// For those who have no certificate yet: they look at no role.
 const OPEN: &[&str] = &["AuthService/RedeemToken", "AgentService/Register"];
 
@@ -350,7 +367,7 @@ async fn lists_and_streams_hold_what_is_theirs() {
         .await
         .unwrap()
         .into_inner();
-    assert_eq!(listed.images.len(), 1);
+    assert_eq!(listed.images.len(), 2);
 }
 
 #[tokio::test]

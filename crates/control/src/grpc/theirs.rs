@@ -123,6 +123,17 @@ fn cluster_status(status: v1::ClusterStatus) -> v1::ClusterStatus {
         reason: String::new(),
         ..transition
     };
+    let rollout = |rollout: v1::RolloutStatus| v1::RolloutStatus {
+        stopped: match rollout.stopped.as_str() {
+            "" => String::new(),
+            _ => ASK.to_owned(),
+        },
+        ..rollout
+    };
+    let replaced = |replaced: v1::ClusterReplacement| v1::ClusterReplacement {
+        reason: String::new(),
+        ..replaced
+    };
     let partition = |partition: v1::ClusterPartition| v1::ClusterPartition {
         fault: match partition.fault.as_str() {
             "" => String::new(),
@@ -137,6 +148,10 @@ fn cluster_status(status: v1::ClusterStatus) -> v1::ClusterStatus {
         partition: status.partition.map(partition),
         reserved_watts: status.reserved_watts,
         history: status.history.into_iter().map(transition).collect(),
+        rollout: status.rollout.map(rollout),
+        leaving: status.leaving,
+        ready_nodes: status.ready_nodes,
+        replaced: status.replaced.into_iter().map(replaced).collect(),
         ..v1::ClusterStatus::default()
     }
 }

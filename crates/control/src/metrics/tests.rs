@@ -35,6 +35,7 @@ async fn everything() -> String {
     let boot = BootCounts {
         counters: Arc::new(|| [("dhcp_offer_total".to_owned(), 7)].into()),
         stages_waiting: Arc::new(|| 3),
+        addresses: Arc::new(Vec::new),
     };
     *core.boot_counts.lock().unwrap() = Some(boot);
     scrape(&core).await.unwrap()

@@ -14,6 +14,7 @@ use crate::bmc::{BmcError, power_of};
 use crate::clock;
 use crate::config::BootMethod;
 use crate::core::Core;
+use crate::credentials::AccountNews;
 
 /// Machines asked at once who they are, for each core: that is some ten requests, and 150 kB each meanwhile. Half as many
 /// again took no less time with 10,000 of them, and 140 MB more.
@@ -33,7 +34,7 @@ fn cores() -> usize {
 }
 
 /// The turn to talk to a BMC. An operator who asked for this machine's power stands in no line.
-async fn turn(record: &NodeRecord) -> Option<SemaphorePermit<'static>> {
+pub(super) async fn turn(record: &NodeRecord) -> Option<SemaphorePermit<'static>> {
     if record.node.wanted.power.is_some() {
         return None;
     }
@@ -41,13 +42,17 @@ async fn turn(record: &NodeRecord) -> Option<SemaphorePermit<'static>> {
     TALKING.acquire().await.ok()
 }
 
-fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> Done {
+pub(super) fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> Done {
     let message = error.told(&record.spec.bmc_address);
     let (code, retryable) = error.code();
     core.metrics.bmc_failed(code, &record.identity.vendor);
     let mut done = Done::failed(code, message.clone(), retryable);
     done.events
         .extend(error.security_event(&record.id, &message, clock::now()));
+    if error.is_refusal() {
+        let tried = Box::new(record.spec.clone());
+        done.learned = Some(Learned::Account(AccountNews::Refused { tried }));
+    }
     done.seen(move |readings, now| {
         readings.bmc = Reading::Known {
             value: Bmc::Unreachable(message.clone()),
@@ -60,6 +65,7 @@ fn failed(core: &Core, record: &NodeRecord, error: &BmcError) -> Done {
 macro_rules! through_bmc {
     ($core:expr, $record:expr, |$client:ident| $work:block) => {{
         let (core, record) = ($core, $record);
+        core.bmcs.until_open(&record.spec.bmc_address).await;
         let _turn = turn(record).await;
         match core.bmcs.client(record, &core.keys.sealer).await {
             Err(error) => failed(core, record, &error),
@@ -76,6 +82,7 @@ macro_rules! through_bmc {
         }
     }};
 }
+pub(super) use through_bmc;
 
 /// Reads who the machine is, its MAC addresses and its power.
 pub(super) async fn identify(core: &Core, record: &NodeRecord) -> Done {
@@ -97,16 +104,8 @@ async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> Done {
             );
             return Ok(Done::failed("no-mac", message, true));
         }
-        for mac in &macs {
-            if let Ok(Some(other)) = core.store.node_of_mac(mac).await
-                && other != record.id
-            {
-                let message = format!(
-                    "MAC address {mac} belongs to node {other} already: the same machine was enrolled twice; \
-                     `rackwright node delete` one of the two"
-                );
-                return Ok(Done::failed("mac-taken", message, true));
-            }
+        if let Some(taken) = mac_taken(core, record, &macs).await {
+            return Ok(taken);
         }
         let learned = Learned::Machine {
             identity: Identity {
@@ -128,6 +127,22 @@ async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> Done {
         done.learned = Some(learned);
         Ok(done)
     })
+}
+
+/// The failure when one of the addresses is another node's.
+pub(super) async fn mac_taken(core: &Core, record: &NodeRecord, macs: &[String]) -> Option<Done> {
+    for mac in macs {
+        if let Ok(Some(other)) = core.store.node_of_mac(mac).await
+            && other != record.id
+        {
+            let message = format!(
+                "MAC address {mac} belongs to node {other} already: the same machine was enrolled twice; \
+                 `rackwright node delete` one of the two"
+            );
+            return Some(Done::failed("mac-taken", message, true));
+        }
+    }
+    None
 }
 
 /// Reads the power.

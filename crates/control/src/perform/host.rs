@@ -77,6 +77,31 @@ async fn host<'a>(core: &Core, record: &'a NodeRecord) -> Result<Host<'a>, Box<D
     })
 }
 
+/// Where and how to log in to a node's system, for others than effects.
+///
+/// # Errors
+/// Its address or its keys are not known, for people.
+pub async fn login_to(core: &Core, record: &NodeRecord) -> Result<SshTarget, String> {
+    match host(core, record).await {
+        Ok(host) => Ok(host.target),
+        Err(done) => match done.outcome {
+            Outcome::Failed { message, .. } => Err(message),
+            other => Err(format!("{other:?}")),
+        },
+    }
+}
+
+/// The thresholds for a SKU.
+///
+/// # Errors
+/// Its profile cannot be read, for people.
+pub fn thresholds(core: &Core, sku: &str) -> Result<Profile, String> {
+    profile(core, sku).map_err(|done| match done.outcome {
+        Outcome::Failed { message, .. } => message,
+        other => format!("{other:?}"),
+    })
+}
+
 fn failed_ssh(error: &SshError) -> Done {
     let mut text = error.to_string();
     if let Some(source) = std::error::Error::source(error) {

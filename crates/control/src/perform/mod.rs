@@ -2,18 +2,24 @@
 
 mod agent_job;
 mod bmc;
+mod firmware;
 mod host;
+mod ipmi;
+mod settings;
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
 
 use rackwright_lifecycle::{Agent, Effect, Outcome, Power, Reading, Timestamp};
-use rackwright_store::{EventRow, Identity, NodeRecord, Proof, Readings, StoreError, WriteTx};
+use rackwright_store::{EventRow, Identity, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx};
 use tokio::sync::Notify;
 
 use crate::core::Core;
+use crate::credentials::{self, AccountNews};
 
 pub use agent_job::{cancel_job, job_ended, seed_files, send_job};
+pub use host::{login_to, thresholds};
+pub(crate) use ipmi::power_of as ipmi_power;
 
 type Change = Box<dyn Fn(&mut Readings, Timestamp) + Send + Sync>;
 
@@ -41,9 +47,15 @@ pub enum Learned {
         /// The certificate's fingerprint that was seen, to be kept when none was given.
         certificate: Option<String>,
     },
+    /// What became of the account by which its BMC is entered.
+    Account(AccountNews),
     /// Serial numbers of drives that are not in it any more. This was said once, with the failure; they are waited for
     /// no longer.
     Gone(BTreeSet<String>),
+    /// Where the BMC tells of the job that makes written settings count; empty: it made none of them.
+    SettingsJob(Vec<String>),
+    /// How settings of the firmware stand, as read after a start.
+    Settings(SettingsRead),
 }
 
 impl Learned {
@@ -65,6 +77,11 @@ impl Learned {
                     next.spec.bmc_certificate.clone_from(seen);
                 }
             }
+            Self::Settings(seen) => {
+                tx.put_node_settings(&record.id, seen, now).await?;
+            }
+            Self::SettingsJob(places) => next.spec.settings_job.clone_from(places),
+            Self::Account(news) => news.apply(&mut next.spec, now),
             Self::Gone(drives) => next.node.evidence.drives.retain(|d| !drives.contains(d)),
         }
         if next != *record {
@@ -151,12 +168,15 @@ pub trait Performer: Send + Sync {
     fn perform<'a>(&'a self, core: &'a Core, record: &'a NodeRecord, effect: Effect, nudge: &'a Notify) -> Doing<'a>;
 }
 
-/// BMCs by Redfish, installed systems by SSH.
+/// BMCs by Redfish or IPMI, installed systems by SSH.
 #[derive(Debug, Clone, Copy)]
 pub struct Hardware;
 
 impl Performer for Hardware {
     fn perform<'a>(&'a self, core: &'a Core, record: &'a NodeRecord, effect: Effect, nudge: &'a Notify) -> Doing<'a> {
+        if let Some(doing) = ipmi::perform(core, record, effect) {
+            return doing;
+        }
         match effect {
             Effect::Identify => Box::pin(bmc::identify(core, record)),
             Effect::ObservePower => Box::pin(bmc::observe_power(core, record)),
@@ -166,7 +186,11 @@ impl Performer for Hardware {
             Effect::AwaitHost => Box::pin(host::await_host(core, record, nudge)),
             Effect::Validate => Box::pin(host::validate(core, record, nudge)),
             Effect::ValidateFromOutside => Box::pin(host::validate_from_outside(core, record, nudge)),
+            Effect::UpdateFirmware => Box::pin(firmware::update(core, record)),
             Effect::HandOver => Box::pin(host::hand_over(core, record)),
+            Effect::ApplySettings => Box::pin(settings::apply(core, record)),
+            Effect::VerifySettings => Box::pin(settings::verify(core, record)),
+            Effect::ChangePassword => Box::pin(credentials::change(core, record)),
             Effect::WriteImage | Effect::EraseDrives => {
                 let message = format!("{} is the agent's to do", effect.as_str());
                 Box::pin(std::future::ready(Done::failed("bug", message, false)))
@@ -177,6 +201,9 @@ impl Performer for Hardware {
 
 /// Does an effect. What ran on a machine that was switched off is gone, its agent with it.
 pub async fn perform(core: &Core, record: &NodeRecord, effect: Effect, nudge: &Notify) -> Done {
+    if effect == Effect::PowerOn {
+        core.consoles.powers_on(&record.id, crate::clock::now());
+    }
     let done = core.performer.perform(core, record, effect, nudge).await;
     if effect == Effect::PowerOff
         && done.outcome == Outcome::Succeeded

@@ -1,7 +1,7 @@
 //! Whether an effect may begin now. `decide` says what comes next for a node by itself; where that burdens what others
 //! share, a circuit or the image servers, the node takes a permit for it first, or stands in line for one.
 
-use rackwright_lifecycle::{Decision, Effect, Kind, Need, Timestamp, Wait};
+use rackwright_lifecycle::{Decision, Effect, Kind, Need, Resource, Scope, Timestamp, Wait, seconds};
 use rackwright_store::{Asker, NodeRecord, Permit, StoreError, WriteTx};
 
 use crate::core::Core;
@@ -13,22 +13,107 @@ pub fn asked_at(permits: &[Permit]) -> Option<Timestamp> {
     unused.map(|permit| permit.asked_at).min()
 }
 
-/// What `effect` needs on a node.
-#[must_use]
-pub fn needs(core: &Core, record: &NodeRecord, effect: Effect) -> Vec<Need> {
-    core.config.limits.needs(effect, &record.labels)
+/// What `effect` needs on a node: what the settings bound, and where boot peaks do not all fit on what feeds it, a place there.
+pub async fn needs(core: &Core, record: &NodeRecord, effect: Effect) -> Vec<Need> {
+    let mut needs = core.config.limits.needs(effect, &record.labels);
+    if effect != Effect::PowerOn {
+        return needs;
+    }
+    match core.facility.rooms(core).await {
+        Ok(Some((site, rooms))) => {
+            let Some(node) = site.node_named(&record.id) else {
+                return needs;
+            };
+            let settle_us = seconds(i64::from(core.config.limits.power_on.settle_s));
+            needs.extend(rooms.of(&site, node).into_iter().map(|(domain, room)| Need {
+                resource: power_on(Scope::Power(site.domain(domain).name.to_string())),
+                room,
+                settle_us,
+            }));
+            needs.sort_by(|a, b| a.resource.cmp(&b.resource));
+        }
+        Ok(None) => {}
+        // A site that does not read any more keeps nobody off; the settings' own bounds hold.
+        Err(error) => tracing::warn!(%error, "how many may start at once is not known"),
+    }
+    needs
+}
+
+fn power_on(scope: Scope) -> Resource {
+    Resource {
+        kind: Kind::PowerOn,
+        scope,
+    }
+}
+
+fn is_alarm(resource: &Resource) -> bool {
+    matches!(resource.scope, Scope::Alarm(_))
+}
+
+/// Keeps a node from being switched on while an alarm about what it hangs on is open, in the change that would begin it. The
+/// node stands in a line of its own, so that the time counts as time in line, and in no other: nobody waits for its place
+/// elsewhere. Answers what it waits for.
+///
+/// # Errors
+/// The database failed.
+pub async fn hold(
+    core: &Core,
+    tx: &mut WriteTx,
+    record: &NodeRecord,
+    permits: &[Permit],
+    effect: Effect,
+    now: Timestamp,
+) -> Result<Option<Wait>, StoreError> {
+    if effect != Effect::PowerOn {
+        return Ok(None);
+    }
+    let why = tx.power_block(&record.id).await?;
+    if why.is_none() && !permits.iter().any(|permit| is_alarm(&permit.resource)) {
+        return Ok(None);
+    }
+    let line = Need {
+        resource: power_on(Scope::Alarm(record.id.clone())),
+        room: u32::from(why.is_none()),
+        settle_us: 0,
+    };
+    core.facility.note_lines();
+    if why.is_some() {
+        tx.leave_for_alarm(&record.id, now).await?;
+    }
+    tx.ask(asker(record, permits, now), &[line], now).await?;
+    let wait = why.map(|why| Wait::Alarm { why });
+    if let Some(wait) = &wait {
+        tx.rest_in_line(&record.id, &wait.to_string()).await?;
+    }
+    Ok(wait)
+}
+
+fn asker<'a>(record: &'a NodeRecord, permits: &[Permit], now: Timestamp) -> Asker<'a> {
+    Asker {
+        node: &record.id,
+        customer: record.node.claim.as_ref().map_or("", |claim| &claim.customer),
+        is_urgent: record.node.wanted.power.is_some(),
+        asked_at: asked_at(permits).unwrap_or(now),
+    }
 }
 
 /// True when what a node asked for is not what comes next any more. On the way to it, as while the power is read once more
 /// before it is switched on, it is still wanted.
-#[must_use]
-pub fn is_over(core: &Core, record: &NodeRecord, permits: &[Permit], decision: &Decision) -> bool {
+pub async fn is_over(core: &Core, record: &NodeRecord, permits: &[Permit], decision: &Decision) -> bool {
     let mut unused = permits.iter().filter(|permit| permit.effect.is_none());
     match decision {
         Decision::Act(effect) if Kind::of(*effect).is_none() => false,
         Decision::Act(effect) => {
-            let needs = needs(core, record, *effect);
-            unused.any(|permit| needs.iter().all(|need| need.resource != permit.resource))
+            let unused: Vec<&Permit> = unused.collect();
+            if unused.is_empty() {
+                return false;
+            }
+            let needs = needs(core, record, *effect).await;
+            let is_needed = |permit: &&Permit| {
+                let is_held = is_alarm(&permit.resource) && *effect == Effect::PowerOn;
+                is_held || needs.iter().any(|need| need.resource == permit.resource)
+            };
+            !unused.iter().all(is_needed)
         }
         Decision::Wait {
             why: Wait::Effect(_), ..
@@ -60,13 +145,7 @@ pub async fn admit(
     needs: &[Need],
     now: Timestamp,
 ) -> Result<Option<Wait>, StoreError> {
-    let asker = Asker {
-        node: &record.id,
-        customer: record.node.claim.as_ref().map_or("", |claim| &claim.customer),
-        is_urgent: record.node.wanted.power.is_some(),
-        asked_at: asked_at(permits).unwrap_or(now),
-    };
-    let Some(in_line) = tx.ask(asker, needs, now).await? else {
+    let Some(in_line) = tx.ask(asker(record, permits, now), needs, now).await? else {
         return Ok(None);
     };
     let wait = Wait::Turn {
@@ -97,7 +176,7 @@ mod tests {
     /// Takes the place of a node on its circuit, as if it were being switched on.
     async fn take(core: &Core, node: &str) {
         let record = core.store.node(&Scope::Site, node).await.unwrap();
-        let needs = needs(core, &record, Effect::PowerOn);
+        let needs = needs(core, &record, Effect::PowerOn).await;
         let mut tx = core.store.write().await.unwrap();
         let wait = admit(&mut tx, &record, &[], &needs, clock::now()).await.unwrap();
         assert_eq!(wait, None);

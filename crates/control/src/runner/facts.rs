@@ -1,10 +1,12 @@
 //! Facts for a decision: the stored readings, the attempts of the present state, and who is connected.
 
-use rackwright_lifecycle::{Facts, Timestamp};
+use rackwright_lifecycle::{Facts, State, Timestamp};
 use rackwright_store::{EffectRow, NodeRecord, Permit, StoreError};
 
 use super::admission;
 use crate::core::Core;
+use crate::credentials;
+use crate::firmware;
 
 /// What is known of a node.
 #[derive(Debug)]
@@ -26,13 +28,16 @@ pub async fn gather(
     now: Timestamp,
 ) -> Result<Gathered, StoreError> {
     let since = record.node.since;
-    let (permits, waited_us) = if core.config.limits.is_empty() {
+    let (permits, waited_us) = if core.config.limits.is_empty() && !core.facility.has_lines() {
         (Vec::new(), 0)
     } else {
         let permits = core.store.permits(&record.id).await?;
         (permits, core.store.in_line_us(&record.id, since).await?)
     };
     let waits_us = admission::asked_at(&permits).map_or(0, |at| now.since(at.max(since)).max(0));
+    // Only these two states write settings and prove them.
+    let may_want = matches!(record.node.state, State::Inspecting | State::Reclaiming);
+    let wants_settings = may_want && core.wishes.of(core, record).await?.is_some();
     let readings = &record.readings;
     let facts = Facts {
         bmc: readings.bmc.clone(),
@@ -40,8 +45,11 @@ pub async fn gather(
         boot_target: readings.boot_target.clone(),
         agent: core.agents.presence(record, now),
         inventory: readings.inventory.clone(),
+        wants_settings,
         attempts: rows.iter().map(|r| r.attempt.clone()).collect(),
+        firmware: firmware::facts(core, record, now).await?,
         in_line_us: waited_us.saturating_add(waits_us),
+        account: credentials::account_of(core, record),
     };
     Ok(Gathered { facts, permits })
 }

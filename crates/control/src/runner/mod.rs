@@ -1,6 +1,6 @@
 //! Takes due nodes and does what `decide` says, until each is at rest.
 
-mod admission;
+pub(crate) mod admission;
 mod facts;
 mod settle;
 mod step;
@@ -16,6 +16,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::core::Core;
+
+/// What switching a node on needs.
+#[cfg(test)]
+pub(crate) async fn power_needs(core: &Core, record: &rackwright_store::NodeRecord) -> Vec<rackwright_lifecycle::Need> {
+    admission::needs(core, record, rackwright_lifecycle::Effect::PowerOn).await
+}
+
+/// Takes what that needs, as the change that begins it does.
+#[cfg(test)]
+pub(crate) async fn power_admit(
+    tx: &mut rackwright_store::WriteTx,
+    record: &rackwright_store::NodeRecord,
+    needs: &[rackwright_lifecycle::Need],
+) -> Result<Option<rackwright_lifecycle::Wait>, StoreError> {
+    admission::admit(tx, record, &[], needs, clock::now()).await
+}
 
 pub use facts::{Gathered, gather};
 pub use step::{finish_effect, power_event, step_until_rest};

@@ -1,8 +1,8 @@
 //! What somebody asked of a node, and how that ends.
 
 use rackwright_lifecycle::node::PowerRequest;
-use rackwright_lifecycle::outcome::{Request, power_outcome};
-use rackwright_lifecycle::{State, Timestamp};
+use rackwright_lifecycle::outcome::{Request, firmware_outcome, power_outcome};
+use rackwright_lifecycle::{State, Timestamp, account_outcome};
 use rackwright_store::{NodeRecord, OperationRow, StoreError, WriteTx};
 use tonic::Code;
 
@@ -16,6 +16,9 @@ pub(super) async fn settle_operations(tx: &mut WriteTx, record: &NodeRecord, now
             "deploy" | "reimage" => Request::Deploy,
             "release" | "readmit" => Request::Release,
             "resume" | "retry" => Request::Resume,
+            "settings" => Request::Settings,
+            // Made wherever the node is at rest next, or given up.
+            "bmc-password" => continue,
             // The power of a node at rest: whatever moved the node ended that.
             _ => {
                 let message = format!("the node went to {} meanwhile", record.node.state);
@@ -59,6 +62,34 @@ async fn end_badly(
     Ok(())
 }
 
+/// How a wish for the firmware of a node at rest has ended, if it has.
+pub(super) async fn settle_firmware(
+    core: &Core,
+    tx: &mut WriteTx,
+    record: &NodeRecord,
+    asked: Timestamp,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let facts = rackwright_lifecycle::Facts {
+        attempts: tx.attempts(&record.id, record.node.since).await?,
+        ..Default::default()
+    };
+    let Some(ended) = firmware_outcome(&facts, asked, core.config.policy.tries as usize) else {
+        return Ok(());
+    };
+    for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
+        if operation.kind == "firmware" {
+            let (code, message) = match &ended {
+                Ok(()) => (Code::Ok, ""),
+                Err(message) if operation.cancel_requested => (Code::Cancelled, message.as_str()),
+                Err(message) => (Code::FailedPrecondition, message.as_str()),
+            };
+            tx.end_operation(&operation.id, code as i32, message, now).await?;
+        }
+    }
+    Ok(())
+}
+
 /// How a wish for the power of a node at rest has ended, if it has.
 pub(super) async fn settle_power(
     core: &Core,
@@ -87,4 +118,39 @@ pub(super) async fn settle_power(
         }
     }
     Ok(())
+}
+
+/// How a wish for another BMC password has ended, if it has. One that was given up is no wish any more.
+pub(super) async fn settle_password(
+    core: &Core,
+    tx: &mut WriteTx,
+    record: &mut NodeRecord,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let Some(asked) = record.spec.account.asked_at else {
+        return Ok(());
+    };
+    let attempts = tx.attempts(&record.id, record.node.since).await?;
+    let facts = rackwright_lifecycle::Facts {
+        attempts,
+        ..Default::default()
+    };
+    // A change that was under way when it was asked for is as good.
+    let is_changed = record.spec.account.changed_at.is_some_and(|changed| changed >= asked);
+    let ended = is_changed.then_some(Ok(()));
+    let Some(ended) = ended.or_else(|| account_outcome(&facts, asked, core.config.policy.tries as usize)) else {
+        return Ok(());
+    };
+    for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
+        if operation.kind != "bmc-password" {
+            continue;
+        }
+        let (code, message) = match &ended {
+            Ok(()) => (Code::Ok, String::new()),
+            Err(message) => (Code::FailedPrecondition, message.clone()),
+        };
+        tx.end_operation(&operation.id, code as i32, &message, now).await?;
+    }
+    record.spec.account.asked_at = None;
+    tx.save_node(record, now).await
 }

@@ -12,7 +12,7 @@ use rackwright_store::{EffectRow, EventRow, HistoryRow, NodeRecord, Permit, Read
 use tokio::sync::Notify;
 use tracing::Instrument as _;
 
-use super::settle::{settle_operations, settle_power};
+use super::settle::{settle_firmware, settle_operations, settle_password, settle_power};
 use super::{Gathered, admission, gather};
 use crate::clock;
 use crate::core::{Core, Point};
@@ -128,6 +128,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Re
             Known { record, rows }
         }
     };
+    core.consoles.seen(&record);
     let Gathered { facts, permits } = gather(core, &record, &rows, now).await?;
     let open = rows.iter().find(|r| r.attempt.outcome == Outcome::Open);
     if !is_our_turn(core, &record, open) {
@@ -147,7 +148,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Re
         return Ok(Next::Again);
     }
     let decision = decide(&record.node, &facts, &core.config.policy, now);
-    if admission::is_over(core, &record, &permits, &decision) {
+    if admission::is_over(core, &record, &permits, &decision).await {
         admission::leave(core, &record, now).await?;
         return Ok(Next::Again);
     }
@@ -394,9 +395,14 @@ async fn begin(
         },
     };
     let writable = writable_drives(core, &record, effect).await?;
+    let needs = admission::needs(core, &record, effect).await;
     let mut tx = core.store.write().await?;
     let mut current = as_read(&mut tx, record).await?;
-    let needs = admission::needs(core, &current, effect);
+    if let Some(wait) = admission::hold(core, &mut tx, &current, permits, effect, now).await? {
+        core.commit(tx).await?;
+        core.metrics.waits(wait.label());
+        return Ok(None);
+    }
     if let Some(wait) = admission::admit(&mut tx, &current, permits, &needs, now).await? {
         core.commit(tx).await?;
         core.metrics.waits(wait.label());
@@ -404,7 +410,7 @@ async fn begin(
     }
     tx.begin_effect(&row).await?;
     let in_line_us = admission::asked_at(permits).map_or(0, |asked| now.since(asked).max(0));
-    if !needs.is_empty() {
+    if !needs.is_empty() || (effect == Effect::PowerOn && !permits.is_empty()) {
         tx.use_permits(&current.id, &row.id, in_line_us).await?;
     }
     if effect == Effect::PowerOn {
@@ -470,6 +476,10 @@ fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
         }
         Effect::PowerOff => readings.power = Reading::Unknown { since: now },
         Effect::SetBoot(_) => readings.boot_target = Reading::Unknown { since: now },
+        Effect::UpdateFirmware => {
+            readings.power = Reading::Unknown { since: now };
+            readings.boot_target = Reading::Unknown { since: now };
+        }
         _ => {}
     }
 }
@@ -574,8 +584,14 @@ async fn finish(
     for event in &done.events {
         tx.add_event(event).await?;
     }
+    if effect.attempt.effect == Effect::ChangePassword {
+        settle_password(core, &mut tx, &mut record, now).await?;
+    }
     if let Some(wish) = record.node.wanted.power {
         settle_power(core, &mut tx, &record, wish, now).await?;
+    }
+    if let Some(asked) = record.node.wanted.firmware {
+        settle_firmware(core, &mut tx, &record, asked, now).await?;
     }
     record.due_at = if has_step { core.lease_end(now) } else { now };
     match (&done.readings, has_step) {

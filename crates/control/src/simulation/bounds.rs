@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_lifecycle::{Effect, Limits, Resource, Timestamp};
+use rackwright_lifecycle::{Effect, Limits, Resource, Timestamp, minutes};
 use rackwright_store::{NodeRecord, Store};
 
 use super::chance::Chance;
@@ -80,7 +80,9 @@ pub async fn is_in_line(store: &Store, node: &str, processes: &[Process]) -> boo
 
 /// What is still taken or waited for when all is at rest.
 pub async fn left(store: &Store) -> Vec<String> {
-    let counts = store.count_permits(clock::now()).await.expect("permits can be read");
+    // What a machine that was just switched on used comes free when it has settled.
+    let settled = clock::now().plus(minutes(10));
+    let counts = store.count_permits(settled).await.expect("permits can be read");
     let left = counts
         .into_iter()
         .filter(|(_, taken, waiting)| (*taken, *waiting) != (0, 0));

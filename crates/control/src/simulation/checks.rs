@@ -36,6 +36,10 @@ impl Follower {
             if let Some(wrong) = lost(store, &event).await {
                 fake.world().wrong.push(wrong);
             }
+            let proof = match event.target.strip_prefix("nodes/") {
+                Some(id) => store.node_settings(id).await.expect("settings can be read"),
+                None => None,
+            };
             let mut world = fake.world();
             let (Some(from), Some(to)) = (event.attributes.get("from"), event.attributes.get("to")) else {
                 continue;
@@ -43,6 +47,17 @@ impl Follower {
             let Some(id) = event.target.strip_prefix("nodes/") else {
                 continue;
             };
+            // Nobody is available by an inspection or an erase whose settings were not proven after the state began.
+            let by_us = matches!(event.kind.as_str(), "inspected" | "erased");
+            if world.wants_settings && by_us {
+                let is_set = world.machine(id).is_set;
+                let is_proven = proof.is_some_and(|row| row.verified_at.is_some() && row.drifted_at.is_none());
+                if !is_set || !is_proven {
+                    world.wrong.push(format!(
+                        "{id} is available, settings as wanted: {is_set}, proven: {is_proven}"
+                    ));
+                }
+            }
             let content = &world.machine(id).content;
             let generation = event.attributes.get("generation").and_then(|g| g.parse::<u64>().ok());
             let is_right = match to.as_str() {

@@ -9,6 +9,7 @@ mod chance;
 mod checks;
 mod gate;
 mod metering;
+mod passwords;
 mod performer;
 mod process;
 mod turns;
@@ -163,8 +164,13 @@ impl Run {
         for (number, id) in ids.iter().enumerate() {
             self.processes[0].enroll(id, bounds::labels(number)).await;
         }
+        let wants_settings = chance.of_1000(400);
+        for process in &mut self.processes {
+            process.want_settings(wants_settings, &ids);
+        }
         let mut world = self.fake.world();
         world.storm = [0, 10, 40, 120][chance.below(4)];
+        world.wants_settings = wants_settings;
         for id in &ids {
             world.add(id);
             let mut at = BEGIN.plus(minutes(2));
@@ -425,7 +431,11 @@ impl Run {
         let process = &mut self.processes[number];
         match coming {
             Coming::AgentUp { boot } if machine.boot == boot => world.agent_up(&id, now, &self.fake.chance),
-            Coming::HostUp { boot } if machine.boot == boot => machine.running = world::Running::Host,
+            Coming::HostUp { boot } if machine.boot == boot => {
+                machine.running = world::Running::Host;
+                // Whoever has root may have changed them.
+                machine.is_set &= !self.fake.chance.of_1000(400);
+            }
             Coming::JobEnds { boot, operation, work } if machine.boot == boot => {
                 world.job_ends(&id, &operation, &work, now, &self.fake.chance);
             }
@@ -521,6 +531,7 @@ impl Run {
             self.until_rest().await;
         }
         let mut left = checks::left(&self.store, &self.fake).await;
+        left.extend(passwords::left(&self.store, &self.fake, &self.processes[0].core.keys.sealer).await);
         left.extend(bounds::left(&self.store).await);
         left.extend(metering::left(&self.store).await);
         self.fake.world().wrong.extend(left);

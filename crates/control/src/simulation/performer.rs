@@ -2,8 +2,10 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rackwright_lifecycle::{Bmc, BootTarget, Effect, Outcome, Power, Reading, Timestamp, is_interrupted, seconds};
-use rackwright_store::{Identity, NodeRecord, Scope};
+use rackwright_lifecycle::{
+    Bmc, BootTarget, Effect, Outcome, Power, Reading, SETTINGS_DIFFER, Timestamp, is_interrupted, seconds,
+};
+use rackwright_store::{Identity, NodeRecord, Scope, SettingsRead};
 use tokio::sync::Notify;
 
 use super::chance::Chance;
@@ -11,6 +13,8 @@ use super::gate::Gate;
 use super::world::{Content, Machine, Running, World, mac};
 use crate::clock;
 use crate::core::Core;
+use crate::credentials::change_with;
+use crate::credentials::fake::Lost;
 use crate::perform::{Doing, Done, Learned, Performer, seen_off, seen_on};
 
 /// Stands for BMCs and installed systems.
@@ -64,6 +68,7 @@ impl Fake {
         let done = match effect {
             Effect::AwaitHost | Effect::ValidateFromOutside => self.host_answers(core, record).await,
             Effect::Validate => self.validate(record),
+            Effect::ChangePassword => self.change_password(core, record).await,
             other => self.at_once(record, other),
         };
         self.pause(0, 900).await;
@@ -92,6 +97,26 @@ impl Fake {
                 world.power_off(id, now, &self.chance);
                 Done::succeeded().seen(seen_off)
             }
+            Effect::ApplySettings => {
+                let machine = world.machine(id);
+                machine.will_be_set = !machine.is_set;
+                Done::succeeded()
+            }
+            Effect::VerifySettings => {
+                let machine = world.machine(id);
+                let is_so = machine.is_set && !machine.will_be_set;
+                let mut done = if is_so {
+                    Done::succeeded()
+                } else {
+                    Done::failed(SETTINGS_DIFFER, "bios/A is otherwise, as simulated", true)
+                };
+                done.learned = Some(Learned::Settings(SettingsRead {
+                    is_proof: true,
+                    is_as_wanted: is_so,
+                    body: "[]".into(),
+                }));
+                done
+            }
             _ => Done::succeeded(),
         }
     }
@@ -113,6 +138,24 @@ impl Fake {
             self.pause(2_000, 2_000).await;
         }
         Done::failed("host-ssh", "the host does not answer, as simulated", true)
+    }
+
+    /// By the real algorithm, on a BMC that is not there. Now and then an exchange of it is lost.
+    async fn change_password(&self, core: &Core, record: &NodeRecord) -> Done {
+        let door = self.world().bmcs[&record.id].clone();
+        let storm = self.world().storm;
+        let lost = match (self.chance.of_1000(storm * 4), self.chance.of_1000(500)) {
+            (true, true) => Some(Lost::Request),
+            (true, false) => Some(Lost::Answer),
+            _ => None,
+        };
+        let at = self.chance.below(7);
+        {
+            let mut accounts = door.accounts();
+            let next = accounts.exchanges;
+            accounts.lost = lost.map(|what| (next + at, what));
+        }
+        change_with(core, record, &door).await
     }
 
     fn validate(&self, record: &NodeRecord) -> Done {

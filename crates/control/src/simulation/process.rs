@@ -9,6 +9,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_lifecycle::{State, Timestamp};
+use rackwright_site::model::WantedSettings;
 use rackwright_store::{ImageVersionBody, ImageVersionRow, Scope};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
@@ -18,11 +19,13 @@ use tokio_util::sync::CancellationToken;
 use super::chance::Chance;
 use super::gate::Doors;
 use super::performer::Fake;
-use super::world::{Coming, Connection, Running, World, inventory};
+use super::world::{Coming, Connection, FACTORY, Running, World, inventory};
 use crate::agents::QUEUE;
 use crate::config::Config;
 use crate::core::Core;
+use crate::firmware_settings::Wanted;
 use crate::grpc::agents::{arrive, farewell, heard, welcome};
+use crate::grpc::nodes::bmc_password_purpose;
 use crate::grpc::said::{self, Wish};
 use crate::telemetry::Traces;
 use crate::{clock, daemon, replicas, testing};
@@ -53,6 +56,8 @@ pub struct Process {
     /// When it says again that it lives and looks after the others.
     pub next_round: Timestamp,
     config: Config,
+    /// Settings of firmware that nodes want, in each of its lives.
+    wanted: Arc<Wanted>,
 }
 
 /// A folder in memory.
@@ -92,7 +97,7 @@ impl Process {
     pub async fn start(number: usize, dir: &Path, database: &Path, limits: &str, fake: Fake) -> Self {
         let further = format!(
             "database: {}\npolicy: {{agent_boot_s: 60, host_boot_s: 60, write_image_s: 90, erase_s: 90, validate_s: 60, \
-             bmc_s: 20, agent_grace_s: 20, tries: 3, boots: 2}}\n{limits}",
+             bmc_s: 20, agent_grace_s: 20, tries: 3, boots: 2}}\nbmc_accounts: {{rotate_days: 1}}\n{limits}",
             database.display()
         );
         let config = testing::config(dir, &further);
@@ -107,6 +112,7 @@ impl Process {
             down_until: None,
             next_round: clock::now(),
             config,
+            wanted: Arc::default(),
         };
         process.recover();
         process
@@ -135,6 +141,10 @@ impl Process {
         let mut record = testing::node(id, State::Discovered, None);
         record.labels = labels;
         record.node.since = clock::now();
+        record.spec.bmc_address = "https://bmc".into();
+        record.spec.bmc_username = "root".into();
+        let sealed = self.core.keys.sealer.seal(&FACTORY.into(), &bmc_password_purpose(id));
+        record.spec.bmc_password = sealed.expect("it is sealed");
         let mut tx = self.core.store.write().await.expect("a change begins");
         tx.insert_node(&record).await.expect("the node is added");
         tx.commit().await.expect("it is committed");
@@ -163,8 +173,25 @@ impl Process {
     /// Its next life.
     pub async fn start_again(&mut self) {
         self.core = open(self.config.clone(), &self.fake).await;
+        self.tell_wishes();
         self.down_until = None;
         self.recover();
+    }
+
+    /// The site wants settings of the firmware of these nodes, or of none.
+    pub fn want_settings(&mut self, wants: bool, ids: &[String]) {
+        let wish = Arc::new(WantedSettings {
+            secure_boot: Some(true),
+            ..WantedSettings::default()
+        });
+        let wanted = ids.iter().filter(|_| wants).map(|id| (id.clone(), wish.clone()));
+        self.wanted = Arc::new(Wanted::of_nodes(wanted.collect()));
+        self.tell_wishes();
+    }
+
+    fn tell_wishes(&self) {
+        let mut always = self.core.wishes.always.lock().expect("nobody panics");
+        *always = Some(self.wanted.clone());
     }
 
     /// It says that it lives, and looks after the others.

@@ -13,8 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::chance::Chance;
 use crate::agents::ToAgent;
+use crate::credentials::fake::{Accounts, FakeDoor};
 use crate::grpc::said::Wish;
 
+/// The password that BMCs come with.
+pub const FACTORY: &str = "as it came";
 /// Bytes of every drive.
 const DRIVE_BYTES: u64 = 1 << 40;
 
@@ -63,6 +66,10 @@ pub struct Machine {
     /// The generation that the agent's certificate was made for.
     pub certificate: Option<u64>,
     pub connection: Option<Connection>,
+    /// Settings of its firmware are as wanted.
+    pub is_set: bool,
+    /// They become so at the next start.
+    pub will_be_set: bool,
 }
 
 /// What is to come, at its time.
@@ -105,11 +112,15 @@ pub enum Coming {
 #[derive(Debug, Default)]
 pub struct World {
     pub machines: BTreeMap<String, Machine>,
+    /// Their BMCs' accounts.
+    pub bmcs: BTreeMap<String, FakeDoor>,
     pub coming: BTreeMap<(Timestamp, u64), (String, Coming)>,
     /// What must not happen and did.
     pub wrong: Vec<String>,
     /// How often something fails, in a thousand.
     pub storm: usize,
+    /// Settings of the firmware are wanted.
+    pub wants_settings: bool,
     /// Connections that the agent gave up and the replica still takes for good.
     stale: Vec<(String, Connection)>,
     executed: BTreeSet<String>,
@@ -138,8 +149,12 @@ impl World {
             highest: 0,
             certificate: None,
             connection: None,
+            is_set: false,
+            will_be_set: false,
         };
         self.machines.insert(id.to_owned(), machine);
+        let bmc = FakeDoor::new(Accounts::new("root", FACTORY));
+        self.bmcs.insert(id.to_owned(), bmc);
     }
 
     pub fn machine(&mut self, id: &str) -> &mut Machine {
@@ -165,6 +180,10 @@ impl World {
         machine.boot += 1;
         let boot = machine.boot;
         let network = std::mem::take(&mut machine.network_once);
+        if std::mem::take(&mut machine.will_be_set) {
+            // Now and then firmware loses what waited for its start.
+            machine.is_set |= !chance.of_1000(storm);
+        }
         if chance.of_1000(storm) {
             return; // It hangs in its firmware.
         }

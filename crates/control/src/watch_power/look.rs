@@ -7,14 +7,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rackwright_lifecycle::{Bmc, Power, Reading, Timestamp, seconds};
-use rackwright_redfish::{BmcClient, RetryPolicy, Shortcut};
+use rackwright_redfish::{BmcClient, BmcTarget, RedfishError, RetryPolicy, Shortcut};
 use rackwright_store::{EventRow, NodeRecord, Readings, RestingRow, Scope, Spec, StoreError};
+
+use tokio::sync::Notify;
 
 use super::schedule::{Id, Look};
 use crate::bmc::{self, BmcError};
 use crate::clock;
 use crate::core::Core;
-use crate::perform::{seen_off, seen_on};
+use crate::credentials;
+use crate::perform::{ipmi_power, seen_off, seen_on};
 use crate::runner::power_event;
 
 /// Looks in a row that a BMC may leave unanswered before it counts as lost.
@@ -39,6 +42,11 @@ impl Known {
         &self.spec
     }
 
+    /// One that enters by the way that was found.
+    pub(super) fn client(&self, core: &Core, target: BmcTarget) -> Result<BmcClient, RedfishError> {
+        BmcClient::sparing(target, settings(core), &self.shortcut)
+    }
+
     fn of(record: &NodeRecord) -> Self {
         Self {
             version: record.version,
@@ -61,28 +69,50 @@ pub(super) struct Looked {
 
 /// BMCs that are being looked at: one that has several machines is asked about one at a time.
 #[derive(Debug, Default)]
-pub(super) struct Turns(Mutex<HashSet<String>>);
+pub(crate) struct Turns {
+    taken: Mutex<HashSet<String>>,
+    ended: Notify,
+}
+
+/// Whoever waits for a turn at one address waits no longer than this.
+const TURN: Duration = Duration::from_secs(60);
 
 /// Ends a turn when dropped.
-struct Turn<'a> {
+pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     address: &'a str,
 }
 
 impl Turns {
     fn lock(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn begin<'a>(&'a self, address: &'a str) -> Option<Turn<'a>> {
+    pub(crate) fn begin<'a>(&'a self, address: &'a str) -> Option<Turn<'a>> {
         let is_free = self.lock().insert(address.to_owned());
         is_free.then_some(Turn { turns: self, address })
+    }
+
+    /// Waits until nobody else asks at that address, but not for ever.
+    pub(crate) async fn wait<'a>(&'a self, address: &'a str) -> Option<Turn<'a>> {
+        let turn = async {
+            loop {
+                let mut ended = std::pin::pin!(self.ended.notified());
+                ended.as_mut().enable();
+                if let Some(turn) = self.begin(address) {
+                    return turn;
+                }
+                ended.await;
+            }
+        };
+        tokio::time::timeout(TURN, turn).await.ok()
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.turns.lock().remove(self.address);
+        self.turns.ended.notify_waiters();
     }
 }
 
@@ -145,6 +175,7 @@ async fn try_look(
         }
         Err(error) => {
             known.shortcut = Shortcut::default();
+            credentials::store_refusal(core, &row.id, &known.spec, &error).await?;
             let (code, is_retryable) = error.code();
             let message = error.told(&known.spec.bmc_address);
             Seen::Failure {
@@ -170,8 +201,12 @@ async fn try_look(
 
 /// Asks the BMC. One request where it was asked before; nothing is left open.
 async fn ask(core: &Core, node: &str, known: &Known) -> Result<(Power, Shortcut), BmcError> {
+    if bmc::is_ipmi(&known.spec) {
+        let client = bmc::ipmi(node, &known.spec, &core.keys.sealer, &core.ipmi)?.sparing();
+        return Ok((ipmi_power(client.power().await?), Shortcut::default()));
+    }
     let target = bmc::target(node, &known.spec, &core.keys.sealer)?;
-    let client = BmcClient::sparing(target, settings(), &known.shortcut)?;
+    let client = known.client(core, target)?;
     let power = client.power().await;
     let shortcut = client.shortcut().await;
     if let Err(error) = client.close().await {
@@ -181,7 +216,15 @@ async fn ask(core: &Core, node: &str, known: &Known) -> Result<(Power, Shortcut)
 }
 
 /// A look that fails is repeated by the schedule, not at once.
-pub(super) fn settings() -> rackwright_redfish::Settings {
+pub(crate) fn settings(core: &Core) -> rackwright_redfish::Settings {
+    rackwright_redfish::Settings {
+        quirks: core.config.bmc_quirks.clone(),
+        gates: Some(core.bmcs.gates()),
+        ..briefly()
+    }
+}
+
+fn briefly() -> rackwright_redfish::Settings {
     rackwright_redfish::Settings {
         request_timeout: Duration::from_secs(30),
         max_concurrent: 1,

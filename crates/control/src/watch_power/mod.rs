@@ -4,10 +4,10 @@
 //! one request to the BMC, and where all is as it was, nothing is written. Who watches which node follows from the
 //! replicas that live (`share`), when from what came of the last look (`schedule`); what a look changes is in `look`.
 
-mod look;
+pub(crate) mod look;
 mod schedule;
 mod settings;
-mod share;
+pub(crate) mod share;
 mod streams;
 
 use std::collections::HashMap;
@@ -83,7 +83,7 @@ impl Standing {
 
 /// Runs until the core stops.
 pub async fn run(core: Arc<Core>) {
-    let (streams, mut news) = Streams::new(core.config.power_watch.streams);
+    let (streams, mut news) = Streams::new(core.config.power_watch);
     let mut watch = Watch::new(core.clone(), streams);
     let mut looks = JoinSet::new();
     let mut tick = tokio::time::interval(TICK);
@@ -290,8 +290,10 @@ impl Watch {
             return;
         }
         // What is wrong with the target was told by the look.
-        if let Ok(target) = bmc::target(node, known.spec(), &self.core.keys.sealer) {
-            self.streams.begin(node, target);
+        let target = bmc::target(node, known.spec(), &self.core.keys.sealer).ok();
+        let client = target.and_then(|target| known.client(&self.core, target).ok());
+        if let Some(client) = client {
+            self.streams.begin(node, client);
         }
     }
 

@@ -6,7 +6,7 @@ const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
 /// A number for words in that order: the same in every process, and evenly spread.
-pub(super) fn number_of<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+pub(crate) fn number_of<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> u64 {
     let mut hash = OFFSET;
     for word in words {
         // What no text holds ends each word.
@@ -22,14 +22,14 @@ pub(super) fn number_of<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> u64 {
 
 /// The replicas that live, and which of them is this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Share {
+pub(crate) struct Share {
     own: String,
     others: Vec<String>,
 }
 
 impl Share {
     /// This replica's, among those that live; it counts as one of them, whatever they say.
-    pub(super) fn new(own: &str, alive: impl IntoIterator<Item = String>) -> Self {
+    pub(crate) fn new(own: &str, alive: impl IntoIterator<Item = String>) -> Self {
         Self {
             own: own.to_owned(),
             others: alive.into_iter().filter(|id| id != own).collect(),
@@ -37,7 +37,7 @@ impl Share {
     }
 
     /// Is the node this replica's?
-    pub(super) fn has(&self, node: &str) -> bool {
+    pub(crate) fn has(&self, node: &str) -> bool {
         let weight = |replica: &str| number_of([replica.as_bytes(), node.as_bytes()]);
         let own = (weight(&self.own), self.own.as_str());
         self.others.iter().all(|other| (weight(other), other.as_str()) < own)

@@ -4,18 +4,19 @@
 use std::collections::HashMap;
 
 use rackwright_lifecycle::{Timestamp, seconds};
-use rackwright_redfish::{BmcClient, BmcTarget};
+use rackwright_redfish::{BmcClient, RedfishError};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
+use super::Settings;
 use super::schedule::Id;
 
 /// A BMC that offers no stream is asked again after this: its firmware may be another by then.
 const NOT_OFFERED_S: i64 = 24 * 3600;
 /// A stream that has lasted so long has worked.
 const WORKED_S: i64 = 600;
-/// The first pause after a stream that has not worked; it doubles.
-const AGAIN_S: i64 = 300;
+/// The first pause after a stream that has not worked, in shortest pauses between looks; it doubles.
+const AGAIN: i64 = 5;
 /// How often it doubles.
 const DOUBLINGS: u32 = 8;
 /// Hints that wait: while the watch is busy, streams wait.
@@ -55,6 +56,7 @@ enum Stream {
 #[derive(Debug)]
 pub(super) struct Streams {
     most: usize,
+    again_s: i64,
     streams: HashMap<Id, Stream>,
     running: usize,
     sender: mpsc::Sender<News>,
@@ -68,11 +70,12 @@ impl Drop for Streams {
 }
 
 impl Streams {
-    /// No more than so many at once; what comes of them is received.
-    pub(super) fn new(most: usize) -> (Self, mpsc::Receiver<News>) {
+    /// What comes of the streams is received.
+    pub(super) fn new(pace: Settings) -> (Self, mpsc::Receiver<News>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         let streams = Self {
-            most,
+            most: pace.streams,
+            again_s: AGAIN * i64::from(pace.recheck_s),
             streams: HashMap::new(),
             running: 0,
             sender,
@@ -100,13 +103,13 @@ impl Streams {
         is_time && self.running < self.most
     }
 
-    /// Begins to open the stream of a node's BMC.
-    pub(super) fn begin(&mut self, node: &Id, target: BmcTarget) {
+    /// Begins to open the stream of a node's BMC, behind the event that the one before ended with.
+    pub(super) fn begin(&mut self, node: &Id, client: BmcClient) {
         let (failures, last_id) = match self.streams.remove(node) {
             Some(Stream::Waiting { failures, last_id, .. }) => (failures, last_id),
             _ => (0, None),
         };
-        let task = tokio::spawn(follow(node.clone(), target, last_id, self.sender.clone()));
+        let task = tokio::spawn(follow(node.clone(), client, last_id, self.sender.clone()));
         self.running += 1;
         let stream = Stream::Running {
             task: task.abort_handle(),
@@ -136,7 +139,7 @@ impl Streams {
         let pause_s = match (is_offered, failures) {
             (false, _) => NOT_OFFERED_S,
             (true, 0) => 0,
-            (true, failures) => AGAIN_S << (failures - 1).min(DOUBLINGS),
+            (true, failures) => self.again_s << (failures - 1).min(DOUBLINGS),
         };
         self.running -= 1;
         let stream = Stream::Waiting {
@@ -169,10 +172,10 @@ impl Stream {
 }
 
 /// Opens the stream and passes on what it hints at, until it ends.
-async fn follow(node: Id, target: BmcTarget, last_id: Option<String>, sender: mpsc::Sender<News>) {
-    let news = match try_follow(&node, target, last_id.clone(), &sender).await {
-        Ok(None) => News::NotOffered(node),
-        Ok(Some(last_id)) => News::Ended(node, last_id),
+async fn follow(node: Id, client: BmcClient, mut last_id: Option<String>, sender: mpsc::Sender<News>) {
+    let news = match try_follow(&node, &client, &mut last_id, &sender).await {
+        Ok(false) => News::NotOffered(node),
+        Ok(true) => News::Ended(node, last_id),
         Err(error) => {
             tracing::debug!(node = &*node, %error, "a BMC's stream of events broke");
             News::Ended(node, last_id)
@@ -182,26 +185,31 @@ async fn follow(node: Id, target: BmcTarget, last_id: Option<String>, sender: mp
     let _ = sender.send(news).await;
 }
 
-/// None where the BMC offers no stream; else the id of the last event.
+/// False where the BMC offers no stream. However it ends, `last_id` is that of the last event that came whole.
 async fn try_follow(
     node: &Id,
-    target: BmcTarget,
-    last_id: Option<String>,
+    client: &BmcClient,
+    last_id: &mut Option<String>,
     sender: &mpsc::Sender<News>,
-) -> Result<Option<Option<String>>, rackwright_redfish::RedfishError> {
-    let client = BmcClient::sparing(target, super::look::settings(), &Default::default())?;
+) -> Result<bool, RedfishError> {
     let Some(mut stream) = client.event_stream(last_id.as_deref()).await? else {
-        return Ok(None);
+        return Ok(false);
     };
     let _ = sender.send(News::Open(node.clone())).await;
-    while stream.next_change().await? {
+    loop {
+        let next = stream.next_change().await;
+        *last_id = stream.last_id().map(str::to_owned);
+        if !next? {
+            return Ok(true);
+        }
         let _ = sender.send(News::Hint(node.clone())).await;
     }
-    Ok(Some(stream.last_id().map(str::to_owned)))
 }
 
 #[cfg(test)]
 mod tests {
+    use rackwright_redfish::{BmcTarget, Shortcut};
+
     use super::*;
 
     fn at(s: i64) -> Timestamp {
@@ -209,23 +217,27 @@ mod tests {
     }
 
     /// Nobody listens there.
-    fn target() -> BmcTarget {
-        BmcTarget {
+    fn client() -> BmcClient {
+        let target = BmcTarget {
             address: "http://127.0.0.1:1".into(),
             username: "admin".into(),
             password: "secret".into(),
             certificate_sha256: None,
             system: None,
-        }
+        };
+        BmcClient::sparing(target, rackwright_redfish::Settings::default(), &Shortcut::default()).unwrap()
     }
 
     #[tokio::test]
     async fn no_more_streams_than_there_may_be_and_each_is_tried_again_the_later_the_less_it_worked() {
-        let (mut streams, _news) = Streams::new(2);
+        let (mut streams, _news) = Streams::new(Settings {
+            streams: 2,
+            ..Settings::default()
+        });
         let [a, b]: [Id; 2] = ["a".into(), "b".into()];
         for node in [&a, &b] {
             assert!(streams.may_open(node, at(0)));
-            streams.begin(node, target());
+            streams.begin(node, client());
         }
         assert!(!streams.may_open("c", at(0)), "two are enough");
         streams.opened(&a, at(0));
@@ -236,7 +248,7 @@ mod tests {
             streams.ended(&b, true, Some("7".into()), at(now));
             assert!(!streams.may_open(&b, at(now + pause_s - 1)), "after failure {failure}");
             assert!(streams.may_open(&b, at(now + pause_s)), "after failure {failure}");
-            streams.begin(&b, target());
+            streams.begin(&b, client());
         }
         // One that has worked is opened again at once.
         streams.ended(&a, true, None, at(600));
@@ -245,7 +257,7 @@ mod tests {
         assert!(!streams.may_open(&b, at(500_000 + NOT_OFFERED_S - 1)));
         assert!(streams.may_open(&b, at(500_000 + NOT_OFFERED_S)));
         assert_eq!((streams.running, streams.open()), (0, 0));
-        streams.begin(&a, target());
+        streams.begin(&a, client());
         streams.close(&a);
         assert!(streams.running == 0 && streams.may_open(&a, at(600)));
     }

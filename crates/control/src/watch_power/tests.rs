@@ -1,14 +1,15 @@
 use std::collections::BTreeMap;
-use std::convert::Infallible;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 
+use axum::body::{Body, Bytes};
 use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::response::sse::{Event, Sse};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use rackwright_lifecycle::{Power, State};
+use rackwright_redfish::{BmcClient, BmcTarget};
 use rackwright_store::Scope;
 use secrecy::SecretString;
 use serde::Serialize;
@@ -40,11 +41,20 @@ enum Value {
     Links(Vec<Value>),
 }
 
-/// A BMC with one machine and a stream of events.
+/// A BMC with one machine and a stream of events, which it tells again from the one on that it is asked for.
 struct Bmc {
     power: Mutex<&'static str>,
-    stream: Mutex<Option<mpsc::UnboundedSender<Result<Event, Infallible>>>>,
+    stream: Mutex<Option<mpsc::UnboundedSender<io::Result<Bytes>>>>,
+    /// Events that there were.
+    events: AtomicUsize,
+    /// Behind which event each stream was asked for.
+    asked: Mutex<Vec<Option<String>>>,
     looks: AtomicUsize,
+}
+
+fn event(id: usize) -> Bytes {
+    let data = "{\"Events\": [{\"MessageId\": \"ResourceEvent.1.0.ResourceChanged\"}]}";
+    Bytes::from(format!("id: {id}\ndata: {data}\n\n"))
 }
 
 impl Bmc {
@@ -52,19 +62,21 @@ impl Bmc {
         let bmc = Arc::new(Self {
             power: Mutex::new("Off"),
             stream: Mutex::default(),
+            events: AtomicUsize::new(0),
+            asked: Mutex::default(),
             looks: AtomicUsize::new(0),
         });
         let own = bmc.clone();
-        let app = Router::new().fallback(async move |request: Request| own.answer(request.uri().path()));
+        let app = Router::new().fallback(async move |request: Request| own.answer(&request));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, app).await });
         (bmc, address)
     }
 
-    fn answer(&self, path: &str) -> Response {
+    fn answer(&self, request: &Request) -> Response {
         let link = |id| Value::Link { id };
-        let object: Object = match path.trim_end_matches('/') {
+        let object: Object = match request.uri().path().trim_end_matches('/') {
             "/redfish/v1" => [
                 ("Systems", link("/redfish/v1/Systems")),
                 ("EventService", link("/redfish/v1/EventService")),
@@ -77,21 +89,46 @@ impl Bmc {
             }
             "/redfish/v1/EventService" => [("ServerSentEventUri", Value::Text("/sse"))].into(),
             "/sse" => {
-                let (sender, receiver) = mpsc::unbounded_channel();
-                *self.stream.lock().unwrap() = Some(sender);
-                return Sse::new(UnboundedReceiverStream::new(receiver)).into_response();
+                let last = request.headers().get("last-event-id");
+                return self.tell(last.map(|id| id.to_str().unwrap().to_owned()));
             }
             _ => return StatusCode::NOT_FOUND.into_response(),
         };
         Json(object).into_response()
     }
 
+    /// A stream, behind this event where one is named.
+    fn tell(&self, last: Option<String>) -> Response {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        if let Some(last) = &last {
+            let missed = last.parse::<usize>().unwrap() + 1..=self.events.load(Ordering::SeqCst);
+            missed.for_each(|id| sender.send(Ok(event(id))).unwrap());
+        }
+        self.asked.lock().unwrap().push(last);
+        *self.stream.lock().unwrap() = Some(sender);
+        let body = Body::from_stream(UnboundedReceiverStream::new(receiver));
+        ([(header::CONTENT_TYPE, "text/event-stream")], body).into_response()
+    }
+
+    /// The power changes. Answers the event that tells of it.
+    fn change(&self, power: &'static str) -> Bytes {
+        *self.power.lock().unwrap() = power;
+        event(self.events.fetch_add(1, Ordering::SeqCst) + 1)
+    }
+
     /// The power changes, and the stream tells of it.
     fn switch(&self, power: &'static str) {
-        *self.power.lock().unwrap() = power;
-        let event = Event::default().data("{\"Events\": [{\"MessageId\": \"ResourceEvent.1.0.ResourceChanged\"}]}");
+        let event = self.change(power);
         let stream = self.stream.lock().unwrap();
         stream.as_ref().unwrap().send(Ok(event)).unwrap();
+    }
+
+    /// The power changes, and the connection breaks in the middle of telling.
+    fn break_off(&self, power: &'static str) {
+        let event = self.change(power);
+        let stream = self.stream.lock().unwrap().take().unwrap();
+        stream.send(Ok(event.slice(..event.len() / 2))).unwrap();
+        stream.send(Err(io::ErrorKind::BrokenPipe.into())).unwrap();
     }
 }
 
@@ -176,7 +213,7 @@ async fn two_replicas_share_the_nodes_and_who_is_left_takes_all() {
     for replica in [core.replica.as_str(), "other"] {
         core.store.replica_lives(replica, now).await.unwrap();
     }
-    let (streams, _news) = Streams::new(0);
+    let (streams, _news) = Streams::new(core.config.power_watch);
     let mut watch = Watch::new(core.clone(), streams);
     let mut looks = JoinSet::new();
     watch.tick(&mut looks).await.unwrap();
@@ -187,4 +224,120 @@ async fn two_replicas_share_the_nodes_and_who_is_left_takes_all() {
     watch.shared_at = Timestamp::default();
     watch.tick(&mut looks).await.unwrap();
     assert_eq!(core.watch.watched(), 40);
+}
+
+async fn kinds(core: &Core) -> Vec<String> {
+    let events = core.store.events(&Scope::Site, 0, "nodes/n1", 100).await.unwrap();
+    events.into_iter().map(|event| event.kind).collect()
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_is_taken_up_behind_the_last_whole_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let core = core(dir.path(), "{interval_s: 1, recheck_s: 1, streamed_s: 3600}").await;
+    let (bmc, address) = Bmc::start().await;
+    add(&core, "n1", &address).await;
+    let watch = tokio::spawn(run(core.clone()));
+    until(&core, "the stream is open", async || core.watch.streams() == 1).await;
+    until(&core, "off", async || power(&core, "n1").await == Some(Power::Off)).await;
+    bmc.switch("On");
+    until(&core, "on", async || power(&core, "n1").await == Some(Power::On)).await;
+    bmc.break_off("Off");
+    // While there is no stream: two more, and the power is as it was.
+    bmc.change("Off");
+    bmc.change("Off");
+    until(&core, "a second stream", async || bmc.asked.lock().unwrap().len() == 2).await;
+    assert_eq!(*bmc.asked.lock().unwrap(), [None, Some("1".to_owned())]);
+    until(&core, "off again", async || {
+        power(&core, "n1").await == Some(Power::Off)
+    })
+    .await;
+    bmc.break_off("Off");
+    until(&core, "a third stream", async || bmc.asked.lock().unwrap().len() == 3).await;
+    // All four were told in full, the broken one by the second stream.
+    assert_eq!(bmc.asked.lock().unwrap()[2].as_deref(), Some("4"));
+    let expected = ["power.off", "power.on", "power.off"];
+    assert_eq!(kinds(&core).await, expected, "none is acted on twice");
+    core.stop.cancel();
+    watch.await.unwrap();
+}
+
+/// One stream after the other, without the watch.
+struct Following {
+    bmc: Arc<Bmc>,
+    target: BmcTarget,
+    streams: Streams,
+    news: mpsc::Receiver<News>,
+    node: Id,
+}
+
+impl Following {
+    async fn new() -> Self {
+        let (bmc, address) = Bmc::start().await;
+        let target = BmcTarget {
+            address,
+            username: "admin".into(),
+            password: "secret".into(),
+            certificate_sha256: None,
+            system: None,
+        };
+        let (streams, news) = Streams::new(Settings::default());
+        Self {
+            bmc,
+            target,
+            streams,
+            news,
+            node: "n1".into(),
+        }
+    }
+
+    async fn next(&mut self) -> News {
+        tokio::time::timeout(SOON, self.news.recv()).await.unwrap().unwrap()
+    }
+
+    async fn open(&mut self) {
+        let client = BmcClient::connect(self.target.clone(), rackwright_redfish::Settings::default()).await;
+        self.streams.begin(&self.node, client.unwrap());
+        assert!(matches!(self.next().await, News::Open(_)));
+    }
+
+    async fn hints(&mut self, count: usize) {
+        for _ in 0..count {
+            let next = self.next().await;
+            assert!(matches!(next, News::Hint(_)), "{next:?}");
+        }
+    }
+
+    /// It has ended behind this event, with no hint before.
+    async fn ends_behind(&mut self, id: &str) {
+        match self.next().await {
+            News::Ended(_, Some(last)) if last == id => {
+                self.streams.ended(&self.node, true, Some(last), Timestamp::default());
+            }
+            other => panic!("{other:?}, not behind {id}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_happens_while_a_stream_is_broken_is_told_once_by_the_next() {
+    let mut following = Following::new().await;
+    let bmc = following.bmc.clone();
+    following.open().await;
+    bmc.switch("On");
+    following.hints(1).await;
+    bmc.break_off("Off");
+    following.ends_behind("1").await;
+    bmc.change("On");
+    bmc.change("Off");
+    following.open().await;
+    following.hints(3).await;
+    bmc.break_off("On");
+    following.ends_behind("4").await;
+    following.open().await;
+    following.hints(1).await;
+    bmc.stream.lock().unwrap().take();
+    following.ends_behind("5").await;
+    let asked = bmc.asked.lock().unwrap().clone();
+    assert_eq!(asked, [None, Some("1".to_owned()), Some("4".to_owned())]);
 }

@@ -15,6 +15,10 @@ names! {
         Ready = "ready",
         /// In its customer's hands, and a node of it is not in order.
         Degraded = "degraded",
+        /// In its customer's hands, and nodes join or leave it.
+        Resizing = "resizing",
+        /// In its customer's hands, and its nodes get another image, some at a time.
+        Reimaging = "reimaging",
         /// Nodes are erased, the partition is taken from the ports.
         Releasing = "releasing",
         /// Nothing of it is left but its history.
@@ -37,6 +41,10 @@ names! {
         HandedOver = "handedover",
         /// A node of it is not in order.
         Degraded = "degraded",
+        /// Nodes are to join or to leave it.
+        Resized = "resized",
+        /// Its nodes are to have another image.
+        Reimaged = "reimaged",
         /// All its nodes are in order again.
         Restored = "restored",
         /// Nobody shall have it any more.
@@ -61,7 +69,7 @@ pub struct Row {
     pub to: State,
 }
 
-use State::{Building, Degraded, Failed, Ready, Released, Releasing, Reserved, Validating};
+use State::{Building, Degraded, Failed, Ready, Reimaging, Released, Releasing, Reserved, Resizing, Validating};
 
 /// The chart.
 pub const CHART: &[Row] = &[
@@ -70,10 +78,14 @@ pub const CHART: &[Row] = &[
     row(Edge::Rebuilt, &[Validating], Building),
     row(Edge::HandedOver, &[Validating], Ready),
     row(Edge::Degraded, &[Ready], Degraded),
-    row(Edge::Restored, &[Degraded], Ready),
+    row(Edge::Resized, &[Ready], Resizing),
+    row(Edge::Reimaged, &[Ready, Degraded, Resizing], Reimaging),
+    row(Edge::Restored, &[Degraded, Resizing, Reimaging], Ready),
     row(
         Edge::Released,
-        &[Reserved, Building, Validating, Ready, Degraded, Failed],
+        &[
+            Reserved, Building, Validating, Ready, Degraded, Resizing, Reimaging, Failed,
+        ],
         Releasing,
     ),
     row(Edge::Freed, &[Releasing], Released),

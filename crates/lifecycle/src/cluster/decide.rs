@@ -3,13 +3,15 @@
 use std::fmt;
 
 use super::chart::{Edge, State};
-use super::facts::{Cluster, Facts, Partition, Standing};
+use super::facts::{Cluster, Facts, Member, Network, Partition, Standing};
 use crate::time::{Timestamp, minutes, seconds};
 
 /// A cluster that is not built after so long has failed, in minutes.
 pub const BUILD_DEADLINE_MIN: i64 = 24 * 60;
 /// A search for another node that found none is made again after so long, in seconds.
 pub const SWAP_PAUSE_S: i64 = 60;
+/// A checked node whose link to the fabric was seen down or slow for so long is replaced before the hand-over, in seconds.
+pub const LINK_GRACE_S: i64 = 15 * 60;
 /// So long before the end of a lease notice of it is given, in seconds: a week, a day, an hour.
 pub const NOTICES_S: [i64; 3] = [7 * 24 * 3600, 24 * 3600, 3600];
 /// A cluster with nothing to do is looked at again after so long, in seconds.
@@ -46,10 +48,22 @@ pub enum Effect {
         /// Why.
         reason: String,
     },
+    /// Test the network between the nodes that are checked.
+    TestNetwork,
     /// Let every node that was checked be handed over.
     LetHandOver,
-    /// Have every node erased and freed.
-    ReleaseNodes,
+    /// Have these nodes erased and freed.
+    ReleaseNodes(Vec<String>),
+    /// Take the ports of these nodes, which were erased, out of the partition.
+    CutOff(Vec<String>),
+    /// These nodes were erased: they are no nodes of it any more, with their power, cooling and links.
+    Part(Vec<String>),
+    /// Write the image of the wanted build to these nodes.
+    Reimage(Vec<String>),
+    /// Too many nodes failed with the new image: write it to no more.
+    StopRollout(String),
+    /// Too many nodes failed with the new image: the former one is wanted.
+    RollBack(String),
     /// Say that the lease ends.
     Notice {
         /// Notices given with this one.
@@ -80,10 +94,30 @@ pub enum Wait {
         /// What is in the way.
         refused: String,
     },
+    /// For the test of the network between its nodes.
+    Network(String),
     /// For nodes to be handed over.
     HandOver(usize),
     /// For nodes to be erased.
     Erase(usize),
+    /// For nodes to get another image.
+    Reimage {
+        /// So many have it and are their customer's again.
+        done: usize,
+        /// Of so many.
+        of: usize,
+        /// So many failed with it.
+        failed: usize,
+    },
+    /// For somebody to say how a rollout that stopped goes on.
+    Rollout(String),
+    /// For a link of a node that is its customer's to be mended.
+    Link {
+        /// The node.
+        node: String,
+        /// What is the matter.
+        why: String,
+    },
 }
 
 impl fmt::Display for Wait {
@@ -94,13 +128,24 @@ impl fmt::Display for Wait {
             Self::Partition(fault) if fault.is_empty() => f.write_str("the fabric manager"),
             Self::Partition(fault) => write!(f, "the fabric manager: {fault}"),
             Self::Node { lost, refused } => write!(f, "a node in place of {lost}: {refused}"),
+            Self::Network(fault) if fault.is_empty() => f.write_str("the test of the network between its nodes"),
+            Self::Network(fault) => write!(f, "the network between its nodes: {fault}"),
             Self::HandOver(nodes) => write!(f, "{nodes} nodes to be handed over"),
             Self::Erase(nodes) => write!(f, "{nodes} nodes to be erased"),
+            Self::Reimage { done, of, failed } => {
+                write!(f, "another image on its nodes: {done} of {of} are done")?;
+                match failed {
+                    0 => Ok(()),
+                    _ => write!(f, ", {failed} failed"),
+                }
+            }
+            Self::Rollout(stopped) => write!(f, "somebody to say how its reimage goes on: {stopped}"),
+            Self::Link { node, why } => write!(f, "the fabric at {node}: {why}"),
         }
     }
 }
 
-fn go(edge: Edge, reason: impl Into<String>) -> Decision {
+pub(super) fn go(edge: Edge, reason: impl Into<String>) -> Decision {
     let reason = reason.into();
     Decision::Move { edge, reason }
 }
@@ -109,7 +154,7 @@ fn go(edge: Edge, reason: impl Into<String>) -> Decision {
 #[must_use]
 pub fn decide(cluster: &Cluster, facts: &Facts, now: Timestamp) -> Decision {
     let ctx = Ctx { cluster, facts, now };
-    if let Some(decision) = ctx.ending() {
+    if let Some(decision) = ctx.ending().or_else(|| ctx.shed()) {
         return decision;
     }
     match cluster.state {
@@ -117,7 +162,8 @@ pub fn decide(cluster: &Cluster, facts: &Facts, now: Timestamp) -> Decision {
         State::Building => ctx.building(),
         State::Validating => ctx.validating(),
         State::Ready => ctx.ready(),
-        State::Degraded => ctx.degraded(),
+        State::Degraded | State::Resizing => ctx.mending(),
+        State::Reimaging => ctx.reimaging(),
         State::Releasing => ctx.releasing(),
         State::Released => ctx.rest(),
         State::Failed if cluster.wanted.retry => go(Edge::Retried, ""),
@@ -125,8 +171,8 @@ pub fn decide(cluster: &Cluster, facts: &Facts, now: Timestamp) -> Decision {
     }
 }
 
-struct Ctx<'a> {
-    cluster: &'a Cluster,
+pub(super) struct Ctx<'a> {
+    pub(super) cluster: &'a Cluster,
     facts: &'a Facts,
     now: Timestamp,
 }
@@ -157,36 +203,118 @@ impl Ctx<'_> {
             .count()
     }
 
+    /// Those that stay: a node that is to leave is missed by nobody.
+    pub(super) fn staying(&self) -> impl Iterator<Item = &Member> {
+        let leave = &self.cluster.wanted.leave;
+        self.facts
+            .members
+            .iter()
+            .filter(move |member| !leave.contains(&member.node))
+    }
+
+    /// Nodes that are to leave: erased, and then the cluster's no more.
+    fn shed(&self) -> Option<Decision> {
+        let leave = &self.cluster.wanted.leave;
+        let is_its_customers = matches!(
+            self.cluster.state,
+            State::Building | State::Validating | State::Degraded | State::Resizing | State::Reimaging
+        );
+        if leave.is_empty() || !is_its_customers {
+            return None;
+        }
+        let leaving = |is_so: fn(&Standing) -> bool| -> Vec<String> {
+            let members = self.facts.members.iter();
+            let found = members.filter(|member| leave.contains(&member.node) && is_so(&member.standing));
+            found.map(|member| member.node.clone()).collect()
+        };
+        let held = leaving(|standing| !matches!(standing, Standing::Freed | Standing::Leaving));
+        if !held.is_empty() {
+            return Some(Decision::Act(Effect::ReleaseNodes(held)));
+        }
+        let freed = leaving(|standing| *standing == Standing::Freed);
+        // All at once: what they held is given back with one change.
+        if leaving(|_| true).len() != freed.len() {
+            return None;
+        }
+        // Nobody else has them before their ports are proven out of the partition.
+        match &self.facts.partition {
+            Partition::None => Some(Decision::Act(Effect::Part(freed))),
+            _ if !self.cluster.wanted.is_leave_cut => Some(Decision::Act(Effect::CutOff(freed))),
+            Partition::Proven => Some(Decision::Act(Effect::Part(freed))),
+            Partition::Pending(_) | Partition::Gone => None,
+        }
+    }
+
+    /// Nodes that are to leave and are not erased yet.
+    fn parting(&self) -> Option<Decision> {
+        let left = self.cluster.wanted.leave.len();
+        (left > 0).then(|| self.look_again(Wait::Erase(left)))
+    }
+
     /// The first node that is not in order, or that somebody wants replaced, and why.
     fn out_of_order(&self) -> Option<(String, String)> {
-        self.facts.members.iter().find_map(|member| {
+        self.out_of_order_of(|_| true)
+    }
+
+    /// The same of some nodes.
+    pub(super) fn out_of_order_of(&self, is_one: impl Fn(&Member) -> bool) -> Option<(String, String)> {
+        self.staying().filter(|member| is_one(member)).find_map(|member| {
             let why = match &member.standing {
                 Standing::Lost(why) => why.clone(),
                 Standing::Freed | Standing::Leaving => "it was taken out of the cluster".to_owned(),
+                Standing::Checked if let Some(why) = overdue_link(member) => why,
+                Standing::Checked if self.has_failed(&member.node) => self.network_fault(&member.node),
                 _ => self.cluster.wanted.replace.get(&member.node)?.clone(),
             };
             Some((member.node.clone(), why))
         })
     }
 
+    /// The first node that is its customer's and whose link is not as it should be. Nobody takes it away from them:
+    /// an operator does, who knows what runs on it.
+    fn impaired(&self) -> Option<(String, String)> {
+        let mut members = self.facts.members.iter();
+        members.find_map(|member| {
+            let impaired = member.impaired.as_ref()?;
+            (member.standing == Standing::HandedOver).then(|| (member.node.clone(), impaired.why.clone()))
+        })
+    }
+
+    fn has_failed(&self, node: &str) -> bool {
+        matches!(&self.facts.network, Network::Faulty(nodes) if nodes.contains_key(node))
+    }
+
+    fn network_fault(&self, node: &str) -> String {
+        let why = match &self.facts.network {
+            Network::Faulty(nodes) => nodes.get(node).map_or("", String::as_str),
+            _ => "",
+        };
+        format!("network: {why}")
+    }
+
     /// Replaces a node that is not in order, unless the last search was just made.
-    fn replace(&self) -> Option<Decision> {
+    pub(super) fn replace(&self) -> Option<Decision> {
         let (node, reason) = self.out_of_order()?;
+        Some(self.replace_one(node, reason))
+    }
+
+    pub(super) fn replace_one(&self, node: String, reason: String) -> Decision {
         if let Some(swap) = &self.facts.swap {
             let next = swap.at.plus(seconds(SWAP_PAUSE_S));
             if self.now < next {
                 let refused = swap.refused.clone();
-                return Some(self.wait(Wait::Node { lost: node, refused }, next));
+                return self.wait(Wait::Node { lost: node, refused }, next);
             }
         }
-        Some(Decision::Act(Effect::Replace { node, reason }))
+        Decision::Act(Effect::Replace { node, reason })
     }
 
     /// Nodes on their way, then the partition.
     fn missing(&self) -> Option<Decision> {
-        let coming = self.count(|standing| *standing == Standing::Coming);
+        let is_coming = |member: &&Member| member.standing == Standing::Coming;
+        let coming = self.staying().filter(is_coming).count();
         if coming > 0 {
-            let of = self.facts.members.len();
+            let of = self.staying().count();
             return Some(self.look_again(Wait::Nodes { coming, of }));
         }
         match &self.facts.partition {
@@ -213,33 +341,82 @@ impl Ctx<'_> {
         }
         self.missing()
             .or_else(|| self.hand_over())
+            .or_else(|| self.parting())
             .unwrap_or_else(|| go(Edge::HandedOver, ""))
     }
 
     /// What is between a cluster whose nodes are all checked and one that is its customer's.
     fn hand_over(&self) -> Option<Decision> {
         let checked = self.count(|standing| *standing == Standing::Checked);
-        (checked > 0).then_some(Decision::Act(Effect::LetHandOver))
+        (checked > 0).then(|| self.network().unwrap_or(Decision::Act(Effect::LetHandOver)))
     }
 
-    fn ready(&self) -> Decision {
-        match self.out_of_order() {
-            Some((node, why)) => go(Edge::Degraded, format!("{node}: {why}")),
-            None => self.rest(),
+    /// The test of the network between the nodes, before anybody has them.
+    fn network(&self) -> Option<Decision> {
+        match &self.facts.network {
+            // Nodes at fault are out of order, and replaced before this is asked.
+            Network::Off | Network::Passed | Network::Faulty(_) => None,
+            Network::Untested => Some(Decision::Act(Effect::TestNetwork)),
+            Network::Running(until) => Some(self.wait(Wait::Network(String::new()), *until)),
+            Network::Blocked { again, .. } if *again <= self.now => Some(Decision::Act(Effect::TestNetwork)),
+            Network::Blocked { fault, again } => Some(self.wait(Wait::Network(fault.clone()), *again)),
         }
     }
 
-    fn degraded(&self) -> Decision {
-        self.replace()
-            .or_else(|| self.missing())
-            .or_else(|| self.hand_over())
+    fn ready(&self) -> Decision {
+        if let Some((node, why)) = self.out_of_order().or_else(|| self.impaired()) {
+            return go(Edge::Degraded, format!("{node}: {why}"));
+        }
+        if self.cluster.rollout.is_some() {
+            return go(Edge::Reimaged, "");
+        }
+        let joining = self.staying().filter(|member| member.is_new).count();
+        match (joining, self.cluster.wanted.leave.len()) {
+            (0, 0) => self.rest(),
+            (joining, leaving) => go(
+                Edge::Resized,
+                format!("nodes that join: {joining}, that leave: {leaving}"),
+            ),
+        }
+    }
+
+    /// A node is missing, or nodes join or leave.
+    fn mending(&self) -> Decision {
+        if self.cluster.rollout.is_some() {
+            return go(Edge::Reimaged, "");
+        }
+        self.mended()
+            .or_else(|| self.unmended())
             .unwrap_or_else(|| go(Edge::Restored, ""))
     }
 
+    /// What is between a cluster in use and one that is in order. A node for which there is no other holds up nobody: those that
+    /// are checked are handed over meanwhile.
+    pub(super) fn mended(&self) -> Option<Decision> {
+        match (self.replace(), self.whole()) {
+            (Some(Decision::Wait { .. }), Some(act @ Decision::Act(_))) => Some(act),
+            (Some(replace), _) => Some(replace),
+            (None, whole) => whole,
+        }
+    }
+
+    /// A link that made it degraded and is still not as it should be.
+    fn unmended(&self) -> Option<Decision> {
+        let (node, why) = self.impaired().filter(|_| self.cluster.state == State::Degraded)?;
+        Some(self.look_again(Wait::Link { node, why }))
+    }
+
+    /// What is between a cluster that has all its nodes and one that is in order.
+    pub(super) fn whole(&self) -> Option<Decision> {
+        self.missing().or_else(|| self.hand_over()).or_else(|| self.parting())
+    }
+
     fn releasing(&self) -> Decision {
-        let held = self.count(|standing| !matches!(standing, Standing::Freed | Standing::Leaving));
-        if held > 0 {
-            return Decision::Act(Effect::ReleaseNodes);
+        let is_held = |member: &&Member| !matches!(member.standing, Standing::Freed | Standing::Leaving);
+        let held = self.facts.members.iter().filter(is_held);
+        let held: Vec<String> = held.map(|member| member.node.clone()).collect();
+        if !held.is_empty() {
+            return Decision::Act(Effect::ReleaseNodes(held));
         }
         let leaving = self.count(|standing| *standing == Standing::Leaving);
         if leaving > 0 {
@@ -270,7 +447,7 @@ impl Ctx<'_> {
         self.look_again(Wait::Rest)
     }
 
-    fn look_again(&self, why: Wait) -> Decision {
+    pub(super) fn look_again(&self, why: Wait) -> Decision {
         self.wait(why, self.now.plus(seconds(LOOK_S)))
     }
 
@@ -285,4 +462,11 @@ impl Ctx<'_> {
         };
         Decision::Wait { why, until }
     }
+}
+
+/// Why a node that is checked and not handed over is no good, once its link was out of order for longer than a reboot.
+fn overdue_link(member: &Member) -> Option<String> {
+    let impaired = member.impaired.as_ref()?;
+    let is_overdue = impaired.seen.since(impaired.since) >= seconds(LINK_GRACE_S);
+    is_overdue.then(|| format!("its link to the fabric: {}", impaired.why))
 }

@@ -6,9 +6,14 @@
 mod chart;
 mod decide;
 mod facts;
+mod rollout;
+#[cfg(test)]
+mod rollout_tests;
 #[cfg(test)]
 mod tests;
 
 pub use chart::{CHART, Edge, Row, State, mermaid};
-pub use decide::{BUILD_DEADLINE_MIN, Decision, Effect, NOTICES_S, SWAP_PAUSE_S, Wait, decide};
-pub use facts::{Cluster, Facts, Member, Partition, Standing, Swap, Wanted, standing};
+pub use decide::{BUILD_DEADLINE_MIN, Decision, Effect, LINK_GRACE_S, NOTICES_S, SWAP_PAUSE_S, Wait, decide};
+pub use facts::{
+    Cluster, Facts, Impaired, Member, Network, Partition, Rollout, Standing, Swap, Wanted, has_failed, member, standing,
+};

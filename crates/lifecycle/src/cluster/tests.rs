@@ -1,7 +1,7 @@
 use super::*;
 use crate::chart::State as NodeState;
 use crate::decide::Wait as NodeWait;
-use crate::node::{Claim, Seat};
+use crate::node::{Claim, Evidence, Node, Seat};
 use crate::time::{Timestamp, minutes, seconds};
 
 const NOW: Timestamp = Timestamp(1_000_000_000_000);
@@ -13,6 +13,8 @@ fn cluster(state: State) -> Cluster {
         wanted: Wanted::default(),
         lease_end: None,
         notices: 0,
+        build: 1,
+        rollout: None,
     }
 }
 
@@ -20,11 +22,18 @@ fn facts(standings: &[Standing], partition: Partition) -> Facts {
     let member = |(n, standing): (usize, &Standing)| Member {
         node: format!("n{n}"),
         standing: standing.clone(),
+        build: 1,
+        is_new: matches!(standing, Standing::Coming | Standing::Checked),
+        is_writable: *standing == Standing::HandedOver,
+        is_failed: false,
+        leaf: 0,
+        impaired: None,
     };
     Facts {
         members: standings.iter().enumerate().map(member).collect(),
         partition,
         swap: None,
+        network: Network::Off,
     }
 }
 
@@ -135,7 +144,10 @@ fn a_release_ends_when_nodes_are_free_and_the_key_is_proven_gone() {
     let held = facts(&[ACTIVE, ACTIVE], Partition::Proven);
     assert_eq!(edge(&decide(&wanted, &held, NOW)), Some(Edge::Released));
     let releasing = cluster(State::Releasing);
-    assert_eq!(decide(&releasing, &held, NOW), Decision::Act(Effect::ReleaseNodes));
+    assert_eq!(
+        decide(&releasing, &held, NOW),
+        Decision::Act(Effect::ReleaseNodes(vec!["n0".into(), "n1".into()]))
+    );
     for (standings, partition) in [
         ([Standing::Leaving, Standing::Freed], Partition::Gone),
         ([Standing::Freed, Standing::Freed], Partition::Pending(String::new())),
@@ -209,23 +221,46 @@ fn claim(cluster: &str) -> Claim {
         cluster: Some(Seat {
             cluster: cluster.into(),
             let_go: None,
+            build: 1,
         }),
+    }
+}
+
+fn node(state: NodeState, claim: Option<&Claim>) -> Node {
+    Node {
+        state,
+        since: NOW,
+        generation: 1,
+        claim: claim.cloned(),
+        wanted: crate::node::Wanted::default(),
+        evidence: Evidence::default(),
     }
 }
 
 #[test]
 fn nodes_stand_by_state_and_claim() {
     let (ours, theirs) = (claim("a"), claim("b"));
-    let of = |state, claim, why: &str| standing("a", state, claim, why, "");
+    let of = |state, claim: Option<&Claim>, why: &str| standing("a", &node(state, claim), why, "");
     let waits = NodeWait::Cluster.to_string();
     assert_eq!(of(NodeState::Imaging, Some(&ours), ""), Standing::Coming);
     assert_eq!(of(NodeState::Validating, Some(&ours), ""), Standing::Coming);
     assert_eq!(of(NodeState::Validating, Some(&ours), &waits), Standing::Checked);
-    assert_eq!(of(NodeState::Active, Some(&ours), ""), Standing::HandedOver);
+    let mut handed_over = ours.clone();
+    handed_over.handed_over = Some(1);
+    assert_eq!(of(NodeState::Active, Some(&handed_over), ""), Standing::HandedOver);
+    handed_over.deployment = 2;
+    assert_eq!(
+        of(NodeState::Active, Some(&handed_over), ""),
+        Standing::Coming,
+        "another image is wanted on it"
+    );
+    let mut retried = node(NodeState::Failed, Some(&handed_over));
+    retried.wanted.retry = true;
+    assert_eq!(standing("a", &retried, "", "no disk"), Standing::Coming);
     assert_eq!(of(NodeState::Active, Some(&theirs), ""), Standing::Freed);
     assert_eq!(of(NodeState::Available, None, ""), Standing::Freed);
     assert_eq!(
-        standing("a", NodeState::Failed, Some(&ours), "", "no disk"),
+        standing("a", &node(NodeState::Failed, Some(&ours)), "", "no disk"),
         Standing::Lost("failed: no disk".into())
     );
     let mut let_go = ours.clone();
@@ -248,5 +283,130 @@ fn nodes_stand_by_state_and_claim() {
         of(NodeState::Quarantined, Some(&leaving), ""),
         Standing::Freed,
         "an operator's now"
+    );
+}
+
+#[test]
+fn a_broken_link_degrades_a_cluster_that_is_its_customers_and_takes_no_node_from_it() {
+    let mut facts = facts(&[ACTIVE, ACTIVE], Partition::Proven);
+    let day = NOW.plus(minutes(24 * 60));
+    facts.members[1].impaired = Some(Impaired {
+        since: NOW,
+        seen: day,
+        why: "port of mlx5_3 is down".into(),
+    });
+    match decide(&cluster(State::Ready), &facts, day) {
+        Decision::Move {
+            edge: Edge::Degraded,
+            reason,
+        } => assert_eq!(reason, "n1: port of mlx5_3 is down"),
+        other => panic!("{other:?}"),
+    }
+    match decide(&cluster(State::Degraded), &facts, day) {
+        Decision::Wait { why, .. } => assert_eq!(why.to_string(), "the fabric at n1: port of mlx5_3 is down"),
+        other => panic!("{other:?}"),
+    }
+    // Others are built and handed over meanwhile.
+    facts.members[0].standing = CHECKED;
+    let decision = decide(&cluster(State::Degraded), &facts, day);
+    assert_eq!(decision, Decision::Act(Effect::LetHandOver));
+    facts.members[0].standing = ACTIVE;
+    facts.members[1].impaired = None;
+    assert_eq!(
+        edge(&decide(&cluster(State::Degraded), &facts, day)),
+        Some(Edge::Restored)
+    );
+}
+
+#[test]
+fn a_checked_node_whose_link_stays_down_is_replaced_after_a_grace_time() {
+    let mut facts = facts(
+        &[CHECKED, CHECKED],
+        Partition::Pending("a port is not in the fabric".into()),
+    );
+    let impaired = |seen: Timestamp| {
+        let why = "port of mlx5_0 is down".to_owned();
+        Some(Impaired { since: NOW, seen, why })
+    };
+    let late = NOW.plus(seconds(LINK_GRACE_S));
+    // What was last seen counts, not the clock: the next reading may find it up.
+    facts.members[1].impaired = impaired(late.plus(-1));
+    for state in [State::Building, State::Validating, State::Degraded] {
+        let decision = decide(&cluster(state), &facts, NOW.plus(minutes(60)));
+        assert!(matches!(decision, Decision::Wait { .. }), "{state}: {decision:?}");
+    }
+    facts.members[1].impaired = impaired(late);
+    for state in [State::Building, State::Degraded] {
+        match decide(&cluster(state), &facts, late) {
+            Decision::Act(Effect::Replace { node, reason }) => {
+                assert_eq!(node, "n1");
+                assert_eq!(reason, "its link to the fabric: port of mlx5_0 is down");
+            }
+            other => panic!("{state}: {other:?}"),
+        }
+    }
+    let validating = decide(&cluster(State::Validating), &facts, late);
+    assert_eq!(edge(&validating), Some(Edge::Rebuilt));
+    // One that is on its way reboots, and its links with it.
+    facts.members[1].standing = COMING;
+    let decision = decide(&cluster(State::Building), &facts, late);
+    assert!(matches!(decision, Decision::Wait { .. }), "{decision:?}");
+}
+
+#[test]
+fn nodes_are_handed_over_only_after_the_network_between_them_was_tested() {
+    let mut facts = facts(&[CHECKED, CHECKED], Partition::Proven);
+    let test = Decision::Act(Effect::TestNetwork);
+    let later = NOW.plus(seconds(600));
+    let blocked = Network::Blocked {
+        fault: "switch leaf-1".into(),
+        again: later,
+    };
+    for state in [State::Validating, State::Degraded] {
+        let cluster = cluster(state);
+        facts.network = Network::Untested;
+        assert_eq!(decide(&cluster, &facts, NOW), test);
+        for (network, words) in [
+            (Network::Running(later), "the test of the network between its nodes"),
+            (blocked.clone(), "the network between its nodes: switch leaf-1"),
+        ] {
+            facts.network = network;
+            match decide(&cluster, &facts, NOW) {
+                Decision::Wait { why, until } => assert_eq!((why.to_string().as_str(), until), (words, later)),
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(decide(&cluster, &facts, later), test, "tried again after its pause");
+        facts.network = Network::Passed;
+        assert_eq!(decide(&cluster, &facts, NOW), Decision::Act(Effect::LetHandOver));
+    }
+    facts.members.iter_mut().for_each(|member| member.standing = ACTIVE);
+    facts.network = Network::Untested;
+    let decision = decide(&cluster(State::Degraded), &facts, NOW);
+    assert_eq!(edge(&decision), Some(Edge::Restored), "nothing is left to be tested");
+}
+
+#[test]
+fn a_node_at_fault_by_the_network_is_replaced_as_a_lost_one_is() {
+    let mut facts = facts(&[CHECKED, CHECKED], Partition::Proven);
+    facts.network = Network::Faulty([("n1".to_owned(), "cable c7".to_owned())].into());
+    assert_eq!(
+        edge(&decide(&cluster(State::Validating), &facts, NOW)),
+        Some(Edge::Rebuilt)
+    );
+    let replace = Decision::Act(Effect::Replace {
+        node: "n1".into(),
+        reason: "network: cable c7".into(),
+    });
+    for state in [State::Building, State::Degraded] {
+        assert_eq!(decide(&cluster(state), &facts, NOW), replace);
+    }
+    for member in &mut facts.members {
+        (member.standing, member.is_new) = (ACTIVE, false);
+    }
+    let decision = decide(&cluster(State::Ready), &facts, NOW);
+    assert!(
+        matches!(decision, Decision::Wait { .. }),
+        "what was handed over stays: {decision:?}"
     );
 }

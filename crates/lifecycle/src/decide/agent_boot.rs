@@ -23,7 +23,7 @@ impl Ctx<'_> {
         self.agent_booted(booted_since, self.node.since)
     }
 
-    fn agent_booted(&self, booted_since: Timestamp, power_since: Timestamp) -> Line<()> {
+    pub(super) fn agent_booted(&self, booted_since: Timestamp, power_since: Timestamp) -> Line<()> {
         match &self.facts.agent {
             Reading::Known {
                 value: Agent::Present { booted_at, .. },
@@ -48,10 +48,12 @@ impl Ctx<'_> {
         })
     }
 
+    /// Boots that were to bring the agent; those before settings of the firmware were found otherwise did.
     fn boots(&self) -> usize {
+        let round = self.settings_round();
         self.facts
             .of(Effect::PowerOn)
-            .filter(|a| a.outcome == Outcome::Succeeded)
+            .filter(|a| a.outcome == Outcome::Succeeded && a.started_at >= round)
             .count()
     }
 
@@ -78,7 +80,7 @@ impl Ctx<'_> {
         self.attempt(Effect::PowerOff)
     }
 
-    fn while_off(&self) -> Decision {
+    pub(super) fn while_off(&self) -> Decision {
         if let Some(spent) = self.boots_spent() {
             return spent;
         }

@@ -12,6 +12,7 @@ const JUST_ENROLLED_US: i64 = 5_000_000;
 
 impl Ctx<'_> {
     pub(super) fn discovered(&self) -> Line<Never> {
+        self.password()?;
         match self.facts.bmc.fresh(self.node.since) {
             Some(Bmc::Identified) => Err(go(Edge::Enrolled)),
             _ => Err(self.persist(Effect::Identify)),
@@ -28,12 +29,15 @@ impl Ctx<'_> {
         if self.facts.bmc.fresh(asked).is_none() && self.facts.succeeded(Effect::Identify).is_none() {
             return Err(self.attempt(Effect::Identify));
         }
+        self.firmware_of_sku()?;
         if let Reading::Known { at, .. } = self.facts.inventory
             && at >= self.node.since
         {
+            self.settings_verified()?;
             self.off_since(at)?;
             return Err(go(Edge::Inspected));
         }
+        self.settings_before_boot()?;
         self.agent_of_this_state()?;
         let until = self
             .policy

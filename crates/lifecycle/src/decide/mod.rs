@@ -4,12 +4,17 @@
 //! is remembered between calls. Progress within a state is read off the facts. Each phase has a file with its
 //! checklist; the first unmet line decides.
 
+mod account;
 mod agent_boot;
+mod firmware;
 mod imaging;
 mod inspecting;
 mod rebooting;
 mod reclaiming;
 mod resting;
+mod settings;
+#[cfg(test)]
+mod settings_tests;
 #[cfg(test)]
 mod tests;
 mod validating;
@@ -22,7 +27,9 @@ use crate::node::Node;
 use crate::policy::Policy;
 use crate::time::{Timestamp, seconds};
 
+pub use firmware::firmware_outcome;
 pub use resting::power_outcome;
+pub use settings::DIFFERS;
 pub use wait::Wait;
 
 /// The answer.
@@ -77,6 +84,12 @@ pub fn decide(node: &Node, facts: &Facts, policy: &Policy, now: Timestamp) -> De
             why: Wait::Effect(open.effect),
             until: open.deadline,
         };
+    }
+    if let Some(decision) = ctx.half_changed() {
+        return decision;
+    }
+    if let Some(decision) = ctx.half_updated() {
+        return decision;
     }
     let line = match node.state {
         State::Discovered => ctx.discovered(),
@@ -221,7 +234,7 @@ impl Ctx<'_> {
             .and_then(|seat| seat.let_go);
         let since = let_go.map_or(self.node.since, |at| at.max(self.node.since));
         let deadline = self.policy.state_deadline(self.node.state, since)?;
-        if self.now < deadline.plus(self.facts.in_line_us) || self.waits_for_cluster() {
+        if self.now < deadline.plus(self.facts.in_line_us + self.updating_us()) || self.waits_for_cluster() {
             return None;
         }
         let minutes = deadline.since(self.node.since) / 60_000_000;
@@ -250,7 +263,13 @@ impl Ctx<'_> {
 
     /// Do `effect`, unless its budget is spent or it has to rest after a failure.
     fn attempt(&self, effect: Effect) -> Decision {
-        let failures = self.facts.failures(effect);
+        self.attempt_since(effect, Timestamp::default())
+    }
+
+    /// The same with a budget of its own from `since` on.
+    fn attempt_since(&self, effect: Effect, since: Timestamp) -> Decision {
+        let mut failures = self.facts.failures(effect);
+        failures.retain(|attempt| attempt.started_at >= since);
         let Some(last) = failures.last() else {
             return Decision::Act(effect);
         };

@@ -12,7 +12,11 @@ use crate::facts::Outcome;
 impl Ctx<'_> {
     pub(super) fn reclaiming(&self) -> Line<Never> {
         if let Some(erased) = self.facts.succeeded(Effect::EraseDrives) {
+            // New firmware may have lost its settings.
+            self.firmware_of_sku()?;
+            self.settings_verified()?;
             self.off_since(erased.ended_at.unwrap_or(erased.started_at))?;
+            self.password()?;
             return Err(go(Edge::Erased));
         }
         if let Some(last) = self.facts.failures(Effect::EraseDrives).last()
@@ -24,6 +28,7 @@ impl Ctx<'_> {
         {
             return Err(self.give_up(message));
         }
+        self.settings_before_boot()?;
         self.agent_of_this_state()?;
         Err(self.attempt(Effect::EraseDrives))
     }

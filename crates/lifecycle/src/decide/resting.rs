@@ -12,7 +12,10 @@ impl Ctx<'_> {
         if self.node.claim.is_some() {
             return Err(go(Edge::Claimed));
         }
+        self.reinspection()?;
+        self.firmware_wish()?;
         self.power_wish()?;
+        self.password()?;
         Err(self.rest(Wait::Rest))
     }
 
@@ -22,11 +25,22 @@ impl Ctx<'_> {
         {
             return Err(go(Edge::Reimaged));
         }
+        self.firmware_wish()?;
         self.power_wish()?;
-        Err(self.rest(Wait::Rest))
+        self.password()?;
+        Err(self.rest_for_window(self.rest(Wait::Rest)))
+    }
+
+    /// Somebody wants a machine that nobody has inspected again.
+    fn reinspection(&self) -> Line<()> {
+        if self.node.wanted.reinspect && self.node.claim.is_none() && self.node.evidence.is_untouched() {
+            return Err(go(Edge::Reinspect));
+        }
+        Ok(())
     }
 
     pub(super) fn failed(&self) -> Line<Never> {
+        self.reinspection()?;
         if self.node.wanted.retry {
             match &self.node.claim {
                 // What its owner has on it is not written over: it is checked again.
@@ -39,6 +53,7 @@ impl Ctx<'_> {
             }
         }
         self.power_wish()?;
+        self.password()?;
         Err(self.rest(Wait::Operator))
     }
 
@@ -51,12 +66,15 @@ impl Ctx<'_> {
                 return Err(go(Edge::Reinspect));
             }
         }
+        self.firmware_wish()?;
         self.power_wish()?;
-        Err(self.rest(Wait::Operator))
+        self.password()?;
+        Err(self.rest_for_window(self.rest(Wait::Operator)))
     }
 
     pub(super) fn quarantined(&self) -> Line<Never> {
         self.power_wish()?;
+        self.password()?;
         Err(self.rest(Wait::Operator))
     }
 

@@ -4,13 +4,13 @@ use crate::facts::Bmc;
 use crate::node::{Claim, Evidence, PowerGoal, PowerRequest, Wanted};
 use crate::outcome::apply;
 
-const T0: Timestamp = Timestamp(1_000_000_000_000);
+pub(super) const T0: Timestamp = Timestamp(1_000_000_000_000);
 
-fn at(s: i64) -> Timestamp {
+pub(super) fn at(s: i64) -> Timestamp {
     T0.plus(seconds(s))
 }
 
-fn node(state: State) -> Node {
+pub(super) fn node(state: State) -> Node {
     Node {
         state,
         since: T0,
@@ -39,18 +39,18 @@ fn claim() -> Claim {
     }
 }
 
-fn claimed(state: State) -> Node {
+pub(super) fn claimed(state: State) -> Node {
     Node {
         claim: Some(claim()),
         ..node(state)
     }
 }
 
-fn known<T>(value: T, s: i64) -> Reading<T> {
+pub(super) fn known<T>(value: T, s: i64) -> Reading<T> {
     Reading::Known { value, at: at(s) }
 }
 
-fn tried(effect: Effect, start: i64, end: i64, outcome: Outcome) -> Attempt {
+pub(super) fn tried(effect: Effect, start: i64, end: i64, outcome: Outcome) -> Attempt {
     let ended_at = (outcome != Outcome::Open).then_some(at(end));
     Attempt {
         effect,
@@ -62,7 +62,7 @@ fn tried(effect: Effect, start: i64, end: i64, outcome: Outcome) -> Attempt {
     }
 }
 
-fn failed(message: &str, retryable: bool) -> Outcome {
+pub(super) fn failed(message: &str, retryable: bool) -> Outcome {
     Outcome::Failed {
         code: "x".into(),
         message: message.into(),
@@ -80,7 +80,7 @@ fn present(s: i64) -> Reading<Agent> {
     )
 }
 
-fn decide_at(node: &Node, facts: &Facts, s: i64) -> Decision {
+pub(super) fn decide_at(node: &Node, facts: &Facts, s: i64) -> Decision {
     decide(node, facts, &Policy::default(), at(s))
 }
 
@@ -487,7 +487,7 @@ proptest::proptest! {
     #[test]
     fn decisions_are_always_possible(
         state in 0..State::ALL.len(),
-        flags in 0u32..512,
+        flags in 0u32..4096,
         power in 0u8..4,
         steps in proptest::collection::vec((0..Effect::ALL.len(), 0i64..500, 0u8..5), 0..8),
         now in 0i64..200_000,
@@ -499,9 +499,12 @@ proptest::proptest! {
         node.wanted.retry = flags & 16 != 0;
         node.wanted.resume = flags & 32 != 0;
         node.wanted.readmit = flags & 64 != 0;
+        node.wanted.reinspect = flags & 512 != 0;
         node.evidence.written_at = (flags & 128 != 0).then(|| at(-5));
         let mut facts = Facts::default();
         if flags & 256 != 0 { facts.agent = present(now / 2); }
+        facts.wants_settings = flags & 1024 != 0;
+        facts.firmware.under_way = flags & 2048 != 0;
         facts.power = match power {
             0 => Reading::Never,
             1 => known(Power::On, now / 2),
@@ -560,6 +563,7 @@ fn a_node_of_a_cluster_waits_checked_until_it_is_let_go_however_long_that_takes(
         Some(crate::Seat {
             cluster: "c".into(),
             let_go,
+            build: 0,
         })
     };
     node.claim.as_mut().unwrap().cluster = seat(None);

@@ -37,6 +37,8 @@ pub enum Wait {
     Operator,
     /// Checked: for the other nodes of its cluster.
     Cluster,
+    /// For the maintenance window of whoever has it.
+    Window,
     /// For room in what it shares with others.
     Turn {
         /// In what.
@@ -46,9 +48,19 @@ pub enum Wait {
         /// So many have room.
         room: u32,
     },
+    /// For refused logins to be forgotten by the BMC, so that its account is not locked.
+    Lockout,
+    /// For alarms about what it hangs on to clear, before it may be switched on.
+    Alarm {
+        /// What is wrong.
+        why: String,
+    },
 }
 
 impl Wait {
+    /// What the text of a wait for alarms to clear begins with.
+    pub const ALARM: &str = "an alarm to clear: ";
+
     /// So many characters of a wait's text tell it from every other, whatever message follows.
     pub const HEAD: usize = 36;
 
@@ -65,6 +77,9 @@ impl Wait {
         if text.starts_with(POWER_TURN) {
             return "power-turn";
         }
+        if text.starts_with(Self::ALARM) {
+            return "alarm";
+        }
         if text.starts_with(IMAGE_TURN) {
             return "image-turn";
         }
@@ -75,6 +90,8 @@ impl Wait {
             Self::Inventory,
             Self::Operator,
             Self::Cluster,
+            Self::Window,
+            Self::Lockout,
         ];
         let effects = Effect::ALL.iter().copied().map(Self::Effect);
         let found = fixed.into_iter().chain(effects).find(|wait| wait.to_string() == text);
@@ -86,7 +103,7 @@ impl Wait {
     pub fn is_open_ended(text: &str) -> bool {
         matches!(
             Self::label_of(text),
-            "operator" | "power-turn" | "image-turn" | "cluster"
+            "operator" | "power-turn" | "image-turn" | "cluster" | "window" | "alarm"
         )
     }
 
@@ -103,6 +120,9 @@ impl Wait {
             Self::Inventory => "inventory",
             Self::Operator => "operator",
             Self::Cluster => "cluster",
+            Self::Window => "window",
+            Self::Lockout => "lockout",
+            Self::Alarm { .. } => "alarm",
             Self::Turn { resource, .. } => match resource.kind {
                 Kind::PowerOn => "power-turn",
                 Kind::Image => "image-turn",
@@ -125,7 +145,11 @@ impl fmt::Display for Wait {
                 Effect::EraseDrives => "the agent to erase the drives",
                 Effect::AwaitHost => "the installed system to answer",
                 Effect::Validate | Effect::ValidateFromOutside => "the checks of the installed system",
+                Effect::UpdateFirmware => "its firmware to be updated",
+                Effect::ChangePassword => "the BMC to take a new password",
                 Effect::HandOver => "our key to be taken off the machine",
+                Effect::ApplySettings => "the firmware settings to be written",
+                Effect::VerifySettings => "the firmware settings to be read",
             }),
             Self::Retry { effect, message } => write!(f, "{RETRY}{}: {message}", effect.as_str()),
             Self::PowerSettling => f.write_str("the power to settle"),
@@ -134,6 +158,9 @@ impl fmt::Display for Wait {
             Self::Inventory => f.write_str("the agent's inventory"),
             Self::Operator => f.write_str("an operator"),
             Self::Cluster => f.write_str("the other nodes of its cluster"),
+            Self::Window => f.write_str("its maintenance window for firmware"),
+            Self::Lockout => f.write_str("the BMC to forget refused logins"),
+            Self::Alarm { why } => write!(f, "{}{why}", Self::ALARM),
             Self::Turn { resource, taken, room } => {
                 let turn = match resource.kind {
                     Kind::PowerOn => POWER_TURN,
@@ -164,7 +191,12 @@ mod tests {
             Wait::Inventory,
             Wait::Operator,
             Wait::Cluster,
+            Wait::Window,
+            Wait::Lockout,
         ];
+        let alarms = [Wait::Alarm {
+            why: "a leak at cdu/cdu-1: tray 2".into(),
+        }];
         let effects = effects.map(Wait::Effect);
         let turns = Kind::ALL.iter().map(|kind| Wait::Turn {
             resource: Resource {
@@ -174,7 +206,13 @@ mod tests {
             taken: 4,
             room: 4,
         });
-        let waits: Vec<Wait> = others.into_iter().chain(effects).chain(retries).chain(turns).collect();
+        let waits: Vec<Wait> = others
+            .into_iter()
+            .chain(effects)
+            .chain(retries)
+            .chain(turns)
+            .chain(alarms)
+            .collect();
         for wait in &waits {
             let text = wait.to_string();
             let head: String = text.chars().take(Wait::HEAD).collect();

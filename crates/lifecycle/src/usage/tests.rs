@@ -22,6 +22,7 @@ fn claim(customer: &str, cluster: Option<&str>) -> Claim {
         cluster: cluster.map(|cluster| Seat {
             cluster: cluster.into(),
             let_go: None,
+            build: 0,
         }),
     }
 }

@@ -102,6 +102,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/boot/v1/files/{session}/{name}", get(session_file))
         .route("/boot/v1/efi/{name}", get(first_stage))
         .route("/boot/v1/ca.pem", get(ca_certificate))
+        .route("/firmware/v1/{digest}/{until}/{seal}/{name}", get(firmware_file))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .with_state(shared)
 }
@@ -217,6 +218,21 @@ async fn first_stage(
     };
     let mac = shared.acknowledged.mac_of(remote);
     serve_file(shared, &path, &name, (mac, Stage::Http, remote), &method, &headers).await
+}
+
+/// A firmware file for a BMC, which fetches it by an address that holds a seal.
+async fn firmware_file(
+    State(shared): State<Arc<Shared>>,
+    Extension(Remote(remote)): Extension<Remote>,
+    Path((digest, until_s, seal, name)): Path<(String, i64, String, String)>,
+    method: Method,
+    headers: HeaderMap,
+) -> Response {
+    shared.counters.http_requests_total.one();
+    match shared.directory.firmware(&digest, until_s, &seal) {
+        Some(path) => serve_file(shared, &path, &name, (None, Stage::Http, remote), &method, &headers).await,
+        None => StatusCode::NOT_FOUND.into_response(),
+    }
 }
 
 async fn ca_certificate(

@@ -2,26 +2,38 @@
 //!
 //! Each file in `quirks/` of this crate holds one profile: where its facts come from, what a BMC must say about itself
 //! to match, and which mechanisms are set otherwise. The code below and everywhere else knows mechanisms, never
-//! vendors. All matching files apply, a later one over an earlier one, in the order of [`FILES`].
+//! vendors. All matching files apply, a later one over an earlier one, and those of an operator's own folder last
+//! ([`QuirkSet`]).
 
-use std::sync::OnceLock;
+mod files;
+mod update;
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::RedfishError;
+pub use files::QuirkSet;
+pub use update::{ActivationRule, UpdateProfile, UpdateTargets, UpdateWay};
+
+use crate::capabilities::Capability;
 use crate::etag::{DEFAULT_ORDER, EtagRung};
+use crate::event_log::{CLEAR_ORDER, ClearPayload};
 use crate::resource::Resource;
 use crate::views::ServiceRoot;
 
-/// Files from the general to the particular.
-const FILES: [(&str, &str); 7] = [
-    ("sushy-emulator", include_str!("../../quirks/sushy-emulator.json")),
-    ("ami-megarac", include_str!("../../quirks/ami-megarac.json")),
-    ("dell-idrac", include_str!("../../quirks/dell-idrac.json")),
-    ("hpe-ilo", include_str!("../../quirks/hpe-ilo.json")),
-    ("lenovo-xcc", include_str!("../../quirks/lenovo-xcc.json")),
-    ("nvidia-gh200", include_str!("../../quirks/nvidia-gh200.json")),
-    ("supermicro", include_str!("../../quirks/supermicro.json")),
+/// What files may match on.
+const FIELDS: [&str; 11] = [
+    "root.Vendor",
+    "root.Product",
+    "root.Name",
+    "root.Oem",
+    "system.Manufacturer",
+    "system.Model",
+    "systems.Id",
+    "manager.Model",
+    "manager.FirmwareVersion",
+    "chassis.Id",
+    "chassis.Manufacturer",
 ];
 
 /// What a BMC says about itself, from several places because none is filled everywhere.
@@ -54,20 +66,74 @@ impl Evidence {
         Self { fields }
     }
 
-    fn says(&self, field: &str, pattern: &str) -> bool {
-        self.fields
-            .iter()
-            .any(|(name, value)| *name == field && matches(pattern, value))
+    /// Adds the ids of all systems that the BMC lists.
+    pub fn with_systems(mut self, ids: &[String]) -> Self {
+        self.fields.extend(ids.iter().map(|id| ("systems.Id", id.clone())));
+        self
+    }
+
+    /// Adds what chassis say, where neither root nor system says enough.
+    pub fn with_chassis(mut self, chassis: &[Resource]) -> Self {
+        for one in chassis {
+            self.fields.push(("chassis.Id", one.id()));
+            let maker = one.fact(&["Manufacturer"]);
+            self.fields.extend(maker.map(|maker| ("chassis.Manufacturer", maker)));
+        }
+        self
+    }
+
+    fn values<'a>(&'a self, field: &'a str) -> impl Iterator<Item = &'a str> {
+        let named = self.fields.iter().filter(move |(name, _)| *name == field);
+        named.map(|(_, value)| value.as_str())
     }
 }
 
-/// Letter case is ignored; a `*` at the end stands for anything.
-fn matches(pattern: &str, value: &str) -> bool {
+/// Letter case is ignored; `*` stands for anything, `?` for one character.
+pub(crate) fn matches(pattern: &str, value: &str) -> bool {
     let (pattern, value) = (pattern.to_ascii_lowercase(), value.to_ascii_lowercase());
-    match pattern.strip_suffix('*') {
-        Some(beginning) => value.starts_with(beginning),
-        None => value == pattern,
+    let (pattern, value): (Vec<char>, Vec<char>) = (pattern.chars().collect(), value.chars().collect());
+    let (mut p, mut v) = (0, 0);
+    // Behind the last `*`, and how much of the value it stands for.
+    let mut star: Option<(usize, usize)> = None;
+    while v < value.len() {
+        match pattern.get(p) {
+            Some('*') => {
+                star = Some((p + 1, v));
+                p += 1;
+            }
+            Some(c) if *c == '?' || *c == value[v] => {
+                p += 1;
+                v += 1;
+            }
+            _ => match &mut star {
+                Some((after, taken)) => {
+                    *taken += 1;
+                    (p, v) = (*after, *taken);
+                }
+                None => return false,
+            },
+        }
     }
+    pattern[p..].iter().all(|c| *c == '*')
+}
+
+/// Whether a name fits a pattern with `*` and `?`; letter case is ignored.
+#[must_use]
+pub fn fits(pattern: &str, name: &str) -> bool {
+    matches(pattern, name)
+}
+
+/// What a BMC belongs to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Equipment {
+    /// A server.
+    #[default]
+    Machine,
+    /// A switch.
+    Switch,
+    /// A shelf of power supplies.
+    PowerShelf,
 }
 
 /// How much of the boot override is written.
@@ -96,11 +162,43 @@ pub struct ReadBack {
     pub note: String,
 }
 
+/// An action that takes away standby power too.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AcCycle {
+    /// Its name, `Schema.Verb`.
+    pub action: String,
+    /// The `ResetType` that means it.
+    pub reset_type: String,
+}
+
+/// An attribute of the firmware that keeps others from being written.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct BiosLock {
+    /// Its name.
+    pub attribute: String,
+    /// The value at which others can be written.
+    pub unlocked: String,
+}
+
+/// Where the serial port is behind the BMC's SSH server.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ConsoleSsh {
+    /// TCP port, where it is not SSH's own.
+    pub port: Option<u16>,
+    /// Typed after the login, a line each.
+    pub commands: Vec<String>,
+}
+
 /// Mechanisms as the code asks for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Profile {
     /// Names of the files that apply.
     pub names: Vec<String>,
+    /// What the BMC belongs to.
+    pub equipment: Equipment,
     /// Order of `If-Match` values.
     pub etag_order: Vec<EtagRung>,
     /// How much of the boot override is written.
@@ -113,149 +211,124 @@ pub struct Profile {
     pub cd_boot_targets: Vec<String>,
     /// Reset types that are listed but do harm.
     pub avoided_reset_types: Vec<String>,
+    /// In which order it is tried how logs are told to clear themselves.
+    pub clear_log_order: Vec<ClearPayload>,
+    /// Requests that it bears at once; none where it is as any other. Never more than four are sent.
+    pub max_concurrent: Option<usize>,
+    /// Actions, of whatever resource, that take the power away altogether for a moment, standby power included.
+    pub ac_cycle_actions: Vec<AcCycle>,
+    /// Where changes of BIOS settings are written, below the BIOS resource, where that names no settings object.
+    pub bios_settings: Option<String>,
+    /// Attributes that must be opened before others can be written.
+    pub bios_locks: Vec<BiosLock>,
+    /// Patterns of the ids of systems that are parts of a machine, such as a board of accelerators, not machines.
+    pub side_systems: Vec<String>,
     /// Whether the serial number on the machine's label is its `SKU`.
     pub serial_is_sku: bool,
+    /// How firmware is updated.
+    pub update: UpdateProfile,
+    /// The first slot that may be written where accounts are fixed slots; those before it are the BMC's own.
+    pub first_account_slot: u32,
+    /// Where the serial port is behind the BMC's SSH server, for BMCs that do not say it themselves.
+    pub console_ssh: Option<ConsoleSsh>,
+    /// What an operator should know about single capabilities.
+    pub notes: BTreeMap<Capability, String>,
 }
 
 impl Default for Profile {
     fn default() -> Self {
         Self {
             names: Vec::new(),
+            equipment: Equipment::default(),
             etag_order: DEFAULT_ORDER.to_vec(),
             boot_payload: BootPayload::Changed,
             boot_read_back: Vec::new(),
             forced_boot_targets: Vec::new(),
             cd_boot_targets: vec!["Cd".to_owned(), "UsbCd".to_owned()],
             avoided_reset_types: Vec::new(),
+            clear_log_order: CLEAR_ORDER.to_vec(),
+            max_concurrent: None,
+            ac_cycle_actions: Vec::new(),
+            bios_settings: None,
+            bios_locks: Vec::new(),
+            side_systems: Vec::new(),
             serial_is_sku: false,
+            update: UpdateProfile::default(),
+            first_account_slot: 2,
+            console_ssh: None,
+            notes: BTreeMap::new(),
         }
-    }
-}
-
-/// A quirk file.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct QuirkFile {
-    /// Where the facts come from; for readers only, but required.
-    #[serde(rename = "source")]
-    _source: Vec<String>,
-    /// One of these must hold; each holds if all its fields do.
-    matches: Vec<std::collections::BTreeMap<String, String>>,
-    set: Overrides,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Overrides {
-    etag_order: Option<Vec<EtagRung>>,
-    boot_payload: Option<BootPayload>,
-    boot_read_back: Option<Vec<ReadBack>>,
-    forced_boot_targets: Option<Vec<String>>,
-    cd_boot_targets: Option<Vec<String>>,
-    avoided_reset_types: Option<Vec<String>>,
-    serial_is_sku: Option<bool>,
-}
-
-fn files() -> Result<&'static [(&'static str, QuirkFile)], RedfishError> {
-    static PARSED: OnceLock<Vec<(&'static str, QuirkFile)>> = OnceLock::new();
-    if let Some(parsed) = PARSED.get() {
-        return Ok(parsed);
-    }
-    let parse = |(name, text): (&'static str, &str)| {
-        serde_json::from_str(text)
-            .map(|file| (name, file))
-            .map_err(|source| RedfishError::QuirkFile { name, source })
-    };
-    let parsed = FILES.into_iter().map(parse).collect::<Result<_, _>>()?;
-    Ok(PARSED.get_or_init(|| parsed))
-}
-
-/// The profile that the evidence asks for; the standard's where nothing matches.
-///
-/// # Errors
-/// [`RedfishError::QuirkFile`] if a built-in file is faulty.
-pub fn profile_for(evidence: &Evidence) -> Result<Profile, RedfishError> {
-    let mut profile = Profile::default();
-    for (name, file) in files()? {
-        let holds = |all: &std::collections::BTreeMap<String, String>| {
-            !all.is_empty() && all.iter().all(|(field, pattern)| evidence.says(field, pattern))
-        };
-        if file.matches.iter().any(holds) {
-            profile.names.push((*name).to_owned());
-            file.set.apply(&mut profile);
-        }
-    }
-    Ok(profile)
-}
-
-impl Overrides {
-    fn apply(&self, profile: &mut Profile) {
-        fn set<T: Clone>(to: &mut T, from: &Option<T>) {
-            if let Some(from) = from {
-                to.clone_from(from);
-            }
-        }
-        set(&mut profile.etag_order, &self.etag_order);
-        set(&mut profile.boot_payload, &self.boot_payload);
-        set(&mut profile.boot_read_back, &self.boot_read_back);
-        set(&mut profile.forced_boot_targets, &self.forced_boot_targets);
-        set(&mut profile.cd_boot_targets, &self.cd_boot_targets);
-        set(&mut profile.avoided_reset_types, &self.avoided_reset_types);
-        set(&mut profile.serial_is_sku, &self.serial_is_sku);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
-    fn profile(root: serde_json::Value, system: serde_json::Value) -> Profile {
-        let (root, system) = (Resource::new("/", None, root), Resource::new("/s", None, system));
-        profile_for(&Evidence::gather(&root, Some(&system), None)).unwrap()
+    #[test]
+    fn patterns_have_two_wildcards() {
+        for (pattern, value, expected) in [
+            ("Dell*", "DELL Inc.", true),
+            ("Dell", "Dell Inc.", false),
+            ("*GB300*", "NVIDIA GB300 NVL72", true),
+            ("SYS-?21*", "SYS-821GE-TNHR", true),
+            ("SYS-?21*", "SYS-822GA", false),
+            ("*", "", true),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b", "ab ", false),
+            ("?", "", false),
+        ] {
+            assert_eq!(matches(pattern, value), expected, "{pattern} {value}");
+        }
+        assert!(!matches(&"*a".repeat(200), &"a".repeat(190)));
     }
 
+    /// Vendors are data: none of their names stands in the code, but in tests and words for readers.
     #[test]
-    fn every_file_can_be_read_and_names_fields_that_exist() {
-        let known = [
-            "root.Vendor",
-            "root.Product",
-            "root.Name",
-            "root.Oem",
-            "system.Manufacturer",
-            "system.Model",
-            "manager.Model",
-            "manager.FirmwareVersion",
+    fn the_code_names_no_vendor() {
+        let vendors = [
+            "dell",
+            "idrac",
+            "hpe",
+            "ilo",
+            "lenovo",
+            "xclarity",
+            "supermicro",
+            "gigabyte",
+            "megarac",
+            "ami",
+            "nvidia",
+            "dgx",
+            "hgx",
+            "openbmc",
+            "sushy",
+            "delta",
+            "liteon",
+            "smc",
         ];
-        for (name, file) in files().unwrap() {
-            assert!(!file._source.is_empty(), "{name} names no source");
-            assert!(!file.matches.is_empty(), "{name} matches nothing");
-            for field in file.matches.iter().flat_map(|all| all.keys()) {
-                assert!(known.contains(&field.as_str()), "{name}: {field}");
+        let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+        let mut found = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap();
+                // The list of built-in files is itself data; tests stand at the end of a file.
+                let code = text.split("#[cfg(test)]").next().unwrap();
+                let code = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+                for line in code.filter(|_| !path.ends_with("quirks/files.rs")) {
+                    let words = line
+                        .split(|c: char| !c.is_ascii_alphanumeric())
+                        .map(str::to_ascii_lowercase);
+                    if words.into_iter().any(|word| vendors.contains(&word.as_str())) {
+                        found.push(format!("{}: {}", path.display(), line.trim()));
+                    }
+                }
             }
         }
-    }
-
-    #[test]
-    fn unknown_machines_follow_the_standard() {
-        assert_eq!(profile(json!({"Vendor": "Acme"}), json!({})), Profile::default());
-    }
-
-    #[test]
-    fn machines_are_known_by_several_fields() {
-        let silent_root = json!({"Oem": {"Supermicro": {}}});
-        assert_eq!(profile(silent_root, json!({})).boot_payload, BootPayload::WithEnabled);
-        assert_eq!(
-            profile(json!({}), json!({"Manufacturer": "supermicro"})).boot_payload,
-            BootPayload::WithEnabled
-        );
-        let dell = profile(json!({"Vendor": "Dell"}), json!({"Manufacturer": "Dell Inc."}));
-        assert!(dell.serial_is_sku);
-        let ami = profile(json!({"Vendor": "AMI"}), json!({"Manufacturer": "GIGABYTE"}));
-        assert_eq!(
-            (ami.etag_order[0], ami.boot_payload),
-            (EtagRung::Star, BootPayload::Full)
-        );
+        assert!(found.is_empty(), "{found:#?}");
     }
 }

@@ -15,15 +15,18 @@ pub struct Action {
 }
 
 impl Action {
-    /// Finds an action by its name without `#`, among the standard's and then among the vendor's own.
+    /// Finds an action by its name without `#`, among the standard's and then among the vendor's own, which some keep
+    /// below `Oem` of the resource instead of below `Oem` of its actions.
     pub fn find(resource: &Resource, name: &str) -> Option<Self> {
-        let actions = resource.at(&["Actions"])?.as_object()?;
-        let oem = actions.get("Oem").and_then(Value::as_object);
-        let vendors = oem
-            .into_iter()
-            .flat_map(|oem| oem.values().filter_map(Value::as_object));
-        let all = actions.iter().chain(oem.into_iter().flatten()).chain(vendors.flatten());
-        let mut named = all.filter(|(key, _)| is_named(key, name));
+        let object = |value: Option<&Value>| value.and_then(Value::as_object).cloned().unwrap_or_default();
+        let standard = object(resource.at(&["Actions"]));
+        let oem = object(standard.get("Oem"));
+        let vendors = oem.values().map(|vendor| object(Some(vendor)));
+        let beside = object(resource.at(&["Oem"]));
+        let beside = beside.values().map(|vendor| object(vendor.get("Actions")));
+        let mut places = vec![standard, oem.clone()];
+        places.extend(vendors.chain(beside));
+        let mut named = places.iter().flatten().filter(|(key, _)| is_named(key, name));
         named.find_map(|(_, body)| {
             let target = json::text(body, &["target"])?;
             Some(Self {
@@ -103,5 +106,9 @@ mod tests {
         );
         assert_eq!(find(json!({"#VirtualMedia.EjectMedia": {"target": null}}), eject), None);
         assert_eq!(find(json!([]), eject), None);
+        let beside = json!({"Oem": {"Acme": {"Actions": {"#AcmeSystem.Reset": {"target": "/d"}}}, "Other": 7}});
+        let resource = Resource::new("/x", None, beside);
+        let target = Action::find(&resource, "AcmeSystem.Reset").map(|action| action.target);
+        assert_eq!(target.as_deref(), Some("/d"));
     }
 }

@@ -1,20 +1,31 @@
 //! Tolerant views: each property that is odd is absent, the rest of the resource stays readable.
 
+mod account;
 mod action;
+mod bios;
 mod boot;
+mod chassis;
 mod components;
+mod cooling;
 mod manager;
 mod network;
+mod power_equipment;
 mod service_root;
 mod system;
 mod task;
 mod virtual_media;
 
+pub use account::{Account, AccountPolicy, AccountService, Role};
 pub use action::{Action, ActionInfo};
+pub use bios::{AttributeKind, AttributeRegistry, AttributeRule, Bios, BiosValue, SecureBoot};
 pub use boot::{BootMode, BootView};
+pub(crate) use chassis::is_in_use;
+pub use chassis::{Chassis, PowerSupply, Temperature};
 pub use components::{Drive, Memory, Processor};
+pub use cooling::{ConnectorSide, CoolantConnector, CoolingUnit, LeakDetector, LeakState};
 pub use manager::Manager;
 pub use network::{EthernetInterface, MacAddress, NetworkAdapter, NetworkFunction, NetworkPort};
+pub use power_equipment::{Breaker, Circuit, Outlet, PowerDistribution};
 pub use service_root::ServiceRoot;
 pub use system::{PowerState, System};
 pub use task::{Task, TaskPhase};

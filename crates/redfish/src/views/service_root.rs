@@ -41,6 +41,16 @@ impl ServiceRoot {
         self.either("Chassis")
     }
 
+    /// Link to power equipment: rack PDUs, floor PDUs, transfer switches.
+    pub fn power_equipment(&self) -> Option<String> {
+        self.either("PowerEquipment")
+    }
+
+    /// Link to thermal equipment: coolant distribution units and the like.
+    pub fn thermal_equipment(&self) -> Option<String> {
+        self.either("ThermalEquipment")
+    }
+
     /// Link by which sessions are opened.
     pub fn sessions(&self) -> Option<String> {
         self.0.link(&["Links", "Sessions"])
@@ -49,6 +59,11 @@ impl ServiceRoot {
     /// Link to the session service.
     pub fn session_service(&self) -> Option<String> {
         self.either("SessionService")
+    }
+
+    /// Link to the account service.
+    pub fn account_service(&self) -> Option<String> {
+        self.either("AccountService")
     }
 
     /// Link to the task service.

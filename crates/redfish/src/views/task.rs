@@ -1,4 +1,5 @@
 use serde::Serialize;
+use serde_json::json;
 
 use super::view;
 use crate::extended::BmcMessages;
@@ -50,16 +51,21 @@ impl Task {
         }
     }
 
-    /// What the BMC says about it.
+    /// What the BMC says about it. Dell's jobs have one message, with its id beside it.
     pub fn messages(&self) -> BmcMessages {
-        BmcMessages::from_json(self.0.json())
+        let said = BmcMessages::from_json(self.0.json());
+        match self.0.text(&["Message"]) {
+            Some(text) if said.0.is_empty() => {
+                let one = json!({"Message": text, "MessageId": self.0.text(&["MessageId"])});
+                BmcMessages::from_json(&json!({"Messages": [one]}))
+            }
+            _ => said,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::resource::Resource;
 

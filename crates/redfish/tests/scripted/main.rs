@@ -2,16 +2,26 @@
 
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
+mod abuse;
+mod accounts;
 mod bmc;
 mod boot;
+mod ciphers;
 mod events;
+mod firmware;
 mod hostile;
 mod inventory;
 mod lately;
+mod logs;
+mod manners;
 mod media_and_tasks;
 mod power;
+mod readings;
 mod requests;
 mod server;
 mod sessions;
+mod settings;
 mod sparing;
+mod survey;
 mod tls;
+mod web_console;

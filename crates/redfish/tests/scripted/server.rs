@@ -6,11 +6,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::{SinkExt as _, StreamExt as _};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::{
+    self,
+    protocol::{Message, Role},
+};
 
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -19,6 +25,8 @@ pub struct Request {
     pub path: String,
     pub headers: BTreeMap<String, String>,
     pub body: Value,
+    /// The body as it came.
+    pub raw: Vec<u8>,
 }
 
 impl Request {
@@ -42,6 +50,8 @@ pub enum Answer {
     Raw(Vec<u8>),
     /// These bytes again and again, with a pause between, until the client goes away.
     Drip(Vec<u8>, Duration),
+    /// A WebSocket, accepted by this key, that greets, pings and says back what it is told, until it is told `quit`.
+    WebSocket(String),
     /// The end of the connection, without a word.
     Hangup,
 }
@@ -199,6 +209,7 @@ async fn read_request(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8
                 path,
                 headers: BTreeMap::new(),
                 body: Value::Null,
+                raw: Vec::new(),
             });
         }
         if let Some(end) = buffer.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -218,13 +229,15 @@ async fn read_request(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8
     while buffer.len() < end + 4 + length {
         read_more(stream, buffer).await?;
     }
-    let body = serde_json::from_slice(&buffer[end + 4..end + 4 + length]).unwrap_or(Value::Null);
+    let raw = buffer[end + 4..end + 4 + length].to_vec();
+    let body = serde_json::from_slice(&raw).unwrap_or(Value::Null);
     buffer.drain(..end + 4 + length);
     Some(Request {
         method,
         path,
         headers,
         body,
+        raw,
     })
 }
 
@@ -240,7 +253,7 @@ async fn read_more(stream: &mut (impl AsyncRead + Unpin), buffer: &mut Vec<u8>) 
 }
 
 /// Returns whether the connection goes on.
-async fn write_answer(stream: &mut (impl AsyncWrite + Unpin), answer: Answer) -> bool {
+async fn write_answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), answer: Answer) -> bool {
     match answer {
         Answer::Full { status, headers, body } => {
             let mut head = format!("HTTP/1.1 {status} Scripted\r\n");
@@ -266,6 +279,29 @@ async fn write_answer(stream: &mut (impl AsyncWrite + Unpin), answer: Answer) ->
             }
             false
         }
+        Answer::WebSocket(accept) => {
+            let head = format!(
+                "HTTP/1.1 101 Switching\r\nConnection: upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
+            );
+            let _ = stream.write_all(head.as_bytes()).await;
+            let _ = echo(stream).await;
+            false
+        }
         Answer::Hangup => false,
     }
+}
+
+async fn echo(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<(), tungstenite::Error> {
+    let mut socket = WebSocketStream::from_raw_socket(stream, Role::Server, None).await;
+    socket.send(Message::binary(b"login: ".to_vec())).await?;
+    socket.send(Message::Ping(b"there?".to_vec().into())).await?;
+    while let Some(said) = socket.next().await {
+        match said? {
+            Message::Binary(bytes) if &bytes[..] == b"quit" => socket.close(None).await?,
+            Message::Binary(bytes) => socket.send(Message::binary(bytes)).await?,
+            Message::Pong(_) => socket.send(Message::text("(pong)")).await?,
+            _ => {}
+        }
+    }
+    Ok(())
 }

@@ -235,7 +235,7 @@ async fn redirects_are_followed_within_the_bmc_only() {
     })
     .await;
     let failure = bmc.try_connect().await.unwrap_err();
-    assert!(matches!(failure, RedfishError::ForeignLink { .. }), "{failure}");
+    assert!(matches!(failure, RedfishError::ForeignRedirect { .. }), "{failure}");
     assert_eq!(failure.kind(), ErrorKind::Security);
 }
 

@@ -1,9 +1,10 @@
 //! Clients for one look at a time.
 
-use rackwright_redfish::{BmcClient, ErrorKind, PowerState, Shortcut};
+use rackwright_redfish::{BmcClient, ErrorKind, LoginWay, PowerState, RedfishError, Shortcut};
+use serde_json::json;
 
 use crate::bmc::{Bmc, PASSWORD, SESSIONS, SYSTEM};
-use crate::server::Answer;
+use crate::server::{Answer, Request};
 
 fn client(bmc: &Bmc, known: &Shortcut) -> BmcClient {
     BmcClient::sparing(bmc.target(), bmc.settings(), known).unwrap()
@@ -18,19 +19,35 @@ async fn look(bmc: &Bmc, known: &Shortcut) -> Shortcut {
     learned
 }
 
+fn known(login: LoginWay) -> Shortcut {
+    Shortcut {
+        system: Some(SYSTEM.into()),
+        login,
+    }
+}
+
+/// Requests that had name and password.
+fn with_password(bmc: &Bmc) -> usize {
+    let requests = bmc.server.requests();
+    requests.iter().filter(|r| r.header("authorization").is_some()).count()
+}
+
 #[tokio::test]
 async fn a_look_at_what_is_known_is_one_request_without_a_session() {
     let bmc = Bmc::plain().await;
     let learned = look(&bmc, &Shortcut::default()).await;
-    let known = Shortcut {
-        system: Some(SYSTEM.into()),
-        needs_session: false,
-    };
+    let known = known(LoginWay::EachRequest);
     assert_eq!(learned, known);
+    assert_eq!(
+        bmc.server.count("POST", SESSIONS),
+        1,
+        "shows that the password is right"
+    );
     let before = bmc.server.requests().len();
     assert_eq!(look(&bmc, &known).await, known);
     assert_eq!(bmc.server.requests().len(), before + 1);
-    assert_eq!(bmc.server.count("POST", SESSIONS), 0);
+    assert_eq!(bmc.server.count("POST", SESSIONS), 1);
+    assert!(bmc.state.lock().unwrap().tokens.is_empty(), "no session is left behind");
 }
 
 #[tokio::test]
@@ -41,31 +58,62 @@ async fn where_a_password_counts_only_in_a_session_each_look_opens_one_and_close
     })
     .await;
     let known = look(&bmc, &Shortcut::default()).await;
-    assert!(known.needs_session);
-    let refusals = |bmc: &Bmc| {
-        let requests = bmc.server.requests();
-        requests.iter().filter(|r| r.header("authorization").is_some()).count()
-    };
-    assert_eq!(refusals(&bmc), 1);
+    assert_eq!(known.login, LoginWay::Session);
+    assert_eq!(with_password(&bmc), 1);
     assert_eq!(look(&bmc, &known).await, known);
-    assert_eq!(refusals(&bmc), 1, "it is not tried again");
+    assert_eq!(with_password(&bmc), 1, "it is not tried again");
     assert_eq!(bmc.server.count("POST", SESSIONS), 2);
     assert!(bmc.state.lock().unwrap().tokens.is_empty(), "no session is left behind");
 }
 
 #[tokio::test]
-async fn a_wrong_password_is_tried_twice_and_no_more() {
-    let bmc = Bmc::plain().await;
+async fn where_there_are_no_sessions_the_password_goes_with_each_request() {
+    let bmc = Bmc::start(|request, _| request.is("POST", SESSIONS).then(|| Answer::status(404))).await;
+    assert_eq!(look(&bmc, &Shortcut::default()).await, known(LoginWay::EachRequest));
+}
+
+#[tokio::test]
+async fn where_whoever_is_unknown_is_refused_the_root_tells_that_there_are_no_sessions() {
+    let bmc = Bmc::start(|request, _| {
+        if request.is("GET", "/redfish/v1/") {
+            let root = json!({"@odata.type": "#ServiceRoot.v1_9_0.ServiceRoot", "RedfishVersion": "1.9.0", "Systems": {"@odata.id": "/redfish/v1/Systems"}});
+            return Some(Answer::json(200, &root));
+        }
+        let refuses = request.is("POST", SESSIONS) || request.header("authorization").is_none();
+        refuses.then(|| Answer::error(401, "Base.1.8.NoValidSession", "who are you?"))
+    })
+    .await;
+    assert_eq!(look(&bmc, &Shortcut::default()).await, known(LoginWay::EachRequest));
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_sent_once_whatever_is_known() {
+    let refuses_sessions = |request: &Request| request.is("POST", SESSIONS).then(|| Answer::status(404));
+    // Where nothing is known, the root is asked whether there are sessions at all.
+    for (way, sessions, asked) in [
+        (LoginWay::Unknown, 1, 2),
+        (LoginWay::Session, 1, 1),
+        (LoginWay::EachRequest, 0, 1),
+    ] {
+        let bmc = Bmc::plain().await;
+        let mut target = bmc.target();
+        target.password = format!("not {PASSWORD}").into();
+        let client = BmcClient::sparing(target, bmc.settings(), &known(way)).unwrap();
+        let failure = client.power().await.unwrap_err();
+        assert!(matches!(failure, RedfishError::Unauthorized { .. }), "{failure}");
+        assert_eq!(failure.kind(), ErrorKind::Security);
+        let sent = (bmc.server.count("POST", SESSIONS), with_password(&bmc));
+        assert_eq!(sent, (sessions, 1 - sessions), "{way:?}");
+        assert_eq!(client.shortcut().await.login, LoginWay::Unknown);
+        let _ = client.close().await;
+        assert_eq!(bmc.server.requests().len(), asked, "{way:?}: nothing else is asked");
+    }
+    let bmc = Bmc::start(move |request, _| refuses_sessions(request)).await;
     let mut target = bmc.target();
     target.password = format!("not {PASSWORD}").into();
-    let known = Shortcut {
-        system: Some(SYSTEM.into()),
-        needs_session: false,
-    };
-    let client = BmcClient::sparing(target, bmc.settings(), &known).unwrap();
-    let failure = client.power().await.unwrap_err();
-    assert_eq!(failure.kind(), ErrorKind::Security, "{failure}");
-    assert_eq!(bmc.server.requests().len(), 2, "with the request, and for a session");
+    let client = BmcClient::sparing(target, bmc.settings(), &known(LoginWay::Unknown)).unwrap();
+    client.power().await.unwrap_err();
+    assert_eq!(with_password(&bmc), 1, "where there are no sessions");
 }
 
 #[tokio::test]
@@ -73,7 +121,7 @@ async fn what_was_known_and_is_wrong_is_told() {
     let bmc = Bmc::plain().await;
     let known = Shortcut {
         system: Some("/redfish/v1/Systems/Gone".into()),
-        needs_session: false,
+        login: LoginWay::EachRequest,
     };
     let failure = client(&bmc, &known).power().await.unwrap_err();
     assert_eq!(failure.status(), Some(404), "{failure}");

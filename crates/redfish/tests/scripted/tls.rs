@@ -2,7 +2,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rackwright_redfish::{BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, RedfishError, Settings};
-use rcgen::{CertifiedKey, KeyPair, PKCS_ECDSA_P256_SHA256, generate_simple_self_signed};
+use rcgen::{
+    CertificateParams, CertifiedKey, KeyPair, PKCS_ECDSA_P256_SHA256, date_time_ymd, generate_simple_self_signed,
+};
 use serde_json::json;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -11,13 +13,13 @@ use tokio_rustls::rustls::{ServerConfig, crypto, sign, version};
 
 use crate::server::{Answer, Server};
 
-struct Certificate {
+pub struct Certificate {
     der: CertificateDer<'static>,
     key: KeyPair,
 }
 
 impl Certificate {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec!["bmc".to_owned()]).unwrap();
         Self {
             der: cert.der().clone(),
@@ -25,11 +27,24 @@ impl Certificate {
         }
     }
 
-    fn fingerprint(&self) -> CertificateFingerprint {
+    /// One that ended long ago, for somebody else.
+    fn expired() -> Self {
+        let mut parameters = CertificateParams::new(vec!["elsewhere".to_owned()]).unwrap();
+        parameters.not_before = date_time_ymd(1999, 1, 1);
+        parameters.not_after = date_time_ymd(2000, 1, 1);
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+        let certificate = parameters.self_signed(&key).unwrap();
+        Self {
+            der: certificate.der().clone(),
+            key,
+        }
+    }
+
+    pub fn fingerprint(&self) -> CertificateFingerprint {
         CertificateFingerprint::of(&self.der)
     }
 
-    fn acceptor(&self) -> TlsAcceptor {
+    pub fn acceptor(&self) -> TlsAcceptor {
         self.acceptor_with_key(&self.key)
     }
 
@@ -95,6 +110,14 @@ async fn the_first_certificate_is_trusted_and_shown() {
     assert!(!client.is_plain());
     let pinned = connect(&server, client.observed_fingerprint()).await.unwrap();
     pinned.system().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_certificate_says_of_dates_and_names_does_not_count() {
+    let certificate = Certificate::expired();
+    let (server, _) = start(certificate.acceptor()).await;
+    let client = connect(&server, Some(certificate.fingerprint())).await.unwrap();
+    client.system().await.unwrap();
 }
 
 #[tokio::test]

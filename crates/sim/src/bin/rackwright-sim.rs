@@ -4,15 +4,18 @@ use clap::Parser;
 use ipnet::Ipv4Net;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rackwright_sim::fleet::{
-    BootFiles, BootWay, DescribeError, Fleet, FleetConfig, FleetError, Format, ImageData, Profile, Script, ScriptError,
+    AccountRules, BootFiles, BootWay, DescribeError, Fleet, FleetConfig, FleetError, Format, ImageData, Profile,
+    Script, ScriptError, UpdateWays,
 };
 use rackwright_sim::lab::install_crypto;
+use rackwright_sim::mockup::{Mockup, MockupError, Tree};
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -42,6 +45,15 @@ struct Cli {
     /// What is broken, in YAML: see docs/sim.md
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
+    /// BMCs let nobody do anything before the password that they came with was changed
+    #[arg(long)]
+    must_change_passwords: bool,
+    /// BMCs have so many fixed slots for accounts, of which the second is taken
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=64))]
+    account_slots: Option<u32>,
+    /// BMCs lock an account for 30 s after so many refused logins
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    lockout_threshold: Option<u32>,
     /// How many seconds of the machines pass in one second
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", allow_negative_numbers = true)]
     speed: f64,
@@ -78,6 +90,9 @@ struct Cli {
     /// Samples of each drive that an agent reads before and after an erase; a real machine reads 4096
     #[arg(long, default_value_t = 64, value_name = "N")]
     erase_samples: u32,
+    /// BMCs have an update service: an update lasts 30 s, and one of the BMC has it restart for 20 s
+    #[arg(long)]
+    firmware_updates: bool,
     /// The boot server's port for TFTP
     #[arg(long, default_value_t = 69, value_name = "PORT")]
     tftp_port: u16,
@@ -90,6 +105,9 @@ struct Cli {
     /// SKU to name in each machine's description
     #[arg(long, value_name = "NAME")]
     sku: Option<String>,
+    /// Serve a recorded BMC from this folder, read-only, in place of simulated machines, and print its address
+    #[arg(long, value_name = "DIR")]
+    mockup: Option<PathBuf>,
     /// Go on after standard input has closed
     #[arg(long)]
     keep_running: bool,
@@ -108,6 +126,8 @@ enum SimError {
     Fleet(FleetError),
     #[error(transparent)]
     Describe(#[from] DescribeError),
+    #[error(transparent)]
+    Mockup(#[from] MockupError),
     #[error("cannot write {}: {source}", path.display())]
     Output { path: PathBuf, source: io::Error },
     #[error("cannot {what}: {source}")]
@@ -155,7 +175,7 @@ fn boot_server(text: &str) -> Result<SocketAddrV4, String> {
 const BLOCKING_THREADS: usize = 16;
 
 fn run(cli: Cli) -> Result<(), SimError> {
-    if cli.plain_http && cli.format == Format::Yaml {
+    if cli.plain_http && cli.format == Format::Yaml && cli.mockup.is_none() {
         return Err(SimError::PlainYaml);
     }
     allow_connections();
@@ -164,7 +184,40 @@ fn run(cli: Cli) -> Result<(), SimError> {
         .enable_all()
         .build()
         .map_err(system("start the async runtime"))?;
-    runtime.block_on(serve(cli))
+    match cli.mockup.clone() {
+        Some(folder) => runtime.block_on(serve_mockup(&cli, &folder)),
+        None => runtime.block_on(serve(cli)),
+    }
+}
+
+/// Serves a recorded BMC on the loopback interface, unless another address is named.
+async fn serve_mockup(cli: &Cli, folder: &Path) -> Result<(), SimError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("listen for SIGTERM"))?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(system("listen for SIGHUP"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("listen for SIGINT"))?;
+    let input = (!cli.keep_running).then(input_end);
+    let mut address = cli.listen;
+    if address.ip().is_unspecified() {
+        address.set_ip(Ipv4Addr::LOCALHOST);
+    }
+    let tree = Tree::read(folder)?;
+    let count = tree.len();
+    let mockup = Mockup::start(tree, address.into(), !cli.plain_http).await?;
+    let words = [Some(mockup.url()), mockup.fingerprint()];
+    let line = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    writeln!(io::stdout(), "{line}").map_err(system("write to standard output"))?;
+    close_stdout()?;
+    eprintln!(
+        "rackwright-sim: a recorded BMC of {count} resources answers at {}",
+        mockup.url()
+    );
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = hang_up.recv() => {}
+        _ = interrupt.recv() => {}
+        () = ended(input) => {}
+    }
+    Ok(())
 }
 
 /// Each connection is a file descriptor, and the usual 1024 are few for thousands of BMCs.
@@ -192,6 +245,12 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         ssh_listen: Some(cli.ssh_listen),
         tls: !cli.plain_http,
         speed: cli.speed,
+        accounts: AccountRules {
+            must_change: cli.must_change_passwords,
+            slots: cli.account_slots,
+            lockout_threshold: cli.lockout_threshold,
+            ..AccountRules::default()
+        },
         faults: script(&cli)?,
         boot_server: cli.boot_server,
         boot_way: cli.boot,
@@ -199,6 +258,17 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         image_data: cli.image_data,
         erase_samples: cli.erase_samples,
         tftp_port: cli.tftp_port,
+        updates: cli.firmware_updates.then_some(UpdateWays {
+            multipart: true,
+            push: true,
+            simple: true,
+            lasts: Duration::from_secs(30),
+            restarts: Duration::from_secs(20),
+            ac_cycle: true,
+            refuses: 0,
+        }),
+        settings_jobs: None,
+        sol_port: None,
     };
     let fleet = Fleet::start(config).await?;
     match &cli.output {

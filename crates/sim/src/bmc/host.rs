@@ -1,5 +1,7 @@
 //! What a BMC needs of the machine that it manages. The lab's machines and the fleet's stand behind the same service.
 
+use super::firmware::Firmware;
+use super::update::UpdateWays;
 use super::words::{BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 use async_trait::async_trait;
 use http::Method;
@@ -39,6 +41,11 @@ pub(crate) trait Host: Send + Sync {
         None
     }
 
+    /// How the BMC takes firmware; `None` if it has no update service.
+    fn updates(&self) -> Option<UpdateWays> {
+        None
+    }
+
     /// How far the BMC's clock is ahead, in seconds.
     fn clock_skew_s(&self) -> i64 {
         0
@@ -46,6 +53,29 @@ pub(crate) trait Host: Send + Sync {
 
     /// Waits until the power state is another one than `known`; answers it. One that lasts no time may be missed.
     async fn power_other_than(&self, known: PowerState) -> PowerState;
+
+    /// What the machine draws and how warm it is; `None` where nothing measures that.
+    fn climate(&self) -> Option<Climate> {
+        None
+    }
+
+    /// Whether the BMC knows settings of the firmware.
+    fn has_settings(&self) -> bool {
+        false
+    }
+
+    /// Has `act` done to the settings of the firmware; not at all where the BMC knows none.
+    fn firmware(&self, _act: &mut dyn FnMut(&mut Firmware)) {}
+
+    /// Whether settings of the firmware cannot be written now, because a job waits for the next start.
+    fn settings_are_busy(&self) -> bool {
+        false
+    }
+
+    /// How long after a start the job takes that a BMC makes of a change of settings; `None` if it makes none.
+    fn settings_jobs_last(&self) -> Option<std::time::Duration> {
+        None
+    }
 
     /// Whether nobody hears of the BMC.
     fn is_down(&self) -> bool {
@@ -56,6 +86,14 @@ pub(crate) trait Host: Send + Sync {
     fn forget_task(&self, _number: u64) -> bool {
         false
     }
+}
+
+/// What sensors of a machine read.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Climate {
+    pub(crate) watts: f64,
+    pub(crate) inlet_celsius: f64,
+    pub(crate) board_celsius: f64,
 }
 
 /// What a machine is. Made anew for each request, so that thousands of machines need not keep it.
@@ -73,6 +111,10 @@ pub(crate) struct Description {
     pub(crate) secure_boot: bool,
     pub(crate) tpm: bool,
     pub(crate) reset_types: &'static [ResetType],
+    /// Port of the SSH server that leads to the serial port.
+    pub(crate) console_port: Option<u16>,
+    /// UDP port of IPMI, where the serial port is by that alone.
+    pub(crate) sol_port: Option<u16>,
     pub(crate) processors: Vec<Processor>,
     pub(crate) memory: Vec<MemoryModule>,
     pub(crate) nics: Vec<Nic>,

@@ -2,8 +2,13 @@
 //!
 //! Written from DMTF's DSP0266 (protocol) and DSP8010 (schemas), not from the client: the two share nothing.
 
+mod accounts;
+mod climate;
+mod console;
 mod events;
+mod firmware;
 mod host;
+mod log;
 mod ordeal;
 mod reply;
 mod resources;
@@ -12,12 +17,16 @@ mod session;
 mod system;
 mod tasks;
 mod time;
+mod update;
 mod words;
 
 use crate::lab::LabError;
+pub use accounts::AccountRules;
+pub(crate) use console::{Console, host_key};
+pub(crate) use firmware::Firmware;
 pub(crate) use host::{
-    Accepted, Asked, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, Processor, Progress, Spoilt,
-    State, Task,
+    Accepted, Asked, Climate, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, Processor, Progress,
+    Spoilt, State, Task,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
@@ -33,6 +42,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+pub use update::UpdateWays;
 pub use words::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 
 /// Connections that a BMC holds at once; further ones are dropped.
@@ -56,6 +66,7 @@ pub struct Faults {
 pub(crate) struct Limits {
     pub(crate) sessions: usize,
     pub(crate) session_timeout: Duration,
+    pub(crate) accounts: AccountRules,
 }
 
 /// A self-signed certificate for the BMC of `machine`.
@@ -99,7 +110,7 @@ impl Identity {
         })
     }
 
-    fn acceptor(self, machine: &str) -> Result<TlsAcceptor, LabError> {
+    pub(crate) fn acceptor(self, machine: &str) -> Result<TlsAcceptor, LabError> {
         let failed = |error: rustls::Error| LabError::Tls {
             machine: machine.to_owned(),
             detail: error.to_string(),

@@ -28,6 +28,11 @@ pub(super) async fn suffer(To(bmc): To, request: Request, next: Next) -> Respons
         method: &method,
         path: &path,
     };
+    if bmc.updates.is_away() {
+        let mut response = Response::new(Body::empty());
+        response.extensions_mut().insert(HungUp);
+        return response;
+    }
     match bmc.host.suffer(asked).await {
         Ordeal::None => next.run(request).await,
         Ordeal::HangUp => {

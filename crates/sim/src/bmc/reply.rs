@@ -50,6 +50,72 @@ impl Fault {
         )
     }
 
+    /// DSP0266, "Password change required": the refusal names the one account that may be changed.
+    pub(super) fn password_change_required(account: u32) -> Self {
+        let path = format!("{}/{account}", super::accounts::ACCOUNTS);
+        let message = format!(
+            "The password provided for this account must be changed before access is granted. PATCH the Password property \
+             for this account located at the target URI '{path}' to complete this process."
+        );
+        let resolution = "Change the password for this account.";
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "PasswordChangeRequired",
+            message,
+            vec![path],
+            resolution,
+        )
+    }
+
+    pub(super) fn no_operation() -> Self {
+        let message =
+            "The request body submitted contain no data to act upon and no changes to the resource took place.";
+        let resolution = "Add properties in the JSON object and resubmit the request.";
+        Self::new(
+            StatusCode::BAD_REQUEST,
+            "NoOperation",
+            message.into(),
+            vec![],
+            resolution,
+        )
+    }
+
+    pub(super) fn insufficient_privilege() -> Self {
+        let message = "There are insufficient privileges for the account or credentials associated with the current session \
+                       to perform the requested operation.";
+        let resolution = "Use an administrator's account.";
+        Self::new(
+            StatusCode::FORBIDDEN,
+            "InsufficientPrivilege",
+            message.into(),
+            vec![],
+            resolution,
+        )
+    }
+
+    /// The message of this fault, for an answer that is none.
+    pub(super) fn annotation(&self) -> Value {
+        json!([{
+            "MessageId": format!("Base.1.13.{}", self.id),
+            "Message": self.message,
+            "MessageArgs": self.args,
+            "MessageSeverity": "Critical",
+            "Resolution": self.resolution,
+        }])
+    }
+
+    pub(super) fn precondition_required() -> Self {
+        let message = "A precondition header or annotation is required to change this resource.";
+        let resolution = "Read the resource and send its ETag in If-Match.";
+        Self::new(
+            StatusCode::PRECONDITION_REQUIRED,
+            "PreconditionRequired",
+            message.into(),
+            vec![],
+            resolution,
+        )
+    }
+
     pub(super) fn sessions_full() -> Self {
         let message = "The session establishment failed due to the number of simultaneous sessions exceeding the limit of \
                        the implementation.";
@@ -301,6 +367,18 @@ impl Fault {
             message.into(),
             vec![],
             "Eject the medium first.",
+        )
+    }
+
+    pub(super) fn settings_wait() -> Self {
+        let message = "The request failed because a job of an earlier change of settings waits for the next start.";
+        let resolution = "Restart the machine, or clear the pending change, and repeat the request.";
+        Self::new(
+            StatusCode::CONFLICT,
+            "ResourceInUse",
+            message.into(),
+            vec![],
+            resolution,
         )
     }
 

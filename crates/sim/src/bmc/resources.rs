@@ -1,9 +1,9 @@
 //! The documents that clients only read, after DMTF's schemas (DSP8010).
 
-use super::events;
 use super::host::{Description, Host};
 use super::time::{now_s, time};
 use super::words::ResetType;
+use super::{climate, events, update};
 use serde_json::{Value, json};
 
 /// Makes a document, or `None` where this machine has no such resource.
@@ -18,11 +18,6 @@ pub(super) const READ_ONLY: &[(&str, Document)] = &[
     ("/redfish/v1", root),
     ("/redfish/v1/odata", odata),
     (events::SERVICE, events::service),
-    ("/redfish/v1/AccountService", account_service),
-    ("/redfish/v1/AccountService/Accounts", |_| {
-        one("/redfish/v1/AccountService/Accounts", "ManagerAccountCollection", "1")
-    }),
-    ("/redfish/v1/AccountService/Accounts/1", account),
     ("/redfish/v1/AccountService/Roles", roles),
     ("/redfish/v1/AccountService/Roles/Administrator", |_| {
         role("Administrator", &ADMINISTRATOR)
@@ -53,7 +48,6 @@ pub(super) const READ_ONLY: &[(&str, Document)] = &[
         one("/redfish/v1/Systems/1/Storage", "StorageCollection", "1")
     }),
     ("/redfish/v1/Systems/1/Storage/1", storage),
-    ("/redfish/v1/Systems/1/SecureBoot", secure_boot),
     ("/redfish/v1/Managers", |_| {
         one("/redfish/v1/Managers", "ManagerCollection", "1")
     }),
@@ -65,6 +59,13 @@ pub(super) const READ_ONLY: &[(&str, Document)] = &[
         one("/redfish/v1/Chassis", "ChassisCollection", "1")
     }),
     ("/redfish/v1/Chassis/1", chassis),
+    ("/redfish/v1/Chassis/1/EnvironmentMetrics", climate::metrics),
+    ("/redfish/v1/Chassis/1/ThermalSubsystem", climate::subsystem),
+    (
+        "/redfish/v1/Chassis/1/ThermalSubsystem/ThermalMetrics",
+        climate::thermal,
+    ),
+    ("/redfish/v1/Chassis/1/Sensors", climate::sensors),
 ];
 
 /// Every read-only document of which there are as many as the machine has parts.
@@ -73,6 +74,7 @@ pub(super) const MEMBERS: &[(&str, Member)] = &[
     ("/redfish/v1/Systems/1/Memory/{id}", memory),
     ("/redfish/v1/Systems/1/EthernetInterfaces/{id}", ethernet_interface),
     ("/redfish/v1/Systems/1/Storage/1/Drives/{id}", drive),
+    ("/redfish/v1/Chassis/1/Sensors/{id}", climate::sensor),
 ];
 
 /// The service document of OData clients.
@@ -150,6 +152,12 @@ fn root(host: &dyn Host) -> Option<Value> {
         "EventService": link(events::SERVICE),
         "Links": {"Sessions": link("/redfish/v1/SessionService/Sessions")},
     });
+    if host.has_settings() {
+        body["Registries"] = link("/redfish/v1/Registries");
+    }
+    if host.updates().is_some() {
+        body["UpdateService"] = link("/redfish/v1/UpdateService");
+    }
     if host.tasks().is_some() {
         body["Tasks"] = link("/redfish/v1/TaskService");
     }
@@ -173,41 +181,13 @@ fn odata(host: &dyn Host) -> Option<Value> {
     ];
     let mut value = vec![json!({"name": "Service", "kind": "Singleton", "url": "/redfish/v1/"})];
     value.extend(names.map(entry));
+    if host.updates().is_some() {
+        value.push(json!({"name": "UpdateService", "kind": "Singleton", "url": "/redfish/v1/UpdateService"}));
+    }
     if host.tasks().is_some() {
         value.push(json!({"name": "Tasks", "kind": "Singleton", "url": "/redfish/v1/TaskService"}));
     }
     Some(json!({"@odata.context": "/redfish/v1/$metadata", "value": value}))
-}
-
-fn account_service(_: &dyn Host) -> Option<Value> {
-    Some(json!({
-        "@odata.id": "/redfish/v1/AccountService",
-        "@odata.type": "#AccountService.v1_13_0.AccountService",
-        "Id": "AccountService",
-        "Name": "Account Service",
-        "Status": status(OK),
-        "ServiceEnabled": true,
-        "MinPasswordLength": 8,
-        "MaxPasswordLength": 20,
-        "Accounts": link("/redfish/v1/AccountService/Accounts"),
-        "Roles": link("/redfish/v1/AccountService/Roles"),
-    }))
-}
-
-fn account(host: &dyn Host) -> Option<Value> {
-    Some(json!({
-        "@odata.id": "/redfish/v1/AccountService/Accounts/1",
-        "@odata.type": "#ManagerAccount.v1_10_0.ManagerAccount",
-        "Id": "1",
-        "Name": "User Account",
-        "UserName": host.user(),
-        "Password": null,
-        "RoleId": "Administrator",
-        "Enabled": true,
-        "Locked": false,
-        "AccountTypes": ["Redfish"],
-        "Links": {"Role": link("/redfish/v1/AccountService/Roles/Administrator")},
-    }))
 }
 
 /// Privileges of the predefined role (DSP0266, table "Redfish predefined roles").
@@ -277,6 +257,23 @@ pub(super) fn system(machine: &Description) -> Value {
             },
         },
     });
+    if let Some(port) = machine.console_port {
+        system["SerialConsole"] = json!({
+            "MaxConcurrentSessions": 1,
+            "SSH": {
+                "ServiceEnabled": true,
+                "Port": port,
+                "SharedWithManagerCLI": false,
+                "HotKeySequenceDisplay": "Press ~. to end the session",
+            },
+        });
+    }
+    if let Some(port) = machine.sol_port {
+        system["SerialConsole"] = json!({
+            "MaxConcurrentSessions": 1,
+            "IPMI": {"ServiceEnabled": true, "Port": port, "HotKeySequenceDisplay": "Press ~. to end the session"},
+        });
+    }
     if machine.uefi {
         system["SecureBoot"] = link("/redfish/v1/Systems/1/SecureBoot");
     }
@@ -372,23 +369,6 @@ fn drive(host: &dyn Host, id: &str) -> Option<Value> {
     }))
 }
 
-fn secure_boot(host: &dyn Host) -> Option<Value> {
-    let machine = host.description();
-    if !machine.uefi {
-        return None;
-    }
-    let enabled = machine.secure_boot;
-    Some(json!({
-        "@odata.id": "/redfish/v1/Systems/1/SecureBoot",
-        "@odata.type": "#SecureBoot.v1_1_0.SecureBoot",
-        "Id": "SecureBoot",
-        "Name": "UEFI Secure Boot",
-        "SecureBootEnable": enabled,
-        "SecureBootCurrentBoot": if enabled { "Enabled" } else { "Disabled" },
-        "SecureBootMode": if enabled { "UserMode" } else { "SetupMode" },
-    }))
-}
-
 fn manager(host: &dyn Host) -> Option<Value> {
     let machine = host.description();
     Some(json!({
@@ -406,6 +386,7 @@ fn manager(host: &dyn Host) -> Option<Value> {
         "DateTimeLocalOffset": "+00:00",
         "Status": status(OK),
         "VirtualMedia": link("/redfish/v1/Managers/1/VirtualMedia"),
+        "LogServices": link(super::log::SERVICES),
         "Links": {
             "ManagerForServers": [link("/redfish/v1/Systems/1")],
             "ManagerForChassis": [link("/redfish/v1/Chassis/1")],
@@ -415,7 +396,7 @@ fn manager(host: &dyn Host) -> Option<Value> {
 
 fn chassis(host: &dyn Host) -> Option<Value> {
     let machine = host.description();
-    Some(json!({
+    let mut body = json!({
         "@odata.id": "/redfish/v1/Chassis/1",
         "@odata.type": "#Chassis.v1_23_0.Chassis",
         "Id": "1",
@@ -430,5 +411,10 @@ fn chassis(host: &dyn Host) -> Option<Value> {
             "ComputerSystems": [link("/redfish/v1/Systems/1")],
             "ManagedBy": [link("/redfish/v1/Managers/1")],
         },
-    }))
+    });
+    climate::link_into(&mut body, host);
+    if let Some(actions) = host.updates().as_ref().and_then(update::chassis_actions) {
+        body["Actions"] = actions;
+    }
+    Some(body)
 }

@@ -1,12 +1,15 @@
 //! Which request goes where, and what every request passes through: faults, authentication, common headers.
 
+use super::accounts::{self, Accounts, Login};
 use super::events::Streams;
 use super::host::Host;
+use super::log::{self, Log};
 use super::ordeal::HungUp;
 use super::reply::{Fault, empty, json, tagged};
 use super::resources;
 use super::session::{Refused, Sessions, basic};
-use super::{Limits, events, ordeal, system, tasks};
+use super::update::Updates;
+use super::{Limits, events, firmware, ordeal, system, tasks, update};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
@@ -37,7 +40,10 @@ const ODATA_VERSION: HeaderName = HeaderName::from_static("odata-version");
 pub(crate) struct Bmc {
     pub(super) host: Arc<dyn Host>,
     sessions: Mutex<Sessions>,
+    accounts: Mutex<Accounts>,
     pub(super) streams: Streams,
+    pub(super) log: Log,
+    pub(crate) updates: Updates,
 }
 
 impl Bmc {
@@ -46,8 +52,15 @@ impl Bmc {
         Self {
             host,
             sessions,
+            accounts: Mutex::new(Accounts::new(limits.accounts)),
             streams: Streams::default(),
+            log: Log::default(),
+            updates: Updates::default(),
         }
+    }
+
+    pub(super) fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
@@ -124,7 +137,7 @@ pub(crate) fn router() -> Router {
     let documents = resources::MEMBERS.iter().fold(documents, |router, (path, body)| {
         router.route(path, get(async |to, id, uri| read_member(to, id, uri, *body)))
     });
-    documents
+    firmware::routes(documents)
         .route("/redfish/v1/$metadata", get(metadata))
         .route(
             "/redfish/v1/SessionService",
@@ -135,6 +148,12 @@ pub(crate) fn router() -> Router {
         .route(
             "/redfish/v1/SessionService/Sessions/{id}",
             get(read_session).delete(close_session),
+        )
+        .route(accounts::SERVICE, get(accounts::service))
+        .route(accounts::ACCOUNTS, get(accounts::list).post(accounts::make))
+        .route(
+            "/redfish/v1/AccountService/Accounts/{id}",
+            get(accounts::read).patch(accounts::change).delete(accounts::delete),
         )
         .route("/redfish/v1/Systems/1", get(system::read).patch(system::change))
         .route(
@@ -150,7 +169,22 @@ pub(crate) fn router() -> Router {
             "/redfish/v1/Managers/1/VirtualMedia/Cd/Actions/VirtualMedia.EjectMedia",
             post(system::eject),
         )
+        .route(log::SERVICES, get(log::services))
+        .route(log::SERVICE, get(log::service))
+        .route(log::ENTRIES, get(log::entries))
+        .route("/redfish/v1/Managers/1/LogServices/SEL/Entries/{id}", get(log::entry))
+        .route(log::CLEAR, post(log::clear))
         .route(events::STREAM, get(events::stream))
+        .route(update::RESET_CHASSIS, post(update::reset_chassis))
+        .route("/redfish/v1/UpdateService", get(update::service).patch(update::change))
+        .route("/redfish/v1/UpdateService/multipart", post(update::multipart))
+        .route("/redfish/v1/UpdateService/push", post(update::push))
+        .route(
+            "/redfish/v1/UpdateService/Actions/UpdateService.SimpleUpdate",
+            post(update::simple),
+        )
+        .route("/redfish/v1/UpdateService/FirmwareInventory", get(update::inventory))
+        .route("/redfish/v1/UpdateService/FirmwareInventory/{id}", get(update::entry))
         .route("/redfish/v1/TaskService", get(tasks::service))
         .route(tasks::TASKS, get(tasks::list))
         .route(
@@ -193,8 +227,10 @@ async fn common_headers(request: Request, next: Next) -> Response {
 /// The methods of a resource, for the `Allow` header of reads; refused methods get theirs from the router.
 fn allowed(path: &str) -> &'static str {
     match path.strip_prefix("/redfish/v1/").unwrap_or_default() {
-        "Systems/1" | "SessionService" => "GET, HEAD, PATCH",
-        "SessionService/Sessions" => "GET, HEAD, POST",
+        "Systems/1" | "SessionService" | "UpdateService" => "GET, HEAD, PATCH",
+        "Systems/1/Bios/Settings" | "Systems/1/SecureBoot" => "GET, HEAD, PATCH",
+        "SessionService/Sessions" | "AccountService/Accounts" => "GET, HEAD, POST",
+        account if account.starts_with("AccountService/Accounts/") => "GET, HEAD, PATCH, DELETE",
         session if session.starts_with("SessionService/Sessions/") => "GET, HEAD, DELETE",
         task if task.starts_with("TaskService/Tasks/") => "GET, HEAD, DELETE",
         action if action.contains("/Actions/") => "POST",
@@ -203,10 +239,21 @@ fn allowed(path: &str) -> &'static str {
 }
 
 async fn authenticate(To(bmc): To, request: Request, next: Next) -> Response {
-    if is_public(&request) || is_known(&bmc, request.headers()) {
+    if is_public(&request) {
         return next.run(request).await;
     }
-    Fault::unauthorized().into_response()
+    let (login, user) = who(&bmc, request.headers());
+    match login {
+        Login::Admitted if !accounts::may(&bmc, &user, request.method(), request.uri().path()) => {
+            Fault::insufficient_privilege().into_response()
+        }
+        Login::Admitted => next.run(request).await,
+        Login::MustChange(id) if accounts::is_allowed(request.method(), request.uri().path(), id) => {
+            next.run(request).await
+        }
+        Login::MustChange(id) => Fault::password_change_required(id).into_response(),
+        Login::Refused => Fault::unauthorized().into_response(),
+    }
 }
 
 /// What DSP0266 (13.3.4) leaves open to everybody: the root documents, and opening a session.
@@ -221,16 +268,24 @@ fn is_public(request: &Request) -> bool {
     }
 }
 
-fn is_known(bmc: &Bmc, headers: &HeaderMap) -> bool {
+/// How far whoever sends this is let in, and the name of the account.
+fn who(bmc: &Bmc, headers: &HeaderMap) -> (Login, String) {
     if let Some(token) = headers.get(TOKEN) {
-        return token
-            .to_str()
-            .is_ok_and(|token| bmc.sessions().admit(token, Instant::now()));
+        let token = token.to_str().unwrap_or_default();
+        let Some(user) = bmc.sessions().admit(token, Instant::now()) else {
+            return (Login::Refused, String::new());
+        };
+        let must_change = bmc.accounts().must_change(bmc.host.as_ref(), &user);
+        return (must_change.map_or(Login::Admitted, Login::MustChange), user);
     }
     let header = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    header
-        .and_then(basic)
-        .is_some_and(|(user, password)| bmc.host.admits(&user, &password))
+    let Some((user, password)) = header.and_then(basic) else {
+        return (Login::Refused, String::new());
+    };
+    let login = bmc
+        .accounts()
+        .log_in(bmc.host.as_ref(), &user, &password, Instant::now());
+    (login, user)
 }
 
 /// A request body that is a JSON object.
@@ -301,7 +356,7 @@ fn read_member(To(bmc): To, Path(id): Path<String>, uri: Uri, body: resources::M
 }
 
 /// A document with an ETag made of its text. The time of day is no change of it (DSP0266, "ETags").
-fn digested(body: &Value) -> Response {
+pub(super) fn digested(body: &Value) -> Response {
     let mut lasting = body.clone();
     if let Some(members) = lasting.as_object_mut() {
         members.remove("DateTime");
@@ -369,14 +424,24 @@ async fn open_session(To(bmc): To, Object(body): Object) -> Result<Response, Fau
         None => Err(Fault::missing_property(name)),
     };
     let (user, password) = (text("UserName")?, text("Password")?);
-    if !bmc.host.admits(&user, &password) {
+    let login = bmc
+        .accounts()
+        .log_in(bmc.host.as_ref(), &user, &password, Instant::now());
+    if login == Login::Refused || bmc.updates.refuses() {
         return Err(Fault::unauthorized());
     }
-    let (id, token) = bmc.sessions().open(Instant::now()).map_err(|refused| match refused {
-        Refused::Full => Fault::sessions_full(),
-        Refused::NoRandomness => Fault::internal("no randomness for a token"),
-    })?;
-    let mut response = json(StatusCode::CREATED, &session_body(&id, &user));
+    let (id, token) = bmc
+        .sessions()
+        .open(&user, Instant::now())
+        .map_err(|refused| match refused {
+            Refused::Full => Fault::sessions_full(),
+            Refused::NoRandomness => Fault::internal("no randomness for a token"),
+        })?;
+    let mut body = session_body(&id, &user);
+    if let Login::MustChange(account) = login {
+        body["@Message.ExtendedInfo"] = Fault::password_change_required(account).annotation();
+    }
+    let mut response = json(StatusCode::CREATED, &body);
     for (name, value) in [(TOKEN, token), (header::LOCATION, format!("{SESSIONS}/{id}"))] {
         let value = HeaderValue::from_str(&value).map_err(|_| Fault::internal("a header value"))?;
         response.headers_mut().insert(name, value);
@@ -388,10 +453,8 @@ async fn read_session(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<R
     if !bmc.sessions().ids(Instant::now()).contains(&id) {
         return Err(Fault::not_found(uri.path()));
     }
-    Ok(tagged(
-        json(StatusCode::OK, &session_body(&id, bmc.host.user())),
-        "\"1\"",
-    ))
+    let user = bmc.sessions().user(&id).unwrap_or_default();
+    Ok(tagged(json(StatusCode::OK, &session_body(&id, &user)), "\"1\""))
 }
 
 async fn close_session(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Clone)]
 pub(super) struct Session {
     pub(super) id: String,
+    pub(super) user: String,
     token: String,
     last_used: Instant,
 }
@@ -42,7 +43,7 @@ impl Sessions {
     }
 
     /// Opens a session; returns its id and token.
-    pub(super) fn open(&mut self, now: Instant) -> Result<(String, String), Refused> {
+    pub(super) fn open(&mut self, user: &str, now: Instant) -> Result<(String, String), Refused> {
         self.expire(now);
         if self.open.len() >= self.limit {
             return Err(Refused::Full);
@@ -55,21 +56,22 @@ impl Sessions {
         self.next_id += 1;
         self.open.push(Session {
             id: id.clone(),
+            user: user.to_owned(),
             token: token.clone(),
             last_used: now,
         });
         Ok((id, token))
     }
 
-    /// Whether the token belongs to an open session; using a session keeps it open.
-    pub(super) fn admit(&mut self, token: &str, now: Instant) -> bool {
+    /// Whose open session the token belongs to; using a session keeps it open.
+    pub(super) fn admit(&mut self, token: &str, now: Instant) -> Option<String> {
         self.expire(now);
         match self.open.iter_mut().find(|session| same(&session.token, token)) {
             Some(session) => {
                 session.last_used = now;
-                true
+                Some(session.user.clone())
             }
-            None => false,
+            None => None,
         }
     }
 
@@ -78,6 +80,17 @@ impl Sessions {
         let before = self.open.len();
         self.open.retain(|session| session.id != id);
         self.open.len() < before
+    }
+
+    /// Whose session that is.
+    pub(super) fn user(&self, id: &str) -> Option<String> {
+        let found = self.open.iter().find(|session| session.id == id);
+        found.map(|session| session.user.clone())
+    }
+
+    /// Closes all: the BMC restarts.
+    pub(super) fn close_all(&mut self) {
+        self.open.clear();
     }
 
     /// Ids of the open sessions.
@@ -119,28 +132,28 @@ mod tests {
     fn a_session_lives_as_long_as_it_is_used() {
         let mut sessions = Sessions::new(2, TIMEOUT);
         let start = Instant::now();
-        let (_, token) = sessions.open(start).unwrap();
-        assert!(sessions.admit(&token, start + Duration::from_secs(29)));
-        assert!(sessions.admit(&token, start + Duration::from_secs(58)));
-        assert!(!sessions.admit(&token, start + Duration::from_secs(88)));
+        let (_, token) = sessions.open("admin", start).unwrap();
+        assert!(sessions.admit(&token, start + Duration::from_secs(29)).is_some());
+        assert!(sessions.admit(&token, start + Duration::from_secs(58)).is_some());
+        assert!(sessions.admit(&token, start + Duration::from_secs(88)).is_none());
     }
 
     #[test]
     fn the_pool_is_bounded_and_expired_sessions_make_room() {
         let mut sessions = Sessions::new(1, TIMEOUT);
         let start = Instant::now();
-        sessions.open(start).unwrap();
-        assert_eq!(sessions.open(start), Err(Refused::Full));
-        assert!(sessions.open(start + TIMEOUT).is_ok());
+        sessions.open("admin", start).unwrap();
+        assert_eq!(sessions.open("admin", start), Err(Refused::Full));
+        assert!(sessions.open("admin", start + TIMEOUT).is_ok());
     }
 
     #[test]
     fn closed_sessions_admit_nobody() {
         let mut sessions = Sessions::new(1, TIMEOUT);
         let start = Instant::now();
-        let (id, token) = sessions.open(start).unwrap();
+        let (id, token) = sessions.open("admin", start).unwrap();
         assert!(sessions.close(&id) && !sessions.close(&id));
-        assert!(!sessions.admit(&token, start));
+        assert!(sessions.admit(&token, start).is_none());
     }
 
     #[test]

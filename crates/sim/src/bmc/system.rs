@@ -3,6 +3,7 @@
 use super::host::{Accepted, Description, MediaRefused, State};
 use super::reply::{Fault, empty, json, tagged};
 use super::routes::{Object, To, check_match};
+use super::time::now_s;
 use super::words::{BootEnabled, BootOverride, BootTarget};
 use super::{resources, tasks};
 use axum::response::Response;
@@ -19,10 +20,11 @@ fn etag(state: &State) -> String {
 
 pub(super) async fn read(To(bmc): To) -> Response {
     let state = bmc.host.state();
-    tagged(
-        json(StatusCode::OK, &body(&bmc.host.description(), &state)),
-        &etag(&state),
-    )
+    let mut body = body(&bmc.host.description(), &state);
+    if bmc.host.has_settings() {
+        body["Bios"] = json!({"@odata.id": "/redfish/v1/Systems/1/Bios"});
+    }
+    tagged(json(StatusCode::OK, &body), &etag(&state))
 }
 
 fn body(machine: &Description, state: &State) -> Value {
@@ -101,7 +103,17 @@ pub(super) async fn reset(To(bmc): To, Object(body): Object) -> Result<Response,
     let offered = bmc.host.description().reset_types;
     let reset = offered.iter().copied().find(|reset| reset.as_str() == text);
     let reset = reset.ok_or_else(|| Fault::bad_parameter(ACTION, "ResetType", text))?;
-    match bmc.host.reset(reset).await {
+    let outcome = bmc.host.reset(reset).await;
+    let at_s = now_s().saturating_add_signed(bmc.host.clock_skew_s());
+    match &outcome {
+        Ok(_) => bmc
+            .log
+            .write(at_s, "OK", format!("Reset {text} was asked for over the network.")),
+        Err(refused) => bmc
+            .log
+            .write(at_s, "Warning", format!("Reset {text} was refused: {refused}.")),
+    }
+    match outcome {
         Ok(Accepted::Silently) => Ok(empty(StatusCode::NO_CONTENT)),
         Ok(Accepted::AsTask(number)) => Ok(tasks::accepted(&bmc, number)),
         Err(refused) => Err(Fault::reset_conflict(text, &refused.to_string())),

@@ -62,13 +62,22 @@ pub(super) async fn service(To(bmc): To, uri: Uri) -> Result<Response, Fault> {
 
 pub(super) async fn list(To(bmc): To, uri: Uri) -> Result<Response, Fault> {
     let tasks = bmc.host.tasks().ok_or_else(|| Fault::not_found(uri.path()))?;
-    let ids: Vec<String> = tasks.iter().map(|task| task.number.to_string()).collect();
+    let mut ids: Vec<String> = tasks.iter().map(|task| task.number.to_string()).collect();
+    ids.extend(bmc.updates.tasks());
     let ids = ids.iter().map(String::as_str);
     let body = collection(TASKS, "#TaskCollection.TaskCollection", "Tasks", ids);
     Ok(json(StatusCode::OK, &body))
 }
 
 pub(super) async fn read(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
+    if let Some(ways) = bmc.host.updates()
+        && let Some(update) = bmc.updates.task(&id, &ways)
+    {
+        return Ok(json(StatusCode::OK, &update));
+    }
+    if let Some(job) = super::firmware::job(bmc.host.as_ref(), &id) {
+        return Ok(json(StatusCode::OK, &job));
+    }
     Ok(json(StatusCode::OK, &body(&find(&bmc, &id, &uri)?)))
 }
 

@@ -3,8 +3,11 @@
 use super::FleetError;
 use super::faults::Script;
 use super::profile::Profile;
+use crate::bmc::AccountRules;
+use crate::bmc::UpdateWays;
 use ipnet::Ipv4Net;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
 
 /// Most machines of a fleet.
 pub const MOST_NODES: usize = 100_000;
@@ -59,6 +62,8 @@ pub struct FleetConfig {
     pub tls: bool,
     /// How many seconds of the machines pass in one second.
     pub speed: f64,
+    /// What BMCs ask of their accounts.
+    pub accounts: AccountRules,
     /// What is broken.
     pub faults: Script,
     /// The DHCP server that machines boot from, and where they have their addresses. Without it, what boots from the network
@@ -78,6 +83,12 @@ pub struct FleetConfig {
     pub erase_samples: u32,
     /// The port of the TFTP server, which DHCP cannot tell.
     pub tftp_port: u16,
+    /// How BMCs take firmware; none: they have no update service.
+    pub updates: Option<UpdateWays>,
+    /// How long after a start the job takes that BMCs make of a change of settings, as Dell's do; none: they make no job.
+    pub settings_jobs: Option<Duration>,
+    /// The UDP port at which BMCs say that they have their serial console, over IPMI: another program serves it.
+    pub sol_port: Option<u16>,
 }
 
 impl Default for FleetConfig {
@@ -91,6 +102,7 @@ impl Default for FleetConfig {
             ssh_listen: None,
             tls: true,
             speed: 1.0,
+            accounts: AccountRules::default(),
             faults: Script::default(),
             boot_server: None,
             hosts: Ipv4Net::new_assert(Ipv4Addr::new(127, 128, 0, 0), 10),
@@ -99,6 +111,9 @@ impl Default for FleetConfig {
             image_data: ImageData::default(),
             erase_samples: 64,
             tftp_port: 69,
+            updates: None,
+            settings_jobs: None,
+            sol_port: None,
         }
     }
 }

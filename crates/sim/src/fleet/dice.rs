@@ -18,6 +18,8 @@ pub(super) enum Purpose {
     Erase,
     /// The time that an installed system takes for the probe.
     Probe,
+    /// What a test of the network gives.
+    Traffic,
 }
 
 impl Purpose {
@@ -29,6 +31,7 @@ impl Purpose {
             Self::BootId => 4,
             Self::Erase => 5,
             Self::Probe => 6,
+            Self::Traffic => 7,
             Self::Fault(number) => 1 << 32 | u64::from(number),
         }
     }

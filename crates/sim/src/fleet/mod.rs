@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod climate;
 mod clock;
 mod config;
 mod describe;
@@ -33,6 +34,8 @@ mod shared;
 mod tasks;
 mod tls;
 
+pub use crate::bmc::AccountRules;
+pub use crate::bmc::UpdateWays;
 pub use config::{BootFiles, BootWay, FleetConfig, ImageData, MOST_NODES};
 pub use describe::{DescribeError, Format};
 pub use drive::{Ailment, SimDrive, SimDrives};
@@ -139,6 +142,7 @@ impl Fleet {
         let limits = Limits {
             sessions: timing.sessions,
             session_timeout: timing.session_timeout,
+            accounts: shared.config.accounts,
         };
         let member = |index: usize| {
             let index = u32::try_from(index).unwrap_or(u32::MAX);
@@ -184,8 +188,24 @@ impl Fleet {
     pub fn node(&self, index: usize) -> SimNode {
         SimNode {
             node: Arc::clone(&self.members[index].node),
+            bmc: Arc::clone(&self.members[index].bmc),
             port: self.port,
         }
+    }
+
+    /// Updates of firmware that a machine's BMC ever began, and the versions that are installed.
+    pub fn firmware(&self, index: usize) -> (u64, Vec<(String, String)>) {
+        self.members[index].bmc.updates.told()
+    }
+
+    /// Whether an update of a machine's firmware is under way.
+    pub fn is_updating(&self, index: usize) -> bool {
+        self.members[index].bmc.updates.is_busy()
+    }
+
+    /// How often a machine's power was taken away altogether by its BMC.
+    pub fn ac_cycles(&self, index: usize) -> u64 {
+        self.members[index].bmc.updates.ac_cycles()
     }
 
     /// The port that all BMCs listen on.
@@ -230,6 +250,7 @@ async fn wake(members: Arc<[Member]>, shared: Arc<Shared>) {
 #[derive(Clone)]
 pub struct SimNode {
     node: Arc<Node>,
+    bmc: Arc<Bmc>,
     port: u16,
 }
 
@@ -260,12 +281,27 @@ impl SimNode {
         format!("{scheme}://{address}:{}", self.port)
     }
 
+    /// Its BMC's address.
+    pub fn bmc_address(&self) -> Ipv4Addr {
+        self.node.shared.config.address(self.node.index())
+    }
+
     /// The name of its BMC's account.
     pub fn user(&self) -> &'static str {
         USER
     }
 
-    /// The password of its BMC's account.
+    /// Whether a password opens an account of its BMC now. Nothing is counted as a login.
+    pub fn opens(&self, user: &str, password: &str) -> bool {
+        self.bmc.opens(user, password)
+    }
+
+    /// How many logins to an account were refused since the last that was not, and whether it is locked.
+    pub fn refusals(&self, user: &str) -> (u32, bool) {
+        self.bmc.refusals(user)
+    }
+
+    /// The password that its BMC's account came with.
     pub fn password(&self) -> String {
         self.node.shared.password(self.node.index())
     }

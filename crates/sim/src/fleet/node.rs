@@ -12,8 +12,8 @@ use super::shared::Shared;
 use super::tasks::Tasks;
 use super::tls::Secured;
 use crate::bmc::{
-    Accepted, Asked, BootOverride, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, PowerState,
-    Processor, ResetRefused, ResetType, State, Task, same,
+    Accepted, Asked, BootOverride, Climate, Description, Drive, Firmware, Host, MediaRefused, MemoryModule, Nic,
+    Ordeal, PowerState, Processor, ResetRefused, ResetType, State, Task, UpdateWays, same,
 };
 use async_trait::async_trait;
 use std::collections::VecDeque;
@@ -41,6 +41,8 @@ pub(super) struct Node {
     me: Weak<Self>,
     /// The boot that runs, by its number; 0 while nothing does.
     runs: AtomicU32,
+    /// Made when somebody first asks for it: most machines are never asked.
+    firmware: Mutex<Option<Box<Firmware>>>,
     inner: Mutex<Inner>,
     /// Held by whoever tells what has happened, so that it is told in order.
     telling: Mutex<()>,
@@ -84,6 +86,7 @@ impl Node {
             index,
             me: Weak::clone(me),
             runs: AtomicU32::new(0),
+            firmware: Mutex::default(),
             telling: Mutex::default(),
             chances: Chances::new(&shared.config.faults),
             shared,
@@ -438,6 +441,8 @@ impl Host for Node {
             secure_boot: false,
             tpm: false,
             reset_types: sku.reset_types,
+            console_port: None,
+            sol_port: self.shared.config.sol_port,
             processors: processors(sku),
             memory: (0..sku.modules.count).map(module).collect(),
             nics: (0..sku.nics).map(nic).collect(),
@@ -447,6 +452,13 @@ impl Host for Node {
             lose(&mut description, part);
         }
         description
+    }
+
+    fn climate(&self) -> Option<Climate> {
+        Some(super::climate::climate(
+            self.shared.config.profile,
+            self.machine().phase,
+        ))
     }
 
     fn state(&self) -> State {
@@ -525,9 +537,33 @@ impl Host for Node {
         Some(self.inner().tasks.list())
     }
 
+    fn updates(&self) -> Option<UpdateWays> {
+        self.shared.config.updates
+    }
+
     async fn power_other_than(&self, known: PowerState) -> PowerState {
         self.reached(|machine| machine.power() != known).await;
         self.machine().power()
+    }
+
+    fn has_settings(&self) -> bool {
+        true
+    }
+
+    fn firmware(&self, act: &mut dyn FnMut(&mut Firmware)) {
+        let starts = self.machine().boots;
+        let mut firmware = self.firmware.lock().unwrap_or_else(PoisonError::into_inner);
+        let firmware = firmware.get_or_insert_default();
+        firmware.started(starts, || self.shared.config.faults.ignores_settings(self.moment()));
+        act(firmware);
+    }
+
+    fn settings_are_busy(&self) -> bool {
+        self.shared.config.faults.settings_are_busy(self.moment())
+    }
+
+    fn settings_jobs_last(&self) -> Option<std::time::Duration> {
+        self.shared.config.settings_jobs
     }
 
     fn is_down(&self) -> bool {

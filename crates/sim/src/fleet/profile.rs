@@ -166,6 +166,12 @@ pub(super) struct Sku {
     pub(super) drives: &'static [(Parts, u64)],
     /// Sequential direct reads of the root drive at queue depth 1, in decimal megabytes a second.
     pub(super) read_mb_per_s: f64,
+    /// What TCP carries between the addresses of two machines, in Gbit/s.
+    pub(super) network_gbit_per_s: f64,
+    /// Adapters of the fabric, as the system names them.
+    pub(super) hcas: &'static [&'static str],
+    /// What TCP carries between two of these, in Gbit/s.
+    pub(super) hca_gbit_per_s: f64,
 }
 
 /// Equal parts.
@@ -197,10 +203,14 @@ const SMALL: Sku = Sku {
     nics: 1,
     drives: &[(parts(1, "Rackwright", "Simulated NVMe"), 100_000_000_000)],
     read_mb_per_s: 300.0,
+    network_gbit_per_s: 9.4,
+    hcas: &[],
+    hca_gbit_per_s: 0.0,
 };
 
 /// NVIDIA DGX H100 user guide, hardware overview: 2 × Xeon Platinum 8480C, 8 × H100 80 GB, 2 TB of memory, 2 × 1.92 TB NVMe
-/// for the system and 8 × 3.84 TB for data. The reset types are those of a recorded service: no PowerCycle.
+/// for the system and 8 × 3.84 TB for data; its eight ConnectX-7 of 400 Gbit/s are those of its compute fabric. What TCP carries
+/// over one of them is our estimate: nobody who sells them says. The reset types are those of a recorded service: no PowerCycle.
 const DGX: Sku = Sku {
     manufacturer: "NVIDIA",
     model: "DGXH100",
@@ -222,6 +232,11 @@ const DGX: Sku = Sku {
         (parts(8, "Samsung", "SAMSUNG MZWLO3T8HCLS-00A07"), 3_840_755_982_336),
     ],
     read_mb_per_s: 2500.0,
+    network_gbit_per_s: 94.0,
+    hcas: &[
+        "mlx5_0", "mlx5_3", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_9", "mlx5_10", "mlx5_11",
+    ],
+    hca_gbit_per_s: 120.0,
 };
 
 impl Profile {

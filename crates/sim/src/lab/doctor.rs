@@ -45,6 +45,7 @@ pub fn examine() -> Vec<Check> {
     checks.push(file("/usr/lib/ipxe/qemu/pxe-virtio.rom", "ipxe-qemu", true));
     checks.push(file("/usr/lib/ipxe/qemu/efi-virtio.rom", "ipxe-qemu", true));
     checks.push(tool("swtpm", "swtpm", false));
+    checks.push(ipmi(false));
     checks
 }
 
@@ -64,6 +65,15 @@ pub(crate) fn require_machines(firmware: Firmware, tpm: bool) -> Result<(), LabE
         checks.push(tool("swtpm", "swtpm", true));
     }
     require(checks.into_iter())
+}
+
+/// Fails unless a machine can be given a BMC that speaks IPMI.
+pub(crate) fn require_ipmi() -> Result<(), LabError> {
+    require([ipmi(true)].into_iter())
+}
+
+fn ipmi(required: bool) -> Check {
+    tool("ipmi_sim", "openipmi", required)
 }
 
 fn require(checks: impl Iterator<Item = Check>) -> Result<(), LabError> {

@@ -3,6 +3,7 @@
 use super::machine::{Machine, Media};
 use super::media;
 use super::qemu::{MANUFACTURER, MODEL};
+use super::start::console_port;
 use crate::bmc::{
     Accepted, Asked, BootOverride, Description, Drive, Faults, Host, MediaRefused, MemoryModule, Nic, Ordeal,
     PowerState, Processor, ResetRefused, ResetType, State, same,
@@ -42,6 +43,8 @@ impl Host for LabHost {
             secure_boot: machine.firmware() == Firmware::UefiSecureBoot,
             tpm: machine.tpm(),
             reset_types: &ResetType::ALL,
+            console_port: Some(console_port(machine.index())),
+            sol_port: None,
             processors: vec![Processor {
                 id: "CPU0".to_owned(),
                 kind: "CPU",

@@ -15,10 +15,12 @@ use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 const BMC_FIRST_PORT: u16 = 8001;
+const CONSOLE_FIRST_PORT: u16 = 9001;
 const BMC_USER: &str = "admin";
 
 /// A running lab. Dropping it ends the BMCs and the machines.
@@ -110,15 +112,17 @@ impl Lab {
         let limits = bmc::Limits {
             sessions: config.bmc_sessions,
             session_timeout: config.bmc_session_timeout,
+            accounts: bmc::AccountRules::default(),
         };
-        let host = LabHost {
+        let host = Arc::new(LabHost {
             machine: machine.clone(),
             faults: fault_receiver.clone(),
             media_bytes: config.media_bytes,
-        };
+        });
+        self.add_console(&machine, Arc::clone(&host)).await?;
         let server = bmc::Server::bind(
             machine.name(),
-            Arc::new(host),
+            host,
             address,
             identity,
             limits,
@@ -129,6 +133,33 @@ impl Lab {
         self.tasks.spawn(actor.run(receiver));
         self.tasks.spawn(server.run());
         self.machines.push(machine);
+        Ok(())
+    }
+
+    /// The SSH server of a machine's BMC.
+    async fn add_console(&mut self, machine: &Machine, host: Arc<LabHost>) -> Result<(), LabError> {
+        let address = SocketAddr::from((SERVER_IPV4, console_port(machine.index())));
+        let failed = |source| LabError::Listen {
+            machine: machine.name().to_owned(),
+            address,
+            source,
+        };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let mut seed = [0; 32];
+        let key = SystemRandom::new().fill(&mut seed).ok();
+        let key = key
+            .and_then(|()| bmc::host_key(&seed))
+            .ok_or_else(|| LabError::Machine {
+                machine: machine.name().to_owned(),
+                what: "make a host key",
+                detail: "no randomness".into(),
+            })?;
+        let console = bmc::Console {
+            host,
+            serial: machine.console_path(),
+            key,
+        };
+        self.tasks.spawn(console.run(listener));
         Ok(())
     }
 
@@ -143,6 +174,11 @@ impl Lab {
         self.tasks.shutdown().await;
         network::remove_taps(self.machines.len())
     }
+}
+
+/// The port of the SSH server that leads to a machine's serial port.
+pub(super) fn console_port(index: usize) -> u16 {
+    CONSOLE_FIRST_PORT + index as u16
 }
 
 fn hardware(index: usize, namespace: &Namespace, config: &LabConfig, accelerator: Accelerator) -> Hardware {

@@ -10,6 +10,7 @@ pub mod plan;
 mod plan_csv;
 pub mod rate;
 pub mod structure;
+pub mod topo;
 pub mod tree;
 
 pub use check::{CableFault, FaultKind, check};

@@ -1,6 +1,7 @@
 //! Sections `cooling_units` and `cooling_loops`.
 
-use super::fields::{Cycle, Fields};
+use super::fields::{Cycle, Fields, fill};
+use super::nodes::addresses;
 use super::quantity::Unit;
 use super::table::NONE;
 use super::{Draft, Sections, item_fields};
@@ -35,6 +36,7 @@ fn read_unit(draft: &mut Draft, mut fields: Fields<'_, '_>) {
     if is_door && rooms.len() > 0 {
         fields.error("room", "a rear-door is where its rack is", "leave `room` out");
     }
+    let bmcs = addresses(&mut fields);
     fields.deals_out("room", rooms.len(), names.len());
     fields.deals_out("rack", racks.len(), names.len());
     let unit = CoolingUnit {
@@ -46,6 +48,9 @@ fn read_unit(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         watts: fields.need_number("watts", Unit::Watts, 1.0..=1e9),
         flow_lpm: fields.number("flow_lpm", Unit::LitresPerMinute, 0.1..=1e6),
         supply_celsius: fields.number("supply_celsius", Unit::Celsius, -40.0..=80.0),
+        supply_max_celsius: fields.number("supply_max_celsius", Unit::Celsius, -40.0..=100.0),
+        flow_min_lpm: fields.number("flow_min_lpm", Unit::LitresPerMinute, 0.1..=1e6),
+        bmc: None,
         loss_to_air_watts: fields
             .number("loss_to_air_watts", Unit::Watts, 0.0..=1e8)
             .unwrap_or(0.0),
@@ -79,6 +84,9 @@ fn read_unit(draft: &mut Draft, mut fields: Fields<'_, '_>) {
                 name: name.as_str().into(),
                 room,
                 rack: rack.map(RackId),
+                bmc: bmcs
+                    .get(i)
+                    .map(|bmc| fill(bmc, name, racks.get(i).map_or("", String::as_str)).into()),
                 ..unit.clone()
             });
         }

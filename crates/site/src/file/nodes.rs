@@ -117,19 +117,11 @@ fn psus(fields: &mut Fields<'_, '_>, has_power: bool, items: usize) -> Option<Ve
 }
 
 fn bmcs(fields: &mut Fields<'_, '_>, items: usize) -> Cycle<String> {
-    let bmcs = fields.names("bmc");
-    let good = |bmc: &String| {
-        let host = bmc.strip_prefix("https://").unwrap_or_default();
-        !host.is_empty() && !host.starts_with('/') && !host.chars().any(|c| c.is_whitespace() || c.is_control())
-    };
-    if let Some(bmc) = bmcs.iter().find(|bmc| !good(bmc)) {
-        fields.error(
-            "bmc",
-            format!("`{bmc}` is no BMC address"),
-            "write it like https://HOST[:PORT][/BASE]",
-        );
-        return Cycle::none();
-    }
+    let bmcs = addresses_with(
+        fields,
+        &["https://", "ipmi://"],
+        "https://HOST[:PORT][/BASE] or ipmi://HOST[:PORT]?mac=MAC",
+    );
     let filled = bmcs.iter().any(|bmc| bmc.contains("{name}"));
     if bmcs.len() > 0 && bmcs.len() != items && !filled {
         fields.error(
@@ -137,6 +129,31 @@ fn bmcs(fields: &mut Fields<'_, '_>, items: usize) -> Cycle<String> {
             "several nodes have the same BMC address",
             "use `{name}` or a pattern in it",
         );
+    }
+    bmcs
+}
+
+/// Addresses of services; none where one of them cannot be.
+pub(super) fn addresses(fields: &mut Fields<'_, '_>) -> Cycle<String> {
+    addresses_with(fields, &["https://"], "https://HOST[:PORT][/BASE]")
+}
+
+fn addresses_with(fields: &mut Fields<'_, '_>, schemes: &[&str], example: &str) -> Cycle<String> {
+    let bmcs = fields.names("bmc");
+    let good = |bmc: &String| {
+        let host = schemes
+            .iter()
+            .find_map(|scheme| bmc.strip_prefix(scheme))
+            .unwrap_or_default();
+        !host.is_empty() && !host.starts_with('/') && !host.chars().any(|c| c.is_whitespace() || c.is_control())
+    };
+    if let Some(bmc) = bmcs.iter().find(|bmc| !good(bmc)) {
+        fields.error(
+            "bmc",
+            format!("`{bmc}` is no BMC address"),
+            format!("write it like {example}"),
+        );
+        return Cycle::none();
     }
     bmcs
 }

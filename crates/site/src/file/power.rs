@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::fields::{Cycle, Entry, Fields, fill};
+use super::nodes::addresses;
 use super::quantity::Unit;
 use super::rooms::{chain, cycles};
 use super::table::NONE;
@@ -144,6 +145,14 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
         true => fields.need_names("rack"),
         false => fields.names("rack"),
     };
+    let bmcs = addresses(&mut fields);
+    if bmcs.len() > 0 && kind.is_some_and(|kind| !kind.has_outlets()) {
+        fields.error(
+            "bmc",
+            "only a rack-pdu or a power-shelf is read over Redfish",
+            "write `bmc` at what hangs on it; its figures are added up",
+        );
+    }
     for (field, len) in [("parent", parents.len()), ("rack", racks.len())] {
         fields.deals_out(field, len, names.len());
     }
@@ -167,6 +176,7 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
         layout: layout.id,
         other_watts: fields.number("other_watts", Unit::Watts, 0.0..=1e9).unwrap_or(0.0),
         measured_watts: fields.number("measured_watts", Unit::Watts, 0.0..=1e10),
+        bmc: None,
     };
     let has_parent = fields.has("parent");
     let (sink, entry) = fields.finish_with_sink();
@@ -179,6 +189,7 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
         let rack = racks.get(i).cloned();
         let fill = |text: &String| fill(text, name, rack.as_deref().unwrap_or("")).into_owned();
         let parent = parents.get(i).map(fill);
+        let bmc = bmcs.get(i).map(|bmc| fill(bmc).into());
         wires.push(Wire {
             is_broken: kind.is_none() || (has_parent && parent.is_none()),
             feed: feed.clone(),
@@ -188,6 +199,7 @@ fn read_domain(draft: &mut Draft, mut fields: Fields<'_, '_>, wires: &mut Vec<Wi
         });
         draft.site.domains.push(PowerDomain {
             name: name.as_str().into(),
+            bmc,
             ..domain.clone()
         });
     }

@@ -8,7 +8,7 @@ use super::rooms::MAX_UNITS;
 use super::yaml::{Tree, Value};
 use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
-use crate::model::{Hca, PowerProfile, PsuProfile, Sku, Speed};
+use crate::model::{Hca, PowerProfile, Price, PsuProfile, Sku, Speed};
 
 /// Most HCAs of a node.
 const MAX_HCAS: usize = 64;
@@ -59,7 +59,21 @@ fn sku(fields: &mut Fields<'_, '_>) -> Sku {
             .unwrap_or(Speed::Ndr),
         inventory: inventory(fields),
         validation_profile: fields.text("validation_profile").map(Into::into),
+        price: price(fields),
+        settings: super::settings::read(fields),
+        firmware: super::firmware::read(fields),
     }
+}
+
+fn price(fields: &mut Fields<'_, '_>) -> Option<Price> {
+    let text = fields.text("price_per_second")?;
+    let price = Price::parse(text);
+    if price.is_none() {
+        let fix =
+            "write digits and a currency of ISO 4217, as `0.0125 USD`; at most 12 digits before and after the point";
+        fields.error("price_per_second", format!("`{text}` is no price"), fix);
+    }
+    price
 }
 
 fn power(fields: &mut Fields<'_, '_>) -> PowerProfile {

@@ -150,6 +150,8 @@ pub(super) struct Cable {
     pub(super) label: String,
     pub(super) a: End,
     pub(super) b: End,
+    /// A comment above it; empty for none.
+    pub(super) note: String,
 }
 
 /// All of it.

@@ -290,7 +290,8 @@ impl Reader<'_, '_> {
                 _ => (a, b),
             };
             let label = String::new();
-            self.draft.cables.push(Cable { label, a, b });
+            let note = String::new();
+            self.draft.cables.push(Cable { label, a, b, note });
         }
         // Of the dump as a whole.
         let at = Spot {

@@ -5,6 +5,7 @@
 //! item and an error at its line; where something safe can stand for it, that is written with a comment and a warning.
 //! The text goes through [`crate::file::check`] before it is handed out.
 
+pub(crate) mod csv;
 mod draft;
 mod dump;
 mod names;

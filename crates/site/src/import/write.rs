@@ -51,6 +51,9 @@ pub(super) fn write(draft: &Draft, file: u32, sink: &mut Sink) -> String {
     page.list("switches", &draft.switches, |page, switch| page.switch(switch));
     page.list("cables", &draft.cables, |page, cable| {
         let (a, b) = (end(draft, &cable.a), end(draft, &cable.b));
+        if !cable.note.is_empty() {
+            page.text.line(format!("# {}", comment(&cable.note)));
+        }
         page.text.item(&[("label", scalar(&cable.label)), ("a", a), ("b", b)]);
     });
     page.tell_assumed();

@@ -50,6 +50,12 @@ pub struct CoolingUnit {
     pub flow_lpm: Option<f64>,
     /// Temperature of what it supplies, in °C.
     pub supply_celsius: Option<f64>,
+    /// Above this it supplies too hot, in °C.
+    pub supply_max_celsius: Option<f64>,
+    /// Below this it moves too little, in litres a minute.
+    pub flow_min_lpm: Option<f64>,
+    /// Address of the service that reads it.
+    pub bmc: Option<Box<str>>,
     /// Heat that it gives to the room's air itself, in watts (Redfish: `RatedThermalLossToAirWatts`).
     pub loss_to_air_watts: f64,
 }

@@ -157,6 +157,15 @@ fn or_dash<T: ToString>(value: Option<T>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
+fn firmware(sku: &Sku) -> String {
+    let all: Vec<String> = sku
+        .firmware
+        .iter()
+        .map(|one| format!("{} {}", one.component, one.version))
+        .collect();
+    list(all.iter().map(String::as_str))
+}
+
 fn list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let names: Vec<&str> = names.collect();
     if names.is_empty() {
@@ -205,6 +214,7 @@ fn domain(site: &Site, domain: &PowerDomain) -> Fields {
         ("outlets", or_dash(layout.map(outlets))),
         ("other_watts", domain.other_watts.to_string()),
         ("measured_watts", or_dash(domain.measured_watts)),
+        ("bmc", or_dash(domain.bmc.as_ref())),
     ]
 }
 
@@ -216,8 +226,16 @@ fn cooling_unit(site: &Site, unit: &CoolingUnit) -> Fields {
         ("watts", unit.watts.to_string()),
         ("flow_lpm", or_dash(unit.flow_lpm)),
         ("supply_celsius", or_dash(unit.supply_celsius)),
+        ("supply_max_celsius", or_dash(unit.supply_max_celsius)),
+        ("flow_min_lpm", or_dash(unit.flow_min_lpm)),
+        ("bmc", or_dash(unit.bmc.as_ref())),
         ("loss_to_air_watts", unit.loss_to_air_watts.to_string()),
     ]
+}
+
+/// The last line but one of a PEM text.
+fn tail(pem: &str) -> &str {
+    pem.lines().rev().nth(1).unwrap_or(pem)
 }
 
 fn sku(_: &Site, sku: &Sku) -> Fields {
@@ -231,6 +249,21 @@ fn sku(_: &Site, sku: &Sku) -> Fields {
         .iter()
         .map(|(part, count)| format!("{part} {count}"))
         .collect();
+    let settings = &sku.settings;
+    let bios: Vec<String> = settings
+        .bios
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let state = settings
+        .secure_boot
+        .map(|on| if on { "enabled" } else { "disabled" }.to_owned());
+    // Certificates are long: what is added is told by its fingerprint or its end.
+    let keys = settings.keys.iter().map(|key| {
+        let which = key.pem.as_deref().filter(|_| key.sha256.is_empty());
+        format!("{} {}", key.database, which.map_or(&*key.sha256, tail))
+    });
+    let secure_boot: Vec<String> = state.into_iter().chain(keys).collect();
     vec![
         ("power.idle_watts", sku.power.idle_watts.to_string()),
         ("power.typical_watts", sku.power.typical_watts.to_string()),
@@ -248,6 +281,13 @@ fn sku(_: &Site, sku: &Sku) -> Fields {
         ("hca_speed", sku.hca_speed.name().to_owned()),
         ("inventory", list(inventory.iter().map(String::as_str))),
         ("validation_profile", or_dash(sku.validation_profile.as_ref())),
+        (
+            "price_per_second",
+            sku.price.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string),
+        ),
+        ("bios", list(bios.iter().map(String::as_str))),
+        ("secure_boot", list(secure_boot.iter().map(String::as_str))),
+        ("firmware", firmware(sku)),
     ]
 }
 

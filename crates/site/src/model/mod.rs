@@ -6,9 +6,11 @@
 mod cooling;
 mod diff;
 mod fabric;
+mod firmware;
 mod ids;
 mod node;
 mod power;
+mod settings;
 mod summary;
 
 use std::collections::HashMap;
@@ -18,11 +20,15 @@ use serde::Serialize;
 pub use cooling::{CoolingKind, CoolingLoop, CoolingUnit};
 pub use diff::{Action, Change, FieldChange, diff};
 pub use fabric::{Cable, Port, Speed, Switch, SwitchRole};
+pub use firmware::{FirmwareActivation, FirmwareOrder, WantedFirmware};
 pub use ids::{
     CableId, CoolingUnitId, CustomerId, DomainId, FeedId, LayoutId, LoopId, NodeId, RackId, RoomId, SkuId, SwitchId,
 };
-pub use node::{Hca, Node, PowerProfile, PsuProfile, Sku};
+pub use node::{Hca, Node, PowerProfile, Price, PsuProfile, Sku};
 pub use power::{DomainKind, Outlet, OutletLayout, Phase, Phases, Plug, PowerDomain, Rating};
+pub use settings::{
+    SeenSecureBoot, SeenSettings, SettingRow, Standing, WantedKey, WantedSettings, compare, is_as_wanted, told,
+};
 pub use summary::{FeedCapacity, SkuCount, Summary, SwitchCounts};
 
 /// A hall, or a building that holds halls.

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::WantedFirmware;
 use super::fabric::Speed;
 use super::ids::{RackId, SkuId};
 use super::power::Plug;
+use super::settings::WantedSettings;
 
 /// What a node draws, in watts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -68,6 +70,48 @@ pub struct Sku {
     pub inventory: BTreeMap<String, u32>,
     /// Name of the validation profile.
     pub validation_profile: Option<Box<str>>,
+    /// What a node costs its customer.
+    pub price: Option<Price>,
+    /// Settings of the firmware.
+    #[serde(skip_serializing_if = "WantedSettings::is_empty")]
+    pub settings: WantedSettings,
+    /// Firmware that its nodes shall have.
+    pub firmware: Vec<WantedFirmware>,
+}
+
+/// A price of a node for each second that it is in use. Decimal digits, as they were written: money is not rounded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Price {
+    /// `0.0125`
+    pub per_second: Box<str>,
+    /// ISO 4217: `USD`.
+    pub currency: Box<str>,
+}
+
+impl Price {
+    /// Most digits before and after the point.
+    const DIGITS: usize = 12;
+
+    /// Reads `0.0125 USD`. None: it is something else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (amount, currency) = text.trim().split_once(' ')?;
+        let currency = currency.trim();
+        let (whole, part) = amount.split_once('.').unwrap_or((amount, "0"));
+        let digits = |text: &str| (1..=Self::DIGITS).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_digit());
+        let plain = whole == "0" || !whole.starts_with('0');
+        let named = currency.len() == 3 && currency.bytes().all(|c| c.is_ascii_uppercase());
+        (digits(whole) && digits(part) && plain && named).then(|| Self {
+            per_second: amount.into(),
+            currency: currency.into(),
+        })
+    }
+}
+
+impl std::fmt::Display for Price {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.per_second, self.currency)
+    }
 }
 
 impl Sku {
@@ -99,4 +143,33 @@ pub struct Node {
     pub bmc: Option<Box<str>>,
     /// Port GUIDs by HCA of the SKU; empty, or as many as the SKU has.
     pub port_guids: Box<[Option<u64>]>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_are_digits_and_a_currency_and_are_not_rounded() {
+        for good in ["0.0125 USD", "3 EUR", "0 USD", "123456789012.000000000001 JPY"] {
+            let price = Price::parse(good).unwrap();
+            assert_eq!(price.to_string(), good);
+        }
+        for bad in [
+            "",
+            "1",
+            "1 usd",
+            "1 US",
+            "-1 USD",
+            "1e3 USD",
+            "1. USD",
+            ".5 USD",
+            "01 USD",
+            "1,5 USD",
+            "1.0000000000001 USD",
+            "1 USD EUR",
+        ] {
+            assert_eq!(Price::parse(bad), None, "{bad}");
+        }
+    }
 }

@@ -166,6 +166,8 @@ pub struct PowerDomain {
     pub other_watts: f64,
     /// Watts that were measured, where a meter is.
     pub measured_watts: Option<f64>,
+    /// Address of the service that reads it: rack PDUs.
+    pub bmc: Option<Box<str>>,
 }
 
 /// The outlets that a kind of rack PDU has.

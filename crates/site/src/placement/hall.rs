@@ -74,8 +74,10 @@ pub(super) struct Group {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pod {
     pub units: Range<u32>,
-    /// Links above each spine that no cluster holds.
+    /// Links above each spine that no cluster holds and that work.
     pub up: Vec<Mask>,
+    /// Links above each spine that are out of order.
+    pub broken: Vec<Mask>,
 }
 
 impl Hall {
@@ -138,6 +140,7 @@ impl Hall {
             self.pods.push(Pod {
                 units: first..self.units.len() as u32,
                 up: vec![self.wirings.cores.all(); self.spec.tree.spines as usize],
+                broken: vec![0; self.spec.tree.spines as usize],
             });
         }
     }
@@ -336,6 +339,28 @@ impl Hall {
         known.broken = broken & self.wirings.spines.all();
         self.free_links_again(unit.0);
         true
+    }
+
+    /// The same for the links above a spine of a pod. False: no such spine.
+    pub fn set_broken_cores(&mut self, pod: PodId, spine: u32, broken: Mask) -> bool {
+        let all = self.wirings.cores.all();
+        let shares = self.clusters.values().flat_map(|placement| &placement.cores);
+        let shares = shares.filter(|share| share.pod == pod && share.spine == spine);
+        let held = shares.fold(0, |mask, share| mask | share.links);
+        let (at, spine) = (pod.at(), spine as usize);
+        let Some(known) = self.pods.get_mut(at).filter(|known| spine < known.up.len()) else {
+            return false;
+        };
+        known.broken[spine] = broken & all;
+        known.up[spine] = all & !held & !known.broken[spine];
+        true
+    }
+
+    /// Links above a spine of a pod that no cluster holds and that work.
+    #[must_use]
+    pub fn free_core_links(&self, pod: PodId, spine: u32) -> Mask {
+        let up = self.pods.get(pod.at()).and_then(|known| known.up.get(spine as usize));
+        up.copied().unwrap_or(0)
     }
 
     /// Computes a unit's free uplinks from what its clusters hold.

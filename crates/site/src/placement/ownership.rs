@@ -6,7 +6,7 @@ use super::hall::{Hall, Unit};
 use super::ledger::Trial;
 use super::links::{Mask, bits, low};
 use super::profile::Profile;
-use super::request::{Constraint, Placement, UnitShare};
+use super::request::{Constraint, Placement, SpineShare, UnitShare};
 use super::rule::{self, Breach};
 use super::spec::{ClusterId, NodeId};
 use super::view::Filter;
@@ -150,7 +150,8 @@ impl Hall {
             self.settle(at);
         }
         for share in &placement.cores {
-            self.pods[share.pod.at()].up[share.spine as usize] |= share.links;
+            let (pod, spine) = (&mut self.pods[share.pod.at()], share.spine as usize);
+            pod.up[spine] |= share.links & !pod.broken[spine];
         }
         Some(placement)
     }
@@ -197,14 +198,12 @@ impl Hall {
             let admitted = had.contains(&node) || filter.admits(self, profile).is_ok();
             admitted.then_some(()).ok_or(TakeError::NotAdmitted(node))
         })?;
+        let own = before.units.iter();
         self.check_links_of(placement, |share| {
-            let own = before
-                .units
-                .iter()
-                .find(|u| u.unit == share.unit)
-                .map_or(0, |u| u.links);
+            let own = own.clone().find(|u| u.unit == share.unit).map_or(0, |u| u.links);
             self.units[share.unit.at()].links | own
         })?;
+        self.check_cores_of(placement, &before.cores)?;
         rule::check(
             self.wirings,
             placement.request.bandwidth,
@@ -217,6 +216,7 @@ impl Hall {
     fn check_rest(&self, placement: &Placement) -> Result<(), TakeError> {
         let request = &placement.request;
         self.check_links_of(placement, |share| self.units[share.unit.at()].links)?;
+        self.check_cores_of(placement, &[])?;
         rule::check(self.wirings, request.bandwidth, &placement.units, &placement.cores)?;
         self.check_budgets(placement)
     }
@@ -269,11 +269,18 @@ impl Hall {
                 return Err(TakeError::Uplink(share.unit.0));
             }
         }
+        Ok(())
+    }
+
+    /// What is above the spines: what is free, and what the cluster had.
+    fn check_cores_of(&self, placement: &Placement, before: &[SpineShare]) -> Result<(), TakeError> {
         let mut seen = BTreeSet::new();
         for share in &placement.cores {
             let (pod, spine) = (share.pod.0, share.spine);
+            let own = before.iter().find(|had| had.pod == share.pod && had.spine == spine);
+            let own = own.map_or(0, |had| had.links);
             let up = self.pods.get(pod as usize).and_then(|p| p.up.get(spine as usize));
-            let free = up.is_some_and(|&up| share.links & !up == 0);
+            let free = up.is_some_and(|&up| share.links & !(up | own) == 0);
             if !free || !seen.insert((pod, spine)) {
                 return Err(TakeError::CoreLink { pod, spine });
             }

@@ -1,6 +1,7 @@
 //! Clusters that live for months: taken up again after a restart, changed, released; and nodes out of service.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{NamedPlacement, Planner, Refused};
 use crate::hall::Unfit;
@@ -236,6 +237,35 @@ impl<'a> Planner<'a> {
                 ..Change::default()
             },
         )
+    }
+
+    /// So many of a cluster's nodes whose leaving breaks up least: those of the units in which it has fewest, the last by name
+    /// first. All that are in use, if there are fewer.
+    #[must_use]
+    pub fn leavers(&self, cluster: ClusterId, nodes: usize) -> Vec<NodeId> {
+        let in_use = || {
+            self.placement(cluster)
+                .into_iter()
+                .flat_map(|p| &p.nodes)
+                .map(|&node| NodeId::from(node))
+        };
+        let mut of_unit = BTreeMap::new();
+        for node in in_use() {
+            *of_unit.entry(self.unit_of(node)).or_insert(0_usize) += 1;
+        }
+        let mut found: Vec<NodeId> = in_use().collect();
+        found.sort_by_key(|node| {
+            let unit = self.unit_of(*node);
+            (of_unit.get(&unit).copied(), unit, Reverse(*node))
+        });
+        found.truncate(nodes);
+        found
+    }
+
+    /// The unit of each node, by name: nodes of one unit share their leaves.
+    pub fn units(&self) -> impl Iterator<Item = (&str, u32)> {
+        let known = self.site.nodes.iter().zip(&self.hall.spec().nodes);
+        known.map(|(node, placed)| (&*node.name, placed.unit.0))
     }
 
     fn unit_of(&self, node: NodeId) -> Option<UnitId> {

@@ -8,12 +8,14 @@
 //! - [`Loads`]: what is drawn from each domain, in the normal state and after the loss of each feed.
 //! - [`Ledger`]: reservations, all or nothing, never beyond what is there.
 //! - [`headroom`], [`explain`], [`waves`]: reports, and the order to switch machines on in.
+//! - [`readings`]: what meters and sensors said, against what was reserved and what things bear.
 
 mod explain;
 mod heat;
 mod ledger;
 mod load;
 mod loads;
+pub mod readings;
 mod refusal;
 mod report;
 mod staged;
@@ -29,7 +31,7 @@ pub use load::{Load, MilliWatts, milliwatts, watts};
 pub use loads::{Loads, Scenario, node_loads};
 pub use refusal::Refusal;
 pub use report::{Headroom, headroom};
-pub use staged::{Waves, power_on_tokens, waves};
+pub use staged::{StartRooms, Waves, power_on_tokens, waves};
 pub use survival::survival;
 
 use crate::model::{Phase, Phases, Plug, PowerDomain, Rating, Site};

@@ -30,6 +30,7 @@ fn three_phase(volts: f64, amps: f64, derate: f64) -> PowerDomain {
         layout: None,
         other_watts: 0.0,
         measured_watts: None,
+        bmc: None,
     }
 }
 
@@ -364,4 +365,36 @@ fn a_node_is_explained_from_the_utility_to_the_psu() {
             .iter()
             .all(|loss| loss.survives && (loss.psu_watts - 4000.0).abs() < 1e-6)
     );
+}
+
+#[test]
+fn as_many_may_start_at_once_as_boot_peaks_fit_beside_all_maxima() {
+    let site = |circuit_watts: u32| {
+        let text = format!(
+            "site: {{name: s}}\nrooms: [{{name: h}}]\nracks: [{{name: r1, room: h}}]\n\
+             outlet_layouts: [{{name: o, outlets: [{{name: '[1-8]', phase: all}}]}}]\n\
+             power:\n- {{name: u, kind: utility, feed: A, watts: 100 kW}}\n\
+             - {{name: c, kind: circuit, parent: u, watts: {circuit_watts}}}\n\
+             - {{name: p, kind: rack-pdu, parent: c, rack: r1, watts: 90 kW, outlets: o}}\n\
+             skus:\n- {{name: k, power: {{max_watts: 1000, boot_peak_watts: 3000}}, psus: {{count: 1, watts: 3000, needed: 1}}, height_units: 1}}\n\
+             nodes:\n- {{name: 'n[1-8]', sku: k, rack: r1, unit: ['[1-8]'], psus: ['p/[1-8]']}}\n"
+        )
+        .replace("unit: ['[1-8]']", "unit: [1, 2, 3, 4, 5, 6, 7, 8]");
+        super::tests::site(&text)
+    };
+    for (watts, room) in [
+        (12_000, Some(2)),
+        (11_999, Some(1)),
+        (8000, Some(1)),
+        (7000, Some(2)),
+        (24_000, None),
+    ] {
+        let site = site(watts);
+        let circuit = site.domain_named("c").unwrap();
+        let rooms = StartRooms::new(&site);
+        assert_eq!(rooms.at(circuit), room, "{watts} W");
+        let of: Vec<_> = rooms.of(&site, NodeId(0)).into_iter().collect();
+        assert_eq!(of, room.map(|room| (circuit, room)).into_iter().collect::<Vec<_>>());
+        assert_eq!(rooms.is_empty(), room.is_none());
+    }
 }

@@ -1,56 +1,83 @@
 //! Clusters and their nodes.
 
 use rackwright_lifecycle::State as NodeState;
-use rackwright_lifecycle::cluster::{Cluster, Edge, State, Swap, Wanted};
-use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Replaced, Scope, StoreError, Term};
+use rackwright_lifecycle::cluster::{Cluster, Edge, Rollout, State, Swap, Wanted};
+use rackwright_store::{
+    ClusterHistoryRow, ClusterRecord, ClusterSpec, Former, NetworkRow, NetworkTest, Replaced, Scope, StoreError, Term,
+};
 
 use super::support::{Lab, at, node_in};
 
 pub fn cluster(id: &str, customer: &str) -> ClusterRecord {
-    ClusterRecord {
-        id: id.into(),
-        uid: format!("uid-{id}"),
-        version: 1,
-        cluster: Cluster {
-            state: State::Reserved,
-            since: at(100),
-            wanted: Wanted {
-                release: false,
-                retry: true,
-                replace: [("n1".to_owned(), "slow".to_owned())].into(),
-            },
-            lease_end: Some(at(9000)),
-            notices: 2,
+    let spec = ClusterSpec {
+        sku: "dgx-h100".into(),
+        nodes: 2,
+        spares: 1,
+        bandwidth: "2:1".into(),
+        ..ClusterSpec::default()
+    };
+    let mut record = ClusterRecord::new(id.into(), format!("uid-{id}"), customer.into(), spec, at(100));
+    record.cluster = Cluster {
+        state: State::Reserved,
+        since: at(100),
+        wanted: Wanted {
+            release: false,
+            retry: true,
+            replace: [("n1".to_owned(), "slow".to_owned())].into(),
+            leave: ["n2".to_owned()].into(),
+            is_leave_cut: true,
         },
-        customer: customer.into(),
-        spec: ClusterSpec {
-            sku: "dgx-h100".into(),
-            nodes: 2,
-            spares: 1,
-            bandwidth: "2:1".into(),
-            ..ClusterSpec::default()
-        },
-        labels: [("team".to_owned(), "a".to_owned())].into(),
-        placement: "{}".into(),
-        reserved_watts: 30_600.5,
-        partition: Some(0x12),
-        partitions_version: 7,
-        reason: "because".into(),
-        swap: Some(Swap {
-            at: at(5),
-            refused: "none free".into(),
+        lease_end: Some(at(9000)),
+        notices: 2,
+        build: 3,
+        rollout: Some(Rollout {
+            max_unavailable: 2,
+            by_leaf: true,
+            max_failures: 1,
+            failed: 1,
+            again: ["n1".to_owned()].into(),
+            roll_back: true,
+            is_back: false,
+            stopped: Some("it does not boot".into()),
         }),
-        replaced: vec![Replaced {
-            node: "n9".into(),
-            by: "n1".into(),
-            at: at(6),
-            why: "no disk".into(),
+    };
+    record.labels = [("team".to_owned(), "a".to_owned())].into();
+    record.placement = "{}".into();
+    record.reserved_watts = 30_600.5;
+    (record.partition, record.partitions_version) = (Some(0x12), 7);
+    record.reason = "because".into();
+    record.swap = Some(Swap {
+        at: at(5),
+        refused: "none free".into(),
+    });
+    record.replaced = vec![Replaced {
+        node: "n9".into(),
+        by: "n1".into(),
+        at: at(6),
+        why: "no disk".into(),
+    }];
+    record.former = Some(Former {
+        build: 2,
+        spec: record.spec.clone(),
+    });
+    record.network = Some(NetworkTest {
+        run: "run-1".into(),
+        replica: "a".into(),
+        begun_at: Some(at(7)),
+        until: Some(at(8)),
+        passed: [("n1".to_owned(), "1.1".to_owned())].into(),
+        faults: [("n2".to_owned(), ("1.1".to_owned(), "cable c7".to_owned()))].into(),
+        usual: [("address".to_owned(), 9.5)].into(),
+        rows: vec![NetworkRow {
+            subject: id.into(),
+            check: "network-pairs".into(),
+            verdict: "passed".into(),
+            measured: "9.4 Gbit/s".into(),
+            wanted: "4.7 Gbit/s".into(),
         }],
-        wait_why: String::new(),
-        due_at: at(100),
-        created_at: at(100),
-        updated_at: at(100),
-    }
+        ..NetworkTest::default()
+    });
+    record
 }
 
 pub async fn insert(lab: &Lab, record: &ClusterRecord, nodes: &[&str]) -> Result<(), StoreError> {

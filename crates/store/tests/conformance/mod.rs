@@ -1,12 +1,18 @@
 //! Conformance: what everything above relies on when it keeps something. Only the public API, on a fresh database for
 //! every test. The same tests run on both databases; `crate::database::Fresh` is a database of the kind at hand.
 
+mod accounts;
 mod agents;
+mod bmc_log;
 mod boot;
 mod changes;
 mod clusters;
+mod console;
+mod discoveries;
 mod effects;
+mod facility;
 mod filters;
+mod firmware;
 mod images;
 mod leases;
 mod log;
@@ -17,6 +23,8 @@ mod races;
 mod replicas;
 mod requests;
 mod resting;
+mod seated;
+mod settings;
 mod sites;
 pub mod support;
 mod tenants;

@@ -163,6 +163,13 @@ async fn inventories_of_an_older_schema_are_kept() {
          ALTER TABLE reports DROP COLUMN customer; ALTER TABLE erase_certificates DROP COLUMN customer; \
          DROP TABLE node_inventories; DROP TABLE cluster_history; DROP TABLE cluster_nodes; DROP TABLE clusters; \
          DROP TABLE sites; DROP TABLE hall; DROP TABLE usage; DROP TABLE terms; \
+         DROP TABLE facility_holds; DROP TABLE facility_alarms; DROP TABLE facility_readings; DROP TABLE facility_pins; \
+         DROP TABLE discovery_findings; DROP TABLE discoveries; DROP TABLE discovery_guard; \
+         DROP TABLE node_settings; \
+         DROP TABLE firmware_files; DROP TABLE firmware_seen; DROP TABLE firmware_updates; DROP TABLE maintenance_windows; \
+         DROP TABLE factory_credentials; \
+         DROP TABLE member_ssh_keys; DROP TABLE console_pins; DROP TABLE sealed_keys; \
+         DROP TABLE bmc_logs; \
          DELETE FROM schema_version WHERE version >= 6"
             .into(),
     ];

@@ -226,6 +226,7 @@ async fn nodes_that_were_active_before_there_were_records_count_from_their_hand_
     claim.cluster = Some(Seat {
         cluster: "alpha".into(),
         let_go: None,
+        build: 0,
     });
     old.node.claim = Some(claim);
     old.node.since = at(7_500_000);

@@ -117,6 +117,7 @@ fn fields(object: &Value) -> Vec<(String, String)> {
         match (name.as_str(), value) {
             ("a_terminations", Value::Array(ends)) => terminations("a", ends, &mut fields),
             ("b_terminations", Value::Array(ends)) => terminations("b", ends, &mut fields),
+            ("rear_ports", Value::Array(mappings)) => mapping(mappings, &mut fields),
             (name, Value::Object(_)) => reference(name, value, &mut fields),
             (name, value) => fields.extend(scalar(value).map(|text| (name.to_owned(), text))),
         }
@@ -141,6 +142,14 @@ fn reference(name: &str, value: &Value, fields: &mut Vec<(String, String)>) {
         .find_map(|field| of(field));
     fields.extend(text.map(|text| (name.to_owned(), text)));
     fields.extend(of("id").map(|id| (format!("{name}_id"), id)));
+}
+
+/// Where a front port of a patch panel goes on, as NetBox 4.5 and later has it. Several mappings are told as none.
+fn mapping(mappings: &[Value], fields: &mut Vec<(String, String)>) {
+    let [one] = mappings else { return };
+    let of = |name: &str| one.get(name).and_then(scalar);
+    fields.extend(of("rear_port").map(|id| ("rear_port_id".to_owned(), id)));
+    fields.extend(of("rear_port_position").map(|position| ("rear_port_position".to_owned(), position)));
 }
 
 /// The one thing that a cable ends at; several are told by all their names, which nothing is called.
@@ -169,6 +178,7 @@ mod tests {
             "oob_ip": {"id": 6, "address": "10.0.0.1/24"}, "position": 3.0, "desc_units": false,
             "a_terminations": [{"object_type": "dcim.interface", "object_id": 9, "object": {"name": "x", "device": {"name": "d"}}}],
             "b_terminations": [{"object": {"name": "y"}}, {"object": {"name": "z"}}],
+            "rear_ports": [{"position": 1, "rear_port": 7, "rear_port_position": 3}],
         });
         let got: Vec<String> = fields(&object)
             .iter()
@@ -191,8 +201,12 @@ mod tests {
                 "side_a_type=dcim.interface",
                 "termination_a_id=9",
                 "device_a=d",
-                "termination_b=y,z"
+                "termination_b=y,z",
+                "rear_port_id=7",
+                "rear_port_position=3"
             ]
         );
+        let several = serde_json::json!({"id": 3, "rear_ports": [{"rear_port": 7}, {"rear_port": 8}]});
+        assert_eq!(fields(&several), [("id".to_owned(), "3".to_owned())]);
     }
 }

@@ -13,7 +13,7 @@ use crate::fabric::{bytes, read_dump};
 /// `rackwright site import fabric`
 #[derive(Debug, Args)]
 pub struct FabricArgs {
-    /// What ibnetdiscover prints, or `-` for standard input
+    /// What ibnetdiscover prints, or a topology file (.topo); `-` for standard input
     #[arg(value_name = "DUMP|-")]
     dump: PathBuf,
     /// Room of the rack

@@ -1,9 +1,8 @@
 use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::usage::{Effect, Holder};
-use rackwright_store::StoreError;
+use rackwright_store::{Scope, StoreError};
 
 use super::*;
-use crate::grpc::caller::Caller;
 use crate::testing;
 
 fn at(second: i64) -> Option<ProtoTime> {
@@ -22,12 +21,16 @@ fn term(id: &str, customer: &str, nodes: u32, from_s: i64, to_s: i64) -> v1::Ter
     }
 }
 
-async fn set(core: &Core, key: &str, version: &str, term: v1::Term) -> Result<v1::Term, ApiError> {
-    let caller = Caller {
+fn operator() -> Caller {
+    Caller {
         name: "ann".into(),
         role: v1::Role::Operator,
-        scope: rackwright_store::Scope::Site,
-    };
+        scope: Scope::Site,
+    }
+}
+
+async fn set(core: &Core, key: &str, version: &str, term: v1::Term) -> Result<v1::Term, ApiError> {
+    let caller = operator();
     let mutation = v1::Mutation {
         idempotency_key: key.into(),
         resource_version: version.into(),
@@ -140,7 +143,7 @@ async fn records_and_parts_of_a_period_sum_to_the_same() {
             end_time: at(1300),
             ..Default::default()
         };
-        let page = metering.list(&Scope::Site, &request).await.unwrap();
+        let page = metering.list(&operator(), &request).await.unwrap();
         for one in &page.records {
             let span = one.end_time.unwrap().seconds - one.start_time.unwrap().seconds;
             assert_eq!(one.node_seconds, span);
@@ -186,7 +189,7 @@ async fn what_is_in_use_still_is_counted_to_now_on_every_page() {
         end_time: at(now + 5000),
         ..Default::default()
     };
-    let first = metering.list(&Scope::Site, &request).await.unwrap();
+    let first = metering.list(&operator(), &request).await.unwrap();
     let end = first.end_time.unwrap().seconds;
     assert!((now..now + 30).contains(&end), "{end} is not now, {now}");
     assert!(
@@ -198,11 +201,11 @@ async fn what_is_in_use_still_is_counted_to_now_on_every_page() {
     request.page_token = first.next_page_token;
     // As a later page has it: the end is that of the first.
     tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
-    let second = metering.list(&Scope::Site, &request).await.unwrap();
+    let second = metering.list(&operator(), &request).await.unwrap();
     assert_eq!(second.end_time.unwrap().seconds, end);
     assert_eq!(second.records[0].node_seconds, end - now + 50);
     request.customer = "bolt".into();
-    let refused = metering.list(&Scope::Site, &request).await;
+    let refused = metering.list(&operator(), &request).await;
     assert!(
         matches!(refused, Err(ApiError::Invalid(_))),
         "a token of another list: {refused:?}"
@@ -295,4 +298,50 @@ fn every_fault_of_a_term_is_told() {
     assert!(terms::checked(&term("T", "acme", 1, 0, 1)).is_err());
     assert!(terms::checked(&term("t", "acme", 1, 5, 5)).is_err());
     assert!(terms::checked(&term("t", "acme", 1, 5, 6)).is_ok());
+}
+
+#[tokio::test]
+async fn a_customers_admin_sees_what_is_theirs_and_never_others() {
+    let core = lab().await;
+    let adam = Caller {
+        name: "adam".into(),
+        role: v1::Role::CustomerAdmin,
+        scope: Scope::Customer("acme".into()),
+    };
+    let metering = Metering(core.clone());
+    let request = |customer: &str, cluster: &str| v1::ListUsageRequest {
+        start_time: at(1000),
+        end_time: at(1100),
+        customer: customer.into(),
+        cluster: cluster.into(),
+        ..v1::ListUsageRequest::default()
+    };
+    for customer in ["", "acme"] {
+        let listed = metering.list(&adam, &request(customer, "")).await.unwrap();
+        let nodes: Vec<&str> = listed.records.iter().map(|record| &*record.node).collect();
+        assert_eq!(nodes, ["nodes/n1", "nodes/n2", "nodes/n3"]);
+        assert!(listed.records.iter().all(|record| record.customer == "acme"));
+    }
+    // Another customer and one that there is not are refused alike.
+    let refused = |customer: &str| customer_of(&adam, customer).unwrap_err().to_string();
+    assert_eq!(refused("bolt"), refused("nobody"));
+    assert!(metering.list(&adam, &request("bolt", "")).await.is_err());
+    // A cluster of others has nothing of theirs.
+    used(&core, "n6", "bolt", "gamma", (1000, Some(1030))).await;
+    let others = metering.list(&adam, &request("", "clusters/gamma")).await.unwrap();
+    assert_eq!(others.records, []);
+    let own = Period {
+        customer: customer_of(&adam, "").unwrap(),
+        ..period(1000, 1100)
+    };
+    let sums = sums::of(&core.store, &adam.scope, &own).await.unwrap();
+    let found: Vec<_> = sums.sums.iter().map(short).collect();
+    assert_eq!(
+        found,
+        [
+            row("acme", "clusters/alpha", 60 + 50, 40, false),
+            row("acme", "clusters/beta", 10, 70, true)
+        ],
+        "split by the terms of acme"
+    );
 }

@@ -86,3 +86,72 @@ async fn a_power_wish_that_is_taken_back_ends_those_whose_place_it_took() {
     // Nothing is left to cancel.
     wish(&core, "4", "n1", Wish::Cancel, "").await.unwrap();
 }
+
+/// An operation that wants firmware of n1, asked for at that moment.
+async fn wants_firmware(core: &Core, id: &str, at: Timestamp) {
+    let mut tx = core.store.write().await.unwrap();
+    let mut record = tx.node("n1").await.unwrap();
+    record.node.wanted.firmware = Some(at);
+    tx.save_node(&mut record, at).await.unwrap();
+    let row = OperationRow {
+        id: id.into(),
+        kind: "firmware".into(),
+        target: "nodes/n1".into(),
+        created_at: at,
+        deadline: at,
+        ..OperationRow::default()
+    };
+    tx.insert_operation(&row).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+async fn firmware_wanted(core: &Core) -> Option<Timestamp> {
+    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    record.node.wanted.firmware
+}
+
+#[tokio::test]
+async fn an_update_of_firmware_that_has_not_begun_ends_at_once() {
+    let core = testing::core().await;
+    held(&core).await;
+    wants_firmware(&core, "a", Timestamp(10)).await;
+    wants_firmware(&core, "b", Timestamp(20)).await;
+    let ended = cancel(&core, "1", "a").await.unwrap();
+    assert!(ended.done && ended.cancel_requested, "{ended:?}");
+    assert_eq!(
+        firmware_wanted(&core).await,
+        Some(Timestamp(20)),
+        "the later wish stays"
+    );
+    wants_firmware(&core, "c", Timestamp(30)).await;
+    cancel(&core, "2", "c").await.unwrap();
+    let (cancelled, replaced) = (Code::Cancelled as i32, Code::Aborted as i32);
+    assert_eq!(ends(&core).await, [Some(cancelled), Some(replaced), Some(cancelled)]);
+    assert_eq!(firmware_wanted(&core).await, None);
+}
+
+#[tokio::test]
+async fn an_update_of_firmware_ends_after_the_piece_that_is_being_put_on() {
+    let core = testing::core().await;
+    held(&core).await;
+    wants_firmware(&core, "a", Timestamp(10)).await;
+    let flight = rackwright_store::FirmwareUpdateRow {
+        node: "n1".into(),
+        digest: String::new(),
+        changed_at: Timestamp(11),
+        body: "{}".into(),
+    };
+    core.store.put_firmware_update(&flight).await.unwrap();
+    let asked = cancel(&core, "1", "a").await.unwrap();
+    assert!(!asked.done && asked.cancel_requested, "{asked:?}");
+    assert_eq!(ends(&core).await, [None]);
+    assert_eq!(
+        firmware_wanted(&core).await,
+        Some(Timestamp(10)),
+        "whoever puts it on looks there"
+    );
+    let row = core.store.operation(&Scope::Site, "a").await.unwrap();
+    let shown = Operations(core.clone()).message(&Scope::Site, &row).await.unwrap();
+    let step = shown.progress.expect("it goes on").step;
+    assert!(step.ends_with("cancelled: it ends after this piece"), "{step}");
+}

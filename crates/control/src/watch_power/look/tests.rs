@@ -6,6 +6,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
 use rackwright_lifecycle::{Agent, Attempt, Effect, Outcome, State};
+use rackwright_redfish::LoginWay;
 use rackwright_store::{EffectRow, Scope};
 use secrecy::SecretString;
 use serde::Serialize;
@@ -88,7 +89,7 @@ impl Bench {
         let record = self.core.store.node(&Scope::Site, "n1").await.unwrap();
         let shortcut = Shortcut {
             system: Some(SYSTEM.into()),
-            needs_session: false,
+            login: LoginWay::EachRequest,
         };
         Known {
             shortcut,
@@ -184,8 +185,11 @@ async fn a_refusal_is_told_at_once() {
     let mut seen = 0;
     bench.bmc.says(401, "");
     assert_eq!(bench.look(0).await, Look::Refused);
-    assert_eq!(bench.events(&mut seen).await, ["bmc.lost"]);
+    assert_eq!(bench.events(&mut seen).await, ["security.bmc-login-refused"]);
+    // The node was changed by that: what this means for its power is told by the next look.
     assert_eq!(bench.look(1).await, Look::Refused);
+    assert_eq!(bench.events(&mut seen).await, ["bmc.lost"]);
+    assert_eq!(bench.look(2).await, Look::Refused);
     assert!(bench.events(&mut seen).await.is_empty());
 }
 

@@ -42,6 +42,10 @@ enum Kind {
     SessionsExhausted,
     Unavailable(u32),
     PowerStuck,
+    /// Settings of the firmware that waited for a start are lost by it.
+    SettingsIgnored,
+    /// Settings of the firmware are not taken, because others wait.
+    SettingsBusy,
     PostHang,
     WrongInventory(Part),
     /// The installed system never answers.
@@ -50,6 +54,10 @@ enum Kind {
     HostDegraded,
     /// The drives are read so fast only, in decimal megabytes a second.
     SlowDisk(f64),
+    /// All its network interfaces carry so much only, in Gbit/s.
+    SlowNic(f64),
+    /// One adapter of the fabric, by its place in the profile, carries so much only, in Gbit/s.
+    SlowCable(u8, f64),
     Drives(Ailment),
     /// Seconds that the BMC's clock is ahead.
     ClockSkew(i64),
@@ -118,7 +126,12 @@ impl Kind {
     fn is_of_the_machine(self) -> bool {
         matches!(
             self,
-            Self::WrongInventory(_) | Self::SlowDisk(_) | Self::Drives(_) | Self::ClockSkew(_)
+            Self::WrongInventory(_)
+                | Self::SlowDisk(_)
+                | Self::SlowNic(_)
+                | Self::SlowCable(..)
+                | Self::Drives(_)
+                | Self::ClockSkew(_)
         )
     }
 }
@@ -216,6 +229,16 @@ impl Script {
         self.any(Kind::PowerStuck, moment)
     }
 
+    /// Whether the start that was made loses what waited for it.
+    pub(super) fn ignores_settings(&self, moment: Moment<'_>) -> bool {
+        self.any(Kind::SettingsIgnored, moment)
+    }
+
+    /// Whether a change of settings is refused.
+    pub(super) fn settings_are_busy(&self, moment: Moment<'_>) -> bool {
+        self.any(Kind::SettingsBusy, moment)
+    }
+
     /// Whether POST does not end.
     pub(super) fn hangs(&self, moment: Moment<'_>) -> bool {
         self.any(Kind::PostHang, moment)
@@ -240,6 +263,22 @@ impl Script {
                 has.then_some(rate)
             }
             _ => None,
+        });
+        rates.reduce(f64::min)
+    }
+
+    /// What an adapter of the fabric carries, by its place in the profile, or the machine's other network (none), in Gbit/s,
+    /// where that is less than it should; the slowest prevails.
+    pub(super) fn network_gbit_per_s(&self, moment: Moment<'_>, adapter: Option<u8>) -> Option<f64> {
+        let rules = self.rules.iter().enumerate();
+        let rates = rules.filter_map(|(index, rule)| {
+            let rate = match rule.kind {
+                Kind::SlowNic(rate) => rate,
+                Kind::SlowCable(slow, rate) if adapter == Some(slow) => rate,
+                _ => return None,
+            };
+            let has = thrown(index, rule, moment, 0) && rule.applies(moment.node, moment.now_ms);
+            has.then_some(rate)
         });
         rates.reduce(f64::min)
     }

@@ -79,6 +79,8 @@ struct WireFault {
     missing: Option<Spanned<String>>,
     skew_s: Option<Spanned<f64>>,
     mb_per_s: Option<Spanned<f64>>,
+    gbit_per_s: Option<Spanned<f64>>,
+    adapter: Option<Spanned<u64>>,
     lost: Option<Spanned<String>>,
     during: Option<Spanned<String>>,
     then: Option<Spanned<String>>,
@@ -86,8 +88,8 @@ struct WireFault {
     after_bytes: Option<Spanned<u64>>,
 }
 
-const KINDS: &str = "bmc-down, bmc-slow, bmc-wrong, bmc-sessions-exhausted, bmc-unavailable, power-stuck, post-hang, \
-                     wrong-inventory, host-never-up, host-degraded, slow-disk, disk-errors, erase-unsupported, erase-ignored, clock-skew, \
+const KINDS: &str = "bmc-down, bmc-slow, bmc-wrong, bmc-sessions-exhausted, bmc-unavailable, power-stuck, settings-ignored, settings-busy, post-hang, \
+                     wrong-inventory, host-never-up, host-degraded, slow-disk, slow-nic, slow-cable, disk-errors, erase-unsupported, erase-ignored, clock-skew, \
                      dhcp-lost, tftp-lost, boot-http-error, agent-crash, heartbeat-lost, image-cut, write-errors";
 
 impl Script {
@@ -189,6 +191,8 @@ impl Judge {
                 Kind::Unavailable(seconds.unwrap_or_default())
             }
             "power-stuck" => Kind::PowerStuck,
+            "settings-ignored" => Kind::SettingsIgnored,
+            "settings-busy" => Kind::SettingsBusy,
             "post-hang" => Kind::PostHang,
             "wrong-inventory" => Kind::WrongInventory(self.missing(wire)),
             "host-never-up" => Kind::HostNeverUp,
@@ -198,6 +202,16 @@ impl Judge {
                     self.note(line, "mb_per_s is missing: how many megabytes a second are read?");
                 }
                 Kind::SlowDisk(self.number(wire.mb_per_s.as_ref(), "mb_per_s", 1.0, 0.01..=1_000_000.0))
+            }
+            "slow-nic" => Kind::SlowNic(self.gbit_per_s(wire)),
+            "slow-cable" => {
+                let adapter = wire.adapter.as_ref().map_or(0, |adapter| adapter.value);
+                let adapter = u8::try_from(adapter).ok().filter(|adapter| *adapter < 64);
+                if adapter.is_none() {
+                    let at = wire.adapter.as_ref().map_or(line, |wire| wire.referenced.line());
+                    self.note(at, "adapter must be at most 63");
+                }
+                Kind::SlowCable(adapter.unwrap_or_default(), self.gbit_per_s(wire))
             }
             "disk-errors" => Kind::Drives(Ailment::Errors),
             "erase-unsupported" => Kind::Drives(Ailment::RefusesToErase),
@@ -240,6 +254,14 @@ impl Judge {
             }
         };
         Some(kind)
+    }
+
+    fn gbit_per_s(&mut self, wire: &WireFault) -> f64 {
+        if wire.gbit_per_s.is_none() {
+            let line = wire.fault.referenced.line();
+            self.note(line, "gbit_per_s is missing: how many gigabits a second are carried?");
+        }
+        self.number(wire.gbit_per_s.as_ref(), "gbit_per_s", 1.0, 0.0..=100_000.0)
     }
 
     fn lost(&mut self, wire: &WireFault) -> Lost {
@@ -339,6 +361,12 @@ impl Judge {
             ("delay_s", number(&wire.delay_s), matches!(kind, Kind::Slow(_))),
             ("skew_s", number(&wire.skew_s), matches!(kind, Kind::ClockSkew(_))),
             ("mb_per_s", number(&wire.mb_per_s), matches!(kind, Kind::SlowDisk(_))),
+            (
+                "gbit_per_s",
+                number(&wire.gbit_per_s),
+                matches!(kind, Kind::SlowNic(_) | Kind::SlowCable(..)),
+            ),
+            ("adapter", count(&wire.adapter), matches!(kind, Kind::SlowCable(..))),
             (
                 "retry_after_s",
                 count(&wire.retry_after_s),

@@ -54,9 +54,13 @@ faults:
   - {fault: image-cut, after_bytes: 100000}
   - {fault: write-errors, at: 2}
   - {fault: tftp-lost, probability: 0.1, lost: answer}
+  - {fault: slow-nic, gbit_per_s: 2.5}
+  - {fault: slow-cable, adapter: 3, gbit_per_s: 0}
 "#,
     );
-    assert_eq!(script.rules.len(), 23);
+    assert_eq!(script.rules.len(), 25);
+    assert_eq!(script.rules[23].kind, Kind::SlowNic(2.5));
+    assert_eq!(script.rules[24].kind, Kind::SlowCable(3, 0.0));
     assert_eq!(script.rules[22].kind, Kind::TftpLost(Lost::Answer));
     assert_eq!(script.rules[15].kind, Kind::DhcpLost(Lost::Request));
     assert_eq!(script.rules[16].kind, Kind::HttpLost(Lost::Answer));
@@ -171,6 +175,23 @@ fn faults_of_a_script_are_told_with_line_and_field() {
     assert_eq!(told.len(), wanted.len(), "{error}");
     for (told, wanted) in told.iter().zip(wanted) {
         assert!(told.starts_with(wanted), "{told}\nis not\n{wanted}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_slow_networks_is_told() {
+    let wrong = "faults:\n- fault: slow-nic\n  adapter: 1\n- fault: slow-cable\n  adapter: 64\n  gbit_per_s: -1\n";
+    let error = Script::parse("f", wrong, 10).unwrap_err().to_string();
+    let told: Vec<&str> = error.lines().collect();
+    let wanted = [
+        "f:2: gbit_per_s is missing",
+        "f:3: adapter means nothing for slow-nic",
+        "f:5: adapter must be at most 63",
+        "f:6: gbit_per_s must lie between 0",
+    ];
+    assert_eq!(told.len(), wanted.len(), "{error}");
+    for (told, wanted) in told.iter().zip(wanted) {
+        assert!(told.starts_with(wanted), "{told}");
     }
 }
 

@@ -4,6 +4,7 @@
 //! or for the system that comes up meanwhile. Refusing it at once would only make it come back sooner.
 
 use super::session::Login;
+use super::traffic::Neighbours;
 use super::{Hosts, Running};
 use crate::fleet::serve::{BREATHER, Member, bind};
 use crate::fleet::{FleetConfig, FleetError};
@@ -71,7 +72,11 @@ async fn connection(stream: TcpStream, members: Arc<[Member]>, hosts: Arc<Hosts>
         tracing::warn!(address = %local.ip(), "the seed has no Ed25519 host key: no SSH server starts");
         return;
     };
-    let login = Login::new(Arc::clone(&member.node), Arc::clone(&running));
+    let login = Login::new(
+        Arc::clone(&member.node),
+        Arc::clone(&running),
+        Neighbours::new(&hosts, &members),
+    );
     tokio::select! {
         // Apart, so that a connection that only waits is small.
         () = Box::pin(serve(stream, config, login)) => {}

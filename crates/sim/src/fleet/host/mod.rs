@@ -6,6 +6,7 @@
 mod answers;
 mod listen;
 mod session;
+mod traffic;
 
 pub(super) use listen::{listen, run};
 

@@ -2,6 +2,7 @@
 
 use super::Running;
 use super::answers::{self, Facts, Script};
+use super::traffic::{self, Neighbours, Step};
 use crate::bmc::Host as _;
 use crate::fleet::dice::Purpose;
 use crate::fleet::installed::Installed;
@@ -17,6 +18,8 @@ use std::time::SystemTime;
 
 /// Most bytes of a script; the largest has 10 kB.
 const SCRIPT_BYTES: usize = 256 * 1024;
+/// Of a file: a traffic program that was not stripped.
+const FILE_BYTES: usize = 64 * 1024 * 1024;
 /// Most channels that a connection has open at once.
 const CHANNELS: usize = 4;
 /// As a shell says it of a command that it does not know.
@@ -26,8 +29,19 @@ const UNKNOWN: u32 = 127;
 pub(super) struct Login {
     node: Arc<Node>,
     running: Arc<Running>,
-    /// What was sent to the shells that were started.
-    shells: HashMap<ChannelId, Vec<u8>>,
+    neighbours: Neighbours,
+    /// What was sent to the commands that were started.
+    shells: HashMap<ChannelId, Input>,
+    /// What was brought, by its folder.
+    brought: HashMap<String, String>,
+}
+
+/// A command that reads its input.
+#[derive(Default)]
+struct Input {
+    bytes: Vec<u8>,
+    /// It is a file for this folder; none: a script.
+    folder: Option<String>,
 }
 
 /// What a script printed.
@@ -38,11 +52,13 @@ struct Output {
 }
 
 impl Login {
-    pub(super) fn new(node: Arc<Node>, running: Arc<Running>) -> Self {
+    pub(super) fn new(node: Arc<Node>, running: Arc<Running>, neighbours: Neighbours) -> Self {
         Self {
             node,
             running,
+            neighbours,
             shells: HashMap::new(),
+            brought: HashMap::new(),
         }
     }
 
@@ -69,14 +85,42 @@ impl Login {
         there && self.node.change_installed(remove)
     }
 
-    async fn answer(&self, input: &[u8]) -> Output {
+    async fn answer(&mut self, input: Input) -> Output {
+        let done = |stdout| Output {
+            status: 0,
+            stdout,
+            stderr: "",
+        };
+        if let Some(folder) = input.folder {
+            self.brought.insert(folder, traffic::sha256(&input.bytes));
+            return done(String::new());
+        }
+        let input = &input.bytes;
+        if let Some(step) = std::str::from_utf8(input).ok().and_then(Step::of) {
+            let answer = traffic::answer(
+                &step,
+                &self.node,
+                &self.running.system,
+                &self.neighbours,
+                &mut self.brought,
+            );
+            return match answer.await {
+                Ok(stdout) => done(stdout),
+                Err(stderr) => Output {
+                    status: 5,
+                    stdout: String::new(),
+                    stderr,
+                },
+            };
+        }
         let script = std::str::from_utf8(input).ok().and_then(Script::of);
         let stdout = match script {
             Some(Script::Probe { sample_mib }) => self.probe(sample_mib).await,
             Some(Script::Clock) => answers::clock(SystemTime::now()),
             Some(Script::HandOver { key }) => answers::hand_over(self.remove_key(key)),
             None => {
-                let stderr = "a simulated system runs the scripts of validation and hand-over, and no others\n";
+                let stderr =
+                    "a simulated system runs the scripts of validation, network tests and hand-over, and no others\n";
                 return Output {
                     status: UNKNOWN,
                     stdout: String::new(),
@@ -84,11 +128,7 @@ impl Login {
                 };
             }
         };
-        Output {
-            status: 0,
-            stdout,
-            stderr: "",
-        }
+        done(stdout)
     }
 
     async fn probe(&self, sample_mib: u64) -> String {
@@ -161,11 +201,13 @@ impl Handler for Login {
         command: &[u8],
         session: &mut Session,
     ) -> Result<(), russh::Error> {
-        if command != b"sh -s" || self.shells.len() >= CHANNELS {
+        let folder = traffic::folder_of(command);
+        if (command != b"sh -s" && folder.is_none()) || self.shells.len() >= CHANNELS {
             session.channel_failure(channel)?;
             return session.close(channel);
         }
-        self.shells.insert(channel, Vec::new());
+        let bytes = Vec::new();
+        self.shells.insert(channel, Input { bytes, folder });
         session.channel_success(channel)
     }
 
@@ -179,11 +221,16 @@ impl Handler for Login {
         let Some(input) = self.shells.get_mut(&channel) else {
             return Ok(());
         };
-        if input.len() + data.len() > SCRIPT_BYTES {
+        let most = if input.folder.is_some() {
+            FILE_BYTES
+        } else {
+            SCRIPT_BYTES
+        };
+        if input.bytes.len() + data.len() > most {
             self.shells.remove(&channel);
             return session.close(channel);
         }
-        input.extend_from_slice(data);
+        input.bytes.extend_from_slice(data);
         Ok(())
     }
 
@@ -191,7 +238,7 @@ impl Handler for Login {
         let Some(input) = self.shells.remove(&channel) else {
             return Ok(());
         };
-        let output = self.answer(&input).await;
+        let output = self.answer(input).await;
         session.data(channel, output.stdout)?;
         if !output.stderr.is_empty() {
             session.extended_data(channel, 1, output.stderr)?;

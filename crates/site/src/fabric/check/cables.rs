@@ -88,7 +88,11 @@ impl Search<'_> {
             "{}: {a} to {b} runs at {runs}, planned is {width}{speed}",
             self.named(cable)
         );
-        Some(self.fault(kind, &[cable], text))
+        let fault = self.fault(kind, &[cable], text);
+        Some(CableFault {
+            runs: Some(runs),
+            ..fault
+        })
     }
 
     /// `cable 0417`; a cable without name is told by its ends, which the text names anyway.
@@ -110,6 +114,7 @@ impl Search<'_> {
                 .map(|device| self.view.plan.device_words(device))
                 .collect(),
             text,
+            runs: None,
         }
     }
 
@@ -272,6 +277,7 @@ impl Search<'_> {
                     .map(|device| self.view.plan.device_words(device))
                     .collect(),
                 text: format!("{a} is connected to {b}, and no such cable is planned"),
+                runs: None,
             });
         }
     }

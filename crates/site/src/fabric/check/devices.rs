@@ -169,6 +169,7 @@ fn fault(view: &View<'_>, kind: FaultKind, cables: &[LinkIx], devices: Vec<Strin
         cables: cables.iter().map(|cable| cable_key(view.plan, *cable)).collect(),
         devices,
         text,
+        runs: None,
     }
 }
 

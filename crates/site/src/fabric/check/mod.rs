@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::model::{DeviceKind, Fabric, LinkIx, PortRef};
 use super::plan::Plan;
+use super::rate::Rate;
 
 pub use matching::Matched;
 
@@ -71,6 +72,9 @@ pub struct CableFault {
     pub devices: Vec<String>,
     /// What to do something about.
     pub text: String,
+    /// Of a link that is there and runs otherwise than planned: how.
+    #[serde(skip)]
+    pub runs: Option<Rate>,
 }
 
 impl fmt::Display for CableFault {
@@ -132,6 +136,7 @@ pub fn check_plan(plan: &Plan) -> Vec<CableFault> {
                 cables: vec![cable_key(plan, ix)],
                 devices: vec![plan.device_words(link.a.device), plan.device_words(link.b.device)],
                 text: format!("{}: planned from {a} to {b}, {crossed}", plan.cable_words(ix)),
+                runs: None,
             });
         }
     }

@@ -17,10 +17,19 @@ pub(super) enum PartKind {
     PowerPort,
     Outlet,
     Feed,
+    FrontPort,
+    RearPort,
 }
 
 impl PartKind {
-    const ALL: [Self; 4] = [Self::Interface, Self::PowerPort, Self::Outlet, Self::Feed];
+    const ALL: [Self; 6] = [
+        Self::Interface,
+        Self::PowerPort,
+        Self::Outlet,
+        Self::Feed,
+        Self::FrontPort,
+        Self::RearPort,
+    ];
 
     /// As NetBox's API and import forms call it.
     fn object_type(self) -> &'static str {
@@ -29,14 +38,18 @@ impl PartKind {
             Self::PowerPort => "dcim.powerport",
             Self::Outlet => "dcim.poweroutlet",
             Self::Feed => "dcim.powerfeed",
+            Self::FrontPort => "dcim.frontport",
+            Self::RearPort => "dcim.rearport",
         }
     }
 
     fn goes_with(self, other: Self) -> bool {
-        use PartKind::{Feed, Interface, Outlet, PowerPort};
+        use PartKind::{Feed, FrontPort, Interface, Outlet, PowerPort, RearPort};
         matches!(
             (self, other),
-            (Interface, Interface) | (PowerPort, Outlet | Feed) | (Outlet | Feed, PowerPort)
+            (Interface | FrontPort | RearPort, Interface | FrontPort | RearPort)
+                | (PowerPort, Outlet | Feed)
+                | (Outlet | Feed, PowerPort)
         )
     }
 }
@@ -49,14 +62,14 @@ pub(super) struct Point {
 }
 
 /// Parts by what cables call them.
-struct Index<'a> {
+pub(super) struct Index<'a> {
     devices: BTreeMap<&'a str, Vec<usize>>,
-    by_id: BTreeMap<(PartKind, &'a str), usize>,
-    by_name: BTreeMap<(PartKind, Option<usize>, &'a str), Vec<usize>>,
+    pub(super) by_id: BTreeMap<(PartKind, &'a str), usize>,
+    pub(super) by_name: BTreeMap<(PartKind, Option<usize>, &'a str), Vec<usize>>,
 }
 
 impl<'a> Index<'a> {
-    fn of(importer: &Importer<'a>) -> Self {
+    pub(super) fn of(importer: &Importer<'a>) -> Self {
         let mut index = Self {
             devices: BTreeMap::new(),
             by_id: BTreeMap::new(),
@@ -159,6 +172,7 @@ impl<'a> Importer<'a> {
                 }
             }
         }
+        self.follow_panels(&mut labels);
     }
 
     /// A cable of which only one end is known here.
@@ -174,7 +188,7 @@ impl<'a> Importer<'a> {
                 "{} is nothing that is imported: the cable is left out",
                 words(row, side)
             );
-            let fix = "import the table it is in, map the role of its device, or cable past patch panels";
+            let fix = "import the table it is in, or map the role of its device; cables through patch panels need their front-ports and rear-ports";
             self.sink.warning(row.spot(side.name), side.name, what, fix);
         }
     }
@@ -221,7 +235,8 @@ impl<'a> Importer<'a> {
                 (End::Port(..), End::Hca(..)) => (b.clone(), a.clone()),
                 _ => (a.clone(), b.clone()),
             };
-            self.draft.cables.push(Cable { label, a, b });
+            let note = self.notes.get(from).cloned().unwrap_or_default();
+            self.draft.cables.push(Cable { label, a, b, note });
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::cables::PartKind;
 use super::tables::{Row, Table};
 use super::{Class, Device, Importer, Kind, Part, TOP, renamed};
 use crate::fabric::name::natural;
@@ -162,8 +163,14 @@ impl<'a> Importer<'a> {
         for (i, device) in self.devices.iter().enumerate() {
             by_name.entry(device.row.get("name")).or_default().push(i);
         }
-        let lists = [Table::Interfaces, Table::PowerPorts, Table::PowerOutlets];
-        for (kind, table) in lists.into_iter().enumerate() {
+        let lists = [
+            (PartKind::Interface, Table::Interfaces),
+            (PartKind::PowerPort, Table::PowerPorts),
+            (PartKind::Outlet, Table::PowerOutlets),
+            (PartKind::FrontPort, Table::FrontPorts),
+            (PartKind::RearPort, Table::RearPorts),
+        ];
+        for (kind, table) in lists {
             for row in tables.rows(table) {
                 let (id, name) = (row.get("device_id"), row.get("device"));
                 let device = match by_name.get(name).map(Vec::as_slice) {
@@ -178,12 +185,13 @@ impl<'a> Importer<'a> {
                     _ => None,
                 };
                 let taken = |at: &usize| {
-                    self.devices
-                        .get(*at)
-                        .is_some_and(|device| device.class != Class::LeftOut)
+                    // Patch panels are nothing in a site file, and cables go through them.
+                    let is_panel = matches!(kind, PartKind::FrontPort | PartKind::RearPort);
+                    let device = self.devices.get(*at);
+                    device.is_some_and(|device| is_panel || device.class != Class::LeftOut)
                 };
                 if let Some(device) = device.filter(taken) {
-                    self.parts[kind].push(Part {
+                    self.parts[kind as usize].push(Part {
                         row,
                         device: Some(device),
                         name: row.get("name"),
@@ -192,7 +200,7 @@ impl<'a> Importer<'a> {
             }
         }
         for row in tables.rows(Table::PowerFeeds) {
-            self.parts[3].push(Part {
+            self.parts[PartKind::Feed as usize].push(Part {
                 row,
                 device: None,
                 name: row.get("name"),

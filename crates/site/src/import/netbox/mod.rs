@@ -11,11 +11,11 @@
 //! | devices by role | nodes and switches |
 //! | device type | SKU; its power comes from a SKU file |
 //! | InfiniBand interfaces | HCAs and ports, their WWNs GUIDs |
-//! | cables between such interfaces | cables |
+//! | cables between such interfaces, also by way of patch panels | cables |
 
 mod cables;
-mod csv;
 mod devices;
+mod panels;
 mod places;
 mod power;
 mod skus;
@@ -131,12 +131,14 @@ struct Importer<'a> {
     /// Places of racks by NetBox's id.
     rack_ids: BTreeMap<&'a str, usize>,
     devices: Vec<Device<'a>>,
-    /// Interfaces, power ports, outlets and power feeds; by [`cables::Kind`].
-    parts: [Vec<Part<'a>>; 4],
+    /// Interfaces, power ports, outlets, power feeds, and ports of patch panels; by [`cables::PartKind`].
+    parts: [Vec<Part<'a>>; 6],
     /// The other end of the cable in each.
     peers: BTreeMap<Point, Point>,
     /// Labels of cables, by the end that comes first.
     labels: BTreeMap<Point, String>,
+    /// What there is to say of a cable, by the end that comes first.
+    notes: BTreeMap<Point, String>,
     /// `PDU/OUTLET` in the site file, by place of the outlet.
     outlets: BTreeMap<usize, String>,
     /// Names of nodes and switches.
@@ -160,6 +162,7 @@ pub fn from_netbox(tables: &Tables, options: &NetboxOptions<'_>) -> Imported {
         parts: Default::default(),
         peers: BTreeMap::new(),
         labels: BTreeMap::new(),
+        notes: BTreeMap::new(),
         outlets: BTreeMap::new(),
         names: Namer::default(),
     };

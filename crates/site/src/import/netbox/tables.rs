@@ -4,8 +4,8 @@
 //! import forms (`side_a_device`, `u_height`), and by those of its API (`dcim/tables/*.py`, `dcim/forms/bulk_import.py`
 //! and `dcim/api/serializers_` of netbox-community/netbox). Case, blanks and punctuation do not count.
 
-use super::csv::{Broken, Cell, Reader};
 use crate::finding::Spot;
+use crate::import::csv::{Broken, Cell, Reader};
 
 /// Most rows of all tables.
 pub const MAX_ROWS: usize = 4_000_000;
@@ -33,6 +33,10 @@ pub enum Table {
     PowerOutlets,
     /// Interfaces.
     Interfaces,
+    /// Front ports of patch panels. Not needed.
+    FrontPorts,
+    /// Rear ports of patch panels. Not needed.
+    RearPorts,
     /// Cables.
     Cables,
 }
@@ -42,7 +46,7 @@ type Column = (&'static str, &'static [&'static str]);
 
 impl Table {
     /// All, each after what it refers to.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Sites,
         Self::Locations,
         Self::Racks,
@@ -53,6 +57,8 @@ impl Table {
         Self::PowerPorts,
         Self::PowerOutlets,
         Self::Interfaces,
+        Self::FrontPorts,
+        Self::RearPorts,
         Self::Cables,
     ];
 
@@ -70,6 +76,8 @@ impl Table {
             Self::PowerPorts => "power-ports",
             Self::PowerOutlets => "power-outlets",
             Self::Interfaces => "interfaces",
+            Self::FrontPorts => "front-ports",
+            Self::RearPorts => "rear-ports",
             Self::Cables => "cables",
         }
     }
@@ -144,6 +152,22 @@ impl Table {
                 ("type", &["type"]),
                 ("wwn", &["wwn"]),
             ],
+            Self::FrontPorts => &[
+                ("id", &["id"]),
+                ("name", &["name"]),
+                ("device", &["device"]),
+                ("device_id", &["device_id"]),
+                ("rear", &["rear_port", "mappings", "rear_ports"]),
+                ("rear_id", &["rear_port_id"]),
+                ("position", &["rear_port_position", "position"]),
+            ],
+            Self::RearPorts => &[
+                ("id", &["id"]),
+                ("name", &["name"]),
+                ("device", &["device"]),
+                ("device_id", &["device_id"]),
+                ("positions", &["positions"]),
+            ],
             Self::Cables => CABLES,
         }
     }
@@ -156,7 +180,8 @@ impl Table {
             Self::DeviceTypes => &["model"],
             Self::Devices => &["name", "role", "type", "rack"],
             Self::PowerFeeds => &["name", "panel", "phase", "voltage", "amperage"],
-            Self::PowerPorts | Self::PowerOutlets => &["name", "device"],
+            Self::PowerPorts | Self::PowerOutlets | Self::RearPorts => &["name", "device"],
+            Self::FrontPorts => &["name", "device", "rear"],
             Self::Interfaces => &["name", "device", "type"],
             Self::Cables => &["a", "b", "device_a", "device_b"],
         }

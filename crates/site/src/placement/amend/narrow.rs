@@ -18,10 +18,13 @@ pub(super) enum Links {
 impl Links {
     /// In the order in which they are tried.
     pub fn of(hall: &Hall, before: &Placement) -> Vec<Self> {
-        let broken = |share: &&super::UnitShare| share.links & hall.units[share.unit.at()].broken != 0;
-        match before.units.iter().find(broken) {
-            Some(_) => vec![Self::Own, Self::Free, Self::OwnBroken],
-            None => vec![Self::Own, Self::Free],
+        let broken = |share: &super::UnitShare| share.links & hall.units[share.unit.at()].broken != 0;
+        let broken_up =
+            |share: &super::SpineShare| share.links & hall.pods[share.pod.at()].broken[share.spine as usize] != 0;
+        if before.units.iter().any(broken) || before.cores.iter().any(broken_up) {
+            vec![Self::Own, Self::Free, Self::OwnBroken]
+        } else {
+            vec![Self::Own, Self::Free]
         }
     }
 }
@@ -54,9 +57,13 @@ pub(super) fn narrow(hall: &mut Hall, before: &Placement, links: Links) -> Narro
     }
     for share in &before.cores {
         let (pod, spine) = (share.pod.at(), share.spine as usize);
+        let broken = hall.pods[pod].broken[spine];
         let up = &mut hall.pods[pod].up[spine];
         narrowed.cores.push((pod, spine, *up));
-        *up = share.links;
+        *up = match links {
+            Links::OwnBroken => share.links,
+            Links::Own | Links::Free => share.links & !broken,
+        };
     }
     narrowed
 }

@@ -2,31 +2,31 @@
 
 /// A cell and where it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cell {
-    pub(super) text: String,
+pub(crate) struct Cell {
+    pub(crate) text: String,
     /// From 1.
-    pub(super) line: u32,
+    pub(crate) line: u32,
     /// In characters, from 1.
-    pub(super) column: u32,
+    pub(crate) column: u32,
 }
 
 /// Something that is no CSV.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Broken {
-    pub(super) line: u32,
-    pub(super) column: u32,
-    pub(super) what: &'static str,
+pub(crate) struct Broken {
+    pub(crate) line: u32,
+    pub(crate) column: u32,
+    pub(crate) what: &'static str,
 }
 
 /// Reads row by row; rows without anything are left out.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     line: u32,
     column: u32,
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Self {
             rest: text.trim_start_matches('\u{feff}').chars().peekable(),
             line: 1,
@@ -35,7 +35,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next row; none at the end.
-    pub(super) fn row(&mut self) -> Result<Option<Vec<Cell>>, Broken> {
+    pub(crate) fn row(&mut self) -> Result<Option<Vec<Cell>>, Broken> {
         while self.rest.peek().is_some() {
             let mut row = Vec::new();
             while !self.cell(&mut row)? {}

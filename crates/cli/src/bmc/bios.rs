@@ -1,0 +1,126 @@
+//! `rackwright bmc bios`
+
+use clap::Args;
+use rackwright_redfish::{AttributeKind, AttributeRule, BiosRules, BiosState, RedfishError, SecureBootState};
+use serde_json::json;
+
+use super::access::{Access, AccessArgs, explain};
+use crate::args::Cx;
+use crate::error::CliError;
+use crate::output::table::Cell;
+use crate::output::{Format, Paint, Table, Tone};
+
+/// `rackwright bmc bios`
+#[derive(Debug, Args)]
+pub struct BiosArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+/// What was read.
+struct Read {
+    bios: Option<BiosState>,
+    rules: Option<BiosRules>,
+    secure_boot: Option<SecureBootState>,
+}
+
+/// Asks, and shows.
+pub async fn run(cx: &Cx, args: BiosArgs) -> Result<(), CliError> {
+    let access = Access::open(cx, args.access).await?;
+    let read = read(&access).await;
+    access.close(cx).await;
+    let read = read.map_err(explain)?;
+    match cx.ui.format() {
+        Format::Json | Format::Yaml => {
+            let value = json!({
+                "address": access.client.address(), "bios": read.bios, "rules": read.rules,
+                "secure_boot": read.secure_boot,
+            });
+            cx.ui.value(&value)
+        }
+        Format::Name => {
+            let mut names = read.bios.iter().flat_map(|bios| bios.current.keys());
+            names.try_for_each(|name| cx.ui.line(&crate::output::clean(name)))
+        }
+        Format::Table => cx.ui.line(screen(&read, cx.ui.paint(), cx.ui.width()).trim_end()),
+    }
+}
+
+async fn read(access: &Access) -> Result<Read, RedfishError> {
+    let bios = access.client.bios().await?;
+    let rules = match &bios {
+        Some(bios) => access.client.bios_rules(bios).await?,
+        None => None,
+    };
+    Ok(Read {
+        bios,
+        rules,
+        secure_boot: access.client.secure_boot().await?,
+    })
+}
+
+fn screen(read: &Read, paint: Paint, width: Option<usize>) -> String {
+    let mut head = Table::pairs();
+    let mut pair = |name: &str, value: String| {
+        head.row([Cell::toned(name, Tone::Dim), Cell::from(value)]);
+    };
+    match &read.secure_boot {
+        None => pair("Secure Boot", "not offered".to_owned()),
+        Some(secure) => {
+            let word = |on: Option<bool>| match on {
+                Some(true) => "enabled",
+                Some(false) => "disabled",
+                None => "not told",
+            };
+            let mode = secure.mode.clone().unwrap_or_else(|| "mode not told".to_owned());
+            let (now, next) = (word(secure.in_force), word(secure.enabled));
+            pair("Secure Boot", format!("{now}, after a start {next}, {mode}"));
+        }
+    }
+    let Some(bios) = &read.bios else {
+        pair("BIOS settings", "not offered".to_owned());
+        return head.render(paint, width);
+    };
+    pair("written to", bios.settings_path.clone());
+    let registry = bios.registry.clone().unwrap_or_default();
+    let unread = if read.rules.is_none() { " (cannot be read)" } else { "" };
+    pair("registry", format!("{registry}{unread}"));
+    if bios.current.is_empty() {
+        pair(
+            "attributes",
+            "none told; a machine may have to be started once".to_owned(),
+        );
+        return head.render(paint, width);
+    }
+    let mut table = Table::new(&["ATTRIBUTE", "VALUE", "AFTER START", "TAKES"]);
+    for (name, value) in &bios.current {
+        let next = bios.pending.get(name).map(ToString::to_string).unwrap_or_default();
+        let rule = read.rules.as_ref().and_then(|rules| rules.get(name));
+        table.row([
+            Cell::from(name),
+            Cell::from(value.to_string()),
+            Cell::toned(next, Tone::Busy),
+            Cell::from(rule.map(takes).unwrap_or_default()),
+        ]);
+    }
+    format!("{}\n{}", head.render(paint, width), table.render(paint, width))
+}
+
+fn takes(rule: &AttributeRule) -> String {
+    if rule.read_only {
+        return "read-only".to_owned();
+    }
+    match rule.kind {
+        AttributeKind::Enumeration => rule.words.join(", "),
+        AttributeKind::Integer => {
+            let bound = |bound: Option<i64>| bound.map_or_else(|| "any".to_owned(), |bound| bound.to_string());
+            format!("{} to {}", bound(rule.least), bound(rule.most))
+        }
+        AttributeKind::Boolean => "true, false".to_owned(),
+        AttributeKind::String => match rule.longest {
+            Some(longest) => format!("text of up to {longest} characters"),
+            None => "text".to_owned(),
+        },
+        AttributeKind::Password | AttributeKind::Unknown => String::new(),
+    }
+}

@@ -1,0 +1,121 @@
+//! `rackwright bmc record`
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use rackwright_redfish::record::{RecordLimits, Recording};
+use secrecy::ExposeSecret as _;
+use serde_json::json;
+
+use super::access::{Access, AccessArgs, explain};
+use crate::args::Cx;
+use crate::error::{CliError, plural};
+use crate::output::{Format, clean};
+use crate::units;
+
+/// Most gaps that are told on the terminal.
+const SHOWN_GAPS: usize = 10;
+
+/// `rackwright bmc record`
+#[derive(Debug, Args)]
+pub struct RecordArgs {
+    #[command(flatten)]
+    access: AccessArgs,
+    /// Folder to record into; it must be new or empty
+    dir: PathBuf,
+    /// Most resources to read
+    #[arg(long, value_name = "N", default_value_t = RecordLimits::default().resources)]
+    max_resources: usize,
+    /// Longest time; what was read until then is kept
+    #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1h")]
+    max_time: Duration,
+}
+
+/// Walks, scrubs and writes.
+pub async fn run(cx: &Cx, args: RecordArgs) -> Result<(), CliError> {
+    refuse_filled(&args.dir)?;
+    let access = Access::open(cx, args.access).await?;
+    let limits = RecordLimits {
+        resources: args.max_resources,
+        time: args.max_time,
+        ..RecordLimits::default()
+    };
+    let ui = cx.ui;
+    let mut told = 0;
+    let progress = |read: usize, left: usize| {
+        if read >= told + 500 {
+            told = read;
+            ui.note(&format!("{read} resources read, {left} or more to go"));
+        }
+    };
+    let recording = access.client.record(&limits, progress).await;
+    access.close(cx).await;
+    let recording = recording.map_err(explain)?;
+    let known = [access.password.expose_secret().to_owned(), access.host.clone()];
+    let recording = recording.scrubbed(&known, &access.user);
+    let written = write(&args.dir, &recording)?;
+    tell(cx, &args.dir, &recording, written)
+}
+
+fn refuse_filled(dir: &Path) -> Result<(), CliError> {
+    match fs::read_dir(dir) {
+        Ok(mut entries) => match entries.next() {
+            None => Ok(()),
+            Some(_) => Err(CliError::usage(
+                format!("{} is not empty, nothing was read", dir.display()),
+                "name a folder that does not exist yet",
+            )),
+        },
+        Err(source) if source.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(CliError::file("look into", dir, source)),
+    }
+}
+
+/// Writes `redfish/v1/.../index.json`; answers how many.
+fn write(dir: &Path, recording: &Recording) -> Result<usize, CliError> {
+    let mut written = 0;
+    for (folder, body) in recording.folders() {
+        let folder = dir.join(folder);
+        fs::create_dir_all(&folder).map_err(|source| CliError::file("make", &folder, source))?;
+        let file = folder.join("index.json");
+        fs::write(&file, format!("{body:#}\n")).map_err(|source| CliError::file("write", &file, source))?;
+        written += 1;
+    }
+    Ok(written)
+}
+
+fn tell(cx: &Cx, dir: &Path, recording: &Recording, written: usize) -> Result<(), CliError> {
+    let left_out = recording.resources.len() - written;
+    if cx.ui.format() != Format::Table {
+        return cx.ui.value(&json!({
+            "dir": dir.display().to_string(),
+            "resources": written,
+            "left_out": left_out,
+            "cut": recording.cut,
+            "gaps": recording.gaps,
+        }));
+    }
+    cx.ui
+        .line(&format!("{} in {}", plural(written, "resource"), dir.display()))?;
+    if left_out > 0 {
+        cx.ui.note(&format!(
+            "{} left out: their paths are no names of files",
+            plural(left_out, "resource")
+        ));
+    }
+    if let Some(cut) = &recording.cut {
+        cx.ui.note(&format!("the recording is not complete: {}", clean(cut)));
+    }
+    for gap in recording.gaps.iter().take(SHOWN_GAPS) {
+        cx.ui
+            .note(&format!("not read: {}: {}", clean(&gap.path), clean(&gap.why)));
+    }
+    if let Some(more) = recording.gaps.len().checked_sub(SHOWN_GAPS).filter(|more| *more > 0) {
+        cx.ui.note(&format!("and {more} more that could not be read"));
+    }
+    cx.ui
+        .note("serial numbers, addresses, names and secrets were replaced; look it over before you send it");
+    Ok(())
+}

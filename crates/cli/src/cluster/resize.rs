@@ -1,0 +1,111 @@
+//! `rackwright cluster resize`: says what joins and what is destroyed, and asks.
+
+use clap::Args;
+use rackwright_api::v1::cluster_service_client::ClusterServiceClient;
+use rackwright_api::v1::{ClusterResizePlan, ClusterSize, PlanClusterResizeRequest, ResizeClusterRequest};
+
+use super::short;
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::{CliError, plural};
+use crate::mutation::MutationArgs;
+use crate::names::listed;
+use crate::output::{Format, clean};
+use crate::wait::WaitArgs;
+use crate::{names, operation};
+
+/// `rackwright cluster resize`
+#[derive(Debug, Args)]
+pub struct ResizeArgs {
+    /// The cluster
+    name: String,
+    /// Nodes in use that it shall have
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), required_unless_present_any = ["spares", "leave"])]
+    nodes: Option<u32>,
+    /// Spares that it shall have
+    #[arg(long, value_name = "N")]
+    spares: Option<u32>,
+    /// These nodes leave; where more must, those do that break up its part of the fabric least
+    #[arg(long, value_name = "NODE", value_delimiter = ',')]
+    leave: Vec<String>,
+    /// Show what would join and leave, and take nothing
+    #[arg(long, conflicts_with = "wait")]
+    plan: bool,
+    /// Do not ask: what is on the drives of nodes that leave is destroyed
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// Changes the size of a cluster.
+pub async fn run(cx: &Cx, args: ResizeArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let id = short(&args.name).to_owned();
+    let nodes = args.leave.iter().map(|node| names::short("nodes", node));
+    let size = ClusterSize {
+        nodes: args.nodes,
+        spares: args.spares,
+        leave: nodes.map(|node| names::full("nodes", node)).collect(),
+    };
+    if args.plan {
+        return show(cx, &id, &planned(&client, &id, size).await?);
+    }
+    if !args.yes {
+        let plan = planned(&client, &id, size.clone()).await?;
+        if plan.fits && !plan.leave.is_empty() {
+            let lost = format!("what is on the drives of {}", listed(&plan.leave));
+            if !cx.ui.can_ask() {
+                return Err(CliError::usage(
+                    format!("this destroys {lost}, and there is nobody to ask"),
+                    "give --yes if that is meant; --plan shows what joins and leaves",
+                ));
+            }
+            cx.ui.confirm(&format!("Resizing {id} destroys {lost}."))?;
+        }
+    }
+    let request = ResizeClusterRequest {
+        name: names::full("clusters", &id),
+        size: Some(size),
+        mutation: Some(args.mutation.once()),
+    };
+    let doing = format!("resize cluster {id}");
+    let started = rpc!(client, ClusterServiceClient.resize_cluster, doing, request).await?;
+    operation::finish(cx, &client, vec![started], args.waiting)
+        .await
+        .map(drop)
+}
+
+async fn planned(client: &Client, id: &str, size: ClusterSize) -> Result<ClusterResizePlan, CliError> {
+    let request = PlanClusterResizeRequest {
+        name: names::full("clusters", id),
+        size: Some(size),
+    };
+    let doing = format!("plan the size of cluster {id}");
+    rpc!(client, ClusterServiceClient.plan_cluster_resize, doing, request).await
+}
+
+fn show(cx: &Cx, id: &str, plan: &ClusterResizePlan) -> Result<(), CliError> {
+    if cx.ui.format() != Format::Table {
+        return cx.ui.item(plan, |_| String::new());
+    }
+    if !plan.fits {
+        return Err(CliError::usage(format!("{id}: {}", plan.refusal), ""));
+    }
+    for (what, nodes) in [("join", &plan.join), ("leave and are erased", &plan.leave)] {
+        if !nodes.is_empty() {
+            cx.ui.say(&clean(&format!(
+                "{} {what}: {}",
+                plural(nodes.len(), "node"),
+                listed(nodes)
+            )))?;
+        }
+    }
+    let kilowatts = plan.reserved_watts / 1000.0;
+    cx.ui.say(&format!(
+        "{kilowatts:.1} kW are reserved until nodes that leave are erased"
+    ))?;
+    cx.ui.say(plan.picture.trim_end())
+}

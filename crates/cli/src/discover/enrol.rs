@@ -1,0 +1,122 @@
+//! `rackwright discover enrol`
+
+use std::collections::HashMap;
+
+use clap::Args;
+use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
+use rackwright_api::v1::{EnrolFindingsRequest, EnrolledFinding};
+
+use super::{chosen, short_address};
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::error::{CliError, plural};
+use crate::mutation::MutationArgs;
+use crate::names;
+use crate::node::enroll::pair;
+use crate::output::table::Cell;
+use crate::output::{Paint, Table, Tone};
+
+/// `rackwright discover enrol`
+#[derive(Debug, Args)]
+#[group(id = "which", required = true, multiple = false)]
+pub struct EnrolArgs {
+    /// Addresses of what was found: 10.0.0.5, 10.0.0.6:8443
+    #[arg(group = "which", value_name = "ADDRESS")]
+    findings: Vec<String>,
+    /// All machines that are new
+    #[arg(long, group = "which")]
+    all_new: bool,
+    /// The discovery; the newest one when not given
+    #[arg(long, value_name = "ID")]
+    discovery: Option<String>,
+    /// Names: text with {serial}, {uuid}, {rack}, {unit}, {site} (as the site file calls who has this BMC address) or {address}
+    /// (when not given: the table's name, else the site file's, else the serial number)
+    #[arg(long, value_name = "TEMPLATE")]
+    name: Option<String>,
+    /// SKU of those of which none is known otherwise
+    #[arg(long)]
+    sku: Option<String>,
+    /// Label, k=v; repeat it for several
+    #[arg(long = "label", value_name = "K=V", value_parser = pair)]
+    labels: Vec<(String, String)>,
+    /// Tell nodes that moved the address at which they were found; with --all-new of all that moved
+    #[arg(long)]
+    update: bool,
+    /// Only show what would be done
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// Enrols, or shows what would be enrolled.
+pub async fn run(cx: &Cx, args: EnrolArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let parent = chosen(&client, args.discovery.as_deref()).await?;
+    let base = args.mutation.once();
+    let labels: HashMap<String, String> = args.labels.into_iter().collect();
+    let mut done: Vec<EnrolledFinding> = Vec::new();
+    // The server takes a bounded number with one call, all or none of them.
+    for round in 1_u32.. {
+        let request = EnrolFindingsRequest {
+            parent: parent.clone(),
+            findings: args.findings.clone(),
+            all_new: args.all_new,
+            name_template: args.name.clone().unwrap_or_default(),
+            sku: args.sku.clone().unwrap_or_default(),
+            labels: labels.clone(),
+            update: args.update,
+            validate_only: args.dry_run,
+            mutation: Some(args.mutation.part(&base.idempotency_key, &format!("round{round}"))),
+        };
+        let answer = rpc!(client, DiscoveryServiceClient.enrol_findings, "enrol findings", request).await?;
+        let has_enrolled = answer.findings.iter().any(|one| one.action == "enrol");
+        done.extend(answer.findings);
+        if answer.remaining == 0 || args.dry_run || !has_enrolled {
+            if answer.remaining > 0 {
+                cx.ui.note(&format!("note: {} more are new", answer.remaining));
+            }
+            break;
+        }
+    }
+    let width = cx.ui.width();
+    let dry = args.dry_run;
+    let human = |paint| table(&done, dry, paint, width);
+    if args.all_new {
+        return cx.ui.list(&done, human);
+    }
+    cx.ui.items(&done, human)
+}
+
+fn table(done: &[EnrolledFinding], dry: bool, paint: Paint, width: Option<usize>) -> String {
+    if done.is_empty() {
+        return "nothing is new\n".to_owned();
+    }
+    let mut table = Table::new(&["FINDING", "ACTION", "NODE", "WHY"]);
+    for one in done {
+        let tone = match one.action.as_str() {
+            "enrol" => Tone::Good,
+            "update" => Tone::Busy,
+            _ => Tone::Dim,
+        };
+        let address = one
+            .finding
+            .split_once("/findings/")
+            .map_or(one.finding.as_str(), |(_, address)| address);
+        table.row([
+            short_address(address).into(),
+            Cell::toned(&one.action, tone),
+            names::short("nodes", &one.node).into(),
+            one.reason.as_str().into(),
+        ]);
+    }
+    let count = |action: &str| done.iter().filter(|one| one.action == action).count();
+    let would = if dry { "would be " } else { "" };
+    let end = format!(
+        "{} {would}enrolled, {} {would}updated, {} skipped\n",
+        plural(count("enrol"), "node"),
+        count("update"),
+        count("skip")
+    );
+    table.render(paint, width) + &end
+}

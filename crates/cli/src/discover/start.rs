@@ -1,0 +1,225 @@
+//! `rackwright discover start`
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use rackwright_api::v1::discovery_service_client::DiscoveryServiceClient;
+use rackwright_api::v1::{DiscoveryLogin, DiscoveryTarget, StartDiscoveryRequest};
+use rackwright_site::discovery::{TableFault, TargetRow, parse_leases, parse_targets};
+use secrecy::ExposeSecret as _;
+
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::node::enroll::read_password;
+use crate::operation;
+use crate::wait::WaitArgs;
+
+/// The largest file that is read, in bytes.
+const FILE_MAX: u64 = 64 << 20;
+
+/// `rackwright discover start`
+#[derive(Debug, Args)]
+pub struct StartArgs {
+    /// Where to look: 10.0.0.0/22, 10.0.0.5-10.0.0.90, 10.0.0.5 or fd00::/118; repeat it for several
+    #[arg(long = "range", value_name = "RANGE", value_delimiter = ',')]
+    ranges: Vec<String>,
+    /// Port to look at in ranges (443 when not given); repeat it for several
+    #[arg(long = "port", value_name = "PORT", value_parser = clap::value_parser!(u32).range(1..=65535))]
+    ports: Vec<u32>,
+    /// Table of BMCs: address, user, password, credential, name, rack, unit, sku, system, labels
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Lease file of a DHCP server (ISC dhcpd, Kea, dnsmasq) on this computer; repeat it for several
+    #[arg(long = "leases", value_name = "FILE")]
+    leases: Vec<PathBuf>,
+    /// Read the lease files that the daemon's settings name, and what its own DHCP gave out
+    #[arg(long)]
+    server_leases: bool,
+    /// Ask the network of rackwrightd by SSDP
+    #[arg(long)]
+    ssdp: bool,
+    /// User to try at BMCs
+    #[arg(long, value_name = "NAME", requires = "password")]
+    user: Option<String>,
+    /// File with that user's password
+    #[arg(long, value_name = "FILE", group = "password", requires = "user")]
+    password_file: Option<PathBuf>,
+    /// Read that user's password from standard input
+    #[arg(long, group = "password", requires = "user")]
+    password_stdin: bool,
+    /// A login that tables name in `credential`: NAME:USER:FILE, with the password in FILE; repeat it for several
+    #[arg(long = "credential", value_name = "NAME:USER:FILE", value_parser = credential)]
+    credentials: Vec<Credential>,
+    /// Logins tried at one BMC, at most 5: BMCs lock accounts
+    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=5))]
+    login_tries: u32,
+    /// Behind the logins that are given, try those of `rackwright bmc credentials list` that fit a BMC
+    #[arg(long)]
+    factory_credentials: bool,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+#[derive(Debug, Clone)]
+struct Credential {
+    name: String,
+    user: String,
+    file: PathBuf,
+}
+
+fn credential(text: &str) -> Result<Credential, String> {
+    let mut parts = text.splitn(3, ':');
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(name), Some(user), Some(file)) if ![name, user, file].contains(&"") => Ok(Credential {
+            name: name.to_owned(),
+            user: user.to_owned(),
+            file: file.into(),
+        }),
+        _ => Err(format!("`{text}` is not NAME:USER:FILE")),
+    }
+}
+
+/// Begins a discovery.
+pub async fn run(cx: &Cx, args: StartArgs) -> Result<(), CliError> {
+    let mut logins = logins(&args)?;
+    let mut targets = Vec::new();
+    if let Some(path) = &args.csv {
+        let rows = parse_targets(&read(path)?).map_err(|faults| faulty(path, &faults))?;
+        let mut own = Own::default();
+        targets.extend(rows.into_iter().map(|row| own.target(row)));
+        logins.extend(own.logins);
+    }
+    for path in &args.leases {
+        let leases = parse_leases(&read(path)?).map_err(|fault| {
+            let what = format!("{}: {fault}", path.display());
+            CliError::usage(what, "nothing was begun")
+        })?;
+        targets.extend(leases.into_iter().map(|lease| DiscoveryTarget {
+            address: lease.address.to_string(),
+            source: "lease".into(),
+            ..DiscoveryTarget::default()
+        }));
+    }
+    let request = StartDiscoveryRequest {
+        ranges: args.ranges,
+        ports: args.ports,
+        targets,
+        ssdp: args.ssdp,
+        leases: args.server_leases,
+        logins,
+        login_tries: args.login_tries,
+        factory_credentials: args.factory_credentials,
+        mutation: Some(args.mutation.once()),
+    };
+    let client = cx.client().await?;
+    let doing = "begin a discovery";
+    let started = rpc!(client, DiscoveryServiceClient.start_discovery, doing, request).await?;
+    operation::finish(cx, &client, vec![started], args.waiting)
+        .await
+        .map(drop)
+}
+
+fn logins(args: &StartArgs) -> Result<Vec<DiscoveryLogin>, CliError> {
+    let login = |name: &str, user: &str, file: Option<&Path>| -> Result<DiscoveryLogin, CliError> {
+        Ok(DiscoveryLogin {
+            name: name.to_owned(),
+            username: user.to_owned(),
+            password: read_password(file)?.expose_secret().to_owned(),
+        })
+    };
+    let mut logins = Vec::new();
+    if let Some(user) = &args.user {
+        logins.push(login("", user, args.password_file.as_deref())?);
+    }
+    for one in &args.credentials {
+        logins.push(login(&one.name, &one.user, Some(&one.file))?);
+    }
+    Ok(logins)
+}
+
+/// Logins that stand in a table's rows, each once.
+#[derive(Default)]
+struct Own {
+    logins: Vec<DiscoveryLogin>,
+}
+
+impl Own {
+    fn target(&mut self, row: TargetRow) -> DiscoveryTarget {
+        let login = match row.user.as_str() {
+            "" => row.credential,
+            user => self.name_of(user, &row.password),
+        };
+        DiscoveryTarget {
+            address: row.address,
+            login,
+            node_id: row.name,
+            rack: row.rack,
+            unit: row.unit.into(),
+            sku: row.sku,
+            system: row.system,
+            labels: row.labels.into_iter().collect(),
+            source: "csv".into(),
+        }
+    }
+
+    fn name_of(&mut self, user: &str, password: &str) -> String {
+        let is_it = |one: &&DiscoveryLogin| one.username == user && one.password == password;
+        if let Some(known) = self.logins.iter().find(is_it) {
+            return known.name.clone();
+        }
+        let name = format!("table login {}", self.logins.len() + 1);
+        self.logins.push(DiscoveryLogin {
+            name: name.clone(),
+            username: user.to_owned(),
+            password: password.to_owned(),
+        });
+        name
+    }
+}
+
+fn read(path: &Path) -> Result<String, CliError> {
+    let length = std::fs::metadata(path)
+        .map_err(|e| CliError::file("read", path, e))?
+        .len();
+    if length > FILE_MAX {
+        let what = format!("{} is larger than {} MiB", path.display(), FILE_MAX >> 20);
+        return Err(CliError::usage(what, "split it"));
+    }
+    std::fs::read_to_string(path).map_err(|e| CliError::file("read", path, e))
+}
+
+fn faulty(path: &Path, faults: &[TableFault]) -> CliError {
+    let lines: Vec<String> = faults.iter().map(|fault| format!("  {fault}")).collect();
+    let what = format!("{}: nothing was begun\n{}", path.display(), lines.join("\n"));
+    CliError::usage(what, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_name_user_and_file() {
+        let good = credential("factory:root:/etc/x:y").unwrap();
+        assert_eq!(
+            (good.name.as_str(), good.user.as_str(), good.file.to_str()),
+            ("factory", "root", Some("/etc/x:y"))
+        );
+        for bad in ["", "a", "a:b", "a::c", ":b:c"] {
+            assert!(credential(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn logins_of_rows_are_sent_once_each() {
+        let rows = parse_targets("address,user,password,credential\na,u,p,\nb,u,p,\nc,u,q,\nd,,,factory\n").unwrap();
+        let mut own = Own::default();
+        let names: Vec<String> = rows.into_iter().map(|row| own.target(row).login).collect();
+        assert_eq!(names, ["table login 1", "table login 1", "table login 2", "factory"]);
+        assert_eq!(own.logins.len(), 2);
+    }
+}

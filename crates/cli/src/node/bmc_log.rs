@@ -1,0 +1,273 @@
+//! `rackwright node bmc-log` and `rackwright node power NODE ac-cycle`: what the control plane does with a BMC beside the
+//! node's life. It is written down, done by the control plane, and waited for here.
+
+use std::time::{Duration, Instant};
+
+use clap::{Args, Subcommand, ValueEnum};
+use prost_types::Timestamp;
+use rackwright_api::v1::bmc_service_client::BmcServiceClient;
+use rackwright_api::v1::{
+    AcCycleNodeRequest, BmcLogEntry, BmcWork, ClearBmcLogRequest, ListBmcLogEntriesRequest, ListBmcLogEntriesResponse,
+    ReadBmcLogRequest,
+};
+
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::{CliError, exit, plural};
+use crate::mutation::MutationArgs;
+use crate::output::table::Cell;
+use crate::output::{Paint, Table, Tone, clean};
+use crate::wait::WaitArgs;
+use crate::{names, units};
+
+/// Longest wait for a log: a large one takes some BMCs minutes.
+const LOG_WITHIN: Duration = Duration::from_secs(600);
+/// Longest wait for an AC cycle where none is given.
+const CYCLE_WITHIN: Duration = Duration::from_secs(1200);
+/// Between two looks at how it stands.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// `rackwright node bmc-log`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct BmcLogArgs {
+    #[command(subcommand)]
+    command: Option<BmcLogCommand>,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum BmcLogCommand {
+    /// Empty the logs of a node's BMC; what was in them is lost
+    Clear(ClearArgs),
+}
+
+#[derive(Debug, Args)]
+struct ReadArgs {
+    /// The node
+    #[arg(required = true, value_name = "ID")]
+    id: Option<String>,
+    /// Created since then by the BMC's clock: 2026-12-31T18:00:00Z, or 2h for so long ago
+    #[arg(long, value_name = "TIME", value_parser = past)]
+    since: Option<Timestamp>,
+    /// Of this severity or worse
+    #[arg(long, value_enum)]
+    severity: Option<Severity>,
+    /// Show at most this many
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(i32).range(1..=2000))]
+    last: i32,
+    /// Show what was read last, without asking the BMC
+    #[arg(long)]
+    cached: bool,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+#[derive(Debug, Args)]
+struct ClearArgs {
+    /// The node
+    id: String,
+    /// Only this log, by its id or path (all that can be cleared when not given)
+    #[arg(long, value_name = "LOG")]
+    log: Option<String>,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Severity {
+    Ok,
+    Warning,
+    Critical,
+}
+
+impl Severity {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Warning => "Warning",
+            Self::Critical => "Critical",
+        }
+    }
+}
+
+/// RFC 3339, or how long ago.
+fn past(text: &str) -> Result<Timestamp, String> {
+    let at = |seconds| Timestamp { seconds, nanos: 0 };
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
+        return Ok(at(time.as_second()));
+    }
+    let wrong = |_| format!("`{text}` is no time: write it like 2026-12-31T18:00:00Z, or 2h for so long ago");
+    let ago = units::parse_duration(text).map_err(wrong)?;
+    let moment = jiff::Timestamp::now().checked_sub(ago);
+    moment
+        .map(|moment| at(moment.as_second()))
+        .map_err(|_| format!("`{text}` is too long ago"))
+}
+
+/// Shows or clears.
+pub async fn run(cx: &Cx, args: BmcLogArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    match args.command {
+        Some(BmcLogCommand::Clear(args)) => {
+            let id = names::short("nodes", &args.id).to_owned();
+            let request = ClearBmcLogRequest {
+                name: names::full("nodes", &id),
+                log: args.log.unwrap_or_default(),
+                mutation: Some(args.mutation.once()),
+            };
+            let doing = format!("clear the BMC log of {id}");
+            let asked = rpc!(client, BmcServiceClient.clear_bmc_log, doing, request).await?;
+            let done = until_done(&client, &asked, LOG_WITHIN).await?;
+            show_work(cx, &id, &done)
+        }
+        None => show(cx, &client, args.read).await,
+    }
+}
+
+/// Takes the power away for a moment.
+pub async fn ac_cycle(
+    cx: &Cx,
+    id: &str,
+    force: bool,
+    waiting: WaitArgs,
+    mutation: &MutationArgs,
+) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let id = names::short("nodes", id);
+    let request = AcCycleNodeRequest {
+        name: names::full("nodes", id),
+        force,
+        mutation: Some(mutation.once()),
+    };
+    let doing = format!("AC cycle {id}");
+    let asked = rpc!(client, BmcServiceClient.ac_cycle_node, doing, request).await?;
+    if !waiting.wait {
+        cx.ui
+            .say(&format!("{} asked for", clean(&format!("AC cycle of {id}"))))?;
+        return Ok(());
+    }
+    let done = until_done(&client, &asked, waiting.timeout.unwrap_or(CYCLE_WITHIN)).await?;
+    show_work(cx, id, &done)
+}
+
+async fn show(cx: &Cx, client: &Client, args: ReadArgs) -> Result<(), CliError> {
+    let id = args
+        .id
+        .as_deref()
+        .map(|id| names::short("nodes", id).to_owned())
+        .unwrap_or_default();
+    let list = ListBmcLogEntriesRequest {
+        name: names::full("nodes", &id),
+        page_size: args.last,
+        since: args.since,
+        severity: args.severity.map(Severity::word).unwrap_or_default().to_owned(),
+    };
+    if !args.cached {
+        let request = ReadBmcLogRequest {
+            name: list.name.clone(),
+            mutation: Some(args.mutation.once()),
+        };
+        let doing = format!("read the BMC log of {id}");
+        let asked = rpc!(client, BmcServiceClient.read_bmc_log, doing, request).await?;
+        let done = until_done(client, &asked, LOG_WITHIN).await?;
+        verdict(&id, &done)?;
+    }
+    let doing = format!("list the BMC log of {id}");
+    let answer = rpc!(client, BmcServiceClient.list_bmc_log_entries, doing, list).await?;
+    let width = cx.ui.width();
+    cx.ui.item(&answer, |paint| render(&answer, paint, width))?;
+    for gap in &answer.gaps {
+        cx.ui.note(&format!("not read: {}", clean(gap)));
+    }
+    Ok(())
+}
+
+/// Waits until what was asked for is done or was given up.
+async fn until_done(client: &Client, asked: &BmcWork, within: Duration) -> Result<BmcWork, CliError> {
+    let begun = Instant::now();
+    let since = asked.request_time.as_ref().map(units::seconds).unwrap_or_default();
+    loop {
+        let request = ListBmcLogEntriesRequest {
+            name: asked.name.clone(),
+            page_size: 1,
+            ..ListBmcLogEntriesRequest::default()
+        };
+        let doing = format!("look at the BMC of {}", names::short("nodes", &asked.name));
+        let answer = rpc!(client, BmcServiceClient.list_bmc_log_entries, doing, request).await?;
+        let work = answer.work.unwrap_or_default();
+        let is_done = work
+            .done_time
+            .as_ref()
+            .is_some_and(|time| units::seconds(time) >= since);
+        if work.wanted.is_empty() && is_done {
+            return Ok(work);
+        }
+        if begun.elapsed() >= within {
+            return Err(CliError::TimedOut {
+                what: format!("{} of the BMC of {}", asked.wanted, names::short("nodes", &asked.name)),
+                after: units::duration(begun.elapsed().as_secs_f64()),
+                hint: "the work goes on; `rackwright node bmc-log ID --cached` says how it stands".to_owned(),
+            });
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn verdict(id: &str, work: &BmcWork) -> Result<(), CliError> {
+    if work.error.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::Bmc {
+        message: format!("{id}: {}", clean(&work.error)),
+        hint: format!("`rackwright node explain {id}` says what else is known of the BMC"),
+        exit: exit::OPERATION_FAILED,
+    })
+}
+
+fn show_work(cx: &Cx, id: &str, work: &BmcWork) -> Result<(), CliError> {
+    verdict(id, work)?;
+    cx.ui.item(work, |_| format!("{id}: {}\n", clean(&work.done)))
+}
+
+fn tone(severity: &str) -> Tone {
+    match severity.to_ascii_lowercase().as_str() {
+        "critical" | "fatal" | "error" => Tone::Bad,
+        "warning" => Tone::Busy,
+        "ok" => Tone::Good,
+        _ => Tone::Dim,
+    }
+}
+
+fn row(entry: &BmcLogEntry) -> [Cell; 5] {
+    [
+        entry.create_time.as_ref().map(units::stamp).unwrap_or_default().into(),
+        (&entry.log).into(),
+        (&entry.id).into(),
+        Cell::toned(&entry.severity, tone(&entry.severity)),
+        (&entry.message).into(),
+    ]
+}
+
+fn render(answer: &ListBmcLogEntriesResponse, paint: Paint, width: Option<usize>) -> String {
+    let Some(read) = &answer.read_time else {
+        return "its event log was never read\n".to_owned();
+    };
+    let mut text = String::new();
+    if !answer.entries.is_empty() {
+        let mut table = Table::new(&["CREATED", "LOG", "ID", "SEVERITY", "WHAT"]);
+        for entry in &answer.entries {
+            table.row(row(entry));
+        }
+        text = table.render(paint, width);
+    }
+    let logs = plural(answer.logs.len(), "log");
+    let more = if answer.more { ", more are there" } else { "" };
+    let count = match answer.entries.len() {
+        1 => "1 entry".to_owned(),
+        count => format!("{count} entries"),
+    };
+    text.push_str(&format!("{count} of {logs}{more}; read {}\n", units::stamp(read)));
+    text
+}

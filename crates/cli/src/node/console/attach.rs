@@ -1,0 +1,173 @@
+//! Being at a console.
+
+use std::io::{IsTerminal as _, Read as _, Write as _};
+
+use clap::Args;
+use rackwright_api::v1::attach_console_request::Message as Asked;
+use rackwright_api::v1::attach_console_response::Message as Told;
+use rackwright_api::v1::console_service_client::ConsoleServiceClient;
+use rackwright_api::v1::{AttachConsoleRequest, AttachConsoleResponse, ConsoleEntry};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Streaming};
+
+use super::escape::{Escape, Keys};
+use super::terminal::Raw;
+use crate::args::Cx;
+use crate::error::CliError;
+use crate::names;
+
+/// Messages that the keyboard may be ahead.
+const AHEAD: usize = 64;
+/// What `~?` shows.
+const HELP: &str = "at the beginning of a line: ~. leaves, ~~ types ~, ~? shows this";
+
+/// `rackwright node console`
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    /// The node
+    #[arg(required = true)]
+    id: Option<String>,
+    /// Look and do not type
+    #[arg(long)]
+    read_only: bool,
+    /// Type, whoever else does: they are told, and look from then on
+    #[arg(long, conflicts_with = "read_only")]
+    take_over: bool,
+}
+
+/// How it ended.
+enum End {
+    /// `~.`, a signal, or the end of what was to be typed.
+    Left,
+    /// By the server.
+    Ended(Option<tonic::Status>),
+}
+
+/// At the console until `~.`, a signal, or the server's end.
+pub async fn run(cx: &Cx, args: AttachArgs) -> Result<(), CliError> {
+    let id = args.id.unwrap_or_default();
+    let id = names::short("nodes", &id);
+    let client = cx.client().await?;
+    let doing = format!("be at the console of {id}");
+    let (channel, _) = client.channel(&doing).await?;
+    let (keys, asked) = mpsc::channel(AHEAD);
+    let enter = AttachConsoleRequest {
+        message: Some(Asked::Enter(ConsoleEntry {
+            node: names::full("nodes", id),
+            read_only: args.read_only,
+            take_over: args.take_over,
+        })),
+    };
+    // The channel has room: it is the first one.
+    let _ = keys.send(enter).await;
+    let request = Request::new(ReceiverStream::new(asked));
+    let opened = ConsoleServiceClient::new(channel).attach_console(request).await;
+    let output = opened.map_err(|status| CliError::rpc(&doing, client.classify(status)))?;
+    if std::io::stdin().is_terminal() {
+        cx.ui.note(&format!("at the console of {id}; {HELP}"));
+    }
+    let raw = Raw::enter().map_err(|source| CliError::io("use the terminal", source))?;
+    let is_raw = raw.is_some();
+    let end = attend(output.into_inner(), keys, is_raw).await;
+    drop(raw);
+    match end? {
+        End::Left => {
+            cx.ui.note("left the console");
+            Ok(())
+        }
+        End::Ended(None) => Ok(()),
+        End::Ended(Some(status)) => Err(CliError::rpc(&doing, client.classify(status))),
+    }
+}
+
+async fn attend(
+    mut output: Streaming<AttachConsoleResponse>,
+    keys: mpsc::Sender<AttachConsoleRequest>,
+    is_raw: bool,
+) -> Result<End, CliError> {
+    let listen = |source| CliError::io("listen to signals", source);
+    let mut terminate = signal(SignalKind::terminate()).map_err(listen)?;
+    let mut hang_up = signal(SignalKind::hangup()).map_err(listen)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(listen)?;
+    let mut input = keyboard();
+    let (mut escape, mut is_typing) = (Escape::default(), true);
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => return Ok(End::Left),
+            _ = hang_up.recv() => return Ok(End::Left),
+            _ = interrupt.recv() => return Ok(End::Left),
+            told = output.message() => match told {
+                Ok(Some(told)) => show(told, is_raw)?,
+                Ok(None) => return Ok(End::Ended(None)),
+                Err(status) => return Ok(End::Ended(Some(status))),
+            },
+            read = input.recv(), if is_typing => {
+                let Some(read) = read else {
+                    // What was piped in is typed; what comes of it is shown until somebody ends it.
+                    is_typing = false;
+                    continue;
+                };
+                let read = read.map_err(|source| CliError::io("read what is typed", source))?;
+                let (typed, leaves, wants_help) = match escape.read(&read) {
+                    Keys::Type(typed) => (typed, false, false),
+                    Keys::Leave(typed) => (typed, true, false),
+                    Keys::Help(typed) => (typed, false, true),
+                };
+                if wants_help {
+                    notice(HELP, is_raw);
+                }
+                if !typed.is_empty() {
+                    let message = Some(Asked::Input(typed));
+                    // The end of the stream tells why it takes nothing.
+                    let _ = keys.send(AttachConsoleRequest { message }).await;
+                }
+                if leaves {
+                    return Ok(End::Left);
+                }
+            }
+        }
+    }
+}
+
+/// What comes by standard input, read by a thread of its own: it ends with the program, whatever it waits for.
+fn keyboard() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        let (mut input, mut buffer) = (std::io::stdin(), vec![0; 4096]);
+        loop {
+            let read = match input.read(&mut buffer) {
+                Ok(0) => return,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                read => read.map(|count| buffer[..count].to_vec()),
+            };
+            let is_end = read.is_err();
+            if sender.blocking_send(read).is_err() || is_end {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Raw, as the machine printed it: this is a terminal's way to a terminal.
+fn show(told: AttachConsoleResponse, is_raw: bool) -> Result<(), CliError> {
+    match told.message {
+        Some(Told::Output(bytes)) => {
+            let mut out = std::io::stdout().lock();
+            let written = out.write_all(&bytes).and_then(|()| out.flush());
+            written.map_err(|source| CliError::io("write to the terminal", source))
+        }
+        Some(Told::Notice(text)) => {
+            notice(&crate::output::clean(&text), is_raw);
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+fn notice(text: &str, is_raw: bool) {
+    let line = if is_raw { "\r\n" } else { "\n" };
+    eprint!("{line}[rackwright: {text}]{line}");
+}

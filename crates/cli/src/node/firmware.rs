@@ -1,0 +1,139 @@
+//! `rackwright node firmware`: what a node has beside what its SKU wants, and bringing it there.
+
+use clap::{Args, Subcommand};
+use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
+use rackwright_api::v1::{GetNodeFirmwareRequest, NodeFirmware, UpdateNodeFirmwareRequest};
+
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::output::table::Cell;
+use crate::output::{Paint, Table, Tone};
+use crate::wait::WaitArgs;
+use crate::{names, operation, units};
+
+/// `rackwright node firmware`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct FirmwareArgs {
+    #[command(subcommand)]
+    command: Option<FirmwareVerb>,
+    /// The node
+    #[arg(required = true)]
+    id: Option<String>,
+}
+
+/// What can be done about it.
+#[derive(Debug, Subcommand)]
+enum FirmwareVerb {
+    /// Bring a node's firmware to what its SKU wants, the BMC first
+    Update(UpdateArgs),
+}
+
+/// `rackwright node firmware update`
+#[derive(Debug, Args)]
+pub struct UpdateArgs {
+    /// The node
+    id: String,
+    /// Only show what would be done
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// Shows or updates.
+pub async fn run(cx: &Cx, args: FirmwareArgs) -> Result<(), CliError> {
+    match args.command {
+        Some(FirmwareVerb::Update(args)) if !args.dry_run => update(cx, args).await,
+        Some(FirmwareVerb::Update(args)) => show(cx, &args.id).await,
+        None => show(cx, &args.id.unwrap_or_default()).await,
+    }
+}
+
+async fn read(client: &Client, id: &str) -> Result<NodeFirmware, CliError> {
+    let request = GetNodeFirmwareRequest {
+        name: names::full("nodes", id),
+    };
+    let doing = format!("read the firmware of {id}");
+    rpc!(client, FirmwareServiceClient.get_node_firmware, doing, request).await
+}
+
+async fn show(cx: &Cx, id: &str) -> Result<(), CliError> {
+    let firmware = read(&*cx.client().await?, id).await?;
+    let width = cx.ui.width();
+    cx.ui.item(&firmware, |paint| details(&firmware, paint, width))
+}
+
+async fn update(cx: &Cx, args: UpdateArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let id = names::short("nodes", &args.id).to_owned();
+    let request = UpdateNodeFirmwareRequest {
+        name: names::full("nodes", &id),
+        mutation: Some(args.mutation.once()),
+    };
+    let doing = format!("update the firmware of {id}");
+    let started = rpc!(client, FirmwareServiceClient.update_node_firmware, doing, request).await?;
+    operation::finish(cx, &client, vec![started], args.waiting)
+        .await
+        .map(drop)
+}
+
+fn details(firmware: &NodeFirmware, paint: Paint, width: Option<usize>) -> String {
+    let mut text = match &firmware.seen_time {
+        Some(at) => format!("read {}; offered: {}\n", units::stamp(at), offered(firmware)),
+        None => "its BMC was never read: an update reads it, and so does the way into the pool\n".to_owned(),
+    };
+    if !firmware.under_way.is_empty() {
+        text.push_str(&format!("under way: {}\n", firmware.under_way));
+    }
+    if firmware.rows.is_empty() {
+        text.push_str("its SKU wants nothing\n");
+    } else {
+        let mut table = Table::new(&["ORDER", "COMPONENT", "ID", "INSTALLED", "WANTED", "WHAT"]);
+        for row in &firmware.rows {
+            let tone = match row.verdict.as_str() {
+                "up-to-date" | "newer" => Tone::Good,
+                "update" => Tone::Busy,
+                _ => Tone::Bad,
+            };
+            table.row([
+                (&row.order).into(),
+                (&row.component).into(),
+                (&row.id).into(),
+                (&row.installed).into(),
+                (&row.wanted).into(),
+                Cell::toned(&row.verdict, tone),
+            ]);
+        }
+        text.push_str(&format!("\n{}", table.render(paint, width)));
+    }
+    let mut table = Table::new(&["ID", "NAME", "VERSION", "UPDATEABLE"]);
+    for entry in &firmware.inventory {
+        let updateable = match entry.updateable {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "",
+        };
+        table.row([
+            (&entry.id).into(),
+            (&entry.title).into(),
+            (&entry.version).into(),
+            updateable.into(),
+        ]);
+    }
+    if !table.is_empty() {
+        text.push_str(&format!("\n{}", table.render(paint, width)));
+    }
+    text
+}
+
+fn offered(firmware: &NodeFirmware) -> String {
+    match firmware.ways.is_empty() {
+        true => "no way to update".to_owned(),
+        false => firmware.ways.join(", "),
+    }
+}

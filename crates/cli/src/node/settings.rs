@@ -1,0 +1,140 @@
+//! `node settings`: settings of a machine's firmware against what its SKU wants.
+
+use clap::{Args, Subcommand};
+use rackwright_api::v1::settings_service_client::SettingsServiceClient;
+use rackwright_api::v1::{
+    GetNodeSettingsRequest, ListSettingsDriftRequest, NodeSetting, NodeSettings, SettingStanding,
+};
+
+use super::actions::{self, PlainArgs};
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::CliError;
+use crate::output::table::Cell;
+use crate::output::{Paint, Table, Tone, clean};
+use crate::{names, units};
+
+/// Nodes of one page.
+const PAGE: i32 = 500;
+
+/// `rackwright node settings`
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct SettingsArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    /// The node
+    #[arg(required = true)]
+    id: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Have settings written that are not as wanted: nodes that nobody has are started and inspected again
+    Apply(PlainArgs),
+    /// Show nodes whose settings are not as wanted
+    Drift,
+}
+
+/// Runs one of them.
+pub async fn run(cx: &Cx, args: SettingsArgs) -> Result<(), CliError> {
+    match (args.action, args.id) {
+        (Some(Action::Apply(args)), _) => actions::apply_settings(cx, args).await,
+        (Some(Action::Drift), _) => drift(cx).await,
+        (None, id) => show(cx, &id.unwrap_or_default()).await,
+    }
+}
+
+async fn show(cx: &Cx, id: &str) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let request = GetNodeSettingsRequest {
+        name: names::full("nodes", id),
+    };
+    let doing = format!("read settings of node {}", names::short("nodes", id));
+    let settings = rpc!(client, SettingsServiceClient.get_node_settings, doing, request).await?;
+    let width = cx.ui.width();
+    cx.ui.item(&settings, |paint| screen(&settings, paint, width))
+}
+
+async fn drift(cx: &Cx) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let nodes = all(&client).await?;
+    let width = cx.ui.width();
+    cx.ui.list(&nodes, |paint| {
+        if nodes.is_empty() {
+            return "all settings that were read are as wanted\n".to_owned();
+        }
+        let mut table = Table::new(&["NODE", "SINCE", "SETTING", "WANTED", "IS", "AFTER START", "STANDING"]);
+        for node in &nodes {
+            for setting in &node.settings {
+                let [name, wanted, current, pending, standing] = cells(setting);
+                let since = node.drift_time.as_ref().map(units::stamp).unwrap_or_default();
+                let id = names::short("nodes", &node.name);
+                table.row([id.into(), since.into(), name, wanted, current, pending, standing]);
+            }
+        }
+        table.render(paint, width)
+    })
+}
+
+async fn all(client: &Client) -> Result<Vec<NodeSettings>, CliError> {
+    let (mut nodes, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let request = ListSettingsDriftRequest {
+            page_size: PAGE,
+            page_token,
+        };
+        let page = rpc!(client, SettingsServiceClient.list_settings_drift, "list drift", request).await?;
+        nodes.extend(page.nodes);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            return Ok(nodes);
+        }
+    }
+}
+
+fn screen(settings: &NodeSettings, paint: Paint, width: Option<usize>) -> String {
+    let id = clean(names::short("nodes", &settings.name));
+    if settings.settings.is_empty() {
+        return match names::short("skus", &settings.sku) {
+            "" => format!("the site has no node {id}, so nothing is wanted of its firmware\n"),
+            sku => format!("SKU {} wants nothing of the firmware of {id}\n", clean(sku)),
+        };
+    }
+    let time = |time: &Option<_>| time.as_ref().map_or_else(|| "never".to_owned(), units::stamp);
+    let mut head = Table::pairs();
+    let mut pair = |name: &str, value: Cell| {
+        head.row([Cell::toned(name, Tone::Dim), value]);
+    };
+    pair("node", id.as_str().into());
+    pair("SKU", names::short("skus", &settings.sku).into());
+    pair("read", time(&settings.read_time).into());
+    pair("verified after a start", time(&settings.verify_time).into());
+    if let Some(since) = &settings.drift_time {
+        pair("otherwise since", Cell::toned(units::stamp(since), Tone::Bad));
+    }
+    let mut table = Table::new(&["SETTING", "WANTED", "IS", "AFTER START", "STANDING"]);
+    for setting in &settings.settings {
+        table.row(cells(setting));
+    }
+    format!("{}\n{}", head.render(paint, width), table.render(paint, width))
+}
+
+fn cells(setting: &NodeSetting) -> [Cell; 5] {
+    let (word, tone) = match setting.standing() {
+        SettingStanding::AsWanted => ("as wanted", Tone::Good),
+        SettingStanding::Pending => ("waits for a start", Tone::Busy),
+        SettingStanding::Differs => ("differs", Tone::Bad),
+        SettingStanding::ReadOnly => ("differs, read-only", Tone::Bad),
+        SettingStanding::Missing => ("not offered", Tone::Bad),
+        SettingStanding::Unspecified => ("not read yet", Tone::Dim),
+    };
+    let optional = |text: &Option<String>| Cell::from(text.clone().unwrap_or_default());
+    [
+        (&setting.name).into(),
+        (&setting.wanted).into(),
+        optional(&setting.current),
+        optional(&setting.pending),
+        Cell::toned(word, tone),
+    ]
+}

@@ -1,0 +1,172 @@
+//! `rackwright power explain`
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use rackwright_api::v1::power_service_client::PowerServiceClient;
+use rackwright_api::v1::{ExplainPowerRequest, ExplainPowerResponse, PowerLoss, PowerPsu};
+use tonic::Code;
+
+use super::{kw, maybe};
+use crate::args::Cx;
+use crate::client::{Client, rpc};
+use crate::error::CliError;
+use crate::output::{Table, clean};
+use crate::site;
+
+/// Steps of one page.
+const PAGE: i32 = 1000;
+
+/// `rackwright power explain`
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// A node, a cluster or a customer; nodes/NAME, clusters/NAME or customers/NAME where a name is of several
+    #[arg(value_name = "NODE|CLUSTER|CUSTOMER")]
+    name: String,
+    /// Explain a node from site files instead of asking the server: file or directory (its *.yaml and *.yml); repeat it for
+    /// several
+    #[arg(long = "site", value_name = "FILE|DIR|-")]
+    site: Vec<PathBuf>,
+}
+
+/// Shows the way from the utility to each PSU.
+pub async fn run(cx: &Cx, args: ExplainArgs) -> Result<(), CliError> {
+    if !args.site.is_empty() {
+        return site::explain::run(cx, &args.name, &args.site);
+    }
+    let client = cx.client().await?;
+    let told = ask(&client, &args.name).await?;
+    cx.ui
+        .item(&told, |paint| words(&told, |table| table.render(paint, cx.ui.width())))
+}
+
+/// A bare name is a node's, else a cluster's, else a customer's.
+async fn ask(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliError> {
+    if name.contains('/') {
+        return all(client, name).await;
+    }
+    for kind in ["nodes", "clusters"] {
+        match all(client, &format!("{kind}/{name}")).await {
+            Err(error) if error.code() == Some(Code::NotFound) => {}
+            other => return other,
+        }
+    }
+    match all(client, &format!("customers/{name}")).await {
+        Err(error) if error.code() == Some(Code::NotFound) => Err(CliError::usage(
+            format!("the site has no node, cluster or customer named {name}"),
+            "`rackwright cluster list` and `rackwright node list` name them",
+        )),
+        other => other,
+    }
+}
+
+/// All steps, page by page.
+async fn all(client: &Client, name: &str) -> Result<ExplainPowerResponse, CliError> {
+    let mut told: Option<ExplainPowerResponse> = None;
+    let mut page_token = String::new();
+    loop {
+        let request = ExplainPowerRequest {
+            name: name.to_owned(),
+            page_size: PAGE,
+            page_token,
+        };
+        let page = rpc!(
+            client,
+            PowerServiceClient.explain_power,
+            format!("explain the power of {name}"),
+            request
+        )
+        .await?;
+        page_token = page.next_page_token.clone();
+        match &mut told {
+            None => told = Some(page),
+            Some(told) => told.steps.extend(page.steps),
+        }
+        if page_token.is_empty() {
+            let mut told = told.unwrap_or_default();
+            told.next_page_token.clear();
+            return Ok(told);
+        }
+    }
+}
+
+fn words(told: &ExplainPowerResponse, render: impl FnOnce(&Table) -> String) -> String {
+    let mut out = String::new();
+    let measured = match told.measured_watts {
+        Some(watts) => format!("they measure {}", kw(watts)),
+        None => "not all of them are measured".to_owned(),
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "{}: {} nodes, at most {} together; {measured}.",
+        clean(&told.name),
+        told.node_count,
+        kw(told.reserved_watts)
+    );
+    for alarm in &told.alarms {
+        let _ = writeln!(
+            out,
+            "ALARM {}: {}; {}",
+            clean(&alarm.severity),
+            clean(&alarm.message),
+            clean(&alarm.advice)
+        );
+    }
+    for psu in &told.psus {
+        let _ = writeln!(out, "{}", psu_words(psu));
+    }
+    let _ = writeln!(out);
+    let mut table = Table::new(&[
+        "KIND", "NAME", "FED BY", "FEED", "RATED", "DERATED", "RESERVED", "THESE", "MEASURED", "NODES", "STARTS",
+    ]);
+    for step in &told.steps {
+        let starts = match step.starts_at_once {
+            0 => "all".to_owned(),
+            room => room.to_string(),
+        };
+        table.row([
+            (&step.kind).into(),
+            (&step.name).into(),
+            (&step.parent).into(),
+            (&step.feed).into(),
+            kw(step.rated_watts).into(),
+            kw(step.derated_watts).into(),
+            kw(step.reserved_watts).into(),
+            kw(step.own_watts).into(),
+            maybe(step.measured_watts).into(),
+            step.nodes.to_string().into(),
+            starts.into(),
+        ]);
+    }
+    out.push_str(&render(&table));
+    if !told.losses.is_empty() {
+        let _ = writeln!(out);
+    }
+    for loss in &told.losses {
+        let _ = writeln!(out, "{}", loss_words(loss));
+    }
+    out
+}
+
+fn psu_words(psu: &PowerPsu) -> String {
+    match psu.outlet.as_str() {
+        "" => format!("PSU {} is not plugged in", psu.psu),
+        outlet => format!("PSU {} draws {} from outlet {}", psu.psu, kw(psu.watts), clean(outlet)),
+    }
+}
+
+fn loss_words(loss: &PowerLoss) -> String {
+    let end = if loss.survives {
+        "the node lives on"
+    } else {
+        "the node goes down"
+    };
+    format!(
+        "Feed {} lost: {} PSUs live and give {}: {end}.",
+        clean(&loss.feed),
+        loss.live,
+        kw(loss.live_watts)
+    )
+}

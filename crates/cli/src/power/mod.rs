@@ -1,0 +1,38 @@
+//! `rackwright power`: how power gets to nodes, what is left of it, and what is wrong with it.
+
+mod alarms;
+mod explain;
+mod report;
+
+use clap::Subcommand;
+
+use crate::args::Cx;
+use crate::error::CliError;
+
+/// `rackwright power`
+#[derive(Debug, Subcommand)]
+pub enum PowerCommand {
+    /// Show the way from the utility to a node, a cluster or a customer, with watts at each step
+    Explain(explain::ExplainArgs),
+    /// Show headroom and stranded power of one level, those with the least headroom first
+    Report(report::ReportArgs),
+    /// Show what is wrong with power and cooling now
+    Alarms,
+}
+
+/// Does what was asked for.
+pub async fn run(cx: &Cx, command: PowerCommand) -> Result<(), CliError> {
+    match command {
+        PowerCommand::Explain(args) => explain::run(cx, args).await,
+        PowerCommand::Report(args) => report::run(cx, args).await,
+        PowerCommand::Alarms => alarms::run(cx).await,
+    }
+}
+
+fn kw(watts: f64) -> String {
+    format!("{:.1} kW", watts / 1000.0)
+}
+
+fn maybe(watts: Option<f64>) -> String {
+    watts.map(kw).unwrap_or_default()
+}

@@ -1,0 +1,65 @@
+//! The fake's power and cooling.
+
+use rackwright_api::v1::power_service_server::PowerService;
+use rackwright_api::v1::*;
+use tonic::{Request, Response, Status};
+
+use crate::fake::{Answer, Service};
+
+/// What the fake knows.
+#[derive(Default)]
+pub struct Power {
+    pub explained: Vec<ExplainPowerResponse>,
+    pub rows: Vec<PowerHeadroom>,
+    pub alarms: Vec<Alarm>,
+}
+
+#[tonic::async_trait]
+impl PowerService for Service {
+    async fn explain_power(&self, request: Request<ExplainPowerRequest>) -> Answer<ExplainPowerResponse> {
+        self.enter("ExplainPower", &request, "")?;
+        let request = request.into_inner();
+        let state = self.state();
+        let known = state.power.explained.iter().find(|one| one.name == request.name);
+        let mut told = known
+            .cloned()
+            .ok_or_else(|| Status::not_found(format!("{} does not exist", request.name)))?;
+        // One step a page: whoever explains has to read on.
+        let number: usize = request.page_token.parse().unwrap_or(0);
+        let all = told.steps.len();
+        told.steps = told.steps.into_iter().skip(number).take(1).collect();
+        told.next_page_token = if number + 1 < all {
+            (number + 1).to_string()
+        } else {
+            String::new()
+        };
+        Ok(Response::new(told))
+    }
+
+    async fn get_power_report(&self, request: Request<GetPowerReportRequest>) -> Answer<GetPowerReportResponse> {
+        self.enter("GetPowerReport", &request, "")?;
+        let request = request.into_inner();
+        if request.level == "row" {
+            return Err(Status::invalid_argument("level: must be one of utility, panel"));
+        }
+        let state = self.state();
+        let rows = state.power.rows.iter().filter(|row| row.kind == request.level);
+        let rows: Vec<_> = rows.cloned().collect();
+        let total = i32::try_from(rows.len()).unwrap();
+        let number: usize = request.page_token.parse().unwrap_or(0);
+        let more = number + 1 < rows.len();
+        Ok(Response::new(GetPowerReportResponse {
+            rows: rows.into_iter().skip(number).take(1).collect(),
+            next_page_token: if more { (number + 1).to_string() } else { String::new() },
+            total,
+        }))
+    }
+
+    async fn list_alarms(&self, request: Request<ListAlarmsRequest>) -> Answer<ListAlarmsResponse> {
+        self.enter("ListAlarms", &request, "")?;
+        Ok(Response::new(ListAlarmsResponse {
+            alarms: self.state().power.alarms.clone(),
+            ..Default::default()
+        }))
+    }
+}

@@ -1,0 +1,187 @@
+//! Does with BMCs what operators ask for beside a node's life: reads and clears event logs, takes the power away altogether.
+//! Each thing is taken from the store by one replica for a while; who dies with it leaves it to another after that.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_redfish::EventLog;
+use rackwright_store::{BmcLogRow, EventRow, Scope, StoreError};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::bmc::BmcError;
+use crate::clock;
+use crate::core::Core;
+use crate::grpc::bmc::check_free;
+use crate::text::{SENTENCE_MAX, cut};
+
+/// Between two looks at what other replicas have written down; what this one has is told at once.
+const TICK: Duration = Duration::from_secs(1);
+/// BMCs at once.
+const AT_ONCE: usize = 64;
+/// Longest time for one thing, an AC cycle with the return of a slow BMC included.
+const LIMIT: Duration = Duration::from_secs(1200);
+/// For so long one replica has it: longer than it may take.
+const LEASE_S: i64 = 1260;
+/// How long a BMC may be away in an AC cycle.
+const AWAY: Duration = Duration::from_secs(600);
+/// Entries that are kept of a node, the newest.
+const ENTRIES: usize = 2000;
+
+/// Runs until the core stops.
+pub async fn run(core: Arc<Core>) {
+    let mut work = JoinSet::new();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = core.stop.cancelled() => break,
+            () = core.bmc_work.notified() => {}
+            _ = tick.tick() => {}
+            Some(ended) = work.join_next(), if !work.is_empty() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "something that was wanted of a BMC panicked");
+                }
+            }
+        }
+        let room = AT_ONCE.saturating_sub(work.len());
+        match take(&core, room).await {
+            Ok(rows) => rows
+                .into_iter()
+                .for_each(|row| drop(work.spawn(perform(core.clone(), row)))),
+            Err(error) => tracing::warn!(%error, "what is wanted of BMCs cannot be read"),
+        }
+    }
+    work.shutdown().await;
+}
+
+async fn take(core: &Core, room: usize) -> Result<Vec<BmcLogRow>, StoreError> {
+    let now = clock::now();
+    if room == 0 || !core.store.is_bmc_work_due(now).await? {
+        return Ok(Vec::new());
+    }
+    let mut tx = core.store.write().await?;
+    let limit = i64::try_from(room).unwrap_or(i64::MAX);
+    let rows = tx.take_bmc_work(now, now.plus(seconds(LEASE_S)), limit).await?;
+    core.commit(tx).await?;
+    Ok(rows)
+}
+
+/// What was done, in words, and the log where it was read.
+struct Outcome {
+    done: String,
+    log: Option<EventLog>,
+}
+
+async fn perform(core: Arc<Core>, row: BmcLogRow) {
+    let outcome = match tokio::time::timeout(LIMIT, attempt(&core, &row)).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err((
+            format!("it took longer than {} s and was given up", LIMIT.as_secs()),
+            None,
+        )),
+    };
+    if let Err(error) = keep(&core, row, outcome).await {
+        tracing::warn!(%error, "what came of a BMC's work is not kept; it is done again");
+    }
+}
+
+/// Why it was not done, and what whoever watches the security has to hear.
+type Failure = (String, Option<Box<EventRow>>);
+
+async fn attempt(core: &Core, row: &BmcLogRow) -> Result<Outcome, Failure> {
+    let plain = |error: StoreError| (error.to_string(), None);
+    let record = core.store.node(&Scope::Site, &row.node).await.map_err(plain)?;
+    let told = |error: BmcError| {
+        let message = error.told(&record.spec.bmc_address);
+        // A refusal is marked and told by whom it is refused to next, with the node's own row in hand.
+        let event = match error.is_refusal() {
+            true => None,
+            false => error.security_event(&record.id, &message, clock::now()),
+        };
+        (message, event.map(Box::new))
+    };
+    if row.wanted == "ac-cycle" && row.due_at != row.wanted_at {
+        let why = "the control plane stopped in its middle; see how the machine stands, then ask again";
+        return Err((why.to_owned(), None));
+    }
+    if row.wanted == "ac-cycle" && row.argument.is_empty() {
+        // It may have been given to somebody since it was asked for.
+        check_free(&record).map_err(|why| (why, None))?;
+        if core.store.firmware_update(&row.node).await.map_err(plain)?.is_some() {
+            return Err(("an update of its firmware is under way".to_owned(), None));
+        }
+    }
+    let client = core.bmcs.client(&record, &core.keys.sealer).await.map_err(told)?;
+    let told = |error| told(BmcError::Redfish(error));
+    match row.wanted.as_str() {
+        "ac-cycle" => {
+            let cycled = client.ac_cycle(AWAY).await.map_err(told)?;
+            let (away_s, power) = (cycled.away.as_secs(), cycled.power);
+            let done = format!(
+                "AC cycle by {}: the BMC was away for {away_s} s; the machine is {power}",
+                cycled.action
+            );
+            Ok(Outcome { done, log: None })
+        }
+        "clear" => {
+            let log = Some(row.argument.as_str()).filter(|log| !log.is_empty());
+            let cleared = client.clear_event_log(log).await.map_err(told)?;
+            let log = client.event_log(ENTRIES).await.map_err(told)?;
+            let done = format!("cleared {}", cleared.join(", "));
+            Ok(Outcome { done, log: Some(log) })
+        }
+        _ => {
+            let log = client.event_log(ENTRIES).await.map_err(told)?;
+            let done = format!("read {} entries of {} logs", log.entries.len(), log.logs.len());
+            Ok(Outcome { done, log: Some(log) })
+        }
+    }
+}
+
+async fn keep(core: &Core, mut row: BmcLogRow, outcome: Result<Outcome, Failure>) -> Result<(), StoreError> {
+    let now = clock::now();
+    let mut events = Vec::new();
+    row.done_at = now;
+    match outcome {
+        Ok(outcome) => {
+            if row.wanted != "read" {
+                events.push(event(&row, now, &outcome.done));
+            }
+            row.done = cut(&outcome.done, SENTENCE_MAX);
+            row.error = String::new();
+            if let Some(log) = outcome.log {
+                row.read_at = now;
+                row.body = serde_json::to_string(&log).unwrap_or_default();
+            }
+        }
+        Err((why, security)) => {
+            row.done = String::new();
+            events.extend(security.map(|event| *event));
+            if row.wanted != "read" {
+                events.push(event(&row, now, &format!("{} was not done: {why}", row.wanted)));
+            }
+            row.error = cut(&why, SENTENCE_MAX);
+        }
+    }
+    let mut tx = core.store.write().await?;
+    if !tx.bmc_work_done(&row).await? {
+        return Ok(());
+    }
+    for event in &events {
+        tx.add_event(event).await?;
+    }
+    core.commit(tx).await
+}
+
+fn event(row: &BmcLogRow, at: Timestamp, message: &str) -> EventRow {
+    EventRow {
+        at,
+        kind: format!("bmc.{}", row.wanted),
+        target: format!("nodes/{}", row.node),
+        message: cut(message, SENTENCE_MAX),
+        attributes: [("asked_by".to_owned(), row.wanted_by.clone())].into(),
+        ..EventRow::default()
+    }
+}

@@ -1,0 +1,404 @@
+//! Clusters that are in use get larger, smaller, and another image.
+
+use std::collections::BTreeSet;
+
+use rackwright_api::v1;
+use rackwright_lifecycle::State as NodeState;
+use rackwright_lifecycle::cluster::State;
+use rackwright_store::{NodeRecord, Scope};
+use tonic::Code;
+
+use super::partitions::Fabric;
+use super::tests::{
+    DIGEST, FABRIC, OTHER, build, check, cluster, ended, hall, hand_over, names, prove, put, spec, step,
+};
+use crate::core::Core;
+use crate::grpc::ApiError;
+use crate::grpc::said::{
+    Wish, create_cluster, reimage_cluster, resize_cluster, resume_cluster_reimage, retry_cluster, roll_back_cluster,
+    wish,
+};
+
+fn size(nodes: Option<u32>, spares: Option<u32>, leave: &[&str]) -> v1::ResizeClusterRequest {
+    v1::ResizeClusterRequest {
+        name: "clusters/alpha".into(),
+        size: Some(v1::ClusterSize {
+            nodes,
+            spares,
+            leave: leave.iter().map(|node| format!("nodes/{node}")).collect(),
+        }),
+        mutation: None,
+    }
+}
+
+fn reimage(image: &str, rollout: v1::Rollout) -> v1::ReimageClusterRequest {
+    v1::ReimageClusterRequest {
+        name: "clusters/alpha".into(),
+        deployment: Some(v1::Deployment {
+            image: image.into(),
+            ..v1::Deployment::default()
+        }),
+        rollout: Some(rollout),
+        mutation: None,
+    }
+}
+
+async fn node(core: &Core, id: &str) -> NodeRecord {
+    core.store.node(&Scope::Site, id).await.unwrap()
+}
+
+/// Nodes of which the claim wants this image.
+async fn wanting(core: &Core, digest: &str) -> BTreeSet<String> {
+    let nodes = core.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
+    let of = |record: &NodeRecord| {
+        record
+            .node
+            .claim
+            .as_ref()
+            .is_some_and(|claim| claim.image_digest == digest)
+    };
+    nodes
+        .iter()
+        .filter(|record| of(record))
+        .map(|record| record.id.clone())
+        .collect()
+}
+
+/// Nodes that are to be written to.
+async fn under_way(core: &Core) -> BTreeSet<String> {
+    let nodes = core.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
+    let is_one = |record: &&NodeRecord| {
+        let claim = record.node.claim.as_ref().unwrap();
+        claim.handed_over != Some(claim.deployment)
+    };
+    nodes.iter().filter(is_one).map(|record| record.id.clone()).collect()
+}
+
+async fn fail(core: &Core, id: &str) {
+    put(core, id, |record| {
+        record.node.state = NodeState::Failed;
+        record.node.wanted.retry = false;
+        record.reason = "it does not boot".into();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_cluster_grows_by_nodes_that_are_handed_over_when_they_are_proven() {
+    let core = hall(64, FABRIC).await;
+    build(&core, "alpha", "acme", 4).await;
+    let before = names(&core, "alpha").await;
+    let operation = resize_cluster(&core, "g", size(Some(6), Some(1), &[])).await.unwrap();
+    let after = names(&core, "alpha").await;
+    assert_eq!((after.len(), before.is_subset(&after)), (7, true));
+    assert!((cluster(&core, "alpha").await.reserved_watts - 7.0 * 10_200.0).abs() < 1.0);
+    // The same again is the same.
+    let again = resize_cluster(&core, "g", size(Some(6), Some(1), &[])).await.unwrap();
+    assert_eq!(again.name, operation.name);
+    assert_eq!(step(&core, "alpha").await, State::Resizing);
+    for new in after.difference(&before) {
+        check(&core, new).await;
+    }
+    assert_eq!(
+        step(&core, "alpha").await,
+        State::Resizing,
+        "their ports are not proven"
+    );
+    prove(&core).await;
+    assert_eq!(step(&core, "alpha").await, State::Resizing);
+    assert_eq!(ended(&core, &operation).await, None);
+    for new in after.difference(&before) {
+        let claim = node(&core, new).await.node.claim.unwrap();
+        assert!(claim.cluster.unwrap().let_go.is_some());
+        hand_over(&core, new).await;
+    }
+    assert_eq!(step(&core, "alpha").await, State::Ready);
+    assert_eq!(ended(&core, &operation).await, Some(Code::Ok as i32));
+    // What does not fit takes nothing.
+    let refused = resize_cluster(&core, "h", size(Some(64), None, &[])).await.unwrap_err();
+    assert!(matches!(refused, ApiError::Precondition { .. }), "{refused:?}");
+    assert_eq!(
+        (names(&core, "alpha").await, cluster(&core, "alpha").await.spec.nodes),
+        (after, 6)
+    );
+}
+
+#[tokio::test]
+async fn nodes_that_leave_are_the_clusters_until_they_are_erased() {
+    let core = hall(64, FABRIC).await;
+    build(&core, "alpha", "bolt", 6).await;
+    let before = names(&core, "alpha").await;
+    let named = before.first().unwrap().clone();
+    let operation = resize_cluster(&core, "s", size(Some(4), None, &[&named]))
+        .await
+        .unwrap();
+    let leave = cluster(&core, "alpha").await.cluster.wanted.leave;
+    assert_eq!((leave.len(), leave.contains(&named)), (2, true));
+    assert_eq!(step(&core, "alpha").await, State::Resizing);
+    for gone in &leave {
+        assert!(node(&core, gone).await.node.claim.unwrap().release_requested, "{gone}");
+    }
+    for stays in before.difference(&leave) {
+        assert!(
+            !node(&core, stays).await.node.claim.unwrap().release_requested,
+            "{stays}"
+        );
+    }
+    assert_eq!(names(&core, "alpha").await, before, "what is not erased is reserved");
+    // To leave twice is a mistake, and so is to leave nothing.
+    let twice = resize_cluster(&core, "t", size(None, None, &[&named])).await;
+    assert!(
+        matches!(&twice, Err(ApiError::Invalid(faults)) if faults[0].0 == "size.leave"),
+        "{twice:?}"
+    );
+    let none = resize_cluster(&core, "n", size(Some(0), None, &[])).await;
+    assert!(
+        matches!(&none, Err(ApiError::Invalid(faults)) if faults[0].0 == "size.nodes"),
+        "{none:?}"
+    );
+    for gone in &leave {
+        put(&core, gone, |record| {
+            record.node.state = NodeState::Available;
+            record.node.claim = None;
+        })
+        .await;
+    }
+    assert_eq!(
+        step(&core, "alpha").await,
+        State::Resizing,
+        "ports may still have its key"
+    );
+    assert_eq!(names(&core, "alpha").await, before);
+    let early = wish(&core, "d", &named, Wish::Deploy, "images/noble").await;
+    assert!(
+        early.unwrap_err().to_string().contains("about to leave"),
+        "its ports may still have the key"
+    );
+    let fabric = Fabric::parse(&core.store.hall().await.unwrap().fabric).unwrap();
+    let (_, site) = core.sites.current(&core.store).await.unwrap().unwrap();
+    let ports = &site.node(site.node_named(&named).unwrap()).port_guids;
+    let members: BTreeSet<u64> = fabric.partitions().by_port().keys().map(|guid| guid.get()).collect();
+    assert!(ports.iter().flatten().all(|port| !members.contains(port)));
+    prove(&core).await;
+    step(&core, "alpha").await;
+    assert_eq!(names(&core, "alpha").await, &before - &leave);
+    prove(&core).await;
+    assert_eq!(step(&core, "alpha").await, State::Ready);
+    assert_eq!(ended(&core, &operation).await, Some(Code::Ok as i32));
+    assert!((cluster(&core, "alpha").await.reserved_watts - 4.0 * 10_200.0).abs() < 1.0);
+    create_cluster(&core, "b", "beta", spec("bolt", 60)).await.unwrap();
+}
+
+#[tokio::test]
+async fn another_image_comes_to_a_few_nodes_at_a_time() {
+    let core = hall(32, "").await;
+    build(&core, "alpha", "acme", 5).await;
+    let rollout = v1::Rollout {
+        max_unavailable: 2,
+        ..v1::Rollout::default()
+    };
+    let operation = reimage_cluster(&core, "r", reimage("images/other", rollout))
+        .await
+        .unwrap();
+    let mut turns = 0;
+    while step(&core, "alpha").await == State::Reimaging {
+        let batch = under_way(&core).await;
+        assert!((1..=2).contains(&batch.len()), "{batch:?}");
+        for id in batch {
+            assert_eq!(node(&core, &id).await.node.claim.unwrap().hostname, id);
+            hand_over(&core, &id).await;
+        }
+        turns += 1;
+    }
+    assert_eq!((turns, wanting(&core, OTHER).await.len()), (3, 5));
+    assert_eq!(ended(&core, &operation).await, Some(Code::Ok as i32));
+    let record = cluster(&core, "alpha").await;
+    assert_eq!((record.cluster.state, record.cluster.rollout), (State::Ready, None));
+    assert_eq!(record.spec.image_digest, OTHER);
+    // And back.
+    roll_back_cluster(&core, "b", "alpha").await.unwrap();
+    while step(&core, "alpha").await == State::Reimaging {
+        for id in under_way(&core).await {
+            hand_over(&core, &id).await;
+        }
+    }
+    assert_eq!(wanting(&core, DIGEST).await.len(), 5);
+}
+
+#[tokio::test]
+async fn an_image_that_fails_stops_and_goes_on_or_back_as_somebody_says() {
+    let core = hall(32, "").await;
+    build(&core, "alpha", "acme", 4).await;
+    let operation = reimage_cluster(&core, "r", reimage("images/other", v1::Rollout::default()))
+        .await
+        .unwrap();
+    step(&core, "alpha").await;
+    let first = under_way(&core).await.first().unwrap().clone();
+    let early = resume_cluster_reimage(&core, "e", "alpha").await;
+    assert!(matches!(early, Err(ApiError::Precondition { .. })), "{early:?}");
+    fail(&core, &first).await;
+    assert_eq!(step(&core, "alpha").await, State::Reimaging);
+    assert_eq!(ended(&core, &operation).await, Some(Code::Aborted as i32));
+    let record = cluster(&core, "alpha").await;
+    assert!(
+        record
+            .wait_why
+            .contains(&format!("1 node failed with the new image, 0 may: {first}")),
+        "{}",
+        record.wait_why
+    );
+    assert!(record.wait_why.contains("it does not boot"), "{}", record.wait_why);
+    assert_eq!(
+        wanting(&core, OTHER).await,
+        [first.clone()].into(),
+        "no other node is written to"
+    );
+    // It is tried again, and fails again.
+    resume_cluster_reimage(&core, "a", "alpha").await.unwrap();
+    step(&core, "alpha").await;
+    assert!(node(&core, &first).await.node.wanted.retry);
+    fail(&core, &first).await;
+    step(&core, "alpha").await;
+    assert!(cluster(&core, "alpha").await.cluster.rollout.unwrap().stopped.is_some());
+    // Back: only the one that has it is written to.
+    let back = roll_back_cluster(&core, "b", "alpha").await.unwrap();
+    step(&core, "alpha").await;
+    assert_eq!(under_way(&core).await, [first.clone()].into());
+    assert_eq!(wanting(&core, DIGEST).await.len(), 4);
+    hand_over(&core, &first).await;
+    assert_eq!(step(&core, "alpha").await, State::Ready);
+    assert_eq!(ended(&core, &back).await, Some(Code::Ok as i32));
+}
+
+#[tokio::test]
+async fn an_image_that_fails_is_rolled_back_by_itself_where_that_is_wanted() {
+    let core = hall(32, "").await;
+    build(&core, "alpha", "acme", 4).await;
+    let rollout = v1::Rollout {
+        max_unavailable: 2,
+        roll_back: true,
+        ..v1::Rollout::default()
+    };
+    let operation = reimage_cluster(&core, "r", reimage("images/other", rollout))
+        .await
+        .unwrap();
+    step(&core, "alpha").await;
+    let batch = under_way(&core).await;
+    for id in &batch {
+        fail(&core, id).await;
+    }
+    step(&core, "alpha").await;
+    assert_eq!(ended(&core, &operation).await, Some(Code::Aborted as i32));
+    assert_eq!(
+        (under_way(&core).await, wanting(&core, OTHER).await),
+        (batch.clone(), [].into())
+    );
+    for id in &batch {
+        hand_over(&core, id).await;
+    }
+    assert_eq!(step(&core, "alpha").await, State::Ready);
+    let never = roll_back_cluster(&core, "b", "alpha").await.unwrap();
+    assert_eq!(
+        step(&core, "alpha").await,
+        State::Reimaging,
+        "{never:?}: and forth again, if somebody wants it"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_is_told_before_anything_is_begun() {
+    let core = hall(32, "").await;
+    create_cluster(&core, "1", "alpha", spec("acme", 4)).await.unwrap();
+    let early = reimage_cluster(&core, "e", reimage("images/other", v1::Rollout::default())).await;
+    assert!(matches!(early, Err(ApiError::Precondition { .. })), "{early:?}");
+    let no_retry = retry_cluster(&core, "y", "alpha").await;
+    assert!(matches!(no_retry, Err(ApiError::Precondition { .. })), "{no_retry:?}");
+    let unknown = reimage_cluster(&core, "u", reimage("images/nothing", v1::Rollout::default())).await;
+    assert!(unknown.is_err());
+    let mut named = reimage("images/other", v1::Rollout::default());
+    named.deployment.as_mut().unwrap().hostname = "one-for-all".into();
+    let named = reimage_cluster(&core, "n", named).await;
+    assert!(
+        matches!(&named, Err(ApiError::Invalid(faults)) if faults[0].0 == "deployment.hostname"),
+        "{named:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_cluster_that_failed_is_built_once_more() {
+    let core = hall(32, "").await;
+    create_cluster(&core, "1", "alpha", spec("acme", 2)).await.unwrap();
+    step(&core, "alpha").await;
+    let mut tx = core.store.write().await.unwrap();
+    let mut record = tx.cluster("alpha").await.unwrap();
+    record.cluster.state = State::Failed;
+    tx.save_cluster(&mut record, crate::clock::now()).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(step(&core, "alpha").await, State::Failed);
+    let operation = retry_cluster(&core, "r", "alpha").await.unwrap();
+    assert_eq!(step(&core, "alpha").await, State::Building);
+    for id in names(&core, "alpha").await {
+        check(&core, &id).await;
+    }
+    step(&core, "alpha").await;
+    for id in names(&core, "alpha").await {
+        hand_over(&core, &id).await;
+    }
+    assert_eq!(step(&core, "alpha").await, State::Ready);
+    assert_eq!(ended(&core, &operation).await, Some(Code::Ok as i32));
+}
+
+#[tokio::test]
+async fn a_spare_that_leaves_steps_in_for_nobody() {
+    let core = hall(32, "").await;
+    create_cluster(
+        &core,
+        "1",
+        "alpha",
+        v1::ClusterSpec {
+            spares: 1,
+            ..spec("bolt", 2)
+        },
+    )
+    .await
+    .unwrap();
+    step(&core, "alpha").await;
+    for id in names(&core, "alpha").await {
+        check(&core, &id).await;
+    }
+    step(&core, "alpha").await;
+    for id in names(&core, "alpha").await {
+        hand_over(&core, &id).await;
+    }
+    assert_eq!(step(&core, "alpha").await, State::Ready);
+    resize_cluster(&core, "s", size(None, Some(0), &[])).await.unwrap();
+    let record = cluster(&core, "alpha").await;
+    let spare = record.cluster.wanted.leave.first().unwrap().clone();
+    let lost = names(&core, "alpha").await.into_iter().find(|id| *id != spare).unwrap();
+    fail(&core, &lost).await;
+    step(&core, "alpha").await;
+    let by = cluster(&core, "alpha").await.replaced[0].by.clone();
+    assert_ne!(by, spare);
+}
+
+#[tokio::test]
+async fn an_image_that_failed_is_nothing_to_go_back_to() {
+    let core = hall(32, "").await;
+    build(&core, "alpha", "acme", 2).await;
+    reimage_cluster(&core, "r", reimage("images/other", v1::Rollout::default()))
+        .await
+        .unwrap();
+    step(&core, "alpha").await;
+    let first = under_way(&core).await.first().unwrap().clone();
+    fail(&core, &first).await;
+    step(&core, "alpha").await;
+    roll_back_cluster(&core, "b", "alpha").await.unwrap();
+    step(&core, "alpha").await;
+    // On the way back somebody wants another image.
+    reimage_cluster(&core, "c", reimage("images/noble", v1::Rollout::default()))
+        .await
+        .unwrap();
+    let record = cluster(&core, "alpha").await;
+    assert_eq!(record.former.unwrap().spec.image_digest, DIGEST);
+    assert!(record.cluster.build > 2);
+}

@@ -1,0 +1,354 @@
+//! What is known to be wrong with the fabric: open faults, since when, and whom they touch. Kept with the partitions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::cluster::Impaired;
+use rackwright_site::fabric::Guid;
+use rackwright_site::watch::{Fault, Faults, Kind, broken, impaired};
+use rackwright_store::EventRow;
+use serde::{Deserialize, Serialize};
+
+/// Faults that are kept one by one. A site whose plan is another fabric's has more; what nobody can count on is kept whole.
+const MAX_OPEN: usize = 1000;
+/// Events of one look.
+const MAX_EVENTS: usize = 100;
+/// Names in an event.
+const MAX_NAMES: usize = 20;
+
+/// What is known.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Watch {
+    /// When the fabric was last compared with the site.
+    pub checked_at: Option<Timestamp>,
+    /// Why it could not be discovered or compared since; empty when it could.
+    pub problem: String,
+    /// Open faults by id.
+    pub open: BTreeMap<String, Open>,
+    /// So many more there are.
+    pub more: usize,
+    /// Cables between switches that no cluster is to count on.
+    pub broken: BTreeSet<String>,
+    /// Nodes of clusters that have no full connection.
+    pub impaired: BTreeMap<String, Impairment>,
+    /// Ports of members that were not in the fabric, by the reading that this was worked out of.
+    pub absent: BTreeSet<Guid>,
+    /// When that was read.
+    pub read_at: Option<Timestamp>,
+}
+
+/// A fault that is there.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Open {
+    /// What.
+    pub fault: Fault,
+    /// Seen first.
+    pub since: Timestamp,
+    /// Clusters with nodes on its cables.
+    pub clusters: BTreeSet<String>,
+    /// Clusters whose bandwidth counts on a link that is broken by it.
+    pub counting: BTreeSet<String>,
+}
+
+/// A node without its full connection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Impairment {
+    since: Timestamp,
+    seen: Timestamp,
+    why: String,
+}
+
+/// What a look at the fabric found.
+#[derive(Debug, Clone, Default)]
+pub struct Found {
+    /// Faults by id.
+    pub faults: Faults,
+    /// The cluster of each node whose system runs.
+    pub clusters: BTreeMap<String, String>,
+    /// By cable, the clusters that count on it.
+    pub counting: BTreeMap<String, BTreeSet<String>>,
+    /// The moment that it tells of.
+    pub seen: Timestamp,
+    /// Of the reading of ports: those that were not in the fabric, and when.
+    pub absent: (BTreeSet<Guid>, Option<Timestamp>),
+}
+
+/// What is new.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct News {
+    /// Faults that came.
+    pub opened: Vec<Open>,
+    /// Faults that went.
+    pub closed: Vec<Open>,
+    /// What placement may use is another.
+    pub links_changed: bool,
+    /// Clusters may have something to decide.
+    pub nodes_changed: bool,
+}
+
+impl Watch {
+    /// Takes what was found in the place of what was known.
+    pub fn settle(&mut self, found: &Found, now: Timestamp) -> News {
+        let mut open: Vec<(String, Open)> = found
+            .faults
+            .iter()
+            .map(|(id, fault)| (id.clone(), self.opened(id, fault, found, now)))
+            .collect();
+        // Those that touch somebody are kept before others.
+        open.sort_by_key(|(_, one)| one.clusters.is_empty() && one.counting.is_empty());
+        self.more = open.len().saturating_sub(MAX_OPEN);
+        open.truncate(MAX_OPEN);
+        let open: BTreeMap<String, Open> = open.into_iter().collect();
+        let not_in = |these: &BTreeMap<String, Open>, those: &BTreeMap<String, Open>| -> Vec<Open> {
+            let new = these.iter().filter(|(id, _)| !those.contains_key(*id));
+            new.map(|(_, one)| one.clone()).collect()
+        };
+        let (opened, closed) = (not_in(&open, &self.open), not_in(&self.open, &open));
+        self.open = open;
+        let links = broken(&found.faults);
+        let links_changed = links != self.broken;
+        self.broken = links;
+        let nodes_changed = self.impair(found, now);
+        (self.absent, self.read_at) = found.absent.clone();
+        self.checked_at = Some(now);
+        News {
+            opened,
+            closed,
+            links_changed,
+            nodes_changed,
+        }
+    }
+
+    fn opened(&self, id: &str, fault: &Fault, found: &Found, now: Timestamp) -> Open {
+        let nodes = fault.nodes.iter();
+        let counting = fault.broken.iter().filter_map(|cable| found.counting.get(cable));
+        Open {
+            fault: fault.clone(),
+            since: self.open.get(id).map_or(now, |known| known.since),
+            clusters: nodes.filter_map(|node| found.clusters.get(node).cloned()).collect(),
+            counting: counting.flatten().cloned().collect(),
+        }
+    }
+
+    /// As if all had been so for `s` seconds longer.
+    #[cfg(test)]
+    pub fn age(&mut self, s: i64) {
+        for known in self.impaired.values_mut() {
+            known.since = known.since.plus(-rackwright_lifecycle::seconds(s));
+        }
+    }
+
+    /// True: another node is impaired than before, or is so for longer.
+    fn impair(&mut self, found: &Found, now: Timestamp) -> bool {
+        let nodes = impaired(&found.faults).into_iter();
+        let ours = nodes.filter(|(node, _)| found.clusters.contains_key(node));
+        let next: BTreeMap<String, Impairment> = ours
+            .map(|(node, why)| {
+                let since = self.impaired.get(&node).map_or(now, |known| known.since);
+                let seen = found.seen.max(since);
+                (node, Impairment { since, seen, why })
+            })
+            .collect();
+        let changed = next != self.impaired;
+        self.impaired = next;
+        changed
+    }
+
+    /// What is wrong with a node's links, as it has been in its present state since `since`.
+    #[must_use]
+    pub fn impaired(&self, node: &str, since: Timestamp) -> Option<Impaired> {
+        let known = self.impaired.get(node)?;
+        Some(Impaired {
+            since: known.since.max(since),
+            seen: known.seen,
+            why: known.why.clone(),
+        })
+    }
+}
+
+impl News {
+    /// What there is to tell, the same for the same. Of very many the rest is a number.
+    #[must_use]
+    pub fn events(&self, now: Timestamp) -> Vec<EventRow> {
+        let opened = self.opened.iter().map(|one| event(one, false, now));
+        let closed = self.closed.iter().map(|one| event(one, true, now));
+        let mut events: Vec<EventRow> = opened.chain(closed).take(MAX_EVENTS).collect();
+        let all = self.opened.len() + self.closed.len();
+        if all > MAX_EVENTS {
+            events.push(EventRow {
+                at: now,
+                kind: "fabric.faults".to_owned(),
+                target: "fabric".to_owned(),
+                message: format!(
+                    "{} faults more came or went; `rackwright fabric faults` has those that are open",
+                    all - MAX_EVENTS
+                ),
+                ..EventRow::default()
+            });
+        }
+        events
+    }
+}
+
+fn some<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
+    let more = names.len().saturating_sub(MAX_NAMES);
+    let mut words: Vec<String> = names.take(MAX_NAMES).cloned().collect();
+    if more > 0 {
+        words.push(format!("and {more} more"));
+    }
+    words.join(", ")
+}
+
+/// `cluster alpha counts on a broken link`; empty where none does.
+#[must_use]
+pub fn counting_words(open: &Open) -> String {
+    match open.counting.len() {
+        0 => String::new(),
+        1 => format!("cluster {} counts on a broken link", some(open.counting.iter())),
+        _ => format!("clusters {} count on a broken link", some(open.counting.iter())),
+    }
+}
+
+fn event(open: &Open, is_mended: bool, now: Timestamp) -> EventRow {
+    let fault = &open.fault;
+    let kind = match (fault.kind, is_mended) {
+        (Kind::Cable, false) => "fabric.cable",
+        (Kind::Cable, true) => "fabric.cable-mended",
+        (Kind::PortAbsent, false) => "fabric.port-absent",
+        (Kind::PortAbsent, true) => "fabric.port-back",
+    };
+    let mut message = match is_mended {
+        true => format!("no longer: {}", fault.text),
+        false => fault.text.clone(),
+    };
+    if !is_mended && !open.clusters.is_empty() {
+        message = format!("{message}; nodes of {} are on it", some(open.clusters.iter()));
+    }
+    if !is_mended && !open.counting.is_empty() {
+        message = format!("{message}; {}", counting_words(open));
+    }
+    let ends: Vec<String> = fault.ends.iter().map(|[a, b]| format!("{a} - {b}")).collect();
+    let clusters: BTreeSet<String> = open.clusters.union(&open.counting).cloned().collect();
+    let attributes = [
+        ("fault", fault.what.clone()),
+        ("cables", some(fault.cables.iter())),
+        ("ends", some(ends.iter())),
+        ("nodes", some(fault.nodes.iter())),
+        ("clusters", some(clusters.iter())),
+    ];
+    EventRow {
+        at: now,
+        kind: kind.to_owned(),
+        target: "fabric".to_owned(),
+        message,
+        attributes: attributes
+            .into_iter()
+            .filter(|(_, value)| !value.is_empty())
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
+        ..EventRow::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fault(kind: Kind, cable: &str, node: &str) -> Fault {
+        let is_host = !node.is_empty();
+        Fault {
+            kind,
+            what: "missing".into(),
+            cables: vec![cable.into()],
+            ends: vec![["a/1".into(), "b/1".into()]],
+            nodes: is_host.then(|| node.to_owned()).into_iter().collect(),
+            impairs: is_host,
+            broken: if is_host { Vec::new() } else { vec![cable.into()] },
+            text: format!("{cable} is out"),
+        }
+    }
+
+    fn found(faults: &[(&str, Fault)], seen: i64) -> Found {
+        Found {
+            faults: faults
+                .iter()
+                .map(|(id, fault)| ((*id).to_owned(), fault.clone()))
+                .collect(),
+            clusters: [("n1".to_owned(), "alpha".to_owned())].into(),
+            counting: [("up1".to_owned(), ["beta".to_owned()].into())].into(),
+            seen: Timestamp(seen),
+            ..Found::default()
+        }
+    }
+
+    #[test]
+    fn a_fault_is_told_when_it_comes_and_when_it_goes_and_not_between() {
+        let mut watch = Watch::default();
+        let faults = [
+            ("cable/missing/up1", fault(Kind::Cable, "up1", "")),
+            ("port-absent/n1", fault(Kind::PortAbsent, "c1", "n1")),
+            ("port-absent/n9", fault(Kind::PortAbsent, "c9", "n9")),
+        ];
+        let news = watch.settle(&found(&faults, 5), Timestamp(5));
+        assert!(news.links_changed && news.nodes_changed);
+        let events = news.events(Timestamp(5));
+        let told: Vec<_> = events.iter().map(|event| (&*event.kind, &*event.message)).collect();
+        assert_eq!(
+            told,
+            [
+                ("fabric.cable", "up1 is out; cluster beta counts on a broken link"),
+                ("fabric.port-absent", "c1 is out; nodes of alpha are on it"),
+                ("fabric.port-absent", "c9 is out"),
+            ]
+        );
+        assert_eq!(events[0].attributes["ends"], "a/1 - b/1");
+        assert_eq!(events[1].attributes["clusters"], "alpha");
+        assert_eq!(watch.broken, ["up1".to_owned()].into());
+
+        let again = watch.settle(&found(&faults, 9), Timestamp(9));
+        assert!(again.opened.is_empty() && again.closed.is_empty() && !again.links_changed);
+        assert!(again.nodes_changed, "it is so for longer");
+        assert_eq!(watch.open["port-absent/n1"].since, Timestamp(5));
+        let known = watch.impaired("n1", Timestamp(1)).unwrap();
+        assert_eq!((known.since, known.seen), (Timestamp(5), Timestamp(9)));
+        // What was before the node came to its present state is not counted.
+        assert_eq!(watch.impaired("n1", Timestamp(7)).unwrap().since, Timestamp(7));
+        assert_eq!(watch.impaired("n9", Timestamp(1)), None, "it is in no cluster");
+
+        let mended = watch.settle(&found(&faults[2..], 12), Timestamp(12));
+        let kinds: Vec<_> = mended
+            .events(Timestamp(12))
+            .into_iter()
+            .map(|event| event.kind)
+            .collect();
+        assert_eq!(kinds, ["fabric.cable-mended", "fabric.port-back"]);
+        assert!(watch.broken.is_empty() && watch.impaired.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_and_told_is_bounded_and_what_nobody_can_count_on_is_not() {
+        let mut watch = Watch::default();
+        let mut faults: Vec<(String, Fault)> = (0..3000)
+            .map(|n| {
+                (
+                    format!("cable/missing/{n:04}"),
+                    fault(Kind::Cable, &format!("x{n}"), ""),
+                )
+            })
+            .collect();
+        faults.push(("z".into(), fault(Kind::PortAbsent, "c1", "n1")));
+        let faults: Vec<(&str, Fault)> = faults.iter().map(|(id, fault)| (&**id, fault.clone())).collect();
+        let news = watch.settle(&found(&faults, 5), Timestamp(5));
+        assert_eq!((watch.open.len(), watch.more), (MAX_OPEN, 3001 - MAX_OPEN));
+        assert!(watch.open.contains_key("z"), "it touches somebody");
+        assert_eq!(watch.broken.len(), 3000);
+        let events = news.events(Timestamp(5));
+        assert_eq!(events.len(), MAX_EVENTS + 1);
+        assert!(
+            events[MAX_EVENTS].message.starts_with("900 faults more"),
+            "{:?}",
+            events[MAX_EVENTS]
+        );
+    }
+}

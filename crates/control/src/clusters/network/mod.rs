@@ -1,0 +1,277 @@
+//! Tests of the network between the nodes of a cluster, when all of them are checked and nobody has them yet.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | `settings` | `network_test` of the configuration |
+//! | `bench` | logs in to the nodes, brings the traffic program, measures pairs, cleans up |
+//! | `plan` | which lanes the nodes have, rounds, further rounds, all nodes at once |
+//! | `outcome` | what came of it, as it is stored |
+//!
+//! A run belongs to one replica and is named in the cluster's row, with a time by which it has ended. It is begun anew when
+//! that time has passed, or at once where its own process has been started again. Its result counts only while the row
+//! names it.
+
+mod bench;
+mod outcome;
+mod plan;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rackwright_lifecycle::cluster::{Member, Network, Standing, State};
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_store::{ClusterRecord, NetworkTest, NodeRecord, Scope, StoreError};
+use tracing::Instrument as _;
+
+use super::reserve::{ReserveError, event};
+use crate::clock;
+use crate::core::Core;
+
+pub use outcome::report;
+pub use settings::Settings;
+
+/// What was in the way is looked at again after so long, in seconds.
+pub const AGAIN_S: i64 = 600;
+
+/// Runs of this process, by their ids.
+#[derive(Debug, Default)]
+pub struct Running(Mutex<BTreeSet<String>>);
+
+impl Running {
+    fn begin(self: &Running, run: &str) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(run.to_owned());
+    }
+
+    fn end(&self, run: &str) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(run);
+    }
+
+    fn is_any(&self) -> bool {
+        !self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    fn has(&self, run: &str) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(run)
+    }
+}
+
+/// Nodes of a cluster that are checked and wait for it. `members` are how these nodes stand, in their order.
+#[must_use]
+pub fn checked(members: &[Member], nodes: &[NodeRecord]) -> Vec<NodeRecord> {
+    let both = members.iter().zip(nodes);
+    let checked = both.filter(|(member, _)| member.standing == Standing::Checked);
+    checked.map(|(_, node)| node.clone()).collect()
+}
+
+/// Of which system of a node a result holds: another claim, or another image, is tested anew.
+fn deployment(node: &NodeRecord) -> String {
+    let claim = node.node.claim.as_ref();
+    claim.map_or(String::new(), |claim| {
+        format!("{}.{}", claim.generation, claim.deployment)
+    })
+}
+
+/// How the tests between these nodes stand.
+#[must_use]
+pub fn fact(core: &Core, record: &ClusterRecord, checked: &[NodeRecord], now: Timestamp) -> Network {
+    if core.config.network_test.file().is_err() {
+        return Network::Off;
+    }
+    let Some(test) = &record.network else {
+        return Network::Untested;
+    };
+    if let Some(until) = test.until {
+        let is_lost = now >= until || (test.replica == core.replica && !core.clusters.tests.has(&test.run));
+        return if is_lost {
+            Network::Untested
+        } else {
+            Network::Running(until)
+        };
+    }
+    let is = |known: Option<&String>, node: &NodeRecord| known == Some(&deployment(node));
+    let faults: BTreeMap<String, String> = checked
+        .iter()
+        .filter_map(|node| {
+            let (tested, why) = test.faults.get(&node.id)?;
+            (*tested == deployment(node)).then(|| (node.id.clone(), why.clone()))
+        })
+        .collect();
+    // Where nobody can take their place it is looked at again from time to time: a cable may have been mended.
+    let is_old = test.ended_at.is_some_and(|ended| now.since(ended) >= seconds(AGAIN_S));
+    let is_stuck = is_old && record.swap.is_some();
+    if !faults.is_empty() && !is_stuck {
+        return Network::Faulty(faults);
+    }
+    if !test.blocked.is_empty() && checked.iter().all(|node| is(test.members.get(&node.id), node)) {
+        return Network::Blocked {
+            fault: test.blocked.clone(),
+            again: test.again_at.unwrap_or(now),
+        };
+    }
+    if checked.iter().all(|node| is(test.passed.get(&node.id), node)) {
+        Network::Passed
+    } else {
+        Network::Untested
+    }
+}
+
+/// In a sentence, for `cluster get` and `cluster explain`; nothing before the first test.
+#[must_use]
+pub fn words(record: &ClusterRecord) -> String {
+    let Some(test) = &record.network else {
+        return String::new();
+    };
+    if !test.skipped.is_empty() {
+        return format!("no network test was made: {}", test.skipped);
+    }
+    if test.until.is_some() {
+        return format!("being tested between {} nodes", test.members.len());
+    }
+    if !test.faults.is_empty() {
+        let (node, (_, why)) = test
+            .faults
+            .iter()
+            .next()
+            .map_or((String::new(), Default::default()), |(n, w)| (n.clone(), w.clone()));
+        return format!(
+            "{} of {} nodes at fault: {node}: {why}",
+            test.faults.len(),
+            test.members.len()
+        );
+    }
+    if !test.blocked.is_empty() {
+        return format!("failed: {}", test.blocked);
+    }
+    let slowest = test.rows.iter().rev().find(|row| row.check == "network-slowest-pair");
+    let slowest = slowest.map_or(String::new(), |row| format!(", slowest {}", row.measured));
+    format!("{} nodes passed{slowest}", test.passed.len())
+}
+
+/// Writes down that no test is made, before nodes are handed over without one.
+///
+/// # Errors
+/// The database failed.
+pub async fn note_skipped(core: &Core, record: &ClusterRecord, now: Timestamp) -> Result<(), StoreError> {
+    let Err(why) = core.config.network_test.file() else {
+        return Ok(());
+    };
+    if record.network.as_ref().is_some_and(|test| test.skipped == why) {
+        return Ok(());
+    }
+    let mut tx = core.store.write().await?;
+    let mut record = tx.cluster(&record.id).await?;
+    record.network.get_or_insert_default().skipped = why;
+    tx.save_cluster(&mut record, now).await?;
+    core.commit(tx).await
+}
+
+/// Begins a run between these nodes, which goes on by itself.
+///
+/// # Errors
+/// The database failed, or the cluster was changed.
+pub async fn begin(
+    core: &Arc<Core>,
+    mut record: ClusterRecord,
+    nodes: Vec<NodeRecord>,
+    now: Timestamp,
+) -> Result<(), ReserveError> {
+    let before = record.network.take().unwrap_or_default();
+    let run = core.new_id();
+    let members: BTreeMap<String, String> = nodes.iter().map(|node| (node.id.clone(), deployment(node))).collect();
+    let passed = before
+        .passed
+        .into_iter()
+        .filter(|(node, tested)| members.get(node) == Some(tested));
+    let began = NetworkTest {
+        run: run.clone(),
+        replica: core.replica.clone(),
+        begun_at: Some(now),
+        until: Some(now.plus(seconds(plan::longest_s(&core.config.network_test, nodes.len())))),
+        passed: passed.collect(),
+        members,
+        usual: before.usual,
+        // What was wrong is no more the last word, what was right stays true of the nodes that are still there.
+        rows: before.rows.into_iter().filter(|row| row.verdict == "passed").collect(),
+        ..NetworkTest::default()
+    };
+    record.network = Some(began.clone());
+    let mut tx = core.store.write().await?;
+    tx.save_cluster(&mut record, now).await?;
+    core.clusters.tests.begin(&run);
+    let stored = core.commit(tx).await;
+    if let Err(error) = stored {
+        core.clusters.tests.end(&run);
+        return Err(error.into());
+    }
+    tracing::info!(
+        run,
+        nodes = nodes.len(),
+        "the network between the cluster's nodes is tested"
+    );
+    let (core, id) = (core.clone(), record.id.clone());
+    let span = tracing::Span::current();
+    let testing = async move {
+        // It sees itself that the process stops, and cleans the machines before it ends.
+        whole(&core, &id, &began, nodes).await;
+        core.clusters.tests.end(&run);
+        core.clusters.due.notify_one();
+    };
+    tokio::spawn(testing.instrument(span));
+    Ok(())
+}
+
+/// Returns when the runs of this process have ended, or had their time to: for when it stops.
+pub async fn ended(core: &Core) {
+    let all = async {
+        while core.clusters.tests.is_any() {
+            core.clusters.due.notified().await;
+        }
+    };
+    if tokio::time::timeout(plan::CLOSING, all).await.is_err() {
+        tracing::warn!("servers of a network test were left on nodes; they end by themselves within a minute");
+    }
+}
+
+/// From the first login to the stored result.
+async fn whole(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<NodeRecord>) {
+    let Some(found) = plan::run(core, id, began, nodes).await else {
+        return;
+    };
+    for _ in 0..10 {
+        match outcome::store(core, id, began, &found).await {
+            Ok(()) => return,
+            Err(error) => tracing::warn!(%error, "what the test of the network found could not be stored yet"),
+        }
+        // A contended row, or a database that is away for a moment. After that the run counts as lost.
+        let pause = tokio::time::sleep(std::time::Duration::from_secs(1));
+        if core.stop.run_until_cancelled(pause).await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Whether the row still names this run, and somebody still waits for it.
+async fn is_wanted(core: &Core, id: &str, run: &str) -> bool {
+    match core.store.cluster(&Scope::Site, id).await {
+        Ok(record) => {
+            let waits = matches!(
+                record.cluster.state,
+                State::Validating | State::Degraded | State::Resizing | State::Reimaging
+            );
+            waits && !record.cluster.wanted.release && record.network.is_some_and(|test| test.run == run)
+        }
+        // Without the database nobody knows; the result is refused if it is not wanted.
+        Err(error) => !matches!(error, StoreError::NotFound { .. }),
+    }
+}
+
+/// An event about a cluster's network.
+fn told(id: &str, kind: &str, message: String) -> rackwright_store::EventRow {
+    event(id, kind, message, clock::now())
+}

@@ -1,0 +1,232 @@
+//! What came of a run, as it is stored and told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rackwright_lifecycle::seconds;
+use rackwright_site::handover::{ReportRow, Verdict};
+use rackwright_site::network::rows;
+use rackwright_store::{NetworkRow, NetworkTest, StoreError};
+
+use super::plan::{Found, stored};
+use super::{AGAIN_S, told};
+use crate::clock;
+use crate::core::Core;
+
+/// Lines of the report that are kept, and words of one.
+const MOST_ROWS: usize = 64;
+const MOST_WORDS: usize = 400;
+/// Faults that are told in one sentence.
+const MOST_FAULTS: usize = 4;
+
+/// Stores it, if the row still names the run.
+///
+/// # Errors
+/// The database failed.
+pub async fn store(core: &Core, id: &str, began: &NetworkTest, found: &Found) -> Result<(), StoreError> {
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    let mut record = match tx.cluster(id).await {
+        Err(StoreError::NotFound { .. }) => return Ok(()),
+        other => other?,
+    };
+    let is_ours = record
+        .network
+        .as_ref()
+        .is_some_and(|test| test.run == began.run && test.until.is_some());
+    if !is_ours {
+        return Ok(());
+    }
+    let mut test = concluded(id, began, found);
+    test.ended_at = Some(now);
+    if !test.blocked.is_empty() {
+        test.again_at = Some(now.plus(seconds(AGAIN_S)));
+    }
+    for (node, (_, why)) in &test.faults {
+        let message = format!("node {node} of {id} is at fault: {why}");
+        let mut event = told(id, "cluster.network-fault", message);
+        event.attributes = [("node".to_owned(), node.clone())].into();
+        tx.add_event(&event).await?;
+    }
+    if !test.blocked.is_empty() {
+        tx.add_event(&told(id, "cluster.network-fault", test.blocked.clone()))
+            .await?;
+    }
+    if test.faults.is_empty() && test.blocked.is_empty() && !found.abandoned {
+        let message = format!("the network between the nodes of {id}: {}", passed_words(&test));
+        tx.add_event(&told(id, "cluster.network-tested", message)).await?;
+    }
+    record.network = Some(test);
+    tx.save_cluster(&mut record, now).await?;
+    core.commit(tx).await
+}
+
+fn passed_words(test: &NetworkTest) -> String {
+    let measured: Vec<&str> = test
+        .rows
+        .iter()
+        .filter(|row| row.check == "network-slowest-pair" || row.verdict == "skipped")
+        .map(|row| row.measured.as_str())
+        .collect();
+    format!(
+        "{} nodes passed; slowest pair {}",
+        test.passed.len(),
+        measured.join("; ")
+    )
+}
+
+/// What is known after a run.
+#[must_use]
+pub fn concluded(id: &str, began: &NetworkTest, found: &Found) -> NetworkTest {
+    let mut test = NetworkTest {
+        until: None,
+        ..began.clone()
+    };
+    if found.abandoned {
+        return test;
+    }
+    let (faulty, elsewhere) = blame(found);
+    let name = |node: &usize| found.topology.name(*node).to_owned();
+    for (node, why) in &faulty {
+        let tested = test.members.get(&name(node)).cloned().unwrap_or_default();
+        test.faults.insert(name(node), (tested, few(why)));
+    }
+    let all_down = found.summary.all_at_once.iter().flatten().any(|rate| *rate <= 0.0);
+    let silent = all_down.then(|| "with all nodes sending at once, some get nothing through".to_owned());
+    test.blocked = few(&elsewhere.into_iter().chain(silent).collect::<Vec<_>>().join("; "));
+    let subject = subject(id, found);
+    let kept = found.judgement.without(&faulty.keys().copied().collect());
+    test.rows
+        .extend(rows(&subject, &found.topology, &kept, &found.summary).iter().map(row));
+    test.rows.extend(faulty.iter().map(|(node, why)| NetworkRow {
+        subject: name(node),
+        check: "network-fault".into(),
+        verdict: Verdict::Failed.name().into(),
+        measured: few(why),
+        wanted: "no node is slower than the others".into(),
+    }));
+    if test.members.len() < 2 {
+        test.rows.push(alone(&subject));
+    }
+    test.rows.drain(..test.rows.len().saturating_sub(MOST_ROWS));
+    if test.blocked.is_empty() {
+        let good = test.members.iter().filter(|(node, _)| !test.faults.contains_key(*node));
+        test.passed = good.map(|(node, tested)| (node.clone(), tested.clone())).collect();
+        if faulty.len() < test.members.len() {
+            test.usual.extend(
+                stored(&found.judgement.usual)
+                    .into_iter()
+                    .filter(|(kind, rate)| began.usual.get(kind).is_none_or(|known| known < rate)),
+            );
+        }
+    }
+    test
+}
+
+/// Nodes at fault, and what else is.
+fn blame(found: &Found) -> (BTreeMap<usize, String>, Vec<String>) {
+    let mut faulty = found.apart.clone();
+    let mut elsewhere: Vec<String> = found.refused.iter().cloned().collect();
+    let judgement = &found.judgement;
+    for fault in &judgement.faults {
+        let words = fault.words(&found.topology, &judgement.tests, &judgement.wanted);
+        match fault.node() {
+            Some(node) => {
+                faulty
+                    .entry(node)
+                    .and_modify(|why| why.push_str(&format!("; {words}")))
+                    .or_insert(words);
+            }
+            None => elsewhere.push(words),
+        }
+    }
+    // Half of a cluster does not break by itself: something that they share did, or the images let nobody through.
+    if faulty.len() * 2 >= found.topology.len() && !faulty.is_empty() {
+        let of = format!("{} of {} nodes", faulty.len(), found.topology.len());
+        let why: Vec<String> = faulty
+            .iter()
+            .take(MOST_FAULTS)
+            .map(|(node, why)| format!("{}: {why}", found.topology.name(*node)))
+            .collect();
+        elsewhere.insert(
+            0,
+            format!(
+                "{of} are at fault, too many for faults of their own: {}",
+                why.join("; ")
+            ),
+        );
+        faulty.clear();
+    }
+    let more = elsewhere.len().saturating_sub(MOST_FAULTS);
+    elsewhere.truncate(MOST_FAULTS);
+    if more > 0 {
+        elsewhere.push(format!("and {more} more"));
+    }
+    (faulty, elsewhere)
+}
+
+fn subject(id: &str, found: &Found) -> String {
+    let fresh: BTreeSet<&str> = found.fresh.iter().map(|node| found.topology.name(*node)).collect();
+    if fresh.len() == found.topology.len() {
+        return id.to_owned();
+    }
+    let names: Vec<&str> = fresh.into_iter().take(MOST_FAULTS).collect();
+    format!("{id}: {} with the others", names.join(", "))
+}
+
+fn alone(subject: &str) -> NetworkRow {
+    NetworkRow {
+        subject: subject.to_owned(),
+        check: "network-pairs".into(),
+        verdict: Verdict::Skipped.name().into(),
+        measured: "no peer could be used: all other nodes are their customer's already".into(),
+        wanted: "tests with other nodes of the cluster".into(),
+    }
+}
+
+fn row(row: &ReportRow) -> NetworkRow {
+    NetworkRow {
+        subject: row.subject.clone(),
+        check: row.check.clone(),
+        verdict: row.verdict.name().to_owned(),
+        measured: few(&row.measured),
+        wanted: row.wanted.clone(),
+    }
+}
+
+fn few(text: &str) -> String {
+    let mut few: String = text.chars().take(MOST_WORDS).collect();
+    if few.len() < text.len() {
+        few.push_str(" ...");
+    }
+    few
+}
+
+/// The lines of the hand-over pack's report.
+#[must_use]
+pub fn report(id: &str, test: Option<&NetworkTest>) -> Vec<ReportRow> {
+    let skipped = |why: &str| ReportRow {
+        subject: id.to_owned(),
+        check: "network-pairs".into(),
+        verdict: Verdict::Skipped,
+        measured: format!("no network test was made: {why}"),
+        wanted: String::new(),
+    };
+    let Some(test) = test else {
+        return vec![skipped("the nodes were not all checked yet")];
+    };
+    let verdict = |text: &str| match text {
+        "passed" => Verdict::Passed,
+        "failed" => Verdict::Failed,
+        _ => Verdict::Skipped,
+    };
+    let row = |row: &NetworkRow| ReportRow {
+        subject: row.subject.clone(),
+        check: row.check.clone(),
+        verdict: verdict(&row.verdict),
+        measured: row.measured.clone(),
+        wanted: row.wanted.clone(),
+    };
+    // Of nodes that came later there may be none.
+    let without = (!test.skipped.is_empty()).then(|| skipped(&test.skipped));
+    test.rows.iter().map(row).chain(without).collect()
+}

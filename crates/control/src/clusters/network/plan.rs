@@ -1,0 +1,380 @@
+//! One run: which lanes there are, rounds of pairs, further rounds where something is slow, all nodes at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_site::model::Site;
+use rackwright_site::network::{
+    Judgement, Kind, Lane, Round, Rule, Summary, Test, Topology, Transport, Usual, follow_up, judge, schedule, shifts,
+};
+use rackwright_store::{NetworkTest, NodeRecord};
+use rackwright_validate::{self as validate, Goal, Measured, Order, ServedLane, TrafficSetup};
+
+use super::bench::{self, Bench};
+use super::settings::Settings;
+use super::{deployment, is_wanted};
+use crate::core::Core;
+use crate::perform;
+
+/// Further rounds are worked out so often at most.
+const FURTHER: usize = 2;
+/// What a round takes beside sending, in seconds.
+const ROUND_S: i64 = 4;
+
+/// For cleaning the machines when the process stops; what is left by then ends by itself.
+pub const CLOSING: Duration = Duration::from_millis(2500);
+
+/// What a run has found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The nodes, as the judgement numbers them.
+    pub topology: Topology,
+    /// Nodes that had not passed before.
+    pub fresh: BTreeSet<usize>,
+    /// Of all pairs.
+    pub judgement: Judgement,
+    /// What was done.
+    pub summary: Summary,
+    /// Nodes that could not take part, or lack a lane that the others have, and why.
+    pub apart: BTreeMap<usize, String>,
+    /// Why no test could be made at all.
+    pub refused: Option<String>,
+    /// Nobody waits for it any more.
+    pub abandoned: bool,
+}
+
+/// After so many seconds a run is lost: much more than it takes.
+#[must_use]
+pub fn longest_s(settings: &Settings, nodes: usize) -> i64 {
+    let nodes = i64::try_from(nodes).unwrap_or(i64::MAX).max(2);
+    let log = i64::from(i64::BITS - nodes.leading_zeros());
+    // All pairs of a small cluster, distances of a large one with all pairs of leaves, and further rounds.
+    let rounds = (2 * log + 32).min(nodes + 2 * log) + 16 * FURTHER as i64;
+    let turns = 1 + nodes / 2 / i64::try_from(settings.at_once).unwrap_or(1).max(1);
+    300 + rounds * turns * (2 * i64::from(settings.seconds) + ROUND_S) + nodes
+}
+
+/// Makes a run; nothing is found of one that ends because the process stops. The machines are cleaned either way.
+pub async fn run(core: &Arc<Core>, id: &str, began: &NetworkTest, nodes: Vec<NodeRecord>) -> Option<Found> {
+    let names: Vec<String> = nodes.iter().map(|node| node.id.clone()).collect();
+    let (topology, site) = match core.sites.current(&core.store).await {
+        Ok(Some((_, site))) => (Topology::of_site(&site, &names), Some(site)),
+        _ => (Topology::bare(&names), None),
+    };
+    let is_fresh = |node: &NodeRecord| began.passed.get(&node.id) != Some(&deployment(node));
+    let fresh = nodes
+        .iter()
+        .enumerate()
+        .filter(|(_, node)| is_fresh(node))
+        .map(|(at, _)| at);
+    let mut found = Found {
+        fresh: fresh.collect(),
+        topology,
+        ..Found::default()
+    };
+    // Who has nobody to talk to is not tested, which the report says.
+    if nodes.len() < 2 {
+        return Some(found);
+    }
+    match open(core, began, &nodes).await {
+        Ok((bench, rule)) => {
+            let lanes = Lanes::of(&bench, site.as_deref(), &nodes, core.config.network_test.rdma);
+            lanes.apart(&bench, &mut found);
+            let run = Run {
+                core,
+                id,
+                began,
+                bench: &bench,
+                lanes,
+                rule,
+                usual: usual(began),
+            };
+            if core.stop.run_until_cancelled(run.whole(&mut found)).await.is_none() {
+                let _ = tokio::time::timeout(CLOSING, bench.close()).await;
+                return None;
+            }
+            unclean(&mut found, bench.close().await);
+        }
+        Err(why) => found.refused = Some(why),
+    }
+    Some(found)
+}
+
+/// Nodes on which a server of ours may still listen are given to nobody: the next run cleans them.
+pub(super) fn unclean(found: &mut Found, left: BTreeMap<usize, String>) {
+    for (node, why) in left {
+        found
+            .apart
+            .entry(node)
+            .or_insert(format!("after the network test: {why}"));
+    }
+}
+
+async fn open(core: &Arc<Core>, began: &NetworkTest, nodes: &[NodeRecord]) -> Result<(Bench, Rule), String> {
+    let settings = &core.config.network_test;
+    let program = bench::program(&settings.file()?).await?;
+    let profile = perform::thresholds(core, nodes.first().map_or("", |node| &node.spec.sku))?;
+    let mut token = [0; 16];
+    core.rng.fill(&mut token).map_err(|e| e.to_string())?;
+    let setup = TrafficSetup {
+        id: began.run.clone(),
+        token: token.iter().map(|byte| format!("{byte:02x}")).collect(),
+        deadline_s: u64::try_from(longest_s(settings, nodes.len()))
+            .unwrap_or(600)
+            .min(6 * 3600),
+        port: settings.port,
+    };
+    let rule = Rule {
+        floor_gbit_per_s: profile.network_min_gbit_per_s,
+        share_of_usual: profile.network_min_share,
+    };
+    Ok((Bench::open(core, nodes, &program, setup).await, rule))
+}
+
+fn usual(began: &NetworkTest) -> Usual {
+    let known = |kind: Kind| Some((kind, *began.usual.get(kind.name())?));
+    Kind::ALL.into_iter().filter_map(known).collect()
+}
+
+/// As it is stored.
+#[must_use]
+pub fn stored(usual: &Usual) -> BTreeMap<String, f64> {
+    let known = |kind: Kind| Some((kind.name().to_owned(), *usual.get(&kind)?));
+    Kind::ALL.into_iter().filter_map(known).collect()
+}
+
+/// The lanes by which the nodes reach each other.
+struct Lanes {
+    /// By node.
+    of: Vec<BTreeMap<Lane, ServedLane>>,
+    /// Those that most nodes have; none: they go by their addresses.
+    common: BTreeSet<Lane>,
+}
+
+impl Lanes {
+    /// `rdma`: adapters that TCP does not reach count as well.
+    fn of(bench: &Bench, site: Option<&Site>, nodes: &[NodeRecord], rdma: bool) -> Self {
+        let mut of = Vec::new();
+        let mut counts: BTreeMap<Lane, usize> = BTreeMap::new();
+        for (at, node) in nodes.iter().enumerate() {
+            let mut lanes = BTreeMap::new();
+            let served = bench.machine(at).map_or(&[][..], |machine| &machine.served.lanes);
+            for lane in served.iter().filter(|lane| rdma || lane.address.is_some()) {
+                if let Some(known) = site.and_then(|site| place(site, &node.id, lane)) {
+                    *counts.entry(known).or_default() += 1;
+                    lanes.insert(known, lane.clone());
+                }
+            }
+            of.push(lanes);
+        }
+        let takes_part = (0..nodes.len()).filter(|at| bench.machine(*at).is_ok()).count();
+        let most = |count: usize| count * 2 > takes_part && count > 1;
+        let common = counts
+            .into_iter()
+            .filter(|(_, count)| most(*count))
+            .map(|(lane, _)| lane);
+        Self {
+            of,
+            common: common.collect(),
+        }
+    }
+
+    /// Who does not take part, or not with all that the others have.
+    fn apart(&self, bench: &Bench, found: &mut Found) {
+        for (node, lanes) in self.of.iter().enumerate() {
+            if let Err(why) = bench.machine(node) {
+                found
+                    .apart
+                    .insert(node, format!("it could not take part in the network test: {why}"));
+                continue;
+            }
+            let missing: Vec<String> = self
+                .common
+                .iter()
+                .filter(|lane| !lanes.contains_key(lane))
+                .map(|lane| found.topology.end_words(node, *lane))
+                .collect();
+            if !missing.is_empty() {
+                let why = format!(
+                    "{}: not active, or reached neither by RDMA nor by an address, as the other nodes' are",
+                    missing.join("; ")
+                );
+                found.apart.insert(node, why);
+            }
+        }
+    }
+
+    /// The ways from one node to another.
+    fn between(&self, bench: &Bench, a: usize, b: usize) -> Vec<(Lane, Goal)> {
+        let Ok(server) = bench.machine(b) else {
+            return Vec::new();
+        };
+        let port = server.served.port;
+        if self.common.is_empty() {
+            let goal = Goal {
+                lane: "-".to_owned(),
+                peer: None,
+                address: server.address,
+                port,
+            };
+            return vec![(Lane::Address, goal)];
+        }
+        let way = |lane: &Lane| {
+            let (from, to) = (self.of.get(a)?.get(lane)?, self.of.get(b)?.get(lane)?);
+            // Where one of the two has no address, RDMA is agreed by those of the nodes.
+            let own = to.address.filter(|_| from.address.is_some());
+            let goal = Goal {
+                lane: from.name.clone(),
+                peer: own.is_none().then(|| to.name.clone()),
+                address: own.unwrap_or(server.address),
+                port,
+            };
+            Some((*lane, goal))
+        };
+        self.common.iter().filter_map(way).collect()
+    }
+}
+
+/// Which adapter of the SKU it is: by its GUID where the site knows it, else by its name.
+fn place(site: &Site, node: &str, lane: &ServedLane) -> Option<Lane> {
+    let node = site.node_named(node)?;
+    let guid = u64::from_str_radix(lane.guid.trim_start_matches("0x"), 16).ok();
+    let by_guid = site
+        .node(node)
+        .port_guids
+        .iter()
+        .position(|known| known.is_some() && *known == guid);
+    let by_name = || site.sku_of(node).hcas.iter().position(|hca| *hca.name == *lane.name);
+    let at = by_guid.or_else(by_name)?;
+    u8::try_from(at).ok().map(Lane::Hca)
+}
+
+struct Run<'a> {
+    core: &'a Core,
+    id: &'a str,
+    began: &'a NetworkTest,
+    bench: &'a Bench,
+    lanes: Lanes,
+    rule: Rule,
+    usual: Usual,
+}
+
+impl Run<'_> {
+    async fn whole(&self, found: &mut Found) {
+        let settings = &self.core.config.network_test;
+        found.summary.seconds = settings.seconds.into();
+        let mut tests = Vec::new();
+        let mut rounds = schedule(&found.topology, &found.fresh);
+        for further in 0..=FURTHER {
+            for round in rounds {
+                if !is_wanted(self.core, self.id, &self.began.run).await {
+                    found.abandoned = true;
+                    return;
+                }
+                tests.extend(self.round(&round).await);
+                found.summary.rounds += 1;
+            }
+            found.judgement = judge(&found.topology, &tests, &self.rule, &self.usual);
+            if found.judgement.faults.is_empty() || further == FURTHER {
+                break;
+            }
+            rounds = follow_up(&found.topology, &found.judgement.tests, &found.judgement.bad);
+        }
+        // Where a pair is slow, the whole says nothing.
+        if found.judgement.faults.is_empty() && found.apart.is_empty() {
+            for shift in shifts(&found.topology) {
+                found.summary.all_at_once.push(self.shift(&shift).await);
+            }
+        }
+    }
+
+    fn order(&self, a: usize, b: usize, one_way: bool) -> (Vec<Lane>, Order) {
+        let settings = &self.core.config.network_test;
+        let ways = self.lanes.between(self.bench, a, b);
+        let lanes = ways.iter().map(|(lane, ..)| *lane).collect();
+        let order = Order {
+            ms: u64::from(settings.seconds) * 1000,
+            streams: settings.streams,
+            one_way,
+            tcp: !settings.rdma,
+            lanes: ways.into_iter().map(|(_, goal)| goal).collect(),
+        };
+        (lanes, order)
+    }
+
+    /// Pairs of which both take part, each on all lanes that both have.
+    async fn round(&self, round: &Round) -> Vec<Test> {
+        let takes_part =
+            |pair: &&(usize, usize)| self.bench.machine(pair.0).is_ok() && self.bench.machine(pair.1).is_ok();
+        let (mut pairs, mut orders) = (Vec::new(), Vec::new());
+        for (a, b) in round.iter().filter(takes_part) {
+            let (lanes, order) = self.order(*a, *b, false);
+            if !lanes.is_empty() {
+                pairs.push((*a, *b, lanes, order.lanes.clone()));
+                orders.push((*a, order));
+            }
+        }
+        let mut tests = Vec::new();
+        for (place, measured) in self.bench.measure(orders, false).await {
+            let Some((a, b, lanes, asked)) = pairs.get(place) else {
+                continue;
+            };
+            for (lane, goal) in lanes.iter().zip(asked) {
+                let of = match &measured {
+                    Ok(all) => all
+                        .iter()
+                        .find(|one| one.lane == goal.lane)
+                        .cloned()
+                        .ok_or("nothing was measured".to_owned()),
+                    Err(error) => Err(error.clone()),
+                };
+                tests.push(test(*a, *b, *lane, of));
+            }
+        }
+        tests
+    }
+
+    /// What each node sends while all do, all its lanes together.
+    async fn shift(&self, shift: &Round) -> Vec<f64> {
+        let orders: Vec<(usize, Order)> = shift.iter().map(|(a, b)| (*a, self.order(*a, *b, true).1)).collect();
+        let count = orders.len();
+        let mut rates = vec![0.0; count];
+        for (place, measured) in self.bench.measure(orders, true).await {
+            let sent = |one: &Measured| one.sent.map_or(0.0, |rate| rate.gbit_per_s.max(0.0));
+            rates[place] = measured.iter().flatten().map(sent).sum();
+        }
+        rates
+    }
+}
+
+fn test(a: usize, b: usize, lane: Lane, measured: Result<Measured, String>) -> Test {
+    let mut test = Test {
+        a,
+        b,
+        lane,
+        transport: Transport::Tcp(None),
+        gbit_per_s: 0.0,
+        p99_us: 0.0,
+        retransmits: 0,
+        error: None,
+    };
+    if let Ok(measured) = &measured {
+        test.transport = match measured.transport {
+            validate::Transport::Rdma => Transport::Rdma,
+            validate::Transport::Tcp => Transport::Tcp(measured.no_rdma.clone()),
+        };
+    }
+    match measured {
+        Err(error) | Ok(Measured { error: Some(error), .. }) => test.error = Some(error),
+        Ok(measured) => match (measured.sent, measured.received) {
+            (Some(there), Some(back)) => {
+                test.gbit_per_s = there.gbit_per_s.min(back.gbit_per_s).max(0.0);
+                test.retransmits = there.retransmits.saturating_add(back.retransmits);
+                test.p99_us = measured.round_trip.map_or(0.0, |trip| trip.p99_us);
+            }
+            _ => test.error = Some("only a part of it was measured".into()),
+        },
+    }
+    test
+}

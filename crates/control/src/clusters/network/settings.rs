@@ -1,0 +1,82 @@
+//! `network_test` of the configuration.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// The program's name where the configuration names none: it lies beside this one.
+const PROGRAM: &str = "rackwright-traffic";
+
+/// How the network between the nodes of a cluster is tested.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Whether; by default where the program is found.
+    enabled: Option<bool>,
+    /// The traffic program, linked statically, for the architecture of the nodes.
+    program: Option<PathBuf>,
+    /// How long each direction of a pair sends, in seconds.
+    pub seconds: u32,
+    /// Connections, or queue pairs, of each lane of a pair.
+    pub streams: u32,
+    /// By RDMA between nodes whose adapters and systems can; else always TCP.
+    pub rdma: bool,
+    /// Where the program listens on the nodes; 0: at any free port.
+    pub port: u16,
+    /// Pairs at once in a round.
+    pub at_once: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            enabled: None,
+            program: None,
+            seconds: 2,
+            streams: 4,
+            rdma: true,
+            port: 0,
+            at_once: 256,
+        }
+    }
+}
+
+impl Settings {
+    /// Every fault, `field: what is wrong`.
+    pub fn check(&self, faults: &mut Vec<String>) {
+        if let Some(path) = &self.program
+            && !path.is_file()
+        {
+            faults.push(format!("network_test.program: {} is not a file", path.display()));
+        } else if self.enabled == Some(true) && self.file().is_err() {
+            faults.push("network_test.program: is needed; `make traffic` builds it".into());
+        }
+        for (field, value, most) in [
+            ("seconds", u64::from(self.seconds), 60),
+            ("streams", u64::from(self.streams), 16),
+            ("at_once", self.at_once as u64, 4096),
+        ] {
+            if value == 0 || value > most {
+                faults.push(format!("network_test.{field}: must lie between 1 and {most}"));
+            }
+        }
+    }
+
+    /// The program's file.
+    ///
+    /// # Errors
+    /// No test is made, and why.
+    pub fn file(&self) -> Result<PathBuf, String> {
+        if self.enabled == Some(false) {
+            return Err("it is switched off (network_test.enabled)".into());
+        }
+        if let Some(path) = &self.program {
+            return Ok(path.clone());
+        }
+        let beside = std::env::current_exe()
+            .ok()
+            .and_then(|me| Some(me.parent()?.join(PROGRAM)));
+        let beside = beside.filter(|path| path.is_file());
+        beside.ok_or_else(|| format!("there is no {PROGRAM} beside rackwrightd (network_test.program)"))
+    }
+}

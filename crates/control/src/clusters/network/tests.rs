@@ -1,0 +1,294 @@
+use std::time::Duration;
+
+use rackwright_site::handover::Verdict;
+use rackwright_site::network::{Lane, Rule, Test, Topology, Transport, Usual, judge};
+
+use super::plan::Found;
+use super::*;
+use crate::clusters::tests::{build, check, cluster, hall, names, spec, step};
+use crate::grpc::said::create_cluster;
+
+/// A program that is there and that no node can be sent: there is no node behind these rows.
+const ON: &str = "network_test: {program: /bin/sh}\n";
+const LATER: Timestamp = Timestamp(i64::MAX / 2);
+
+async fn nodes(core: &Core, id: &str) -> Vec<NodeRecord> {
+    core.store.nodes_of_cluster(&Scope::Site, id).await.unwrap()
+}
+
+#[tokio::test]
+async fn without_a_test_the_cluster_is_handed_over_and_its_report_says_so() {
+    let core = hall(32, "network_test: {enabled: false}\n").await;
+    build(&core, "alpha", "acme", 3).await;
+    let record = cluster(&core, "alpha").await;
+    let told = "no network test was made: it is switched off (network_test.enabled)";
+    assert_eq!(words(&record), told);
+    let files = crate::clusters::pack::make(&core, &record, &nodes(&core, "alpha").await)
+        .await
+        .unwrap();
+    let report = files.iter().find(|file| file.name == "validation.md").unwrap();
+    assert!(report.text.contains(told), "{}", report.text);
+}
+
+#[tokio::test]
+async fn a_test_that_reaches_no_node_blames_none_and_is_tried_again_after_its_pause() {
+    let core = hall(32, ON).await;
+    create_cluster(&core, "1", "alpha", spec("acme", 4)).await.unwrap();
+    step(&core, "alpha").await;
+    for node in names(&core, "alpha").await {
+        check(&core, &node).await;
+    }
+    assert_eq!(step(&core, "alpha").await, State::Validating);
+    let ended = async {
+        while cluster(&core, "alpha").await.network.unwrap().until.is_some() {
+            core.clusters.due.notified().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), ended).await.unwrap();
+    assert_eq!(step(&core, "alpha").await, State::Validating);
+    let record = cluster(&core, "alpha").await;
+    let why = "the network between its nodes: 4 of 4 nodes are at fault, too many for faults of their own: ";
+    assert!(record.wait_why.starts_with(why), "{}", record.wait_why);
+    let test = record.network.unwrap();
+    assert_eq!((test.faults.len(), test.passed.len()), (0, 0));
+    let pause = test.again_at.unwrap().since(test.ended_at.unwrap());
+    assert_eq!(pause, seconds(AGAIN_S));
+    for node in nodes(&core, "alpha").await {
+        assert!(
+            node.node.claim.unwrap().cluster.unwrap().let_go.is_none(),
+            "{} was let go",
+            node.id
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_run_is_lost_when_its_process_or_its_time_is_over_and_holds_for_the_systems_that_it_tested() {
+    let core = hall(32, ON).await;
+    create_cluster(&core, "1", "alpha", spec("acme", 2)).await.unwrap();
+    let nodes = nodes(&core, "alpha").await;
+    let mut record = cluster(&core, "alpha").await;
+    let now = clock::now();
+    assert_eq!(fact(&core, &record, &nodes, now), Network::Untested);
+    let of: BTreeMap<String, String> = nodes.iter().map(|node| (node.id.clone(), deployment(node))).collect();
+    let running = NetworkTest {
+        run: "r".into(),
+        replica: "another".into(),
+        until: Some(LATER),
+        members: of.clone(),
+        ..NetworkTest::default()
+    };
+    record.network = Some(running.clone());
+    assert_eq!(fact(&core, &record, &nodes, now), Network::Running(LATER));
+    assert_eq!(
+        fact(&core, &record, &nodes, LATER),
+        Network::Untested,
+        "its time is over"
+    );
+    record.network.as_mut().unwrap().replica.clone_from(&core.replica);
+    assert_eq!(
+        fact(&core, &record, &nodes, now),
+        Network::Untested,
+        "this process does not make it"
+    );
+    core.clusters.tests.begin("r");
+    assert_eq!(fact(&core, &record, &nodes, now), Network::Running(LATER));
+
+    let test = record.network.as_mut().unwrap();
+    (test.until, test.passed) = (None, of);
+    assert_eq!(fact(&core, &record, &nodes, now), Network::Passed);
+    let mut reimaged = nodes.clone();
+    reimaged[0].node.claim.as_mut().unwrap().deployment += 1;
+    assert_eq!(
+        fact(&core, &record, &reimaged, now),
+        Network::Untested,
+        "another system"
+    );
+    let test = record.network.as_mut().unwrap();
+    let tested = deployment(&nodes[1]);
+    test.faults.insert(nodes[1].id.clone(), (tested, "cable c7".into()));
+    let faulty = Network::Faulty([(nodes[1].id.clone(), "cable c7".to_owned())].into());
+    assert_eq!(fact(&core, &record, &nodes, now), faulty);
+    let test = record.network.as_mut().unwrap();
+    test.faults.clear();
+    (test.blocked, test.again_at) = ("switch leaf-1".into(), Some(LATER));
+    assert!(matches!(fact(&core, &record, &nodes, now), Network::Blocked { .. }));
+    assert_eq!(
+        fact(&core, &record, &reimaged, now),
+        Network::Untested,
+        "with a new node it is tried at once"
+    );
+}
+
+#[tokio::test]
+async fn a_result_of_a_run_that_the_row_does_not_name_changes_nothing() {
+    let core = hall(32, ON).await;
+    create_cluster(&core, "1", "alpha", spec("acme", 2)).await.unwrap();
+    let old = NetworkTest {
+        run: "old".into(),
+        until: Some(LATER),
+        ..NetworkTest::default()
+    };
+    let mut tx = core.store.write().await.unwrap();
+    let mut record = tx.cluster("alpha").await.unwrap();
+    record.network = Some(NetworkTest {
+        run: "new".into(),
+        ..old.clone()
+    });
+    tx.save_cluster(&mut record, clock::now()).await.unwrap();
+    core.commit(tx).await.unwrap();
+    let before = cluster(&core, "alpha").await;
+    outcome::store(&core, "alpha", &old, &Found::default()).await.unwrap();
+    assert_eq!(cluster(&core, "alpha").await, before);
+}
+
+#[tokio::test]
+async fn a_process_that_stops_waits_until_its_runs_have_cleaned_the_nodes() {
+    let core = hall(32, ON).await;
+    core.clusters.tests.begin("r");
+    core.stop.cancel();
+    let mut stopping = tokio::spawn(crate::clusters::run(core.clone()));
+    let early = tokio::time::timeout(Duration::from_millis(300), &mut stopping).await;
+    assert!(early.is_err(), "it did not wait for the run");
+    core.clusters.tests.end("r");
+    core.clusters.due.notify_one();
+    stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_run_that_ends_because_the_process_stops_stores_nothing() {
+    let core = hall(32, ON).await;
+    create_cluster(&core, "1", "alpha", spec("acme", 4)).await.unwrap();
+    core.stop.cancel();
+    let (record, nodes) = (cluster(&core, "alpha").await, nodes(&core, "alpha").await);
+    begin(&core, record, nodes, clock::now()).await.unwrap();
+    ended(&core).await;
+    assert!(!core.clusters.tests.is_any());
+    let test = cluster(&core, "alpha").await.network.unwrap();
+    assert!(test.until.is_some() && test.faults.is_empty() && test.blocked.is_empty());
+}
+
+const NAMES: [&str; 5] = ["n0", "n1", "n2", "n3", "n4"];
+
+/// All pairs of five nodes, those of `slow` at a fifth of the rate.
+fn found(slow: Option<usize>) -> Found {
+    let topology = Topology::bare(&NAMES.map(str::to_owned));
+    let pairs = (0..5).flat_map(|a| (a + 1..5).map(move |b| (a, b)));
+    let test = |(a, b)| Test {
+        a,
+        b,
+        lane: Lane::Address,
+        transport: Transport::Tcp(None),
+        gbit_per_s: if slow == Some(a) || slow == Some(b) { 2.0 } else { 10.0 },
+        p99_us: 50.0,
+        retransmits: 0,
+        error: None,
+    };
+    let rule = Rule {
+        floor_gbit_per_s: 0.0,
+        share_of_usual: 0.5,
+    };
+    let tests: Vec<Test> = pairs.map(test).collect();
+    Found {
+        judgement: judge(&topology, &tests, &rule, &Usual::new()),
+        fresh: (0..5).collect(),
+        topology,
+        ..Found::default()
+    }
+}
+
+fn began() -> NetworkTest {
+    let members = NAMES.map(|name| (name.to_owned(), "1.1".to_owned()));
+    NetworkTest {
+        run: "r".into(),
+        until: Some(LATER),
+        members: members.into(),
+        ..NetworkTest::default()
+    }
+}
+
+#[test]
+fn the_others_have_passed_where_one_is_at_fault() {
+    let test = outcome::concluded("alpha", &began(), &found(Some(3)));
+    assert_eq!(test.faults.keys().collect::<Vec<_>>(), ["n3"]);
+    assert!(
+        test.faults["n3"].1.contains("2.00 Gbit/s where at least 5.00 Gbit/s"),
+        "{:?}",
+        test.faults
+    );
+    assert_eq!(test.passed.keys().collect::<Vec<_>>(), ["n0", "n1", "n2", "n4"]);
+    assert_eq!(
+        (test.until, test.blocked.as_str(), test.usual["address"]),
+        (None, "", 10.0)
+    );
+    // What is told of the others is without the one that leaves.
+    let verdicts: Vec<(&str, &str)> = test
+        .rows
+        .iter()
+        .map(|row| (row.check.as_str(), row.verdict.as_str()))
+        .collect();
+    assert_eq!(
+        verdicts,
+        [
+            ("network-pairs", "passed"),
+            ("network-slowest-pair", "passed"),
+            ("network-fault", "failed")
+        ]
+    );
+    let report = report("alpha", Some(&test));
+    assert_eq!(report.iter().filter(|row| row.verdict == Verdict::Failed).count(), 1);
+}
+
+#[test]
+fn half_of_a_cluster_at_fault_is_no_fault_of_the_nodes() {
+    let mut found = found(None);
+    found.apart = [
+        (0, "no login".to_owned()),
+        (1, "no login".to_owned()),
+        (2, "no login".to_owned()),
+    ]
+    .into();
+    let test = outcome::concluded("alpha", &began(), &found);
+    assert!(test.faults.is_empty() && test.passed.is_empty());
+    assert!(
+        test.blocked.starts_with("3 of 5 nodes are at fault"),
+        "{}",
+        test.blocked
+    );
+    found.apart = [(4, "no login".to_owned())].into();
+    let test = outcome::concluded("alpha", &began(), &found);
+    assert_eq!((test.faults.len(), test.blocked.as_str()), (1, ""));
+}
+
+#[test]
+fn a_node_that_could_not_be_cleaned_is_not_given_to_anybody() {
+    let mut found = found(None);
+    plan::unclean(&mut found, [(2, "it hangs".to_owned())].into());
+    let test = outcome::concluded("alpha", &began(), &found);
+    assert_eq!(test.faults["n2"].1, "after the network test: it hangs");
+    assert!(test.passed.len() == 4 && !test.passed.contains_key("n2"));
+}
+
+#[test]
+fn who_is_alone_passes_and_the_report_says_that_nobody_was_there() {
+    let topology = Topology::bare(&["n0".to_owned()]);
+    let found = Found {
+        fresh: [0].into(),
+        topology,
+        ..Found::default()
+    };
+    let mut began = began();
+    began.members.retain(|node, _| node == "n0");
+    let test = outcome::concluded("alpha", &began, &found);
+    assert_eq!(test.passed.len(), 1);
+    let report = report("alpha", Some(&test));
+    assert_eq!((report.len(), report[0].verdict), (1, Verdict::Skipped));
+    assert!(report[0].measured.starts_with("no peer could be used"));
+}
+
+#[test]
+fn a_run_of_thousands_of_nodes_has_a_time_by_which_it_is_over() {
+    let settings = Settings::default();
+    assert!(plan::longest_s(&settings, 2) < 3600);
+    assert!(plan::longest_s(&settings, 4096) < 6 * 3600);
+}

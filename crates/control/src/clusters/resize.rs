@@ -1,0 +1,265 @@
+//! A cluster that is in use gets more nodes, or gives some back.
+
+use std::collections::BTreeSet;
+
+use rackwright_lifecycle::Timestamp;
+use rackwright_site::model::{NodeId, Site};
+use rackwright_site::placement::ClusterId;
+use rackwright_site::planner::{NamedPlacement, Planner};
+use rackwright_store::{ClusterRecord, StoreError, WriteTx};
+
+use super::reserve::{self, ReserveError, event, field};
+use crate::core::Core;
+use crate::hall::{self, Picture};
+
+/// How large a cluster shall be.
+#[derive(Debug, Clone, Default)]
+pub struct Wish {
+    /// Nodes in use; none: as many as it has, but for those that are named to leave.
+    pub nodes: Option<u32>,
+    /// Spares; none: as many as it has, but for those that are named to leave.
+    pub spares: Option<u32>,
+    /// These leave. Others do if more must.
+    pub leave: BTreeSet<String>,
+}
+
+/// What that takes.
+#[derive(Debug, Clone)]
+pub struct Resize {
+    /// Where it stands with the nodes that join, and with those that leave as long as they are not erased.
+    pub placement: NamedPlacement,
+    /// Nodes and spares that join.
+    pub join: BTreeSet<String>,
+    /// Nodes and spares that leave.
+    pub leave: BTreeSet<String>,
+    /// Nodes in use when all of that is done.
+    pub nodes: u32,
+    /// Spares then.
+    pub spares: u32,
+    /// Reserved until nodes have left, in watts.
+    pub watts: f64,
+    /// As text.
+    pub picture: String,
+}
+
+fn count(names: usize) -> u32 {
+    u32::try_from(names).unwrap_or(u32::MAX)
+}
+
+/// What a wish takes in the hall of a picture. Nodes that are on their way out already count as gone.
+///
+/// # Errors
+/// What is wrong with it or in its way.
+pub async fn plan(picture: Picture, record: &ClusterRecord, wish: &Wish) -> Result<Resize, ReserveError> {
+    let (number, wish) = (hall::number(&record.uid), wish.clone());
+    let going = record.cluster.wanted.leave.clone();
+    let planned =
+        picture.plan(move |site: &Site, planner: &mut Planner<'_>| planned(site, planner, number, &going, &wish));
+    planned.await?
+}
+
+fn planned(
+    site: &Site,
+    planner: &mut Planner<'_>,
+    cluster: ClusterId,
+    going: &BTreeSet<String>,
+    wish: &Wish,
+) -> Result<Resize, ReserveError> {
+    let Some(before) = planner.placement(cluster).cloned() else {
+        return Err(ReserveError::Refused("nothing is reserved for it".into()));
+    };
+    let named = planner.named(&before);
+    let stays =
+        |names: &[String]| -> Vec<String> { names.iter().filter(|name| !going.contains(*name)).cloned().collect() };
+    let (in_use, spares) = (stays(&named.nodes), stays(&named.spares));
+    if let Some(other) = wish
+        .leave
+        .iter()
+        .find(|name| !in_use.contains(name) && !spares.contains(name))
+    {
+        return Err(field(
+            "size.leave",
+            format!("{other} is no node of it, or leaves already"),
+        ));
+    }
+    let is_leaving = |name: &&String| wish.leave.contains(*name);
+    let left = |names: &[String]| count(names.iter().filter(|name| !is_leaving(name)).count());
+    let (nodes_now, spares_now) = (left(&in_use), left(&spares));
+    let (nodes, spares_wanted) = (wish.nodes.unwrap_or(nodes_now), wish.spares.unwrap_or(spares_now));
+    if nodes == 0 {
+        return Err(field(
+            "size.nodes",
+            "at least 1 node stays; a release gives all back".into(),
+        ));
+    }
+    let mut leave = wish.leave.clone();
+    // Those that the placement would miss least, then the last of the spares.
+    let surplus = nodes_now.saturating_sub(nodes) as usize;
+    let all = planner.leavers(cluster, usize::MAX).into_iter();
+    let names = all.map(|node| site.node(node).name.to_string());
+    let chosen: Vec<String> = names
+        .filter(|name| !going.contains(name) && !wish.leave.contains(name))
+        .take(surplus)
+        .collect();
+    leave.extend(chosen);
+    let surplus = spares_now.saturating_sub(spares_wanted) as usize;
+    let last = spares.iter().rev().filter(|name| !wish.leave.contains(*name));
+    leave.extend(last.take(surplus).cloned());
+
+    let refused = |refused: rackwright_site::planner::Refused| ReserveError::Refused(refused.to_string());
+    let mut join = BTreeSet::new();
+    let mut note = |joined: Vec<NodeId>| join.extend(joined.iter().map(|node| site.node(*node).name.to_string()));
+    let more = nodes.saturating_sub(nodes_now);
+    if more > 0 {
+        note(planner.grow(cluster, more).map_err(refused)?.joined);
+    }
+    let more = spares_wanted.saturating_sub(spares_now);
+    if more > 0 {
+        note(planner.add_spares(cluster, more).map_err(refused)?.joined);
+    }
+    let placement = planner.placement(cluster).cloned().unwrap_or(before);
+    let named = planner.named(&placement);
+    let watts = reserve::watts(site, &named);
+    // That the rest can stand without them is tried now, not when they are erased.
+    let ids: Vec<NodeId> = leave
+        .iter()
+        .chain(going)
+        .filter_map(|name| site.node_named(name))
+        .collect();
+    if !ids.is_empty() {
+        planner.shrink(cluster, &ids).map_err(refused)?;
+    }
+    Ok(Resize {
+        picture: planner
+            .placement(cluster)
+            .map(|after| planner.draw(after))
+            .unwrap_or_default(),
+        placement: named,
+        join,
+        leave,
+        nodes,
+        spares: spares_wanted,
+        watts,
+    })
+}
+
+/// Reserves what a wish takes, and wants away what leaves. The change is handed back with the cluster in it. None: others
+/// changed the cluster or the hall meanwhile; read it again.
+///
+/// # Errors
+/// What is wrong with it or in its way.
+pub async fn resize(
+    core: &Core,
+    seen: ClusterRecord,
+    wish: &Wish,
+    now: Timestamp,
+) -> Result<Option<(WriteTx, ClusterRecord, Resize)>, ReserveError> {
+    let picture = core.sites.picture(&core.store).await?;
+    let planned = plan(picture.clone(), &seen, wish).await?;
+    let mut tx = core.store.write().await?;
+    match reserve(core, &mut tx, &picture, (seen, &planned), now).await {
+        Ok(Some(record)) => Ok(Some((tx, record, planned))),
+        Ok(None) | Err(ReserveError::Store(StoreError::Conflict { .. } | StoreError::Contended(_))) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+async fn reserve(
+    core: &Core,
+    tx: &mut WriteTx,
+    picture: &Picture,
+    (mut record, planned): (ClusterRecord, &Resize),
+    now: Timestamp,
+) -> Result<Option<ClusterRecord>, ReserveError> {
+    let mut row = tx.hall().await?;
+    if row.version != picture.hall_version {
+        return Ok(None);
+    }
+    for node in &planned.join {
+        if !reserve::seat(core, tx, node, &record, now).await? {
+            return Ok(None);
+        }
+    }
+    if !planned.join.is_empty() {
+        reserve::hold_partition(core, &mut row.fabric, &picture.site, &mut record, &planned.placement)?;
+        record.placement = reserve::stored(&planned.placement)?;
+        record.reserved_watts = planned.watts;
+    }
+    (record.spec.nodes, record.spec.spares) = (planned.nodes, planned.spares);
+    if !planned.leave.is_empty() {
+        record.cluster.wanted.leave.extend(planned.leave.iter().cloned());
+        record.cluster.wanted.is_leave_cut = false;
+    }
+    tx.save_cluster(&mut record, now).await?;
+    tx.save_hall(&mut row).await?;
+    Ok(Some(record))
+}
+
+/// Takes the ports of nodes that are erased out of the partition.
+///
+/// # Errors
+/// The database failed, or others changed the same at the same time.
+pub async fn cut_off(
+    core: &Core,
+    mut record: ClusterRecord,
+    nodes: &[String],
+    now: Timestamp,
+) -> Result<(), ReserveError> {
+    let site = core.sites.current(&core.store).await?;
+    let (_, site) = site.ok_or(hall::HallError::NoSite)?;
+    let mut placement = hall::placement_of(&record)?;
+    for names in [&mut placement.nodes, &mut placement.spares] {
+        names.retain(|name| !nodes.contains(name));
+    }
+    let mut tx = core.store.write().await?;
+    let mut row = tx.hall().await?;
+    reserve::hold_partition(core, &mut row.fabric, &site, &mut record, &placement)?;
+    record.cluster.wanted.is_leave_cut = true;
+    tx.save_cluster(&mut record, now).await?;
+    tx.put_fabric(&row.fabric).await?;
+    core.commit(tx).await?;
+    core.clusters.partitions.notify_one();
+    Ok(())
+}
+
+/// Nodes that are erased are the cluster's no more, nor is what they held.
+///
+/// # Errors
+/// The database failed, or others changed the same at the same time.
+pub async fn part(
+    core: &Core,
+    mut record: ClusterRecord,
+    nodes: &[String],
+    now: Timestamp,
+) -> Result<(), ReserveError> {
+    let picture = core.sites.picture(&core.store).await?;
+    let (number, left) = (hall::number(&record.uid), nodes.to_vec());
+    let shrunk = picture.clone().plan(move |site: &Site, planner: &mut Planner<'_>| {
+        let ids: Vec<NodeId> = left.iter().filter_map(|name| site.node_named(name)).collect();
+        let changed = planner.shrink(number, &ids).map_err(|refused| refused.to_string())?;
+        Ok::<_, String>(planner.named(&changed.placement))
+    });
+    let placement = shrunk.await?.map_err(ReserveError::Refused)?;
+    let mut tx = core.store.write().await?;
+    let mut row = tx.hall().await?;
+    if row.version != picture.hall_version {
+        let (kind, id) = ("hall", String::new());
+        return Err(StoreError::Conflict { kind, id }.into());
+    }
+    for node in nodes {
+        tx.remove_cluster_node(node).await?;
+        record.cluster.wanted.leave.remove(node);
+        record.cluster.wanted.replace.remove(node);
+    }
+    record.cluster.wanted.is_leave_cut = false;
+    reserve::hold_partition(core, &mut row.fabric, &picture.site, &mut record, &placement)?;
+    record.placement = reserve::stored(&placement)?;
+    record.reserved_watts = reserve::watts(&picture.site, &placement);
+    tx.save_cluster(&mut record, now).await?;
+    tx.save_hall(&mut row).await?;
+    let message = format!("{} are erased and no nodes of {} any more", nodes.join(", "), record.id);
+    tx.add_event(&event(&record.id, "cluster.shrunk", message, now)).await?;
+    core.commit(tx).await?;
+    core.clusters.partitions.notify_one();
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Another build on the nodes of a cluster: what it is, and the steps of bringing it to them.
+
+use std::collections::BTreeSet;
+
+use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::cluster::{Member, Rollout};
+use rackwright_store::{ClusterRecord, ClusterSpec, Former, StoreError, WriteTx};
+use tonic::Code;
+
+use super::reserve::{self, ReserveError, event, field};
+use crate::core::Core;
+use crate::grpc::seats;
+
+/// Wants what `spec` says on all nodes.
+pub fn begin(record: &mut ClusterRecord, spec: &ClusterSpec, rollout: Rollout) {
+    let former = Former {
+        build: record.cluster.build,
+        spec: record.spec.clone(),
+    };
+    let newest = record.former.as_ref().map_or(0, |former| former.build);
+    record.cluster.build = former.build.max(newest) + 1;
+    // What is under way still and comes to nothing is nothing to go back to; what it goes back to already is.
+    let under_way = record.cluster.rollout.as_ref().filter(|rollout| !rollout.is_back);
+    if under_way.is_none() || record.former.is_none() {
+        record.former = Some(former);
+    }
+    record.spec.take_build(spec);
+    record.cluster.rollout = Some(rollout);
+}
+
+/// Goes on where it stopped. Nodes that failed are tried again.
+pub fn resume(record: &mut ClusterRecord, members: &[Member], wanted: Option<Rollout>) {
+    let (build, Some(rollout)) = (record.cluster.build, &mut record.cluster.rollout) else {
+        return;
+    };
+    let is_failed = |member: &&Member| member.build == build && member.is_failed && member.standing.is_out();
+    let failed = members.iter().filter(is_failed);
+    let again = failed.map(|member| member.node.clone()).collect();
+    *rollout = Rollout {
+        is_back: rollout.is_back,
+        stopped: None,
+        failed: 0,
+        again,
+        ..wanted.unwrap_or_else(|| rollout.clone())
+    };
+    record.reason.clear();
+}
+
+/// Wants what was there before. False: there is nothing to go back to.
+pub fn back(record: &mut ClusterRecord, rollout: Rollout) -> bool {
+    let Some(former) = record.former.take() else {
+        return false;
+    };
+    record.former = Some(Former {
+        build: record.cluster.build,
+        spec: record.spec.clone(),
+    });
+    record.cluster.build = former.build;
+    record.spec.take_build(&former.spec);
+    record.cluster.rollout = Some(Rollout {
+        is_back: true,
+        ..rollout
+    });
+    true
+}
+
+/// Writes the wanted build to nodes of a cluster. Those that are at something else by now are taken in a later turn.
+///
+/// # Errors
+/// The database failed, or others changed the same at the same time.
+pub async fn rewrite(
+    core: &Core,
+    mut record: ClusterRecord,
+    nodes: &[String],
+    now: Timestamp,
+) -> Result<(), ReserveError> {
+    let wanted = reserve::deployment(&record.spec, &record.customer);
+    let names: BTreeSet<&String> = nodes.iter().collect();
+    let mut tx = core.store.write().await?;
+    let mut written_to = BTreeSet::new();
+    for name in &names {
+        let mut node = match tx.node(name).await {
+            Err(StoreError::NotFound { .. }) => continue,
+            other => other?,
+        };
+        let digest = &record.spec.image_digest;
+        let written = seats::rewrite(core, &mut node, &wanted, digest, record.cluster.build);
+        let Some((generation, number, keys)) = written.map_err(|fault| field("deployment", fault))? else {
+            continue;
+        };
+        tx.save_node(&mut node, now).await?;
+        tx.put_deployment_keys(name, generation, number, &keys).await?;
+        written_to.insert(name.as_str());
+    }
+    if written_to.is_empty() {
+        // What was read of them is old.
+        let (kind, id) = ("node", nodes.join(", "));
+        return Err(StoreError::Conflict { kind, id }.into());
+    }
+    // Whoever else changed the cluster since begins anew, and this is one try of each node.
+    if let Some(rollout) = &mut record.cluster.rollout {
+        rollout.again.retain(|name| !written_to.contains(name.as_str()));
+    }
+    tx.save_cluster(&mut record, now).await?;
+    let listed: Vec<&str> = written_to.iter().copied().collect();
+    let message = format!("{} gets another image on {}", record.id, listed.join(", "));
+    tx.add_event(&event(&record.id, "cluster.reimaging", message, now))
+        .await?;
+    core.commit(tx).await?;
+    for name in written_to {
+        core.is_due(name);
+    }
+    Ok(())
+}
+
+/// Writes the new build to no more nodes.
+///
+/// # Errors
+/// The database failed, or others changed the same at the same time.
+pub async fn stop(core: &Core, mut record: ClusterRecord, why: String, now: Timestamp) -> Result<(), ReserveError> {
+    let mut tx = core.store.write().await?;
+    if let Some(rollout) = &mut record.cluster.rollout {
+        rollout.stopped = Some(why.clone());
+    }
+    record.reason.clone_from(&why);
+    tx.save_cluster(&mut record, now).await?;
+    let message = format!("the reimage of {} stopped: {why}", record.id);
+    end(&mut tx, &record, &message, now).await?;
+    tx.add_event(&event(&record.id, "cluster.reimage-stopped", message, now))
+        .await?;
+    Ok(core.commit(tx).await?)
+}
+
+/// Wants the former build back.
+///
+/// # Errors
+/// The database failed, or others changed the same at the same time.
+pub async fn roll_back(
+    core: &Core,
+    mut record: ClusterRecord,
+    why: String,
+    now: Timestamp,
+) -> Result<(), ReserveError> {
+    let Some(rollout) = record.cluster.rollout.clone() else {
+        return Ok(());
+    };
+    let failed = 0;
+    if !back(&mut record, Rollout { failed, ..rollout }) {
+        return stop(core, record, why, now).await;
+    }
+    let mut tx = core.store.write().await?;
+    tx.save_cluster(&mut record, now).await?;
+    let message = format!("{} goes back to its former image: {why}", record.id);
+    end(&mut tx, &record, &message, now).await?;
+    tx.add_event(&event(&record.id, "cluster.rolled-back", message, now))
+        .await?;
+    Ok(core.commit(tx).await?)
+}
+
+/// Whoever asked for the new image is told that it is not on the nodes.
+async fn end(tx: &mut WriteTx, record: &ClusterRecord, message: &str, now: Timestamp) -> Result<(), StoreError> {
+    for operation in tx.open_operations(&format!("clusters/{}", record.id)).await? {
+        if matches!(operation.kind.as_str(), "reimage-cluster" | "roll-back-cluster") {
+            tx.end_operation(&operation.id, Code::Aborted as i32, message, now)
+                .await?;
+        }
+    }
+    Ok(())
+}

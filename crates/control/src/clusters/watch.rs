@@ -1,0 +1,222 @@
+//! Watches the fabric: compares what is discovered, and the ports that were read, with the site, and keeps what is wrong.
+//!
+//! | what was found | what follows |
+//! |---|---|
+//! | a link between switches is down or slow | no plan counts on it; clusters that do are named |
+//! | a port of a node that is its customer's is down or slow | its cluster is degraded until that is over |
+//! | a port of a node that is checked and not handed over stays down | the cluster takes another node |
+//!
+//! Nothing here takes a node away from a customer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rackwright_fabric::{FabricError, FabricManager};
+use rackwright_lifecycle::{Power, Reading, State, Timestamp, Wait, seconds};
+use rackwright_site::fabric::{Dump, Fabric as Discovered, Guid};
+use rackwright_site::import;
+use rackwright_site::model::{NodeId, Site};
+use rackwright_site::planner::{NamedPlacement, Planner};
+use rackwright_site::watch::{absent, broken, compare, together};
+use rackwright_store::SeatedNode;
+
+use super::faults::Found;
+use super::manager::{Settings, chain};
+use super::partitions::Fabric;
+use super::reconcile::LEASE_S;
+use super::reserve::{self, ReserveError};
+use crate::clock;
+use crate::core::Core;
+use crate::hall::{self, HallError};
+
+/// A discovery that went wrong is tried again after so long at the latest, in seconds.
+const AGAIN_S: i64 = 60;
+
+/// When to look next, in this process.
+#[derive(Debug, Default)]
+pub(super) struct Last {
+    next: Timestamp,
+}
+
+/// What is looked at, apart from everything that waits.
+struct Look {
+    site: Arc<Site>,
+    /// None: this fabric cannot be discovered.
+    discovered: Option<Discovered>,
+    /// Ports of members that were not in the fabric when it was read last, and when that was.
+    absent: BTreeSet<Guid>,
+    read_at: Option<Timestamp>,
+    seated: Vec<SeatedNode>,
+    /// Clusters by id, with what they hold.
+    live: Vec<(String, NamedPlacement)>,
+}
+
+/// Looks, if it is time to.
+pub(super) async fn turn(
+    core: &Arc<Core>,
+    settings: &Settings,
+    manager: &Arc<dyn FabricManager>,
+    last: &mut Last,
+) -> Result<(), ReserveError> {
+    let now = clock::now();
+    let Some(fabric) = reserve::fabric(core, &core.store.hall().await?.fabric)? else {
+        return Ok(());
+    };
+    if now < last.next || !is_due(settings, &fabric, now) {
+        return Ok(());
+    }
+    let Some((_, site)) = core.sites.current(&core.store).await? else {
+        return Ok(());
+    };
+    let until = now.plus(seconds(LEASE_S));
+    if !core.store.lease_fabric(&core.replica, now, until).await? {
+        return Ok(());
+    }
+    let (discovered, problem) = match discover(settings, manager).await {
+        Ok(dump) => (dump.map(|dump| dump.fabric), String::new()),
+        Err(error) => (None, chain(&error)),
+    };
+    let pause = match problem.is_empty() {
+        true => i64::from(settings.check_s),
+        false => AGAIN_S.min(i64::from(settings.check_s)),
+    };
+    last.next = match pause {
+        // Readings alone say when there is something new.
+        0 => Timestamp::default(),
+        pause => clock::now().plus(seconds(pause)),
+    };
+    if !problem.is_empty() {
+        return store(core, None, problem).await;
+    }
+    let look = look(core, site, discovered, &fabric).await?;
+    let found = tokio::task::spawn_blocking(move || find(&look, now)).await;
+    let found = found.map_err(|e| HallError::Broken(format!("the fabric was not compared with the site: {e}")))?;
+    match found {
+        Ok(found) => store(core, Some(found), String::new()).await,
+        Err(why) => store(core, None, why).await,
+    }
+}
+
+fn is_due(settings: &Settings, fabric: &Fabric, now: Timestamp) -> bool {
+    let watch = &fabric.watch;
+    let pace = seconds(settings.check_s.into());
+    let is_old = watch.checked_at.is_none_or(|at| now.since(at) >= pace);
+    let is_read_again = !watch.impaired.is_empty() && fabric.proven_at != watch.read_at;
+    (settings.check_s > 0 && is_old) || fabric.absent() != &watch.absent || is_read_again
+}
+
+/// None: it is switched off, or this manager cannot.
+async fn discover(settings: &Settings, manager: &Arc<dyn FabricManager>) -> Result<Option<Dump>, FabricError> {
+    if settings.check_s == 0 {
+        return Ok(None);
+    }
+    match manager.topology().await {
+        Ok(dump) => Ok(Some(dump)),
+        Err(FabricError::Unsupported(_)) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
+
+async fn look(
+    core: &Core,
+    site: Arc<Site>,
+    discovered: Option<Discovered>,
+    fabric: &Fabric,
+) -> Result<Look, ReserveError> {
+    let live = hall::live(&core.store).await?;
+    let live = live
+        .iter()
+        .map(|record| Ok((record.id.clone(), hall::placement_of(record)?)));
+    Ok(Look {
+        live: live.collect::<Result<_, HallError>>()?,
+        seated: core.store.seated_nodes().await?,
+        site,
+        discovered,
+        absent: fabric.absent().clone(),
+        read_at: fabric.proven_at,
+    })
+}
+
+/// Whether a node's system should run: its customer's, or checked and waiting for the others. One that its customer has
+/// switched off has no links, and that is nobody's fault.
+fn is_up(node: &SeatedNode) -> bool {
+    let runs = match node.state {
+        State::Active => true,
+        State::Validating => Wait::label_of(&node.wait_why) == Wait::Cluster.label(),
+        _ => false,
+    };
+    let is_off = matches!(node.power, Reading::Known { value: Power::Off, .. });
+    runs && !is_off
+}
+
+fn find(look: &Look, now: Timestamp) -> Result<Found, String> {
+    let site = &*look.site;
+    let seated: Vec<&SeatedNode> = look.seated.iter().filter(|node| is_up(node)).collect();
+    let up: BTreeSet<NodeId> = seated.iter().filter_map(|node| site.node_named(&node.node)).collect();
+    let mut ports = look.absent.clone();
+    let mut cables = BTreeMap::new();
+    let mut seen = look.read_at.unwrap_or(now);
+    if let Some(discovered) = &look.discovered {
+        let plan = import::plan(site).map_err(|faults| {
+            let first = faults.first().map(ToString::to_string).unwrap_or_default();
+            format!("the site's cables are no plan of a fabric: {first}")
+        })?;
+        cables = compare(site, &plan, discovered, &up)?;
+        // What is there by now is not absent, whatever an older reading said.
+        let there = rackwright_fabric::end_ports(discovered);
+        ports.retain(|port| !there.contains(port));
+        seen = now;
+    }
+    let faults = together(&cables, &absent(site, &ports, &up));
+    let links = broken(&faults);
+    let mut counting: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    if !links.is_empty() && !look.live.is_empty() {
+        let placements: Vec<NamedPlacement> = look.live.iter().map(|(_, placement)| placement.clone()).collect();
+        // A site in which no cluster can be placed has none that counts on a link.
+        let planner = Planner::new(site).and_then(|planner| planner.counting_on(&placements, &links));
+        for (cable, places) in planner.unwrap_or_default() {
+            let ids = places.iter().filter_map(|at| Some(look.live.get(*at)?.0.clone()));
+            counting.insert(cable, ids.collect());
+        }
+    }
+    let of = |node: &&SeatedNode| (node.node.clone(), node.cluster.clone());
+    Ok(Found {
+        clusters: seated.iter().map(of).collect(),
+        faults,
+        counting,
+        seen,
+        absent: (look.absent.clone(), look.read_at),
+    })
+}
+
+/// Stores what was found, and tells what is new.
+async fn store(core: &Arc<Core>, found: Option<Found>, problem: String) -> Result<(), ReserveError> {
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    let mut row = tx.hall().await?;
+    let Some(mut fabric) = reserve::fabric(core, &row.fabric)? else {
+        return Ok(());
+    };
+    let watch = &mut fabric.watch;
+    if watch.problem != problem {
+        tracing::warn!(problem, "the fabric could not be compared with the site");
+    }
+    watch.problem = problem;
+    let news = found.map(|found| watch.settle(&found, now)).unwrap_or_default();
+    for event in news.events(now) {
+        tx.add_event(&event).await?;
+    }
+    row.fabric = reserve::text(&fabric)?;
+    if news.links_changed {
+        // Plans that were worked out before may count on what is broken now.
+        tx.save_hall(&mut row).await?;
+    } else {
+        tx.put_fabric(&row.fabric).await?;
+    }
+    core.commit(tx).await?;
+    if news.nodes_changed || news.links_changed {
+        core.store.wake_clusters(now).await?;
+        core.clusters.due.notify_one();
+    }
+    Ok(())
+}

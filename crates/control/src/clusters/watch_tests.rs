@@ -1,0 +1,356 @@
+//! A fabric in which links break, under clusters that live and clusters that are built.
+
+#![allow(clippy::unwrap_used)] // helpers of tests fail loudly
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use rackwright_fabric::{Applied, FabricError, FabricManager, Reading};
+use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::cluster::{LINK_GRACE_S, State};
+use rackwright_site::fabric::partition::HealthCheck;
+use rackwright_site::fabric::{
+    Device, Dump, Fabric as Discovered, FabricBuilder, Guid, Partitions, PortRef, Rate, Speed, Width,
+};
+use rackwright_site::import;
+use rackwright_site::model::{Cable, Port, Site};
+use rackwright_store::Scope;
+
+use super::partitions::Fabric;
+use super::tests::{FABRIC, build, check, cluster, ended, hall, hand_over, names, put, spec, step};
+use super::watch::{Last, turn};
+use crate::clock;
+use crate::core::Core;
+use crate::grpc::said::{create_cluster, replace_cluster_node};
+use crate::testing::TestCore;
+
+/// A fabric that is as the site has it, but for these cables.
+#[derive(Debug)]
+struct Played {
+    site: Arc<Site>,
+    gone: Mutex<BTreeSet<String>>,
+}
+
+impl Played {
+    fn fabric(&self) -> Discovered {
+        let plan = import::plan(&self.site).unwrap();
+        let gone = self.gone.lock().unwrap();
+        let planned = plan.fabric();
+        let mut builder = FabricBuilder::default();
+        let mut ixs = BTreeMap::new();
+        let links = planned.links();
+        for (_, link) in links.filter(|(ix, _)| !gone.contains(plan.cable_name(*ix))) {
+            let mut end = |end: PortRef| {
+                let known = planned.device(end.device);
+                let device = *ixs.entry(end.device).or_insert_with(|| {
+                    builder.device(Device {
+                        guid: known.guid,
+                        ..Device::new(known.kind, &known.name, known.port_count)
+                    })
+                });
+                PortRef { device, ..end }
+            };
+            let (a, b) = (end(link.a), end(link.b));
+            let rate = Rate {
+                width: Width::X4,
+                speed: Speed::Ndr,
+            };
+            builder.connect(a, b, Some(rate)).unwrap();
+        }
+        builder.finish()
+    }
+}
+
+#[async_trait]
+impl FabricManager for Played {
+    fn name(&self) -> &'static str {
+        "played"
+    }
+
+    async fn topology(&self) -> Result<Dump, FabricError> {
+        Ok(Dump::of(self.fabric()))
+    }
+
+    async fn apply(&self, _: &Partitions) -> Result<Applied, FabricError> {
+        Err(FabricError::Unsupported("not asked for here"))
+    }
+
+    async fn tables(&self) -> Result<Reading, FabricError> {
+        Err(FabricError::Unsupported("not asked for here"))
+    }
+
+    async fn health(&self) -> Result<Vec<HealthCheck>, FabricError> {
+        Ok(Vec::new())
+    }
+}
+
+/// A hall whose fabric is played.
+struct Stage {
+    core: TestCore,
+    site: Arc<Site>,
+    played: Arc<Played>,
+}
+
+impl Stage {
+    async fn new() -> Self {
+        let core = hall(64, &FABRIC.replace("fabric: {", "fabric: {check_s: 1, ")).await;
+        let (_, site) = core.sites.current(&core.store).await.unwrap().unwrap();
+        let played = Arc::new(Played {
+            site: site.clone(),
+            gone: Mutex::default(),
+        });
+        Self { core, site, played }
+    }
+
+    /// The fabric without these cables, looked at.
+    async fn look(&self, gone: &[&Cable]) {
+        *self.played.gone.lock().unwrap() = gone.iter().map(|cable| cable.label.to_string()).collect();
+        let manager: Arc<dyn FabricManager> = self.played.clone();
+        let settings = self.core.config.fabric.clone().unwrap();
+        self.known(|fabric| fabric.watch.checked_at = None).await;
+        turn(&self.core, &settings, &manager, &mut Last::default())
+            .await
+            .unwrap();
+        let fabric = Fabric::parse(&self.core.store.hall().await.unwrap().fabric).unwrap();
+        assert_eq!(fabric.watch.problem, "");
+        assert!(fabric.watch.checked_at.is_some());
+    }
+
+    /// Changes what is stored of the fabric.
+    async fn known(&self, change: impl FnOnce(&mut Fabric)) {
+        let mut tx = self.core.store.write().await.unwrap();
+        let text = tx.hall().await.unwrap().fabric;
+        if text.is_empty() {
+            return;
+        }
+        let mut fabric = Fabric::parse(&text).unwrap();
+        change(&mut fabric);
+        tx.put_fabric(&fabric.text().unwrap()).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    /// All partitions are in place, but for these ports, which are not there.
+    async fn read(&self, absent: BTreeSet<Guid>) {
+        self.known(|fabric| fabric.proven(fabric.wanted, absent, None, clock::now()))
+            .await;
+    }
+
+    fn cables_of(&self, node: &str) -> Vec<&Cable> {
+        let id = self.site.node_named(node).unwrap();
+        let is = |end: &Port| matches!(end, Port::Hca { node, .. } if *node == id);
+        let cables = self.site.cables.iter();
+        cables.filter(|cable| [cable.a, cable.b].iter().any(is)).collect()
+    }
+
+    fn uplinks(&self) -> Vec<&Cable> {
+        let is = |end: &Port| matches!(end, Port::Switch { .. });
+        let cables = self.site.cables.iter();
+        cables.filter(|cable| [cable.a, cable.b].iter().all(is)).collect()
+    }
+
+    async fn events(&self) -> Vec<(String, String)> {
+        let events = self.core.store.events(&Scope::Site, 0, "fabric", 100).await.unwrap();
+        events.into_iter().map(|event| (event.kind, event.message)).collect()
+    }
+
+    async fn faults(&self) -> rackwright_api::v1::ListFabricFaultsResponse {
+        crate::grpc::fabric::faults(&self.core.store.hall().await.unwrap().fabric).unwrap()
+    }
+}
+
+async fn first(core: &Core, id: &str) -> String {
+    names(core, id).await.first().unwrap().clone()
+}
+
+#[tokio::test]
+async fn a_port_that_goes_down_degrades_its_cluster_until_it_is_back() {
+    let stage = Stage::new().await;
+    build(&stage.core, "alpha", "bolt", 4).await;
+    let node = first(&stage.core, "alpha").await;
+    stage.look(&[]).await;
+    assert_eq!(step(&stage.core, "alpha").await, State::Ready);
+    assert!(stage.faults().await.faults.is_empty());
+
+    // Of a node that is nobody's nothing is told: it is switched off.
+    let idle = stage.site.nodes.last().unwrap().name.to_string();
+    let (cable, other) = (stage.cables_of(&node)[3], stage.cables_of(&idle)[0]);
+    stage.look(&[cable, other]).await;
+    let faults = stage.faults().await.faults;
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    let id = format!("port-absent/{node}/");
+    assert!(faults[0].id.starts_with(&id), "{}", faults[0].id);
+    assert_eq!(faults[0].cables, [cable.label.to_string()]);
+    assert_eq!(faults[0].nodes, [format!("nodes/{node}")]);
+    assert_eq!(faults[0].clusters, ["clusters/alpha"]);
+    assert_eq!(step(&stage.core, "alpha").await, State::Degraded);
+    let record = cluster(&stage.core, "alpha").await;
+    assert!(record.reason.starts_with(&format!("{node}: ")), "{}", record.reason);
+    assert!(
+        record.wait_why.starts_with(&format!("the fabric at {node}: ")),
+        "{}",
+        record.wait_why
+    );
+    assert!(
+        names(&stage.core, "alpha").await.contains(&node),
+        "it is its customer's"
+    );
+
+    stage.look(&[]).await;
+    assert_eq!(step(&stage.core, "alpha").await, State::Ready);
+    let kinds: Vec<String> = stage.events().await.into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, ["fabric.port-absent", "fabric.port-back"]);
+}
+
+#[tokio::test]
+async fn a_port_that_a_reading_misses_degrades_its_cluster_and_delays_nobody_else() {
+    let stage = Stage::new().await;
+    build(&stage.core, "alpha", "bolt", 4).await;
+    let all = names(&stage.core, "alpha").await;
+    let mut nodes = all.iter();
+    let (absent, bad) = (nodes.next().unwrap(), nodes.next().unwrap());
+    let ports = |name: &str| -> BTreeSet<Guid> {
+        let node = stage.site.node(stage.site.node_named(name).unwrap());
+        node.port_guids
+            .iter()
+            .flatten()
+            .filter_map(|guid| Guid::new(*guid))
+            .collect()
+    };
+    let gone = ports(absent).into_iter().take(1).collect::<BTreeSet<_>>();
+    stage.read(gone.clone()).await;
+    let cable = stage.cables_of(absent)[0];
+    stage.look(&[cable]).await;
+    assert_eq!(step(&stage.core, "alpha").await, State::Degraded);
+    // Another node is replaced meanwhile.
+    let operation = replace_cluster_node(&stage.core, "replace", "alpha", bad)
+        .await
+        .unwrap();
+    assert_eq!(step(&stage.core, "alpha").await, State::Degraded);
+    let now = names(&stage.core, "alpha").await;
+    let new = now.difference(&all).next().unwrap();
+    check(&stage.core, new).await;
+    stage.read(gone).await;
+    step(&stage.core, "alpha").await;
+    let seat = stage
+        .core
+        .store
+        .node(&Scope::Site, new)
+        .await
+        .unwrap()
+        .node
+        .claim
+        .unwrap()
+        .cluster;
+    assert!(seat.unwrap().let_go.is_some(), "the port of the other one delays it");
+    assert_eq!(ended(&stage.core, &operation).await, None);
+    hand_over(&stage.core, new).await;
+    assert_eq!(step(&stage.core, "alpha").await, State::Degraded);
+    assert_eq!(ended(&stage.core, &operation).await, Some(tonic::Code::Ok as i32));
+}
+
+#[tokio::test]
+async fn a_checked_node_whose_port_stays_absent_is_replaced_before_the_hand_over() {
+    let stage = Stage::new().await;
+    create_cluster(&stage.core, "alpha", "alpha", spec("bolt", 4))
+        .await
+        .unwrap();
+    step(&stage.core, "alpha").await;
+    let nodes = names(&stage.core, "alpha").await;
+    for node in &nodes {
+        check(&stage.core, node).await;
+        // In this state for long.
+        put(&stage.core, node, |record| record.node.since = Timestamp(1)).await;
+        crate::testing::rest(&stage.core, node, &rackwright_lifecycle::Wait::Cluster.to_string()).await;
+    }
+    let bad = nodes.last().unwrap();
+    let id = stage.site.node_named(bad).unwrap();
+    let port = stage.site.node(id).port_guids[0].and_then(Guid::new).unwrap();
+    stage.read([port].into()).await;
+    stage.look(&stage.cables_of(bad)[..1]).await;
+    assert_eq!(step(&stage.core, "alpha").await, State::Building);
+    assert!(
+        cluster(&stage.core, "alpha")
+            .await
+            .wait_why
+            .contains("not in the fabric")
+    );
+    assert_eq!(names(&stage.core, "alpha").await, nodes, "it may come yet");
+
+    stage.known(|fabric| fabric.watch.age(LINK_GRACE_S)).await;
+    stage.look(&stage.cables_of(bad)[..1]).await;
+    step(&stage.core, "alpha").await;
+    let now = names(&stage.core, "alpha").await;
+    assert!(!now.contains(bad), "{now:?}");
+    assert_eq!(now.len(), 4);
+    let record = stage.core.store.node(&Scope::Site, bad).await.unwrap();
+    let why = record.node.wanted.condemn.unwrap();
+    assert!(why.contains("its link to the fabric"), "{why}");
+}
+
+#[tokio::test]
+async fn a_broken_link_between_switches_is_nobodys_and_who_counts_on_it_is_named() {
+    let stage = Stage::new().await;
+    build(&stage.core, "alpha", "bolt", 40).await;
+    let before = stage.core.store.hall().await.unwrap().version;
+    // All links up of one unit: alpha holds some of them.
+    let all = stage.uplinks();
+    stage.look(&all).await;
+    assert!(
+        stage.core.store.hall().await.unwrap().version > before,
+        "plans are made anew"
+    );
+    let faults = stage.faults().await.faults;
+    assert!(
+        faults.iter().any(|fault| fault.counting_clusters == ["clusters/alpha"]),
+        "{faults:?}"
+    );
+    let events = stage.events().await;
+    assert!(
+        events
+            .iter()
+            .any(|(kind, message)| kind == "fabric.cable" && message.contains("cluster alpha counts on a broken link")),
+        "{events:?}"
+    );
+    assert_eq!(step(&stage.core, "alpha").await, State::Ready, "its nodes are in order");
+    let picture = stage.core.sites.picture(&stage.core.store).await.unwrap();
+    assert_eq!(picture.broken.len(), all.len());
+    let wanted = |nodes| super::reserve::Asked {
+        id: "beta".into(),
+        uid: "beta".into(),
+        customer: "bolt".into(),
+        spec: rackwright_store::ClusterSpec {
+            sku: "dgx-h100".into(),
+            nodes,
+            bandwidth: "non-blocking".into(),
+            ..rackwright_store::ClusterSpec::default()
+        },
+    };
+    // What is left of the units needs no link where it is of one; 24 are of one, as alpha took the other whole.
+    let fits = super::reserve::plan(picture.clone(), &wanted(24)).await;
+    assert!(fits.is_ok(), "{fits:?}");
+    stage.look(&[]).await;
+    let picture = stage.core.sites.picture(&stage.core.store).await.unwrap();
+    assert!(picture.broken.is_empty());
+}
+
+#[tokio::test]
+async fn the_first_cluster_counts_on_no_link_that_is_broken() {
+    let stage = Stage::new().await;
+    stage.look(&stage.uplinks()).await;
+    let refused = create_cluster(&stage.core, "a", "alpha", spec("bolt", 40)).await;
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("links between switches are out of order: `rackwright fabric faults`"),
+        "{refused}"
+    );
+    // The keys are still those of the settings, and nobody has written partitions.
+    let fabric = Fabric::parse(&stage.core.store.hall().await.unwrap().fabric).unwrap();
+    assert!(fabric.is_unused());
+    stage.look(&[]).await;
+    create_cluster(&stage.core, "b", "alpha", spec("bolt", 40))
+        .await
+        .unwrap();
+    let fabric = Fabric::parse(&stage.core.store.hall().await.unwrap().fabric).unwrap();
+    assert!(fabric.watch.checked_at.is_some(), "what is known of the links is kept");
+}

@@ -1,0 +1,108 @@
+//! `ssh NODE@SERVER`: who comes by which key, and the server's own host key, which all replicas share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rackwright_identity::SshKeyPair;
+use rackwright_serial::{Badge, Desk, Door, Entry, Guest};
+use secrecy::SecretString;
+use tokio::net::TcpListener;
+
+use super::{SshSettings, session, token};
+use crate::core::Core;
+use crate::grpc::of_member;
+
+/// The name under which the host key is kept, and what it is sealed for.
+const HOST_KEY: &str = "console-ssh-host-key";
+
+/// Lets members in by their registered keys, and by one-time tokens where the settings say so.
+struct Members(Arc<Core>);
+
+#[async_trait]
+impl Desk for Members {
+    async fn knows(&self, key: &str) -> bool {
+        let known = self.0.store.ssh_key(key).await;
+        known
+            .inspect_err(|error| tracing::warn!(%error, "an SSH key cannot be looked up"))
+            .is_ok_and(|key| key.is_some())
+    }
+
+    async fn redeem(&self, node: &str, shown: &str) -> Option<String> {
+        let redeemed = token::redeem(&self.0, node, shown).await;
+        redeemed
+            .inspect_err(|error| tracing::warn!(%error, "a console token cannot be looked up"))
+            .ok()?
+    }
+
+    async fn enter(&self, node: &str, badge: &Badge, entry: Entry, from: SocketAddr) -> Result<Guest, String> {
+        let core = &self.0;
+        let member = match badge {
+            Badge::Member(member) => member.clone(),
+            Badge::Key(key) => {
+                let known = core.store.ssh_key(key).await.map_err(|error| error.to_string())?;
+                known.ok_or("this SSH key is registered no more")?.member
+            }
+        };
+        tracing::info!(member, node, %from, "at a console by SSH");
+        let entered = async {
+            let caller = of_member(core, &member).await?;
+            // A viewer without a word looks.
+            let entry = match (caller.role, entry) {
+                (rackwright_api::v1::Role::Viewer, Entry::Write) => Entry::ReadOnly,
+                (_, entry) => entry,
+            };
+            session::enter(core, caller, node, entry).await
+        };
+        entered.await.map_err(|error| {
+            let hint = match &error {
+                crate::grpc::ApiError::Precondition { hint, .. } => format!(" ({hint})"),
+                _ => String::new(),
+            };
+            format!("{error}{hint}")
+        })
+    }
+}
+
+/// The site's host key, made by whichever replica comes first.
+async fn host_key(core: &Core) -> Result<SecretString, String> {
+    let told = |error: &dyn std::fmt::Display| format!("the console's SSH host key: {error}");
+    let pair = SshKeyPair::generate(core.rng.as_ref(), "rackwright-console").map_err(|e| told(&e))?;
+    let kept = core.store.sealed_key(HOST_KEY).await.map_err(|e| told(&e))?;
+    let sealed = match kept {
+        Some(sealed) => sealed,
+        None => {
+            let sealed = core
+                .keys
+                .sealer
+                .seal(pair.private_key(), HOST_KEY)
+                .map_err(|e| told(&e))?;
+            let mut tx = core.store.write().await.map_err(|e| told(&e))?;
+            tx.keep_sealed_key(HOST_KEY, &sealed).await.map_err(|e| told(&e))?;
+            core.commit(tx).await.map_err(|e| told(&e))?;
+            // Another replica may have been faster: what is there counts.
+            let kept = core.store.sealed_key(HOST_KEY).await.map_err(|e| told(&e))?;
+            kept.unwrap_or(sealed)
+        }
+    };
+    core.keys.sealer.open(&sealed, HOST_KEY).map_err(|e| told(&e))
+}
+
+/// Listens, and makes the server that lets clients in.
+///
+/// # Errors
+/// The address cannot be listened on, or the host key cannot be had; a sentence.
+pub async fn start(core: Arc<Core>, settings: &SshSettings) -> Result<impl Future<Output = ()> + use<>, String> {
+    let key = host_key(&core).await?;
+    let listener = TcpListener::bind(settings.listen)
+        .await
+        .map_err(|error| format!("console_ssh.listen {}: {error}", settings.listen))?;
+    let stop = core.stop.clone();
+    let door = Door::new(&key, settings.limits(), Arc::new(Members(core)))?;
+    Ok(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = door.run(listener) => {}
+        }
+    })
+}

@@ -1,0 +1,115 @@
+//! Reading what was recorded, as somebody may see it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rackwright_serial::record::{Boot, Piece, Reader, boots};
+
+use super::access::Pass;
+use crate::core::Core;
+use crate::grpc::ApiError;
+
+/// Pieces read at once.
+const BATCH: usize = 64;
+
+/// Which part is wanted. Times in microseconds since 1970 UTC.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wanted {
+    /// From then on.
+    pub since_us: Option<i64>,
+    /// Before then.
+    pub until_us: Option<i64>,
+    /// Of this boot alone, by its begin.
+    pub boot_us: Option<i64>,
+}
+
+impl Wanted {
+    fn has(&self, piece: &Piece) -> bool {
+        self.since_us.is_none_or(|since| piece.at_us >= since)
+            && self.until_us.is_none_or(|until| piece.at_us < until)
+            && self.boot_us.is_none_or(|boot| piece.boot_us == boot)
+    }
+}
+
+/// The file system's part, apart from everything that waits.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|error| ApiError::Internal(error.to_string()))?;
+    done.map_err(|error| ApiError::Internal(format!("a recording cannot be read: {error}")))
+}
+
+/// The boots that somebody may read, oldest first.
+///
+/// # Errors
+/// The file system's.
+pub async fn list(core: &Core, pass: &Pass) -> Result<Vec<Boot>, ApiError> {
+    let (folder, pass) = (core.consoles.folder(&pass.record.uid), pass.clone());
+    blocking(move || boots(&folder, |head| pass.may_read(head))).await
+}
+
+/// The boot that a number means: from 1 the oldest, -1 the last one.
+///
+/// # Errors
+/// There is none of that number.
+pub fn numbered(boots: &[Boot], number: i32) -> Result<Boot, ApiError> {
+    let count = i32::try_from(boots.len()).unwrap_or(i32::MAX);
+    let index = if number > 0 {
+        number - 1
+    } else {
+        count.saturating_add(number)
+    };
+    let found = usize::try_from(index).ok().and_then(|index| boots.get(index));
+    found.copied().ok_or_else(|| {
+        let kept = match count {
+            0 => "nothing of this node is recorded".to_owned(),
+            _ => format!("1 to {count}, or -1 for the last one to -{count}"),
+        };
+        ApiError::invalid("boot", kept)
+    })
+}
+
+/// Goes through a recording.
+pub struct Pages {
+    reader: Option<Reader>,
+    pass: Arc<Pass>,
+    wanted: Wanted,
+}
+
+impl Pages {
+    /// From the beginning.
+    #[must_use]
+    pub fn new(folder: PathBuf, pass: Pass, wanted: Wanted) -> Self {
+        Self {
+            reader: Some(Reader::new(folder)),
+            pass: Arc::new(pass),
+            wanted,
+        }
+    }
+
+    /// The next pieces; none: that is all for now.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub async fn next(&mut self) -> Result<Vec<Piece>, ApiError> {
+        let Some(mut reader) = self.reader.take() else {
+            return Ok(Vec::new());
+        };
+        let (pass, wanted) = (Arc::clone(&self.pass), self.wanted);
+        let (reader, found) = blocking(move || {
+            let mut found = Vec::new();
+            while found.len() < BATCH {
+                match reader.next(&|head| pass.may_read(head))? {
+                    Some(piece) if wanted.has(&piece) => found.push(piece),
+                    Some(_) => {}
+                    None => break,
+                }
+            }
+            Ok((reader, found))
+        })
+        .await?;
+        self.reader = Some(reader);
+        Ok(found)
+    }
+}

@@ -1,0 +1,269 @@
+//! Consoles of nodes: who looks, who types, what is recorded, and whose it is.
+//!
+//! A node's line ([`hub`]) is opened when somebody attaches or when the node is to be recorded, and closed when neither is so.
+//! Whether it is recorded follows from the node's state, which each step of the runner shows to [`Consoles::seen`]; whose the
+//! output is follows from its claim ([`access`]).
+
+pub mod access;
+pub mod door;
+pub mod hub;
+mod lock;
+pub mod log;
+mod refused;
+pub mod session;
+mod settings;
+pub mod token;
+pub mod way;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rackwright_lifecycle::Timestamp;
+use rackwright_serial::Entry;
+use rackwright_serial::record::{Holder, remove_held, remove_old};
+use rackwright_store::NodeRecord;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+pub use self::settings::{Record, Settings, SshSettings};
+use crate::clock;
+use crate::config::Config;
+use crate::core::Core;
+use hub::{Attachment, Hub, Machine};
+use refused::Refusals;
+
+/// Adds what is wrong with the settings.
+pub fn check(console: Option<&Settings>, ssh: Option<&SshSettings>, faults: &mut Vec<String>) {
+    console.inspect(|console| console.check(faults));
+    ssh.inspect(|ssh| ssh.check(faults));
+}
+
+/// The folder of all recordings, in the one that replicas share.
+const FOLDER: &str = "consoles";
+
+/// Between looks for recordings that are too old.
+const SWEEP: Duration = Duration::from_secs(3600);
+
+/// All consoles that something is wanted of.
+pub struct Consoles {
+    settings: Settings,
+    folder: PathBuf,
+    /// Whether there may be recordings to look after.
+    is_kept: bool,
+    inner: Mutex<Inner>,
+    begin: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    hubs: HashMap<String, Arc<Hub>>,
+    /// Whose lines are not looked after yet.
+    fresh: Vec<Arc<Hub>>,
+    /// Nodes as they were last seen, by their ids.
+    kept: HashMap<String, Kept>,
+    refused: Refusals,
+}
+
+struct Kept {
+    uid: String,
+    version: i64,
+    /// Whose recordings were kept.
+    keeper: Holder,
+}
+
+/// Why somebody is not let to a console.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotLet {
+    /// Somebody else types: who.
+    Typed(String),
+    /// The line still goes to the BMC that the node had before.
+    Moved,
+}
+
+impl Consoles {
+    /// None yet. Without `console` in the settings nothing is recorded.
+    #[must_use]
+    pub fn new(config: &Config) -> Self {
+        let folder = config.shared_dir.join(FOLDER);
+        let nothing = Settings {
+            record: Record::Never,
+            ..Settings::default()
+        };
+        let settings = config.console.clone().unwrap_or(nothing);
+        Self {
+            is_kept: settings.record != Record::Never || folder.is_dir(),
+            settings,
+            folder,
+            inner: Mutex::default(),
+            begin: Notify::new(),
+        }
+    }
+
+    /// What is recorded, and how much of it is kept.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Where the recordings of an enrolled node are.
+    #[must_use]
+    pub fn folder(&self, node_uid: &str) -> PathBuf {
+        self.folder.join(node_uid)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hub_of(&self, inner: &mut Inner, node: &str) -> Arc<Hub> {
+        if let Some(hub) = inner.hubs.get(node) {
+            return Arc::clone(hub);
+        }
+        let hub = Hub::new(node);
+        inner.hubs.insert(node.to_owned(), Arc::clone(&hub));
+        inner.fresh.push(Arc::clone(&hub));
+        self.begin.notify_one();
+        hub
+    }
+
+    /// A node as it is now: begins or ends its recording, and removes what was recorded of those who have it no more. Shown by
+    /// each step of the runner and, where another replica takes these, by whoever has a line open.
+    pub fn seen(&self, record: &NodeRecord) {
+        if !self.is_kept {
+            // Who looks on is told of another holder all the same.
+            if let Some(hub) = self.inner().hubs.get(&record.id) {
+                hub.set(false, &access::holder(record));
+            }
+            return;
+        }
+        let (holder, keeper) = (access::holder(record), access::claimant(record));
+        let is_wanted = self.settings.records(record.node.state);
+        let has_changed = {
+            let mut inner = self.inner();
+            let former = inner.kept.get(&record.id);
+            // Read before a step changed it, and shown after: what came in between is another's.
+            if former.is_some_and(|kept| kept.uid == record.uid && kept.version > record.version) {
+                return;
+            }
+            let recorded = || inner.hubs.values().filter(|hub| hub.is_recorded()).count();
+            match inner.hubs.get(&record.id) {
+                Some(hub) => hub.set(is_wanted, &holder),
+                None if is_wanted && recorded() < self.settings.at_once => {
+                    self.hub_of(&mut inner, &record.id).set(true, &holder);
+                }
+                None if is_wanted => {
+                    tracing::warn!(node = %record.id, "too many consoles are recorded: this one is not")
+                }
+                None => {}
+            }
+            let now = Kept {
+                uid: record.uid.clone(),
+                version: record.version,
+                keeper: keeper.clone(),
+            };
+            let former = inner.kept.insert(record.id.clone(), now);
+            former.is_none_or(|former| (former.uid, former.keeper) != (record.uid.clone(), keeper.clone()))
+        };
+        if has_changed {
+            let (folder, node) = (self.folder(&record.uid), record.id.clone());
+            tokio::task::spawn_blocking(move || match remove_held(&folder, &keeper) {
+                Ok(0) => {}
+                Ok(count) => tracing::info!(node, count, "recordings of who had the node before were removed"),
+                Err(error) => {
+                    tracing::error!(node, %error, "recordings of who had the node before could not be removed")
+                }
+            });
+        }
+    }
+
+    /// A node is about to be switched on.
+    pub fn powers_on(&self, node: &str, now: Timestamp) {
+        if let Some(hub) = self.inner().hubs.get(node) {
+            hub.boots(now.0);
+        }
+    }
+
+    /// Lets somebody to a console.
+    ///
+    /// # Errors
+    /// Somebody else types, and is not to be put aside; or the line is of a machine that the node is no more.
+    pub fn attach(&self, record: &NodeRecord, entry: Entry, who: &str) -> Result<Attachment, NotLet> {
+        let mut inner = self.inner();
+        let hub = self.hub_of(&mut inner, &record.id);
+        // Who holds the line sees that soon, and ends it; nothing of the former machine is shown until then.
+        if !hub.is_to(&Machine::of(record)) {
+            return Err(NotLet::Moved);
+        }
+        if !hub.is_wanted() {
+            hub.set(false, &access::holder(record));
+        }
+        hub.attach(entry, who).map_err(NotLet::Typed)
+    }
+
+    /// The SSH server of a node's BMC refused us.
+    fn refused(&self, record: &NodeRecord, why: String) {
+        self.inner().refused.keep(record, why);
+    }
+
+    /// Why the login of a node's BMC is not sent now; none: it may be.
+    fn refusal(&self, record: &NodeRecord) -> Option<String> {
+        self.inner().refused.find(record)
+    }
+
+    /// Forgets a line that nothing is wanted of; false: it goes on.
+    fn retire(&self, hub: &Arc<Hub>) -> bool {
+        let mut inner = self.inner();
+        if hub.is_wanted() {
+            return false;
+        }
+        if inner.hubs.get(&hub.node).is_some_and(|kept| Arc::ptr_eq(kept, hub)) {
+            inner.hubs.remove(&hub.node);
+        }
+        true
+    }
+
+    /// Consoles that something is wanted of, and those of them that are recorded.
+    #[must_use]
+    pub fn count(&self) -> (usize, usize) {
+        let inner = self.inner();
+        let recorded = inner.hubs.values().filter(|hub| hub.is_recorded()).count();
+        (inner.hubs.len(), recorded)
+    }
+}
+
+/// Removes recordings that are too old, of whatever node, also of those that are forgotten.
+fn sweep(folder: &Path, age_us: i64, now_us: i64) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        if let Err(error) = remove_old(&entry.path(), age_us, now_us) {
+            tracing::warn!(folder = %entry.path().display(), %error, "old recordings could not be removed");
+        }
+    }
+}
+
+/// Looks after all lines until the core stops.
+pub async fn run(core: Arc<Core>) {
+    let mut lines = JoinSet::new();
+    let mut sweeps = tokio::time::interval(SWEEP);
+    loop {
+        let fresh = std::mem::take(&mut core.consoles.inner().fresh);
+        for hub in fresh {
+            lines.spawn(hub::run(core.clone(), hub));
+        }
+        tokio::select! {
+            () = core.stop.cancelled() => break,
+            () = core.consoles.begin.notified() => {}
+            _ = sweeps.tick(), if core.consoles.is_kept => {
+                let (folder, age_us) = (core.consoles.folder.clone(), core.consoles.settings.bounds().age_us);
+                tokio::task::spawn_blocking(move || sweep(&folder, age_us, clock::now().0));
+            }
+            Some(_) = lines.join_next() => {}
+        }
+    }
+    lines.shutdown().await;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Somebody at a console, by whatever way they came: gRPC or SSH.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_serial::{Entry, Guest, Said};
+use rackwright_store::Scope;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
+
+use super::NotLet;
+use super::access::Pass;
+use super::hub::{Attachment, LineState};
+use crate::core::Core;
+use crate::grpc::{ApiError, Caller};
+
+/// Whether they may still be there is looked up so often, and whenever the machine changes hands.
+const RECHECK: Duration = Duration::from_secs(2);
+/// Things said that a slow client may be behind.
+const QUEUE: usize = 64;
+
+/// Lets a member to a console.
+///
+/// # Errors
+/// They may not, or somebody else types.
+pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -> Result<Guest, ApiError> {
+    let pass = Pass::new(core, caller, node, entry != Entry::ReadOnly).await?;
+    let who = pass.caller.name.clone();
+    let attached = core.consoles.attach(&pass.record, entry, &who).map_err(|why| {
+        let (message, advice) = match why {
+            NotLet::Typed(other) => (
+                format!("{other} types at the console of {node}"),
+                "look on read-only, or take over",
+            ),
+            NotLet::Moved => (
+                format!("the BMC of {node} was changed just now: the line to the former one is being closed"),
+                "try again in a few seconds",
+            ),
+        };
+        ApiError::precondition(format!("nodes/{node}"), message, advice)
+    })?;
+    let verb = match entry {
+        Entry::ReadOnly => "looks at",
+        Entry::Write => "is at",
+        Entry::TakeOver => "has taken over",
+    };
+    let (target, message) = (format!("nodes/{node}"), format!("{who} {verb} the console"));
+    core.event("console.attached", &target, &message).await;
+    let (input, typed) = mpsc::channel(QUEUE);
+    let (said, output) = mpsc::channel(QUEUE);
+    let core = Arc::clone(core);
+    tokio::spawn(async move {
+        let end = tokio::select! {
+            () = core.stop.cancelled() => Some("the server is stopping; connect again".to_owned()),
+            end = attend(&core, &pass, attached, typed, &said) => end,
+        };
+        if let Some(end) = end {
+            let _ = said.send(Said::End(end)).await;
+        }
+    });
+    Ok(Guest { input, output })
+}
+
+/// Until they go: then none. Else why they have to.
+async fn attend(
+    core: &Core,
+    pass: &Pass,
+    mut at: Attachment,
+    mut typed: mpsc::Receiver<Vec<u8>>,
+    said: &mpsc::Sender<Said>,
+) -> Option<String> {
+    let mut recheck = tokio::time::interval(RECHECK);
+    let (mut may_type, mut holder) = (at.types(), at.want.borrow().holder.clone());
+    let (mut told, is_site) = (None, pass.caller.scope == Scope::Site);
+    at.state.mark_changed();
+    loop {
+        let next = tokio::select! {
+            biased;
+            // Before anything else: nothing that is printed for the next one is shown to this one.
+            changed = at.want.changed() => {
+                let now = at.want.borrow_and_update().holder.clone();
+                if changed.is_err() {
+                    return Some("the console is closed".into());
+                }
+                if now == holder {
+                    continue;
+                }
+                holder = now;
+                if let Err(why) = pass.recheck(core, false).await {
+                    return Some(why);
+                }
+                continue;
+            }
+            _ = recheck.tick() => match pass.recheck(core, may_type).await {
+                Ok(()) => continue,
+                Err(why) => return Some(why),
+            },
+            _ = at.seat.changed() => match at.displaced() {
+                Some(other) => {
+                    may_type = false;
+                    Said::Notice(format!("{other} has taken over; you look on from here"))
+                }
+                None => continue,
+            },
+            _ = at.state.changed() => match line_notice(&at.state.borrow_and_update().clone(), is_site, &mut told) {
+                Some(notice) => notice,
+                None => continue,
+            },
+            bytes = typed.recv() => match bytes {
+                None => return None,
+                Some(bytes) if may_type => {
+                    at.type_in(bytes).await;
+                    continue;
+                }
+                Some(_) => continue,
+            },
+            piece = at.output.recv() => match piece {
+                Ok(bytes) => Said::Data(bytes.to_vec()),
+                Err(RecvError::Lagged(count)) => Said::Notice(format!("{count} pieces of output were too fast and are left out")),
+                Err(RecvError::Closed) => return Some("the console is closed".into()),
+            },
+        };
+        if said.send(next).await.is_err() {
+            return None;
+        }
+    }
+}
+
+/// What is said when the line comes or goes; a failure that lasts is told once. Only the site's people are told why: that names
+/// addresses of BMCs, their users, and replicas.
+pub(super) fn line_notice(state: &LineState, is_site: bool, told: &mut Option<String>) -> Option<Said> {
+    let notice = match state {
+        LineState::Opening => return None,
+        LineState::Open => "the console is open".to_owned(),
+        LineState::Broken(why) if is_site => format!("{why}; it is tried again"),
+        LineState::Broken(_) => "the console cannot be reached now; it is tried again".to_owned(),
+    };
+    if told.as_ref() == Some(&notice) {
+        return None;
+    }
+    *told = Some(notice.clone());
+    Some(Said::Notice(notice))
+}

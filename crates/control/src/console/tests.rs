@@ -1,0 +1,325 @@
+//! Tests of who may be at a console, who types, and whose recordings are whose.
+
+use rackwright_lifecycle::{State, Timestamp, seconds};
+use rackwright_serial::Entry;
+use rackwright_serial::record::{Holder, Recorder};
+use rackwright_store::{MemberRow, NodeRecord, Scope};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::NotLet;
+use super::access::{Pass, claimant, holder};
+use super::hub::{Hub, LineState};
+use super::{log, token};
+use crate::clock;
+use crate::core::Core;
+use crate::grpc::{ApiError, Caller, of_member};
+use crate::testing;
+
+fn claimed(state: State, customer: &str, generation: u64) -> NodeRecord {
+    let mut record = testing::node("n1", state, Some("digest"));
+    let claim = record.node.claim.as_mut().unwrap();
+    claim.customer = customer.into();
+    claim.generation = generation;
+    claim.handed_over = Some(claim.deployment);
+    record.node.generation = generation;
+    record
+}
+
+fn theirs(customer: &str, generation: u64) -> Holder {
+    Holder {
+        held: true,
+        customer: customer.into(),
+        generation,
+    }
+}
+
+async fn member(core: &Core, name: &str, role: &str, customer: &str) -> Caller {
+    let row = MemberRow {
+        role: role.into(),
+        customer: customer.into(),
+    };
+    let mut tx = core.store.write().await.unwrap();
+    assert!(tx.put_member(name, &row, clock::now()).await.unwrap());
+    tx.commit().await.unwrap();
+    of_member(core, name).await.unwrap()
+}
+
+#[test]
+fn a_console_is_its_holders_while_we_do_nothing_with_the_machine() {
+    let acme = theirs("acme", 3);
+    for state in [State::Active, State::Maintenance] {
+        assert_eq!(holder(&claimed(state, "acme", 3)), acme);
+    }
+    for state in [
+        State::Imaging,
+        State::Rebooting,
+        State::Validating,
+        State::Failed,
+        State::Quarantined,
+    ] {
+        let record = claimed(state, "acme", 3);
+        assert_eq!(holder(&record), Holder::default(), "{state:?}");
+        assert_eq!(claimant(&record), acme, "what was theirs is kept: {state:?}");
+    }
+    let mut released = claimed(State::Active, "acme", 3);
+    released.node.claim.as_mut().unwrap().release_requested = true;
+    for record in [
+        claimed(State::Reclaiming, "acme", 3),
+        released,
+        testing::node("n1", State::Available, None),
+    ] {
+        assert_eq!(
+            (holder(&record), claimant(&record)),
+            (Holder::default(), Holder::default())
+        );
+    }
+    let mut early = claimed(State::Active, "acme", 3);
+    early.node.claim.as_mut().unwrap().handed_over = None;
+    assert_eq!(holder(&early), Holder::default());
+}
+
+#[tokio::test]
+async fn one_types_and_is_told_when_another_takes_over() {
+    let hub = Hub::new("n1");
+    let mut ann = hub.attach(Entry::Write, "ann").unwrap();
+    assert!(ann.types() && hub.is_wanted());
+    assert_eq!(hub.attach(Entry::Write, "bob").err().as_deref(), Some("ann"));
+    let mut eve = hub.attach(Entry::ReadOnly, "eve").unwrap();
+    assert!(!eve.types() && eve.displaced().is_none());
+    let bob = hub.attach(Entry::TakeOver, "bob").unwrap();
+    assert_eq!(ann.displaced().as_deref(), Some("bob"));
+    assert!(!ann.types() && ann.displaced().is_none(), "told once");
+    // Who was put aside goes, and takes nobody's place away.
+    drop(ann);
+    assert_eq!(hub.attach(Entry::Write, "ann").err().as_deref(), Some("bob"));
+    drop(bob);
+    let ann = hub.attach(Entry::Write, "ann").unwrap();
+    drop((ann, eve));
+    assert!(!hub.is_wanted());
+}
+
+#[tokio::test]
+async fn customers_come_to_what_is_theirs_and_leave_when_it_is_not() {
+    let core = testing::core_with("console: {record: always}\n").await;
+    testing::add(&core, &claimed(State::Active, "acme", 1)).await;
+    let ann = member(&core, "ann", "customer-user", "acme").await;
+    let bob = member(&core, "bob", "customer-user", "bolt").await;
+    let vera = member(&core, "vera", "viewer", "").await;
+    let pass = Pass::new(&core, ann.clone(), "n1", true).await.unwrap();
+    pass.recheck(&core, true).await.unwrap();
+    let refused = Pass::new(&core, bob, "n1", false).await.unwrap_err();
+    assert!(refused.to_string().contains("does not exist"), "{refused}");
+    assert!(matches!(
+        Pass::new(&core, vera.clone(), "n1", true).await,
+        Err(ApiError::Forbidden(_))
+    ));
+    Pass::new(&core, vera, "n1", false).await.unwrap();
+
+    // The same customer has it again, by another claim: who was there before is not there any more.
+    let mut tx = core.store.write().await.unwrap();
+    let mut record = pass.record.clone();
+    record.node.claim.as_mut().unwrap().generation = 2;
+    tx.save_node(&mut record, clock::now()).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(pass.recheck(&core, true).await.unwrap_err().contains("changed hands"));
+    let mut tx = core.store.write().await.unwrap();
+    record.node.state = State::Reclaiming;
+    tx.save_node(&mut record, clock::now()).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(
+        pass.recheck(&core, false)
+            .await
+            .unwrap_err()
+            .contains("not handed over")
+    );
+    assert!(matches!(
+        Pass::new(&core, ann, "n1", false).await,
+        Err(ApiError::Precondition { .. })
+    ));
+}
+
+#[tokio::test]
+async fn recordings_are_read_by_their_holder_and_go_with_the_claim() {
+    let core = testing::core_with("console: {record: always}\n").await;
+    let record = claimed(State::Active, "acme", 2);
+    testing::add(&core, &record).await;
+    let folder = core.consoles.folder(&record.uid);
+    let bounds = core.consoles.settings().bounds();
+    for (at, boot, holder) in [
+        (10, 10, Holder::default()),
+        (20, 20, theirs("bolt", 1)),
+        (30, 30, theirs("acme", 1)),
+        (40, 40, theirs("acme", 2)),
+    ] {
+        let mut recorder = Recorder::new(folder.clone(), bounds, holder);
+        recorder.boot(boot);
+        recorder.write(clock::now().0 + at, b"some words").unwrap();
+    }
+    let boots_of = async |name: &str, role: &str, customer: &str| -> Vec<i64> {
+        let caller = member(&core, name, role, customer).await;
+        let pass = Pass::new(&core, caller, "n1", false).await.unwrap();
+        let boots = log::list(&core, &pass).await.unwrap();
+        boots.iter().map(|boot| boot.boot_us).collect()
+    };
+    assert_eq!(boots_of("ann", "customer-user", "acme").await, [40]);
+    assert_eq!(boots_of("olga", "operator", "").await, [10, 20, 30, 40]);
+    let kept = [1, 2, 3].map(|boot_us| rackwright_serial::record::Boot {
+        boot_us,
+        first_us: 0,
+        bytes: 0,
+    });
+    let number = |number| log::numbered(&kept, number).map(|boot| boot.boot_us).ok();
+    assert_eq!(
+        [1, 3, -1, -3, 4, -4, 0].map(number),
+        [Some(1), Some(3), Some(3), Some(1), None, None, None]
+    );
+
+    // A step of the runner sees the node: what is of other claims goes, and with the release the rest.
+    core.consoles.seen(&record);
+    until(async || boots_of("olga", "operator", "").await == [10, 40]).await;
+    let mut released = record;
+    released.node.state = State::Reclaiming;
+    core.consoles.seen(&released);
+    until(async || boots_of("olga", "operator", "").await == [10]).await;
+}
+
+async fn until(mut wanted: impl AsyncFnMut() -> bool) {
+    for _ in 0..1000 {
+        if wanted().await {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("it does not come about");
+}
+
+#[tokio::test]
+async fn nodes_are_recorded_as_the_settings_say() {
+    let core = testing::core_with("console: {record: booting, at_once: 1}\n").await;
+    core.consoles.seen(&testing::node("n1", State::Inspecting, None));
+    core.consoles.seen(&testing::node("n2", State::Inspecting, None));
+    core.consoles.seen(&testing::node("n3", State::Available, None));
+    assert_eq!(core.consoles.count(), (1, 1), "one at once");
+    core.consoles.seen(&testing::node("n1", State::Available, None));
+    assert_eq!(core.consoles.count().1, 0);
+    let silent = testing::core().await;
+    silent.consoles.seen(&testing::node("n1", State::Inspecting, None));
+    assert_eq!(silent.consoles.count(), (0, 0));
+}
+
+#[tokio::test]
+async fn the_site_alone_is_told_why_a_line_is_broken() {
+    let broken = LineState::Broken("BMC https://10.0.0.9 refuses admin".into());
+    let said = |is_site| match super::session::line_notice(&broken, is_site, &mut None) {
+        Some(rackwright_serial::Said::Notice(notice)) => notice,
+        _ => panic!("nothing is said"),
+    };
+    assert!(said(true).contains("10.0.0.9"));
+    assert!(!said(false).contains("10.0.0.9") && said(false).contains("cannot be reached"));
+}
+
+#[tokio::test]
+async fn a_line_to_the_former_bmc_is_shown_to_nobody() {
+    let core = testing::core_with("console: {record: always}\n").await;
+    let mut record = claimed(State::Active, "acme", 1);
+    testing::add(&core, &record).await;
+    let former = core.consoles.attach(&record, Entry::ReadOnly, "ann").unwrap();
+    // What the line's opening notes of it.
+    core.consoles.inner().hubs["n1"].goes_to(Some(super::Machine::of(&record)));
+    core.consoles.attach(&record, Entry::ReadOnly, "ann").unwrap();
+    record.spec.bmc_address = "https://10.99.0.1".into();
+    let refused = core.consoles.attach(&record, Entry::Write, "bob").err();
+    assert_eq!(refused, Some(NotLet::Moved));
+    drop(former);
+}
+
+#[tokio::test]
+async fn who_looks_on_is_told_of_another_holder_also_where_nothing_is_recorded() {
+    let core = testing::core().await;
+    let mut record = claimed(State::Active, "acme", 1);
+    let attached = core.consoles.attach(&record, Entry::ReadOnly, "ann").unwrap();
+    assert_eq!(attached.want.borrow().holder, theirs("acme", 1));
+    record.node.state = State::Reclaiming;
+    core.consoles.seen(&record);
+    assert_eq!(attached.want.borrow().holder, Holder::default());
+}
+
+#[tokio::test]
+async fn what_was_read_before_a_step_does_not_undo_it() {
+    let core = testing::core_with("console: {record: booting}\n").await;
+    let mut record = testing::node("n1", State::Inspecting, None);
+    core.consoles.seen(&record);
+    let former = record.clone();
+    (record.version, record.node.state) = (record.version + 1, State::Available);
+    core.consoles.seen(&record);
+    core.consoles.seen(&former);
+    assert_eq!(core.consoles.count().1, 0);
+}
+
+#[tokio::test]
+async fn a_refused_login_is_held_until_it_is_another() {
+    let mut refusals = super::Refusals::default();
+    let mut record = testing::node("n1", State::Active, None);
+    refusals.keep(&record, "refused".into());
+    assert_eq!(refusals.find(&record).as_deref(), Some("refused"));
+    record.spec.bmc_password = b"another".to_vec();
+    assert_eq!(refusals.find(&record), None);
+}
+
+/// A token of a member for the console of n1, good for ten minutes from now on.
+async fn token_of(core: &Core, name: &str) -> SecretString {
+    let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    let mut tx = core.store.write().await.unwrap();
+    let ends = clock::now().plus(seconds(600));
+    let token = token::make(core, &mut tx, name, &record, ends).await.unwrap();
+    tx.commit().await.unwrap();
+    token
+}
+
+#[tokio::test]
+async fn a_token_opens_one_console_once_and_in_time() {
+    let core = testing::core().await;
+    let start = Timestamp(1_800_000_000_000_000);
+    clock::simulated::set(start);
+    testing::add(&core, &testing::node("n1", State::Available, None)).await;
+    testing::add(&core, &testing::node("n2", State::Available, None)).await;
+    let redeem = async |node: &str, token: &SecretString| {
+        let shown = token.expose_secret();
+        token::redeem(&core, node, shown).await.unwrap()
+    };
+    let token = token_of(&core, "ann").await;
+    assert_eq!(redeem("n2", &token).await, None, "of another console");
+    assert_eq!(redeem("n3", &token).await, None, "of none");
+    assert_eq!(redeem("n1", &"rw1_".into()).await, None);
+    assert_eq!(redeem("n1", &token).await.as_deref(), Some("ann"), "it was not used up");
+    assert_eq!(redeem("n1", &token).await, None, "once");
+
+    let late = token_of(&core, "ann").await;
+    clock::simulated::set(start.plus(seconds(600)));
+    assert_eq!(redeem("n1", &late).await, None, "too old");
+    let former = token_of(&core, "ann").await;
+    let mut tx = core.store.write().await.unwrap();
+    let mut record = core.store.node(&Scope::Site, "n1").await.unwrap();
+    tx.delete_node(&record).await.unwrap();
+    record.uid = "another".into();
+    tx.insert_node(&record).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(redeem("n1", &former).await, None, "of the machine that it was");
+}
+
+#[tokio::test]
+async fn a_token_for_joining_opens_no_console() {
+    let core = testing::core().await;
+    testing::add(&core, &testing::node("n1", State::Available, None)).await;
+    let row = MemberRow {
+        role: "operator".into(),
+        customer: String::new(),
+    };
+    let mut tx = core.store.write().await.unwrap();
+    let ends = clock::now().plus(seconds(600));
+    let joins = crate::grpc::new_member_token(&core, &mut tx, "ann", &row, ends)
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(token::redeem(&core, "n1", &joins).await.unwrap(), None);
+}

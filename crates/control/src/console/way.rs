@@ -1,0 +1,206 @@
+//! Opening the serial port of a node, by the way that its BMC offers.
+//!
+//! A further way is a further arm of [`open`]: whatever it is, it ends in a [`Line`].
+
+use rackwright_ipmi::Ipmi;
+use rackwright_redfish::{BmcClient, ConsoleOffer, Settings, Shortcut, SshConsole, WebConsole};
+use rackwright_serial::{DialError, Line, Way, meet};
+use rackwright_store::NodeRecord;
+use url::Url;
+
+use crate::bmc::{self, BmcError};
+use crate::core::Core;
+use crate::credentials;
+use crate::text::{SENTENCE_MAX, cut};
+
+/// Why there is no line.
+#[derive(Debug, thiserror::Error)]
+pub enum WayError {
+    /// The BMC could not be asked.
+    #[error("{told}")]
+    Bmc {
+        /// The whole story.
+        told: String,
+        /// Whether the same again may help soon.
+        is_retryable: bool,
+    },
+    /// The BMC has no console that can be used.
+    #[error("{0}")]
+    NotOffered(String),
+    /// The BMC's SSH server refused this name and password a short while ago.
+    #[error(
+        "{0}; they are not sent again for some minutes, or before somebody changes them (`rackwright node update`)"
+    )]
+    Held(String),
+    /// The BMC's SSH server.
+    #[error("{}", told(.0))]
+    Ssh(#[source] DialError),
+    /// Another process was there first: the next try looks whether it saw the same key.
+    #[error("the SSH host key of {0} was kept by another replica meanwhile")]
+    KeyKept(String),
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] rackwright_store::StoreError),
+}
+
+impl WayError {
+    fn of_bmc(error: &BmcError, address: &str) -> Self {
+        Self::Bmc {
+            told: error.told(address),
+            is_retryable: error.code().1,
+        }
+    }
+
+    /// Whether the same again may help soon.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Bmc { is_retryable, .. } => *is_retryable,
+            Self::Store(_) | Self::KeyKept(_) => true,
+            Self::NotOffered(_) | Self::Held(_) => false,
+            Self::Ssh(error) => error.is_retryable(),
+        }
+    }
+}
+
+fn told(error: &DialError) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    cut(&format!("{error}{}", cause.unwrap_or_default()), SENTENCE_MAX)
+}
+
+/// Opens the serial port.
+///
+/// # Errors
+/// Nothing is offered, or it does not answer, or somebody else answers: then an event tells of it.
+pub async fn open(core: &Core, record: &NodeRecord) -> Result<Line, WayError> {
+    if bmc::is_ipmi(&record.spec) {
+        let client = bmc::ipmi(&record.id, &record.spec, &core.keys.sealer, &core.ipmi);
+        return by_ipmi(record, client).await;
+    }
+    if let Some(why) = core.consoles.refusal(record) {
+        return Err(WayError::Held(why));
+    }
+    let address = &record.spec.bmc_address;
+    let offer = match offer(core, record).await {
+        Ok(offer) => offer,
+        Err(error) => {
+            credentials::store_refusal(core, &record.id, &record.spec, &error).await?;
+            return Err(WayError::of_bmc(&error, address));
+        }
+    };
+    if let Some(ssh) = offer.ssh {
+        by_ssh(core, record, ssh).await
+    } else if let Some(web) = &offer.web {
+        by_web(core, record, web).await
+    } else if let Some(port) = offer.ipmi_port {
+        by_sol(core, record, port).await
+    } else {
+        Err(WayError::NotOffered(format!(
+            "BMC {address} offers no serial console; where it has one behind its SSH server, a profile with `console_ssh` says so"
+        )))
+    }
+}
+
+/// A client of its own, and no session: the one of the runner's may be made anew or closed at any time.
+fn client(core: &Core, record: &NodeRecord) -> Result<BmcClient, BmcError> {
+    let target = bmc::target(&record.id, &record.spec, &core.keys.sealer)?;
+    let settings = Settings {
+        quirks: core.config.bmc_quirks.clone(),
+        gates: Some(core.bmcs.gates()),
+        ..Settings::default()
+    };
+    Ok(BmcClient::sparing(target, settings, &Shortcut::default())?)
+}
+
+/// What the BMC says of its console.
+async fn offer(core: &Core, record: &NodeRecord) -> Result<ConsoleOffer, BmcError> {
+    let client = client(core, record)?;
+    let asked = client.console().await;
+    let _ = client.close().await;
+    Ok(asked?)
+}
+
+/// Of a BMC that is asked over Redfish and has its console over IPMI alone: with the account that it is asked with.
+async fn by_sol(core: &Core, record: &NodeRecord, port: u16) -> Result<Line, WayError> {
+    let address = &record.spec.bmc_address;
+    let host = Url::parse(address)
+        .ok()
+        .and_then(|url| Some(url.host_str()?.to_owned()));
+    let host = host.ok_or_else(|| WayError::NotOffered(format!("BMC address {address:?} names no host")))?;
+    let place = format!("ipmi://{host}:{port}");
+    let client = bmc::ipmi_at(&place, &record.id, &record.spec, &core.keys.sealer, &core.ipmi);
+    by_ipmi(record, client).await
+}
+
+/// A console that somebody else has open is told as such, and tried again.
+async fn by_ipmi(record: &NodeRecord, client: Result<Ipmi, BmcError>) -> Result<Line, WayError> {
+    let opened = match client {
+        Ok(client) => client.console().await.map_err(BmcError::Ipmi),
+        Err(error) => Err(error),
+    };
+    let console = opened.map_err(|error| WayError::of_bmc(&error, &record.spec.bmc_address))?;
+    Ok(Box::new(console))
+}
+
+/// By the name and password that the BMC has taken a moment ago; where it wants a session, that ends with the line.
+async fn by_web(core: &Core, record: &NodeRecord, web: &WebConsole) -> Result<Line, WayError> {
+    let opened = match client(core, record) {
+        Ok(client) => client.open_console(web).await.map_err(BmcError::from),
+        Err(error) => Err(error),
+    };
+    let line = opened.map_err(|error| WayError::of_bmc(&error, &record.spec.bmc_address))?;
+    Ok(Box::new(line))
+}
+
+async fn by_ssh(core: &Core, record: &NodeRecord, ssh: SshConsole) -> Result<Line, WayError> {
+    let address = &record.spec.bmc_address;
+    let host = host_of(record);
+    let host = host.ok_or_else(|| WayError::NotOffered(format!("BMC address {address:?} names no host")))?;
+    let target = bmc::target(&record.id, &record.spec, &core.keys.sealer);
+    let target = target.map_err(|error| WayError::of_bmc(&error, address))?;
+    let way = Way {
+        host: host.clone(),
+        port: ssh.port,
+        user: target.username,
+        password: target.password,
+        host_key: core.store.console_pin(&record.uid, &host).await?,
+        commands: ssh.commands,
+    };
+    let met = match meet(&way).await {
+        Ok(met) => met,
+        Err(error @ DialError::HostKeyChanged { .. }) => {
+            let target = format!("nodes/{}", record.id);
+            core.event("security.bmc-host-key-changed", &target, &error.to_string())
+                .await;
+            return Err(WayError::Ssh(error));
+        }
+        Err(error) => return Err(WayError::Ssh(error)),
+    };
+    if way.host_key.is_none() {
+        // Before the password is sent: whoever answers in the BMC's place gets it once at most, and is noticed later.
+        keep(core, record, &host, met.host_key()).await?;
+    }
+    met.open(&way).await.map_err(|error| {
+        if matches!(error, DialError::Refused { .. }) {
+            core.consoles.refused(record, told(&error));
+        }
+        WayError::Ssh(error)
+    })
+}
+
+async fn keep(core: &Core, record: &NodeRecord, host: &str, host_key: &str) -> Result<(), WayError> {
+    let mut tx = core.store.write().await?;
+    if !tx.keep_console_pin(&record.uid, host, host_key).await? {
+        return Err(WayError::KeyKept(host.to_owned()));
+    }
+    core.commit(tx).await?;
+    tracing::info!(node = %record.id, %host, host_key, "the console's SSH host key is kept");
+    Ok(())
+}
+
+/// The host of a node's BMC, without brackets: by it the console's host key is kept.
+#[must_use]
+pub fn host_of(record: &NodeRecord) -> Option<String> {
+    let url = Url::parse(&record.spec.bmc_address).ok()?;
+    Some(url.host_str()?.trim_matches(['[', ']']).to_owned())
+}

@@ -1,0 +1,457 @@
+//! One change of a BMC's password, or the end of one that was begun.
+//!
+//! | what is known | what the BMC may have | what is done |
+//! |---|---|---|
+//! | nothing pending | the present password | log in, write the new one down, set it, log in with it |
+//! | pending | the present or the new one | try the new one, then the present one; set the new one again where that is good |
+//! | pending, new one proven | the new one | it is the present one from the same change on that ends the effect |
+//!
+//! Before each login that may be refused the try is written down, so that no crash makes them more than the BMC bears.
+
+use std::time::Duration;
+
+use rackwright_lifecycle::{Outcome, Timestamp};
+use rackwright_redfish::AccountPolicy;
+use rackwright_store::{BmcAccount, EventRow, NodeRecord, PendingPassword, Spec, StoreError};
+use secrecy::SecretString;
+
+use super::door::{Door, Inside, Knock};
+use super::factory::{Tried, candidates, try_candidates};
+use super::settings::FormerAccount;
+use super::{password, refused_event, tries};
+use crate::clock;
+use crate::core::Core;
+use crate::grpc::nodes::bmc_password_purpose;
+use crate::perform::{Done, Learned};
+
+/// Logins and settings of one effect: enough to set a password twice.
+const ROUNDS: usize = 6;
+/// A password that both were refused so often is not known to us.
+const REFUSALS: u32 = 2;
+
+/// What a change has learned, stored with its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AccountNews {
+    /// The pending password is good.
+    Proven {
+        /// The one that was proven.
+        pending: PendingPassword,
+        /// The BMC wants it changed once more before anything else.
+        must_change: bool,
+        /// The certificate that was seen, to be kept where none was given.
+        certificate: Option<String>,
+    },
+    /// The BMC refused name and password.
+    Refused {
+        /// What was sent.
+        tried: Box<Spec>,
+    },
+}
+
+impl AccountNews {
+    /// Writes it into a node's spec, unless that was changed meanwhile.
+    pub fn apply(&self, spec: &mut Spec, now: Timestamp) {
+        match self {
+            Self::Refused { tried } => {
+                super::mark_refused(spec, tried, now);
+            }
+            Self::Proven {
+                pending,
+                must_change,
+                certificate,
+            } => {
+                let is_it = |kept: &PendingPassword| kept.password == pending.password;
+                if !spec.account.pending.as_ref().is_some_and(is_it) {
+                    return;
+                }
+                spec.bmc_username.clone_from(&pending.username);
+                spec.bmc_password.clone_from(&pending.password);
+                keep_certificate(spec, certificate.as_ref());
+                spec.account = BmcAccount {
+                    changed_at: (!must_change).then_some(now),
+                    // Whoever ends the operation takes it back.
+                    asked_at: spec.account.asked_at,
+                    lockout: spec.account.lockout,
+                    ..BmcAccount::default()
+                };
+            }
+        }
+    }
+}
+
+fn keep_certificate(spec: &mut Spec, seen: Option<&String>) {
+    if let (true, Some(seen)) = (spec.bmc_certificate.is_empty(), seen) {
+        spec.bmc_certificate.clone_from(seen);
+    }
+}
+
+/// A change at work.
+struct Work<'a> {
+    core: &'a Core,
+    door: &'a dyn Door,
+    /// As it was written last.
+    record: NodeRecord,
+    /// The lease that this effect holds.
+    due: Timestamp,
+}
+
+/// Something that ends the effect.
+type Step<T> = Result<T, Done>;
+/// The same of functions whose answer is not part of a boxed future.
+type Boxed<T> = Result<T, Box<Done>>;
+
+impl From<Box<Done>> for Done {
+    fn from(done: Box<Done>) -> Self {
+        *done
+    }
+}
+
+/// Changes the password of a node's BMC through `door`, or finds the one that is good.
+pub async fn change_with(core: &Core, record: &NodeRecord, door: &dyn Door) -> Done {
+    let patience = Duration::from_secs(u64::from(core.config.policy.bmc_s));
+    let Ok(Ok(_turn)) = tokio::time::timeout(patience, core.changing.acquire()).await else {
+        // Others are before it: it stands in line again.
+        return Done::failed_as(Outcome::Interrupted);
+    };
+    let mut work = Work {
+        core,
+        door,
+        record: record.clone(),
+        due: record.due_at,
+    };
+    let ended = match (&record.spec.account.pending, super::is_unknown(&record.spec)) {
+        (Some(_), _) => work.resume().await,
+        (None, true) => work.find().await,
+        (None, false) => work.begin().await,
+    };
+    ended.unwrap_or_else(|done| done)
+}
+
+impl Work<'_> {
+    /// Writes into the node's spec, of a node whose credential nobody has changed since.
+    async fn write_down(&mut self, events: &[EventRow], change: impl FnOnce(&mut Spec)) -> Step<()> {
+        let written = self.try_write(events, change).await;
+        match written {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Done::failed_as(Outcome::Interrupted)),
+            Err(error) => Err(Done::unread(&error)),
+        }
+    }
+
+    async fn try_write(&mut self, events: &[EventRow], change: impl FnOnce(&mut Spec)) -> Result<bool, StoreError> {
+        let mut tx = self.core.store.write().await?;
+        let mut next = tx.node(&self.record.id).await?;
+        let (ours, theirs) = (&self.record.spec, &next.spec);
+        if (&ours.bmc_username, &ours.bmc_password, &ours.account.pending)
+            != (&theirs.bmc_username, &theirs.bmc_password, &theirs.account.pending)
+        {
+            return Ok(false);
+        }
+        change(&mut next.spec);
+        tx.save_node(&mut next, clock::now()).await?;
+        for event in events {
+            tx.add_event(event).await?;
+        }
+        tx.put_due(&self.record.id, self.due).await?;
+        self.core.commit(tx).await?;
+        self.record = next;
+        Ok(true)
+    }
+
+    fn open(&self, sealed: &[u8]) -> Boxed<SecretString> {
+        let opened = self
+            .core
+            .keys
+            .sealer
+            .open(sealed, &bmc_password_purpose(&self.record.id));
+        opened.map_err(|error| Box::new(Done::failed("bmc-credential", error.to_string(), false)))
+    }
+
+    fn seal(&self, password: &SecretString) -> Boxed<Vec<u8>> {
+        let sealed = self
+            .core
+            .keys
+            .sealer
+            .seal(password, &bmc_password_purpose(&self.record.id));
+        sealed.map_err(|error| Box::new(Done::failed("bmc-credential", error.to_string(), true)))
+    }
+
+    /// From a password that is known to one of ours.
+    async fn begin(&mut self) -> Step<Done> {
+        let present = self.open(&self.record.spec.bmc_password)?;
+        let username = self.record.spec.bmc_username.clone();
+        let inside = match self.door.enter(&username, &present).await {
+            Ok(inside) => inside,
+            Err(Knock::Refused(text)) => return self.refused(&text).await,
+            Err(knock) => return Err(failed(&knock)),
+        };
+        let begun = self.begin_inside(inside.as_ref(), &username).await;
+        inside.leave().await;
+        match begun {
+            Ok(()) => self.resume().await,
+            Err(done) => Err(done),
+        }
+    }
+
+    async fn begin_inside(&mut self, inside: &dyn Inside, username: &str) -> Step<()> {
+        let policy = match inside.policy().await {
+            Ok(policy) => policy,
+            // Not to be read before the password is changed.
+            Err(_) if inside.must_change() => AccountPolicy::default(),
+            Err(knock) => return Err(failed(&knock)),
+        };
+        let made = password::generate(self.core.rng.as_ref(), &policy);
+        let new = made.map_err(|error| Done::failed("no-randomness", error.to_string(), true))?;
+        let settings = self.core.config.bmc_accounts.as_ref();
+        // First the account that must be changed; ours is made by the next change.
+        let wanted = settings
+            .and_then(|settings| settings.username.clone())
+            .filter(|_| !inside.must_change());
+        let pending = PendingPassword {
+            username: wanted.unwrap_or_else(|| username.to_owned()),
+            password: self.seal(&new)?,
+            at: clock::now(),
+            refused_new: 0,
+            refused_old: 0,
+        };
+        let certificate = inside.fingerprint();
+        let lockout = (!inside.must_change()).then(|| tries::lockout_of(&policy));
+        self.write_down(&[], |spec| {
+            spec.account.pending = Some(pending);
+            spec.account.tries.clear();
+            spec.account.lockout = lockout.or(spec.account.lockout);
+            keep_certificate(spec, certificate.as_ref());
+        })
+        .await?;
+        self.set(inside, &new).await
+    }
+
+    /// Tells the BMC the pending password. What is not certainly refused is found out by a login.
+    async fn set(&mut self, inside: &dyn Inside, new: &SecretString) -> Step<()> {
+        let pending = self.pending()?;
+        let is_own = pending.username == self.record.spec.bmc_username;
+        let set = if is_own {
+            inside.set_own(new).await
+        } else {
+            inside.put(&pending.username, new).await
+        };
+        let Err(Knock::Denied(why)) = set else { return Ok(()) };
+        // A refusal of what an unheard request has done before looks the same: the present password decides.
+        let present = self.open(&self.record.spec.bmc_password)?;
+        let username = self.record.spec.bmc_username.clone();
+        if self.enter(Which::Present, &username, &present).await?.is_none() {
+            return Ok(());
+        }
+        self.write_down(&[], |spec| {
+            spec.account.pending = None;
+            spec.account.tries.clear();
+        })
+        .await?;
+        let message = format!("the BMC does not take a new password, and keeps the one that it has: {why}");
+        Err(Done::failed("bmc-password-denied", message, false))
+    }
+
+    fn pending(&self) -> Boxed<PendingPassword> {
+        let pending = self.record.spec.account.pending.clone();
+        pending.ok_or_else(|| Box::new(Done::failed("bug", "no password is pending", false)))
+    }
+
+    /// Finds out which of the two is good, and goes on from there.
+    async fn resume(&mut self) -> Step<Done> {
+        for _ in 0..ROUNDS {
+            let pending = self.pending()?;
+            if pending.refused_new >= REFUSALS && pending.refused_old >= REFUSALS {
+                let text =
+                    "it refuses the password that it had and the one that was to follow; somebody else has changed it";
+                return self.refused(text).await;
+            }
+            if pending.refused_new <= pending.refused_old {
+                let new = self.open(&pending.password)?;
+                if let Some(inside) = self.enter(Which::New, &pending.username, &new).await? {
+                    return Ok(self.proven(inside.as_ref(), pending).await);
+                }
+                continue;
+            }
+            let present = self.open(&self.record.spec.bmc_password)?;
+            let username = self.record.spec.bmc_username.clone();
+            let Some(inside) = self.enter(Which::Present, &username, &present).await? else {
+                continue;
+            };
+            let set = self.set_again(inside.as_ref(), &pending).await;
+            inside.leave().await;
+            set?;
+        }
+        let message = "the BMC said that it had taken the new password, and still lets in only the old one";
+        Err(Done::failed("bmc-password-not-taken", message, true))
+    }
+
+    async fn set_again(&mut self, inside: &dyn Inside, pending: &PendingPassword) -> Step<()> {
+        let policy = inside.policy().await.ok();
+        self.write_down(&[], |spec| {
+            spec.account.tries.clear();
+            if let Some(pending) = &mut spec.account.pending {
+                (pending.refused_new, pending.refused_old) = (0, 0);
+            }
+            spec.account.lockout = policy.as_ref().map(tries::lockout_of).or(spec.account.lockout);
+        })
+        .await?;
+        let new = self.open(&pending.password)?;
+        self.set(inside, &new).await
+    }
+
+    /// One login that may be refused; none: it was.
+    async fn enter(&mut self, which: Which, username: &str, password: &SecretString) -> Step<Option<Box<dyn Inside>>> {
+        let now = clock::now();
+        if let Some(until) = tries::closed_until(&self.record.spec.account, now) {
+            self.write_down(&[], |spec| spec.account.closed_until = Some(until))
+                .await?;
+            let s = until.since(now) / 1_000_000;
+            let message = format!("one more refused login might lock the BMC's account: the next try is in {s} s");
+            return Err(Done::failed("bmc-lockout", message, true));
+        }
+        self.write_down(&[], |spec| tries::note(&mut spec.account, now)).await?;
+        match self.door.enter(username, password).await {
+            Ok(inside) => Ok(Some(inside)),
+            Err(Knock::Refused(_)) => {
+                self.write_down(&[], |spec| {
+                    if let Some(pending) = &mut spec.account.pending {
+                        match which {
+                            Which::New => pending.refused_new += 1,
+                            Which::Present => pending.refused_old += 1,
+                        }
+                    }
+                })
+                .await?;
+                Ok(None)
+            }
+            Err(knock) => {
+                if matches!(knock, Knock::Unreached(_)) {
+                    // It was not heard, and is not counted.
+                    self.write_down(&[], |spec| {
+                        spec.account.tries.pop();
+                    })
+                    .await?;
+                }
+                Err(failed(&knock))
+            }
+        }
+    }
+
+    /// The new password has worked; the former account is looked after, and the end of the effect makes it the present one.
+    async fn proven(&self, inside: &dyn Inside, pending: PendingPassword) -> Done {
+        let (id, former) = (&self.record.id, &self.record.spec.bmc_username);
+        let now = clock::now();
+        let event = |kind: &str, message: String| EventRow {
+            at: now,
+            kind: kind.to_owned(),
+            target: format!("nodes/{id}"),
+            message,
+            ..EventRow::default()
+        };
+        let mut done = Done::succeeded();
+        done.events.push(event(
+            "bmc.password-changed",
+            format!("the BMC of {id} has a new password for {}", pending.username),
+        ));
+        let settings = self.core.config.bmc_accounts.as_ref();
+        let is_disabled = settings.is_some_and(|settings| settings.former_account == FormerAccount::Disable);
+        if *former != pending.username && is_disabled {
+            match inside.disable(former).await {
+                Ok(()) => {
+                    let message = format!("the account {former} of the BMC of {id} can log in no more");
+                    done.events.push(event("bmc.account-disabled", message));
+                }
+                Err(knock) => {
+                    let message = format!(
+                        "the account {former} of the BMC of {id} could not be disabled and still has its password: {}",
+                        knock.text()
+                    );
+                    done.events.push(event("security.bmc-account-left", message));
+                }
+            }
+        }
+        done.learned = Some(Learned::Account(AccountNews::Proven {
+            pending,
+            must_change: inside.must_change(),
+            certificate: inside.fingerprint(),
+        }));
+        inside.leave().await;
+        done
+    }
+
+    /// Nothing that we know is let in: nobody tries again before it was changed or somebody asks.
+    async fn refused(&mut self, text: &str) -> Step<Done> {
+        let now = clock::now();
+        let message = format!("BMC {}: {text}", self.record.spec.bmc_address);
+        let event = refused_event(&self.record.id, &message, now);
+        self.write_down(&[event], |spec| spec.account.refused_at = Some(now))
+            .await?;
+        Err(Done::failed("bmc-login-refused", message, false))
+    }
+
+    /// Finds the factory credential that is good.
+    async fn find(&mut self) -> Step<Done> {
+        let facts = self.door.facts().await.map_err(|knock| failed(&knock))?;
+        let all = candidates(&self.core.store, &facts).await;
+        let mut all = all.map_err(|error| Done::unread(&error))?;
+        all.retain(|one| !self.record.spec.account.refused_factory.contains(&one.id));
+        if all.is_empty() {
+            let message = format!(
+                "no password is given for this BMC ({} {}), and none of the factory list that fits is left to try; \
+                 `rackwright bmc credentials add` adds one, `rackwright node update` gives the password itself",
+                facts.vendor, facts.product
+            );
+            return Err(Done::failed("bmc-no-credential", message, true));
+        }
+        for candidate in all {
+            let now = clock::now();
+            if let Some(until) = tries::closed_until(&self.record.spec.account, now) {
+                self.write_down(&[], |spec| spec.account.closed_until = Some(until))
+                    .await?;
+                let message = "the next password of the factory list is tried later, so that no account is locked";
+                return Err(Done::failed("bmc-lockout", message, true));
+            }
+            self.write_down(&[], |spec| tries::note(&mut spec.account, now)).await?;
+            let id = candidate.id.clone();
+            match try_candidates(self.door, &self.core.keys.sealer, &[candidate], 1).await {
+                Tried::Found(found, inside) => {
+                    let password = found.password(&self.core.keys.sealer);
+                    let password = password.map_err(|e| Done::failed("bmc-credential", e.to_string(), false))?;
+                    let sealed = self.seal(&password)?;
+                    let certificate = inside.fingerprint();
+                    inside.leave().await;
+                    self.write_down(&[], |spec| {
+                        (spec.bmc_username, spec.bmc_password) = (found.username, sealed);
+                        spec.account.tries.clear();
+                        keep_certificate(spec, certificate.as_ref());
+                    })
+                    .await?;
+                    return Ok(Done::succeeded());
+                }
+                Tried::Refused { .. } => {
+                    self.write_down(&[], |spec| spec.account.refused_factory.push(id))
+                        .await?;
+                }
+                Tried::Knock(knock) => return Err(failed(&knock)),
+            }
+        }
+        let message = "the BMC refused every password of the factory list that fits it";
+        Err(Done::failed("bmc-no-credential", message, true))
+    }
+}
+
+/// Which of the two passwords of a change.
+#[derive(Debug, Clone, Copy)]
+enum Which {
+    New,
+    Present,
+}
+
+fn failed(knock: &Knock) -> Done {
+    let (code, retryable) = match knock {
+        Knock::Unreached(_) | Knock::Unclear(_) => ("bmc-unreachable", true),
+        Knock::Refused(_) => ("bmc-login-refused", false),
+        Knock::Denied(_) => ("bmc-refused", false),
+    };
+    Done::failed(code, knock.text().to_owned(), retryable)
+}

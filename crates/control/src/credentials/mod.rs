@@ -1,0 +1,154 @@
+//! Accounts and passwords of BMCs: ours are made, proven, changed in time and at reclaim; those that machines come with are
+//! kept sealed and tried with lock-out in mind.
+//!
+//! A change survives a crash at any point: the new password is written down, sealed, before the BMC is told; the old one is
+//! forgotten only when a fresh login with the new one has worked. In between nothing else is asked of the BMC, and both
+//! are tried, never so often that the account is locked. What a BMC refuses is not sent again before somebody changes it
+//! or asks.
+
+mod change;
+pub mod door;
+mod factory;
+#[cfg(test)]
+pub mod fake;
+pub mod password;
+pub mod reveal;
+pub mod settings;
+mod tries;
+
+use rackwright_lifecycle::{Account, AccountRules, Timestamp};
+use rackwright_store::{EventRow, NodeRecord, Spec, StoreError};
+
+use crate::bmc::{self, BmcError};
+use crate::clock;
+use crate::core::Core;
+use crate::perform::Done;
+
+pub use change::{AccountNews, change_with};
+pub use door::{Door, ServiceRootFacts};
+pub use factory::{Candidate, Tried, candidates, factory_password_purpose, try_candidates};
+pub use settings::Settings;
+
+/// Nodes whose label says so are left alone by rules: their operators look after the password themselves.
+pub const KEEP_LABEL: (&str, &str) = ("rackwright.bmc-password", "keep");
+
+/// What decides whether a node's password is due.
+#[must_use]
+pub fn account_of(core: &Core, record: &NodeRecord) -> Account {
+    let settings = core.config.bmc_accounts.as_ref();
+    let account = &record.spec.account;
+    let wanted = settings.and_then(|settings| settings.username.as_ref());
+    let digest = blake3::hash(record.id.as_bytes());
+    let place = u16::from_le_bytes([digest.as_bytes()[0], digest.as_bytes()[1]]);
+    Account {
+        rules: settings.map_or(AccountRules::default(), Settings::rules),
+        // Accounts are changed by Redfish only.
+        is_kept: bmc::is_ipmi(&record.spec)
+            || record
+                .labels
+                .get(KEEP_LABEL.0)
+                .is_some_and(|value| value == KEEP_LABEL.1),
+        is_unknown: is_unknown(&record.spec),
+        is_other: wanted.is_some_and(|name| *name != record.spec.bmc_username),
+        changed_at: account.changed_at,
+        asked_at: account.asked_at,
+        is_pending: account.pending.is_some(),
+        is_refused: account.refused_at.is_some(),
+        closed_until: account.closed_until,
+        spread: place % 1000,
+    }
+}
+
+/// No password is known: one of the factory list is to be found.
+#[must_use]
+pub fn is_unknown(spec: &Spec) -> bool {
+    spec.bmc_password.is_empty() && !spec.bmc_address.is_empty()
+}
+
+/// Changes the password of a node's BMC, or finds the one that is good.
+pub async fn change(core: &Core, record: &NodeRecord) -> Done {
+    if bmc::is_ipmi(&record.spec) {
+        let why = "its BMC is asked over IPMI, where passwords are not changed; change it at the BMC, then tell `rackwright node update`";
+        return Done::failed("bmc-no-redfish", why.to_owned(), false);
+    }
+    let target = match bmc::target_without_login(&record.spec) {
+        Ok(target) => target,
+        Err(error) => {
+            let (code, retryable) = error.code();
+            return Done::failed(code, error.told(&record.spec.bmc_address), retryable);
+        }
+    };
+    let door = door::Redfish::new(target, core.config.bmc_quirks.clone());
+    let done = change_with(core, record, &door).await;
+    // Its session was opened with what may be the former password.
+    core.bmcs.forget(&record.id).await;
+    done
+}
+
+/// The event of a refused login.
+#[must_use]
+pub fn refused_event(node: &str, message: &str, now: Timestamp) -> EventRow {
+    EventRow {
+        at: now,
+        kind: "security.bmc-login-refused".into(),
+        target: format!("nodes/{node}"),
+        message: format!(
+            "{message}; nothing is tried with this name and password any more: `rackwright node update {node}` sets what \
+             is right, `rackwright node bmc-password rotate {node}` tries once more"
+        ),
+        ..EventRow::default()
+    }
+}
+
+/// Notes that a BMC refused the name and password of `tried`, unless they were changed since: they are not sent again.
+/// True when that was not known before.
+pub fn mark_refused(spec: &mut Spec, tried: &Spec, now: Timestamp) -> bool {
+    let is_same = (&spec.bmc_username, &spec.bmc_password) == (&tried.bmc_username, &tried.bmc_password);
+    if !is_same || spec.account.pending.is_some() || spec.account.refused_at.is_some() {
+        return false;
+    }
+    spec.account.refused_at = Some(now);
+    true
+}
+
+/// Stores that a BMC refused us, with its event, for who is not in the middle of an effect.
+///
+/// # Errors
+/// The database failed.
+pub async fn store_refusal(core: &Core, node: &str, tried: &Spec, error: &BmcError) -> Result<(), StoreError> {
+    if !error.is_refusal() {
+        return Ok(());
+    }
+    // A BMC that starts refuses what is right: it has been told to.
+    let work = core.store.bmc_log(node).await?;
+    let is_starting = work.is_some_and(|work| work.wanted == "ac-cycle");
+    if is_starting || core.store.firmware_update(node).await?.is_some() {
+        return Ok(());
+    }
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    let mut record = match tx.node(node).await {
+        Err(StoreError::NotFound { .. }) => return Ok(()),
+        other => other?,
+    };
+    if !mark_refused(&mut record.spec, tried, now) {
+        return Ok(());
+    }
+    tx.save_node(&mut record, now).await?;
+    tx.add_event(&refused_event(node, &error.told(&tried.bmc_address), now))
+        .await?;
+    core.commit(tx).await
+}
+
+/// What an operator has done about a node's credential: what was refused before may be tried again.
+pub fn forget_refusals(spec: &mut Spec) {
+    let account = &mut spec.account;
+    account.refused_at = None;
+    account.refused_factory.clear();
+    if let Some(pending) = &mut account.pending {
+        (pending.refused_new, pending.refused_old) = (0, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests;

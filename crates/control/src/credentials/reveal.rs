@@ -1,0 +1,119 @@
+//! `rackwrightd bmc-password`: what the BMC of a node is entered with, told on the control plane's own host.
+//!
+//! No call of the API tells a password. Whoever holds the keys and the database of a control plane can open what is sealed
+//! anyhow; this does it, also while the daemon is down, and writes it down first.
+
+use rackwright_identity::{KeyFiles, Sealer, SystemRng};
+use rackwright_store::{EventRow, Scope, Store, StoreError};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use crate::clock;
+use crate::config::Config;
+use crate::grpc::nodes::bmc_password_purpose;
+
+/// Why a password is not told.
+#[derive(Debug, thiserror::Error)]
+pub enum RevealError {
+    /// The database.
+    #[error("the database does not answer, so nothing can be read or written down")]
+    Store(#[from] StoreError),
+    /// This is not the host of a control plane.
+    #[error("{} is no folder: this runs where a control plane has its keys", .0.display())]
+    NoKeys(std::path::PathBuf),
+    /// The keys.
+    #[error(transparent)]
+    Keys(#[from] rackwright_identity::KeyFileError),
+    /// It does not open.
+    #[error(transparent)]
+    Seal(#[from] rackwright_identity::SealError),
+    /// Nobody says why.
+    #[error("--reason TEXT is needed, 1 to 1000 characters: it stands in the event that this leaves")]
+    NoReason,
+    /// There is none.
+    #[error("no password is known for the BMC of {0} yet")]
+    Unknown(String),
+}
+
+/// What opens a BMC.
+#[derive(Debug)]
+pub struct Revealed {
+    /// Where it is.
+    pub address: String,
+    /// The account.
+    pub username: String,
+    /// The password that was good last.
+    pub password: SecretString,
+    /// One that was to follow, where a change has not ended: account and password. One of the two is good.
+    pub pending: Option<(String, SecretString)>,
+}
+
+impl Revealed {
+    /// Lines for an operator's terminal; the passwords stand in them.
+    #[must_use]
+    pub fn lines(&self) -> String {
+        let mut text = format!(
+            "address:  {}\nusername: {}\npassword: {}\n",
+            self.address,
+            self.username,
+            self.password.expose_secret()
+        );
+        if let Some((username, password)) = &self.pending {
+            text.push_str(&format!(
+                "a change has not ended; if the above is refused:\nusername: {username}\npassword: {}\n",
+                password.expose_secret()
+            ));
+        }
+        text
+    }
+}
+
+/// Reads what opens a node's BMC, after an event that says so was stored.
+///
+/// # Errors
+/// [`RevealError`]; nothing is told without the event.
+pub async fn reveal(config: &Config, node: &str, reason: &str) -> Result<Revealed, RevealError> {
+    let reason = reason.trim();
+    if reason.is_empty() || reason.chars().count() > 1000 || reason.chars().any(char::is_control) {
+        return Err(RevealError::NoReason);
+    }
+    let folder = config.data_dir.join("keys");
+    if !folder.is_dir() {
+        return Err(RevealError::NoKeys(folder));
+    }
+    let rng = std::sync::Arc::new(SystemRng);
+    let keys = KeyFiles::load_or_create(&config.data_dir, "", clock::system_time(clock::now()), rng)?;
+    let store = Store::open(config.database.clone()).await?;
+    reveal_from(&store, &keys.sealer, node, reason).await
+}
+
+/// The same from an open database.
+///
+/// # Errors
+/// As [`reveal`].
+pub async fn reveal_from(store: &Store, sealer: &Sealer, node: &str, reason: &str) -> Result<Revealed, RevealError> {
+    let spec = store.node(&Scope::Site, node).await?.spec;
+    if super::is_unknown(&spec) {
+        return Err(RevealError::Unknown(node.to_owned()));
+    }
+    let purpose = bmc_password_purpose(node);
+    let pending = spec.account.pending.as_ref();
+    let pending =
+        pending.map(|one| Ok::<_, RevealError>((one.username.clone(), sealer.open(&one.password, &purpose)?)));
+    let revealed = Revealed {
+        password: sealer.open(&spec.bmc_password, &purpose)?,
+        address: spec.bmc_address,
+        username: spec.bmc_username,
+        pending: pending.transpose()?,
+    };
+    let mut tx = store.write().await?;
+    tx.add_event(&EventRow {
+        at: clock::now(),
+        kind: "security.bmc-password-shown".into(),
+        target: format!("nodes/{node}"),
+        message: format!("the BMC password of {node} was shown on the control plane's host: {reason}"),
+        ..EventRow::default()
+    })
+    .await?;
+    tx.commit().await?;
+    Ok(revealed)
+}

@@ -1,0 +1,444 @@
+//! Changes of passwords against BMCs that are not there.
+
+use std::sync::Arc;
+
+use rackwright_api::v1;
+use rackwright_api::v1::credential_service_server::CredentialService as _;
+use rackwright_api::v1::node_service_server::NodeService as _;
+use rackwright_identity::ClientIdentity;
+use rackwright_lifecycle::{Outcome, State, Timestamp, seconds};
+use rackwright_store::{FactoryCredential, MemberRow, NodeRecord, Scope};
+use secrecy::{ExposeSecret as _, SecretString};
+use tonic::{Code, Request, Status};
+
+use super::fake::{Accounts, FakeDoor, Lost};
+use super::*;
+use crate::bmc::target;
+use crate::clock::simulated;
+use crate::grpc::credentials::Credentials;
+use crate::grpc::nodes::{Nodes, bmc_password_purpose};
+use crate::testing::{self, TestCore};
+
+const OLD: &str = "as it was enrolled";
+
+/// A BMC, its node, and a control plane on a clock of its own.
+struct Lab {
+    core: TestCore,
+    door: FakeDoor,
+    now: Timestamp,
+}
+
+impl Lab {
+    async fn new(settings: &str) -> Self {
+        let lab = Self {
+            core: testing::core_with(settings).await,
+            door: FakeDoor::new(Accounts::new("root", OLD)),
+            now: Timestamp(1_800_000_000_000_000),
+        };
+        simulated::set(lab.now);
+        let mut record = testing::node("n1", State::Available, None);
+        record.spec.bmc_address = "https://h".into();
+        record.spec.bmc_username = "root".into();
+        let sealer = &lab.core.keys.sealer;
+        let sealed = sealer.seal(&SecretString::from(OLD), &bmc_password_purpose("n1"));
+        record.spec.bmc_password = sealed.unwrap();
+        testing::add(&lab.core, &record).await;
+        lab
+    }
+
+    /// The machine as it was enrolled, with a BMC as it came.
+    async fn anew(&mut self) {
+        self.door = FakeDoor::new(Accounts::new("root", OLD));
+        let mut record = self.record().await;
+        let sealed = self.core.keys.sealer.seal(&OLD.into(), &bmc_password_purpose("n1"));
+        record.spec.bmc_password = sealed.unwrap();
+        record.spec.account = Default::default();
+        let mut tx = self.core.store.write().await.unwrap();
+        tx.save_node(&mut record, self.now).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+
+    fn later(&mut self, s: i64) {
+        self.now = self.now.plus(seconds(s));
+        simulated::set(self.now);
+    }
+
+    async fn record(&self) -> NodeRecord {
+        self.core.store.node(&Scope::Site, "n1").await.unwrap()
+    }
+
+    /// One effect, its end stored unless the process is killed before that.
+    async fn change(&self, is_killed: bool) -> Outcome {
+        let record = self.record().await;
+        let done = change_with(&self.core, &record, &self.door).await;
+        if !is_killed && let Some(learned) = &done.learned {
+            let mut tx = self.core.store.write().await.unwrap();
+            let mut record = tx.node("n1").await.unwrap();
+            learned.store(&mut tx, &mut record, clock::now()).await.unwrap();
+            tx.commit().await.unwrap();
+        }
+        done.outcome
+    }
+
+    fn open(&self, sealed: &[u8]) -> String {
+        let opened = self.core.keys.sealer.open(sealed, &bmc_password_purpose("n1"));
+        opened.unwrap().expose_secret().to_owned()
+    }
+
+    /// Nothing is pending, and what is stored opens the BMC.
+    async fn is_settled(&self) -> bool {
+        let spec = self.record().await.spec;
+        let password = self.open(&spec.bmc_password);
+        spec.account.pending.is_none() && self.door.accounts().opens(&spec.bmc_username, &password)
+    }
+
+    async fn events(&self) -> Vec<String> {
+        let events = self.core.store.events(&Scope::Site, 0, "", 100).await.unwrap();
+        events.into_iter().map(|event| event.kind).collect()
+    }
+}
+
+fn code(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Failed { code, .. } => code,
+        Outcome::Succeeded => "succeeded",
+        _ => "open",
+    }
+}
+
+#[tokio::test]
+async fn a_password_is_changed_and_the_old_one_opens_nothing() {
+    let lab = Lab::new("").await;
+    assert_eq!(lab.change(false).await, Outcome::Succeeded);
+    assert!(lab.is_settled().await);
+    assert!(!lab.door.accounts().opens("root", OLD));
+    let spec = lab.record().await.spec;
+    assert_eq!(spec.account.changed_at, Some(lab.now));
+    assert!(spec.bmc_certificate.starts_with("sha256:ab"));
+    assert_eq!(lab.open(&spec.bmc_password).len(), 16);
+    let body = format!("{spec:?}");
+    assert!(!body.contains(&lab.open(&spec.bmc_password)));
+}
+
+/// Whatever exchange is lost, before or after it was heard, and wherever the process is killed: in the end there is one
+/// password, it is stored, and no account was ever locked.
+#[tokio::test]
+async fn whatever_is_lost_one_password_is_good_in_the_end() {
+    let (mut most, mut lab) = (0, Lab::new("").await);
+    for lost in 0..12 {
+        for what in [Lost::Request, Lost::Answer] {
+            for is_killed in [false, true] {
+                lab.anew().await;
+                lab.door.accounts().lost = Some((lost, what));
+                let mut rounds = 0;
+                let mut is_killed = is_killed;
+                while rounds == 0 || !lab.is_settled().await || lab.record().await.spec.account.changed_at.is_none() {
+                    let outcome = lab.change(is_killed).await;
+                    is_killed = false;
+                    rounds += 1;
+                    assert!(rounds < 8, "{lost} {what:?}: {outcome:?}");
+                    let closed = lab.record().await.spec.account.closed_until;
+                    let wait = closed.map_or(1, |until| until.since(lab.now) / 1_000_000 + 1);
+                    lab.later(wait.max(1));
+                }
+                most = most.max(rounds);
+                let accounts = lab.door.accounts().clone();
+                assert_eq!(accounts.locked, 0, "{lost} {what:?}");
+                assert!(!accounts.opens("root", OLD), "{lost} {what:?}");
+            }
+        }
+    }
+    assert!(most > 1, "nothing was ever lost");
+}
+
+#[tokio::test]
+async fn an_account_of_our_own_takes_the_place_of_the_former_one() {
+    let lab = Lab::new("bmc_accounts: {username: rackwright}").await;
+    assert_eq!(lab.change(false).await, Outcome::Succeeded);
+    assert!(lab.is_settled().await);
+    assert_eq!(lab.record().await.spec.bmc_username, "rackwright");
+    assert!(!lab.door.accounts().opens("root", OLD), "the former one is disabled");
+    let kept = Lab::new("bmc_accounts: {username: rackwright, former_account: keep}").await;
+    assert_eq!(kept.change(false).await, Outcome::Succeeded);
+    assert!(kept.door.accounts().opens("root", OLD));
+}
+
+#[tokio::test]
+async fn a_password_that_must_be_changed_is_changed_before_our_account_is_made() {
+    let lab = Lab::new("bmc_accounts: {username: rackwright}").await;
+    lab.door.accounts().must_change = true;
+    assert_eq!(lab.change(false).await, Outcome::Succeeded);
+    assert!(lab.is_settled().await);
+    let record = lab.record().await;
+    assert_eq!(record.spec.bmc_username, "root");
+    assert!(
+        account_of(&lab.core, &record).due(&record.node).is_some(),
+        "ours is not made yet"
+    );
+    assert_eq!(lab.change(false).await, Outcome::Succeeded);
+    assert_eq!(lab.record().await.spec.bmc_username, "rackwright");
+    assert!(lab.is_settled().await);
+}
+
+#[tokio::test]
+async fn what_is_refused_is_sent_once() {
+    let lab = Lab::new("").await;
+    lab.door.accounts().list[0].1 = "somebody else's".into();
+    assert_eq!(code(&lab.change(false).await), "bmc-login-refused");
+    assert_eq!(lab.door.accounts().logins, 1);
+    let record = lab.record().await;
+    assert_eq!(record.spec.account.refused_at, Some(lab.now));
+    let refused = target("n1", &record.spec, &lab.core.keys.sealer).unwrap_err();
+    assert_eq!(refused.code(), ("bmc-login-refused", false));
+    assert_eq!(account_of(&lab.core, &record).due(&record.node), None);
+    assert_eq!(lab.events().await, ["security.bmc-login-refused"]);
+    // Stored: another process knows it as well. Who asks has it tried once more.
+    let mut spec = record.spec.clone();
+    forget_refusals(&mut spec);
+    assert!(target("n1", &spec, &lab.core.keys.sealer).is_ok());
+}
+
+#[tokio::test]
+async fn where_neither_password_is_good_no_account_is_locked() {
+    let mut lab = Lab::new("").await;
+    // The change is begun, its answer lost, and somebody else sets a third password.
+    lab.door.accounts().lost = Some((3, Lost::Answer));
+    assert_eq!(code(&lab.change(true).await), "bmc-unreachable");
+    lab.door.accounts().list[0].1 = "somebody else's".into();
+    let mut codes = Vec::new();
+    while codes.last().is_none_or(|code| code == "bmc-lockout") {
+        codes.push(code(&lab.change(false).await).to_owned());
+        let record = lab.record().await;
+        let until = account_of(&lab.core, &record).closed_until;
+        lab.later(until.map_or(1, |until| until.since(lab.now) / 1_000_000));
+        assert!(codes.len() < 9, "{codes:?}");
+    }
+    assert_eq!(codes.last().unwrap(), "bmc-login-refused", "{codes:?}");
+    assert!(codes.len() > 1, "it waited for the BMC to forget");
+    assert_eq!(lab.door.accounts().locked, 0);
+    let record = lab.record().await;
+    assert!(record.spec.account.pending.is_some(), "both are kept for whoever looks");
+    assert_eq!(account_of(&lab.core, &record).due(&record.node), None);
+}
+
+#[tokio::test]
+async fn a_bmc_that_takes_no_new_password_keeps_its_old_one() {
+    let lab = Lab::new("").await;
+    lab.door.accounts().is_stubborn = true;
+    assert_eq!(code(&lab.change(false).await), "bmc-password-denied");
+    assert!(lab.is_settled().await);
+    assert!(target("n1", &lab.record().await.spec, &lab.core.keys.sealer).is_ok());
+}
+
+#[tokio::test]
+async fn what_an_operator_gives_during_a_change_counts() {
+    let lab = Lab::new("").await;
+    lab.door.accounts().lost = Some((2, Lost::Answer));
+    lab.change(true).await;
+    let pending = lab.record().await.spec.account.pending.unwrap();
+    let mut record = lab.record().await;
+    let sealer = &lab.core.keys.sealer;
+    record.spec.bmc_password = sealer.seal(&"given".into(), &bmc_password_purpose("n1")).unwrap();
+    record.spec.account = Default::default();
+    let given = record.spec.clone();
+    let news = AccountNews::Proven {
+        pending,
+        must_change: false,
+        certificate: None,
+    };
+    news.apply(&mut record.spec, lab.now);
+    assert_eq!(record.spec, given);
+}
+
+/// A request of an operator.
+async fn by_operator<T>(lab: &Lab, request: T) -> Request<T> {
+    let row = MemberRow {
+        role: "operator".into(),
+        customer: String::new(),
+    };
+    let mut tx = lab.core.store.write().await.unwrap();
+    tx.put_member("olga", &row, lab.now).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut request = Request::new(request);
+    request.extensions_mut().insert(ClientIdentity::member("olga").unwrap());
+    request
+}
+
+fn mutation(lab: &Lab) -> Option<v1::Mutation> {
+    Some(v1::Mutation {
+        idempotency_key: lab.core.new_id(),
+        ..v1::Mutation::default()
+    })
+}
+
+/// `UpdateNode` with a password, and an address where one is given: with no certificate, as IPMI has none.
+async fn update(lab: &Lab, address: &str, password: &str) -> Result<(), Status> {
+    let fields = [("spec.bmc.address", address), ("spec.bmc.password", password)];
+    let given = fields.iter().filter(|(_, value)| !value.is_empty());
+    let mut paths: Vec<String> = given.map(|(path, _)| (*path).to_owned()).collect();
+    if !address.is_empty() {
+        paths.push("spec.bmc.certificate_sha256".into());
+    }
+    let bmc = v1::Bmc {
+        address: address.into(),
+        password: password.into(),
+        ..v1::Bmc::default()
+    };
+    let request = v1::UpdateNodeRequest {
+        node: Some(v1::Node {
+            name: "nodes/n1".into(),
+            spec: Some(v1::NodeSpec {
+                bmc: Some(bmc),
+                ..v1::NodeSpec::default()
+            }),
+            ..v1::Node::default()
+        }),
+        update_mask: Some(prost_types::FieldMask { paths }),
+        mutation: mutation(lab),
+    };
+    let nodes = Nodes(Arc::clone(&lab.core));
+    nodes.update_node(by_operator(lab, request).await).await.map(|_| ())
+}
+
+/// A change whose new password was stored and whose end nobody heard of.
+async fn half_changed(has_new: bool) -> Lab {
+    let lab = Lab::new("").await;
+    lab.door.accounts().lost = Some((3, Lost::Answer));
+    assert_eq!(code(&lab.change(true).await), "bmc-unreachable");
+    assert!(lab.record().await.spec.account.pending.is_some());
+    if !has_new {
+        lab.door.accounts().list[0].1 = OLD.into();
+    }
+    lab
+}
+
+#[tokio::test]
+async fn what_an_operator_gives_while_a_change_is_pending_locks_no_account() {
+    for has_new in [true, false] {
+        let mut lab = half_changed(has_new).await;
+        // In a hurry: none waits for what the BMC has to forget.
+        for given in ["wrong", "wrong as well", "and again"] {
+            if lab.is_settled().await {
+                break;
+            }
+            update(&lab, "", given).await.unwrap();
+            lab.change(false).await;
+            assert_eq!(lab.door.accounts().locked, 0, "{given}");
+        }
+        assert_eq!(lab.is_settled().await, has_new);
+        if !has_new {
+            update(&lab, "", OLD).await.unwrap();
+        }
+        let mut rounds = 0;
+        while !lab.is_settled().await {
+            let outcome = lab.change(false).await;
+            assert_eq!(lab.door.accounts().locked, 0, "{outcome:?}");
+            let closed = lab.record().await.spec.account.closed_until;
+            lab.later(closed.map_or(1, |until| until.since(lab.now) / 1_000_000 + 1));
+            rounds += 1;
+            assert!(rounds < 8, "{outcome:?}");
+        }
+        assert!(!lab.door.accounts().opens("root", OLD), "the change was ended");
+    }
+}
+
+#[tokio::test]
+async fn a_half_changed_bmc_is_asked_over_ipmi_by_a_password_that_somebody_gives() {
+    const IPMI: &str = "ipmi://10.0.0.7?mac=52:54:00:12:34:56";
+    let lab = half_changed(true).await;
+    let refused = update(&lab, IPMI, "").await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("which of two is good"), "{refused}");
+    let refused = update(&lab, IPMI, "longer than the twenty").await.unwrap_err();
+    assert!(refused.message().contains("at most 20 bytes over IPMI"), "{refused}");
+    assert_eq!(lab.record().await.spec.bmc_address, "https://h", "nothing was changed");
+
+    update(&lab, IPMI, "good").await.unwrap();
+    let record = lab.record().await;
+    assert!(record.spec.account.pending.is_none());
+    assert_eq!(account_of(&lab.core, &record).due(&record.node), None);
+    crate::bmc::ipmi("n1", &record.spec, &lab.core.keys.sealer, &lab.core.ipmi).unwrap();
+    let request = v1::RotateBmcPasswordRequest {
+        name: "nodes/n1".into(),
+        mutation: mutation(&lab),
+    };
+    let credentials = Credentials(Arc::clone(&lab.core));
+    let refused = credentials.rotate_bmc_password(by_operator(&lab, request).await).await;
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition);
+    assert!(refused.message().contains("passwords are not changed"), "{refused}");
+}
+
+async fn add_factory(lab: &Lab, id: &str, pattern: &str, password: &str, place: i64) {
+    let sealed = lab
+        .core
+        .keys
+        .sealer
+        .seal(&password.into(), &factory_password_purpose(id));
+    let one = FactoryCredential {
+        id: id.into(),
+        pattern: pattern.into(),
+        username: "root".into(),
+        password: sealed.unwrap(),
+        place,
+        created_by: "ann".into(),
+        created_at: lab.now,
+    };
+    let mut tx = lab.core.store.write().await.unwrap();
+    tx.add_factory_credential(&one).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn factory_passwords_that_fit_are_tried_in_order_and_never_too_often() {
+    let mut lab = Lab::new("").await;
+    add_factory(&lab, "other", "Zenith*", "z", 1).await;
+    add_factory(&lab, "last", "*", OLD, 90).await;
+    for (id, place) in [("a", 10), ("b", 20), ("c", 30)] {
+        add_factory(&lab, id, "acme*", id, place).await;
+    }
+    let mut record = lab.record().await;
+    (record.spec.bmc_username, record.spec.bmc_password) = (String::new(), Vec::new());
+    let mut tx = lab.core.store.write().await.unwrap();
+    tx.save_node(&mut record, lab.now).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut rounds = 0;
+    while is_unknown(&lab.record().await.spec) {
+        let outcome = lab.change(rounds % 2 == 1).await;
+        let until = lab.record().await.spec.account.closed_until;
+        lab.later(until.map_or(1, |until| until.since(lab.now) / 1_000_000));
+        rounds += 1;
+        assert!(rounds < 9, "{outcome:?}");
+    }
+    assert!(lab.is_settled().await);
+    let accounts = lab.door.accounts().clone();
+    assert_eq!(
+        (accounts.locked, accounts.logins),
+        (0, 4),
+        "a, b, c and the one that is good"
+    );
+    assert!(rounds > 1, "it waited between");
+    let facts = ServiceRootFacts {
+        vendor: "Zenith".into(),
+        product: String::new(),
+    };
+    let fitting = candidates(&lab.core.store, &facts).await.unwrap();
+    let ids: Vec<&str> = fitting.iter().map(|one| one.id.as_str()).collect();
+    assert_eq!(ids, ["other", "last"]);
+}
+
+#[tokio::test]
+async fn the_host_of_the_keys_tells_a_password_and_writes_that_down() {
+    let lab = Lab::new("").await;
+    let (store, sealer) = (&lab.core.store, &lab.core.keys.sealer);
+    let told = reveal::reveal_from(store, sealer, "n1", "the control plane is down")
+        .await
+        .unwrap();
+    assert!(told.lines().contains(OLD) && told.pending.is_none());
+    assert!(!format!("{told:?}").contains(OLD));
+    assert_eq!(lab.events().await, ["security.bmc-password-shown"]);
+    lab.door.accounts().lost = Some((2, Lost::Answer));
+    lab.change(true).await;
+    let told = reveal::reveal_from(store, sealer, "n1", "again").await.unwrap();
+    assert!(told.pending.is_some(), "one of the two is good");
+}

@@ -1,0 +1,256 @@
+//! When all is looked at: which findings are of one machine, and which of those are nodes.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use rackwright_redfish::{BmcClient, RetryPolicy, Settings};
+use rackwright_site::discovery::{Judgement, KnownNode, Seen, judge};
+use rackwright_store::{FindingRow, NodeRecord, Scope, StoreError};
+use tokio::task::JoinSet;
+
+use super::look::Body;
+use super::wanted::normal;
+use crate::core::Core;
+use crate::text::{SENTENCE_MAX, cut};
+
+/// Rows that are read or stored together.
+const PAGE: i64 = 1000;
+/// How long the former address of a node that seems to have moved may take to answer.
+const FORMER: Duration = Duration::from_secs(5);
+/// Former addresses that are asked, and at once.
+const FORMER_MAX: usize = 1000;
+const FORMER_AT_ONCE: usize = 16;
+
+/// What is told of a machine whose state says it all.
+const ALSO_LOCKED: [&str; 3] = ["login-needed", "login-refused", "unreadable"];
+
+/// All findings of a discovery, in order.
+///
+/// # Errors
+/// The database failed.
+pub async fn findings(core: &Core, discovery: &str) -> Result<Vec<FindingRow>, StoreError> {
+    let (mut all, mut after) = (Vec::new(), String::new());
+    loop {
+        let page = core.store.findings(discovery, "*", &after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(all) };
+        after.clone_from(&last.place);
+        all.extend(page);
+    }
+}
+
+/// A node as it is compared with what was found.
+#[must_use]
+pub fn known_node(record: &NodeRecord) -> KnownNode {
+    let identity = &record.identity;
+    KnownNode {
+        id: record.id.clone(),
+        address: normal(&record.spec.bmc_address).unwrap_or_else(|_| record.spec.bmc_address.clone()),
+        uuid: identity.uuid.clone(),
+        manufacturer: identity.vendor.clone(),
+        serial: identity.serial.clone(),
+        macs: identity.macs.clone(),
+    }
+}
+
+/// Nodes, and the certificates that their BMCs are pinned to.
+#[derive(Debug, Default)]
+pub struct Nodes {
+    /// As they are compared with what was found.
+    pub known: Vec<KnownNode>,
+    /// Address and certificate by name; a node that was never spoken to has none.
+    pins: HashMap<String, (String, String)>,
+}
+
+impl Nodes {
+    /// What is wrong with a BMC that answers at its node's address and shows another certificate.
+    fn stranger(&self, node: &str, row: &FindingRow, body: &Body) -> Option<String> {
+        let (address, pin) = self.pins.get(node)?;
+        let is_another = *address == row.address && !body.certificate.is_empty() && *pin != body.certificate;
+        is_another.then(|| {
+            format!(
+                "node {node} is known by this address and by certificate {pin}, and {} is shown: another machine, or its BMC \
+                 has a new certificate",
+                body.certificate
+            )
+        })
+    }
+}
+
+/// All nodes.
+///
+/// # Errors
+/// The database failed.
+pub async fn nodes(core: &Core) -> Result<Nodes, StoreError> {
+    let (mut all, mut after) = (Nodes::default(), String::new());
+    loop {
+        let page = core.store.nodes(&Scope::Site, &Vec::new(), &after, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(all) };
+        after.clone_from(&last.id);
+        let pinned = page.iter().filter(|record| !record.spec.bmc_certificate.is_empty());
+        let pins = pinned.map(|record| {
+            let at = (known_node(record).address, pin_of(&record.spec.bmc_certificate));
+            (record.id.clone(), at)
+        });
+        all.pins.extend(pins);
+        all.known.extend(page.iter().map(known_node));
+    }
+}
+
+/// A certificate as findings have it.
+#[must_use]
+pub fn pin_of(text: &str) -> String {
+    format!("sha256:{}", text.trim_start_matches("sha256:"))
+}
+
+/// A finding as it is compared with others.
+#[must_use]
+pub fn seen(row: &FindingRow, body: &Body) -> Seen {
+    Seen {
+        address: row.address.clone(),
+        service_uuid: body.service_uuid.clone(),
+        uuid: body.uuid.clone(),
+        manufacturer: body.manufacturer.clone(),
+        serial: body.serial.clone(),
+        macs: body.macs.clone(),
+    }
+}
+
+/// Whether it is judged: it is a BMC.
+fn is_bmc(row: &FindingRow) -> bool {
+    !matches!(row.state.as_str(), "not-redfish" | "unreachable")
+}
+
+/// Judges all findings, and says which of them have another state now.
+///
+/// # Errors
+/// The database failed.
+pub async fn judge_all(core: &Core, discovery: &str) -> Result<Vec<FindingRow>, StoreError> {
+    let rows: Vec<FindingRow> = findings(core, discovery).await?.into_iter().filter(is_bmc).collect();
+    let bodies: Vec<Body> = rows
+        .iter()
+        .map(|row| serde_json::from_str(&row.body).unwrap_or_default())
+        .collect();
+    let all: Vec<Seen> = rows.iter().zip(&bodies).map(|(row, body)| seen(row, body)).collect();
+    let nodes = nodes(core).await?;
+    let known = &nodes.known;
+    let first = judge(&all, known, &HashSet::new());
+    let answering = former_that_answer(core, &first).await;
+    let judged = match answering.is_empty() {
+        true => first,
+        false => judge(&all, known, &answering),
+    };
+    let places: Vec<String> = rows.iter().map(|row| row.place.clone()).collect();
+    let taken = taken_macs(core, &bodies, &judged).await?;
+    let mut changed = Vec::new();
+    for (index, (mut row, judgement)) in rows.into_iter().zip(judged).enumerate() {
+        let before = row.clone();
+        apply(&mut row, &judgement, &places);
+        if let Judgement::Known { node } = &judgement
+            && let Some(why) = nodes.stranger(node, &row, &bodies[index])
+        {
+            "conflict".clone_into(&mut row.state);
+            row.why = cut(&why, SENTENCE_MAX);
+        }
+        if let Some(node) = taken.get(&index) {
+            "conflict".clone_into(&mut row.state);
+            row.why = format!("node {node} has one of its MAC addresses, and another UUID or serial number");
+        }
+        if row != before {
+            changed.push(row);
+        }
+    }
+    Ok(changed)
+}
+
+/// Machines that would be new and have a MAC address of a node's.
+async fn taken_macs(core: &Core, bodies: &[Body], judged: &[Judgement]) -> Result<HashMap<usize, String>, StoreError> {
+    let mut taken = HashMap::new();
+    for (index, body) in bodies
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| judged[*index] == Judgement::New)
+    {
+        for mac in &body.macs {
+            if let Some(node) = core.store.node_of_mac(mac).await? {
+                taken.insert(index, node);
+                break;
+            }
+        }
+    }
+    Ok(taken)
+}
+
+fn apply(row: &mut FindingRow, judgement: &Judgement, places: &[String]) {
+    let is_locked = ALSO_LOCKED.contains(&row.state.as_str());
+    row.first = String::new();
+    row.node = String::new();
+    let mut set = |state: &str, node: &str, why: &str| {
+        state.clone_into(&mut row.state);
+        node.clone_into(&mut row.node);
+        row.why = cut(why, SENTENCE_MAX);
+    };
+    match judgement {
+        Judgement::New if is_locked => {}
+        Judgement::New => set("new", "", ""),
+        Judgement::Known { node } => set("known", node, ""),
+        Judgement::Moved { node, from } => {
+            let why = format!("node {node} is known by {from}, where nothing answers");
+            set("moved", node, &why);
+        }
+        Judgement::Conflict { why } => set("conflict", "", why),
+        Judgement::SameAs { first } => {
+            set("same", "", "");
+            row.first = places.get(*first).cloned().unwrap_or_default();
+        }
+    }
+}
+
+/// Former addresses of nodes that seem to have moved, as far as a Redfish service answers there still.
+async fn former_that_answer(core: &Core, judged: &[Judgement]) -> HashSet<String> {
+    let former: HashSet<String> = judged
+        .iter()
+        .filter_map(|one| match one {
+            Judgement::Moved { from, .. } => Some(from.clone()),
+            _ => None,
+        })
+        .take(FORMER_MAX)
+        .collect();
+    let settings = Settings {
+        connect_timeout: FORMER,
+        request_timeout: FORMER,
+        retry: RetryPolicy {
+            retries: 0,
+            busy_retries: 0,
+            ..RetryPolicy::default()
+        },
+        quirks: core.config.bmc_quirks.clone(),
+        ..Settings::default()
+    };
+    let asked = each(former, FORMER_AT_ONCE, move |address| {
+        let settings = settings.clone();
+        async move {
+            let survey = BmcClient::survey(&address, settings).await;
+            survey.is_ok_and(|survey| survey.service.is_some()).then_some(address)
+        }
+    });
+    asked.await.into_iter().flatten().collect()
+}
+
+/// What comes of each, in no order, a few at once.
+async fn each<T, R, F>(items: impl IntoIterator<Item = T>, at_once: usize, work: impl Fn(T) -> F) -> Vec<R>
+where
+    R: Send + 'static,
+    F: Future<Output = R> + Send + 'static,
+{
+    let (mut running, mut done) = (JoinSet::new(), Vec::new());
+    for item in items {
+        if running.len() >= at_once {
+            done.extend(running.join_next().await.and_then(Result::ok));
+        }
+        running.spawn(work(item));
+    }
+    while let Some(one) = running.join_next().await {
+        done.extend(one.ok());
+    }
+    done
+}

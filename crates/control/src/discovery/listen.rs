@@ -1,0 +1,276 @@
+//! What others know of BMCs: services that answer a search by SSDP, and DHCP servers' lease files.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::path::Path;
+use std::time::Duration;
+
+use rackwright_site::discovery::{SSDP_PORT, parse_answer, parse_leases, search};
+use tokio::net::UdpSocket;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+use url::{Host, Url};
+
+use super::settings::Settings;
+use super::wanted::{Heard, Wanted, WantedTarget, normal};
+
+/// Where Redfish services listen for searches (DSP0266): IPv4, and IPv6 on the link.
+const GROUP_V4: Ipv4Addr = Ipv4Addr::new(239, 255, 255, 250);
+const GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0xc);
+/// Searches that are sent: datagrams get lost.
+const SEARCHES: u32 = 3;
+/// Services of one search that are taken, whoever answers how often.
+const ANSWERS_MAX: usize = 4096;
+/// The largest datagram that is read.
+const DATAGRAM: usize = 4096;
+/// The largest lease file that is read, in bytes.
+const LEASES_BYTES: u64 = 64 << 20;
+/// Beyond the time that services were given to answer.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Asks and reads what was wished for. What cannot be had is noted and costs nothing else.
+///
+/// `given` are addresses that our own DHCP has given out; none: it does not run here.
+pub async fn listen(wanted: &Wanted, settings: &Settings, given: Option<Vec<Ipv4Addr>>) -> Heard {
+    let mut heard = Heard::default();
+    if wanted.ssdp {
+        by_ssdp(settings, &mut heard).await;
+    }
+    if wanted.leases {
+        for path in &settings.leases {
+            by_leases(path, &mut heard).await;
+        }
+        let is_nothing = settings.leases.is_empty() && given.is_none();
+        let given = given.unwrap_or_default().into_iter();
+        let given = given.filter_map(|address| normal(&address.to_string()).ok());
+        heard.targets.extend(given.map(|address| known("lease", address)));
+        if is_nothing {
+            let note = "no leases: discovery.leases names no file in the daemon's settings, and it serves no DHCP";
+            heard.notes.push(note.to_owned());
+        }
+    }
+    let most = usize::try_from(settings.max_addresses).unwrap_or(usize::MAX);
+    if heard.targets.len() > most {
+        let note = format!(
+            "of {} addresses that others know only the first {most} are looked at",
+            heard.targets.len()
+        );
+        heard.notes.push(note);
+        heard.targets.truncate(most);
+    }
+    heard
+}
+
+async fn by_leases(path: &Path, heard: &mut Heard) {
+    let note = |what: String| format!("{}: {what}", path.display());
+    let too_long = format!("it is larger than {} MiB", LEASES_BYTES >> 20);
+    let text = match tokio::fs::metadata(path).await {
+        Ok(meta) if meta.len() > LEASES_BYTES => return heard.notes.push(note(too_long)),
+        Ok(_) => tokio::fs::read_to_string(path).await,
+        Err(error) => Err(error),
+    };
+    let text = match text {
+        Ok(text) => text,
+        Err(error) => return heard.notes.push(note(error.to_string())),
+    };
+    match parse_leases(&text) {
+        Ok(leases) => heard.targets.extend(leases.into_iter().filter_map(|lease| {
+            let address = normal(&lease.address.to_string()).ok()?;
+            Some(known("lease", address))
+        })),
+        Err(fault) => heard.notes.push(note(fault.to_string())),
+    }
+}
+
+fn known(source: &str, address: String) -> WantedTarget {
+    WantedTarget {
+        address,
+        source: source.to_owned(),
+        ..WantedTarget::default()
+    }
+}
+
+/// From where is asked, and whom.
+type Way = io::Result<(SocketAddr, SocketAddr)>;
+
+/// The ways to ask, each with the name of where it begins.
+fn ways(settings: &Settings) -> Vec<(String, Way)> {
+    let v4 = |from: Ipv4Addr| (SocketAddr::from((from, 0)), SocketAddr::from((GROUP_V4, SSDP_PORT)));
+    if settings.ssdp_from.is_empty() {
+        return vec![("the default interface".to_owned(), Ok(v4(Ipv4Addr::UNSPECIFIED)))];
+    }
+    let way = |from: &String| match from.parse::<Ipv4Addr>() {
+        // Linux sends multicast out of the interface that has the address which the socket is bound to.
+        Ok(address) => Ok(v4(address)),
+        Err(_) => {
+            let index = std::fs::read_to_string(format!("/sys/class/net/{from}/ifindex"))?;
+            let index = index.trim().parse().map_err(io::Error::other)?;
+            let group = SocketAddrV6::new(GROUP_V6, SSDP_PORT, 0, index);
+            Ok((SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)), group.into()))
+        }
+    };
+    settings
+        .ssdp_from
+        .iter()
+        .map(|from| (from.clone(), way(from)))
+        .collect()
+}
+
+async fn by_ssdp(settings: &Settings, heard: &mut Heard) {
+    let mut asking = JoinSet::new();
+    for (name, way) in ways(settings) {
+        let wait_s = settings.ssdp_wait_s;
+        asking.spawn(async move {
+            let answered = match way {
+                Ok((from, group)) => ask(from, group, wait_s).await,
+                Err(error) => Err(error),
+            };
+            (name, answered)
+        });
+    }
+    let mut found = BTreeMap::new();
+    for (name, answered) in asking.join_all().await {
+        match answered {
+            Ok(addresses) => found.extend(addresses),
+            Err(error) => heard.notes.push(format!("SSDP from {name}: {error}")),
+        }
+    }
+    let addresses = found.into_keys().take(ANSWERS_MAX);
+    heard.targets.extend(addresses.map(|address| known("ssdp", address)));
+}
+
+/// Addresses of service roots that answered.
+async fn ask(from: SocketAddr, group: SocketAddr, wait_s: u8) -> io::Result<BTreeMap<String, ()>> {
+    let socket = UdpSocket::bind(from).await?;
+    if from.is_ipv4() {
+        // Management networks are routed, and DSP0266 leaves it to the site how far a search goes.
+        socket.set_multicast_ttl_v4(2)?;
+    }
+    let text = search(group.ip(), wait_s);
+    let mut found = BTreeMap::new();
+    let pause = Duration::from_secs(wait_s.into()) / SEARCHES;
+    for round in 1..=SEARCHES {
+        socket.send_to(text.as_bytes(), group).await?;
+        let last = if round == SEARCHES { GRACE } else { Duration::ZERO };
+        let until = Instant::now() + pause + last;
+        let mut datagram = vec![0; DATAGRAM];
+        while let Ok(received) = timeout_at(until, socket.recv_from(&mut datagram)).await {
+            let (length, sender) = received?;
+            if let Some(address) = located(&datagram[..length], sender.ip())
+                && found.len() < ANSWERS_MAX
+            {
+                found.insert(address, ());
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The address that an answer names. Only a number counts: a name would have us ask whomever it resolves to. A service that
+/// names plain HTTP is looked for by TLS.
+fn located(datagram: &[u8], sender: IpAddr) -> Option<String> {
+    let answer = parse_answer(datagram)?;
+    let url = Url::parse(&answer.location).ok()?;
+    let ip: IpAddr = match url.host()? {
+        Host::Ipv4(v4) => v4.into(),
+        Host::Ipv6(v6) => v6.into(),
+        Host::Domain(_) => return None,
+    };
+    let is_odd = ip.is_unspecified() || ip.is_multicast() || (ip.is_loopback() && !sender.is_loopback());
+    if is_odd {
+        return None;
+    }
+    let host = match ip {
+        IpAddr::V4(v4) => v4.to_string(),
+        IpAddr::V6(v6) => format!("[{v6}]"),
+    };
+    let port = url.port().filter(|_| url.scheme() == "https").unwrap_or(443);
+    normal(&format!("https://{host}:{port}")).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(location: &str) -> String {
+        format!("HTTP/1.1 200 OK\r\nST: urn:dmtf-org:service:redfish-rest:1\r\nAL: {location}\r\n\r\n")
+    }
+
+    #[test]
+    fn answers_lead_to_numbers_over_tls_only() {
+        let lan: IpAddr = [10, 0, 0, 5].into();
+        let at = |location: &str, sender| located(answer(location).as_bytes(), sender);
+        assert_eq!(
+            at("https://10.0.0.5/redfish/v1/", lan).as_deref(),
+            Some("https://10.0.0.5")
+        );
+        assert_eq!(
+            at("https://10.0.0.6:8443/redfish/v1/", lan).as_deref(),
+            Some("https://10.0.0.6:8443")
+        );
+        assert_eq!(
+            at("http://10.0.0.5:80/redfish/v1/", lan).as_deref(),
+            Some("https://10.0.0.5")
+        );
+        assert_eq!(
+            at("https://[fd00::5]/redfish/v1/", lan).as_deref(),
+            Some("https://[fd00::5]")
+        );
+        for odd in [
+            "https://bmc-7/redfish/v1/",
+            "https://127.0.0.1/redfish/v1/",
+            "https://239.1.1.1/",
+            "https://0.0.0.0/",
+        ] {
+            assert_eq!(at(odd, lan), None, "{odd}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_search_takes_what_answers_and_leaves_the_rest() {
+        let service = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let group = service.local_addr().unwrap();
+        let serving = tokio::spawn(async move {
+            let mut datagram = [0; 1024];
+            let (length, from) = service.recv_from(&mut datagram).await.unwrap();
+            assert!(datagram[..length].starts_with(b"M-SEARCH * HTTP/1.1\r\n"));
+            for text in [
+                "nonsense",
+                &answer("https://127.64.0.1:8443/redfish/v1/"),
+                &answer("https://elsewhere/"),
+            ] {
+                service.send_to(text.as_bytes(), from).await.unwrap();
+            }
+            // Kept open: a closed one would have later searches refused.
+            service
+        });
+        let found = ask("127.0.0.1:0".parse().unwrap(), group, 1).await.unwrap();
+        assert_eq!(found.into_keys().collect::<Vec<_>>(), ["https://127.64.0.1:8443"]);
+        drop(serving.await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn lease_files_that_cannot_be_read_are_noted() {
+        let dir = tempfile::tempdir().unwrap();
+        let good = dir.path().join("dnsmasq.leases");
+        std::fs::write(&good, "0 00:16:3e:00:00:07 10.0.0.7 bmc-7 *\n").unwrap();
+        let bad = dir.path().join("hello");
+        std::fs::write(&bad, "hello\n").unwrap();
+        let settings = Settings {
+            leases: vec![good, bad, dir.path().join("none")],
+            ..Settings::default()
+        };
+        let wanted = Wanted {
+            leases: true,
+            ..Wanted::default()
+        };
+        let heard = listen(&wanted, &settings, Some(vec![[10, 0, 0, 8].into()])).await;
+        assert_eq!(heard.targets.len(), 2);
+        assert_eq!(heard.targets[1].address, "https://10.0.0.8");
+        assert_eq!(heard.targets[0].address, "https://10.0.0.7");
+        assert_eq!(heard.notes.len(), 2, "{:?}", heard.notes);
+        let heard = listen(&wanted, &Settings::default(), None).await;
+        assert!(heard.notes[0].contains("discovery.leases"));
+    }
+}

@@ -1,0 +1,345 @@
+//! One address: whether anything answers, whether that is Redfish over TLS, and only then who the machine is.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_redfish::{
+    BmcClient, BmcTarget, CertificateFingerprint, Machine, RedfishError, RetryPolicy, ServiceFacts, Settings, Survey,
+};
+use rackwright_store::FindingRow;
+use secrecy::ExposeSecret as _;
+use serde::{Deserialize, Serialize};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::logins::{Candidate, Logins};
+use super::wanted::Target;
+use crate::bmc::BmcError;
+use crate::core::Core;
+use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
+
+/// Everything with one BMC, logins and reading included.
+const LOOK_MAX: Duration = Duration::from_secs(180);
+/// MAC addresses that are kept of a machine.
+const MACS_MAX: usize = 64;
+
+/// What was read of a BMC and is known of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Body {
+    /// `sha256:` and 64 hex digits; empty over plain HTTP.
+    pub certificate: String,
+    /// Maker of the BMC's software.
+    pub vendor: String,
+    /// Name of the service.
+    pub product: String,
+    /// Redfish version.
+    pub redfish_version: String,
+    /// UUID of the service.
+    pub service_uuid: String,
+    /// Maker of the machine.
+    pub manufacturer: String,
+    /// Model of the machine.
+    pub model: String,
+    /// Serial number of the machine.
+    pub serial: String,
+    /// UUID of the machine.
+    pub uuid: String,
+    /// MAC addresses of the machine.
+    pub macs: Vec<String>,
+    /// Version of the BMC's firmware.
+    pub bmc_firmware: String,
+    /// Whose login was good.
+    pub username: String,
+    /// What the node shall be called.
+    pub name: String,
+    /// Rack.
+    pub rack: String,
+    /// Rack unit; 0: not said.
+    pub unit: u16,
+    /// SKU.
+    pub sku: String,
+    /// Path of the system, where it was given.
+    pub system: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Where the address is known from.
+    pub source: String,
+}
+
+/// A login as it is sealed with a finding.
+#[derive(Serialize, Deserialize)]
+pub struct GoodLogin {
+    /// User name.
+    pub username: String,
+    /// Password.
+    pub password: String,
+}
+
+/// What a sealed login is bound to.
+#[must_use]
+pub fn login_purpose(discovery: &str, place: &str) -> String {
+    format!("discovery-login:{discovery}:{place}")
+}
+
+/// What came of a look.
+pub enum Looked {
+    /// Nothing answers.
+    Silent,
+    /// Something does.
+    Found(Box<FindingRow>),
+    /// This process cannot open connections now.
+    Local(io::Error),
+}
+
+/// What all looks of a discovery share.
+pub struct Looker {
+    /// The control plane.
+    pub core: Arc<Core>,
+    /// The discovery.
+    pub discovery: String,
+    /// Where logins come from.
+    pub logins: Box<dyn Logins>,
+    /// Logins tried at one BMC.
+    pub tries: i64,
+    /// Tries of a former process of this discovery, by place.
+    pub tried: std::collections::HashMap<String, i64>,
+    /// Addresses of nodes: no login is tried there, their nodes have their own.
+    pub nodes: HashSet<String>,
+    /// BMCs that are spoken to at once.
+    pub turns: Semaphore,
+}
+
+/// Whether an error is ours: the address is not to blame.
+fn is_local(error: &io::Error, target: &Target) -> bool {
+    // EMFILE, ENFILE, ENOBUFS, ENOMEM; EADDRNOTAVAIL where no source port is left, and with IPv6 where there is no way at all.
+    let is_v4 = target.ip().is_some_and(|ip| ip.is_ipv4());
+    let has_no_port = is_v4 && error.kind() == io::ErrorKind::AddrNotAvailable;
+    matches!(error.raw_os_error(), Some(24 | 23 | 105 | 12)) || has_no_port
+}
+
+impl Looker {
+    fn settings(&self) -> Settings {
+        let answer = Duration::from_secs(self.core.config.discovery.answer_timeout_s);
+        Settings {
+            // The connection was taken a moment ago. Who says nothing then, not even in TLS, gives no answer in time, and is
+            // not one who is not there.
+            connect_timeout: answer + Duration::from_secs(1),
+            request_timeout: answer,
+            max_concurrent: 2,
+            // A login must not be repeated behind our back: each try counts for the BMC.
+            retry: RetryPolicy {
+                retries: 0,
+                busy_retries: 0,
+                ..RetryPolicy::default()
+            },
+            quirks: self.core.config.bmc_quirks.clone(),
+            ..Settings::default()
+        }
+    }
+
+    /// Looks at a target.
+    pub async fn look(&self, target: &Target) -> Looked {
+        let limit = Duration::from_millis(self.core.config.discovery.connect_timeout_ms);
+        match timeout(limit, TcpStream::connect((target.host.as_str(), target.port))).await {
+            Ok(Ok(stream)) => drop(stream),
+            Ok(Err(error)) if is_local(&error, target) => return Looked::Local(error),
+            Ok(Err(error)) => return self.silent(target, &error.to_string()),
+            Err(_) => return self.silent(target, &format!("no connection within {} ms", limit.as_millis())),
+        }
+        let mut row = FindingRow {
+            discovery: self.discovery.clone(),
+            place: target.place.clone(),
+            address: target.url.clone(),
+            tries: self.tried.get(&target.place).copied().unwrap_or_default(),
+            ..FindingRow::default()
+        };
+        // It is never closed; should it be, all are spoken to at once.
+        let _turn = self.turns.acquire().await;
+        let mut body = known(target);
+        let asked = timeout(LOOK_MAX, self.ask(target, &mut row, &mut body)).await;
+        match asked {
+            Ok(true) => {}
+            Ok(false) => return self.silent(target, "it took a connection and no second one"),
+            Err(_) => tell(
+                &mut row,
+                "unreadable",
+                &format!("it was not read within {} s", LOOK_MAX.as_secs()),
+            ),
+        }
+        row.body = serde_json::to_string(&body).unwrap_or_else(|_| "{}".to_owned());
+        Looked::Found(Box::new(row))
+    }
+
+    /// Nothing answers. Whoever stands in a table is told of by name, not only counted.
+    fn silent(&self, target: &Target, why: &str) -> Looked {
+        if target.known.source != "csv" {
+            return Looked::Silent;
+        }
+        let mut row = FindingRow {
+            discovery: self.discovery.clone(),
+            place: target.place.clone(),
+            address: target.url.clone(),
+            body: serde_json::to_string(&known(target)).unwrap_or_else(|_| "{}".to_owned()),
+            ..FindingRow::default()
+        };
+        tell(&mut row, "unreachable", why);
+        Looked::Found(Box::new(row))
+    }
+
+    /// False when it is silent after all.
+    async fn ask(&self, target: &Target, row: &mut FindingRow, body: &mut Body) -> bool {
+        let survey = match self.survey(target, row).await {
+            Ok(survey) => survey,
+            Err(RedfishError::Unreachable { .. }) => return false,
+            Err(error) => {
+                tell(row, "unreadable", &told(error, &target.url));
+                return true;
+            }
+        };
+        body.certificate = survey.certificate.map(|c| format!("sha256:{c}")).unwrap_or_default();
+        let Some(service) = &survey.service else {
+            tell(row, "not-redfish", &survey.why_not);
+            return true;
+        };
+        note_service(body, service);
+        if self.nodes.contains(&row.address) {
+            tell(row, "read", "");
+            return true;
+        }
+        let candidates = self.logins.candidates(service, &target.known.login).await;
+        self.log_in(row, body, survey.certificate, candidates).await;
+        true
+    }
+
+    /// What the address says to everybody. On a loopback address plain HTTP will do: an emulator, or a tunnel.
+    async fn survey(&self, target: &Target, row: &mut FindingRow) -> Result<Survey, RedfishError> {
+        let survey = BmcClient::survey(&target.url, self.settings()).await?;
+        let is_loopback = target.ip().is_some_and(|ip| ip.is_loopback());
+        let has_tls = survey.certificate.is_some() || target.url.starts_with("http://");
+        if survey.service.is_some() || has_tls || !is_loopback {
+            return Ok(survey);
+        }
+        let plain = target.url.replacen("https://", "http://", 1);
+        let by_http = BmcClient::survey(&plain, self.settings()).await?;
+        if by_http.service.is_none() {
+            return Ok(survey);
+        }
+        row.address = plain;
+        Ok(by_http)
+    }
+
+    async fn log_in(
+        &self,
+        row: &mut FindingRow,
+        body: &mut Body,
+        certificate: Option<CertificateFingerprint>,
+        candidates: Vec<Candidate>,
+    ) {
+        if candidates.is_empty() {
+            let why = "no login was given for it: its machine is not known";
+            return tell(row, "login-needed", why);
+        }
+        let had = row.tries;
+        for candidate in candidates {
+            if row.tries >= self.tries {
+                break;
+            }
+            // First: if this process ends now, the next one must not try it once more than is allowed.
+            if let Err(error) = self.core.store.note_login_try(row).await {
+                return tell(row, "unreadable", &format!("no login was tried: {error}"));
+            }
+            row.tries += 1;
+            let bmc = BmcTarget {
+                address: row.address.clone(),
+                username: candidate.username.clone(),
+                password: candidate.password.clone(),
+                certificate_sha256: certificate,
+                system: Some(body.system.clone()).filter(|system| !system.is_empty()),
+            };
+            match self.read(bmc).await {
+                Ok(machine) => return self.note_machine(row, body, machine, &candidate),
+                Err(RedfishError::Unauthorized { .. }) => {}
+                Err(error @ RedfishError::PasswordChangeRequired { .. }) => {
+                    return tell(row, "login-refused", &told(error, &row.address.clone()));
+                }
+                Err(error) => return tell(row, "unreadable", &told(error, &row.address.clone())),
+            }
+        }
+        let why = match row.tries - had {
+            0 => format!("{} logins were tried before this process began: no more are", row.tries),
+            1 => "the login was refused".to_owned(),
+            some => format!("{some} logins were refused"),
+        };
+        tell(row, "login-refused", &why);
+    }
+
+    async fn read(&self, bmc: BmcTarget) -> Result<Machine, RedfishError> {
+        let client = BmcClient::connect(bmc, self.settings()).await?;
+        let machine = client.machine().await;
+        if let Err(error) = client.close().await {
+            tracing::debug!(%error, "a session was left to its time-out");
+        }
+        machine
+    }
+
+    fn note_machine(&self, row: &mut FindingRow, body: &mut Body, machine: Machine, login: &Candidate) {
+        let short = |text: Option<String>| cut(&text.unwrap_or_default(), NAME_MAX);
+        let identity = machine.identity;
+        body.manufacturer = short(identity.manufacturer);
+        body.model = short(identity.model);
+        body.serial = short(identity.serial);
+        body.uuid = short(identity.uuid);
+        body.bmc_firmware = short(identity.bmc_firmware);
+        let macs = machine.macs.iter().take(MACS_MAX);
+        body.macs = macs.map(|mac| mac.to_string().to_ascii_lowercase()).collect();
+        body.username.clone_from(&login.username);
+        let good = GoodLogin {
+            username: login.username.clone(),
+            password: login.password.expose_secret().to_owned(),
+        };
+        let text = serde_json::to_string(&good).unwrap_or_default();
+        let purpose = login_purpose(&row.discovery, &row.place);
+        match self.core.keys.sealer.seal(&text.into(), &purpose) {
+            Ok(sealed) => {
+                row.login = sealed;
+                tell(row, "read", "");
+            }
+            Err(error) => tell(row, "unreadable", &format!("its login cannot be kept: {error}")),
+        }
+    }
+}
+
+fn told(error: RedfishError, address: &str) -> String {
+    BmcError::Redfish(error).told(address)
+}
+
+fn tell(row: &mut FindingRow, state: &str, why: &str) {
+    state.clone_into(&mut row.state);
+    row.why = cut(why, SENTENCE_MAX);
+}
+
+fn known(target: &Target) -> Body {
+    let known = &target.known;
+    Body {
+        name: known.name.clone(),
+        rack: known.rack.clone(),
+        unit: known.unit,
+        sku: known.sku.clone(),
+        system: known.system.clone(),
+        labels: known.labels.clone(),
+        source: known.source.clone(),
+        ..Body::default()
+    }
+}
+
+fn note_service(body: &mut Body, service: &ServiceFacts) {
+    let short = |text: &Option<String>| cut(text.as_deref().unwrap_or_default(), NAME_MAX);
+    body.vendor = short(&service.vendor);
+    body.product = short(&service.product);
+    body.redfish_version = short(&service.redfish_version);
+    body.service_uuid = short(&service.uuid);
+}

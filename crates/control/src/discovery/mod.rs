@@ -1,0 +1,300 @@
+//! Finding BMCs in the management network.
+//!
+//! A discovery is a row with what was asked for and how far it is (`discoveries`), with its operation; whoever begins one
+//! writes that down and nothing else. One replica at a time works on it, under a lease that each store of its progress renews:
+//! it listens to what others know (`listen`), looks at each target (`scan`, `look`), and judges at the end which finding is
+//! which machine (`finish`). After a restart it goes on at the first target that was not done.
+//!
+//! What never happens: a password goes to an address before its service root was seen to be Redfish over TLS (of a loopback
+//! address: seen to be Redfish); a BMC is tried with more logins in one discovery than it allows, restarts included; anything
+//! becomes a node, or a node gets another address, by itself.
+
+pub mod finish;
+mod listen;
+pub mod logins;
+pub mod look;
+mod scan;
+pub mod settings;
+pub mod wanted;
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rackwright_lifecycle::seconds;
+use rackwright_store::{DiscoveryRow, EventRow, FindingRow, StoreError};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, MissedTickBehavior};
+use tonic::Code;
+
+pub use settings::Settings;
+
+use self::logins::{Given, WithFactory};
+use self::look::Looker;
+use self::scan::{End, LEASE_S, Scan};
+use self::wanted::{Heard, Plan, Secrets, Wanted};
+use crate::clock;
+use crate::core::Core;
+
+/// Between looks for discoveries that nobody works on.
+const ROUND: Duration = Duration::from_secs(10);
+/// Discoveries that this process works on at once.
+const AT_ONCE: usize = 2;
+/// Discoveries that ended and are kept.
+pub const KEPT: i64 = 50;
+/// How long one may take, in minutes.
+pub const DEADLINE_MIN: i64 = 24 * 60;
+/// Logins tried at one BMC where nothing else is asked for, and at most.
+pub const TRIES: u32 = 2;
+/// See [`TRIES`].
+pub const TRIES_MAX: u32 = 5;
+/// While findings are judged the lease is renewed so often: BMCs that do not answer are waited for.
+const RENEW: Duration = Duration::from_secs(20);
+/// Findings that are stored with one change.
+const CHUNK: usize = 500;
+
+/// What a discovery's sealed credentials are bound to.
+#[must_use]
+pub fn secrets_purpose(id: &str) -> String {
+    format!("discovery:{id}")
+}
+
+/// Wakes who works on discoveries.
+#[derive(Debug, Default)]
+pub struct Discoveries {
+    wake: Notify,
+    running: Mutex<HashSet<String>>,
+}
+
+impl Discoveries {
+    /// There may be one to begin.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    fn begin(&self, id: &str) -> bool {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.len() < AT_ONCE && running.insert(id.to_owned())
+    }
+
+    fn end(&self, id: &str) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.remove(id);
+        self.wake();
+    }
+}
+
+/// Runs until the core stops; what is under way is stored then.
+pub async fn run(core: Arc<Core>) {
+    let mut tasks = tokio::task::JoinSet::new();
+    loop {
+        if let Err(error) = take_up(&core, &mut tasks).await {
+            tracing::warn!(%error, "discoveries could not be taken up; the next round tries again");
+        }
+        tokio::select! {
+            () = core.stop.cancelled() => break,
+            () = core.discoveries.wake.notified() => {}
+            Some(_) = tasks.join_next() => {}
+            () = tokio::time::sleep(ROUND) => {}
+        }
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn take_up(core: &Arc<Core>, tasks: &mut tokio::task::JoinSet<()>) -> Result<(), StoreError> {
+    for id in core.store.discoveries_to_take(&core.replica, clock::now()).await? {
+        if !core.discoveries.begin(&id) {
+            continue;
+        }
+        let now = clock::now();
+        let until = now.plus(seconds(LEASE_S));
+        match core.store.take_discovery(&id, &core.replica, now, until).await {
+            Ok(true) => {}
+            other => {
+                core.discoveries.end(&id);
+                other?;
+                continue;
+            }
+        }
+        let core = core.clone();
+        tasks.spawn(async move {
+            if let Err(error) = work(&core, &id).await {
+                tracing::warn!(discovery = id, %error, "a discovery was interrupted; it is taken up again");
+                // Not at once: the database is away.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            core.discoveries.end(&id);
+        });
+    }
+    Ok(())
+}
+
+async fn work(core: &Arc<Core>, id: &str) -> Result<(), StoreError> {
+    let mut row = core.store.discovery(id).await?;
+    let max = core.config.discovery.max_addresses;
+    let (wanted, secrets) = match opened(core, &row) {
+        Ok(opened) => opened,
+        Err(why) => return end(core, row, &End::Failed(why)).await,
+    };
+    if row.phase == "listening" {
+        let boot = core.boot_counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let given = boot.map(|boot| (boot.addresses)());
+        let heard = listen::listen(&wanted, &core.config.discovery, given).await;
+        row.heard = serde_json::to_string(&heard).unwrap_or_default();
+        row.total = i64::try_from(Plan::new(&wanted, &heard, max).count()).unwrap_or(i64::MAX);
+        "looking".clone_into(&mut row.phase);
+        if !save(core, &mut row, &[]).await? {
+            return Ok(());
+        }
+    }
+    if row.phase == "looking" {
+        let heard: Heard = serde_json::from_str(&row.heard).unwrap_or_default();
+        let plan = Plan::new(&wanted, &heard, max);
+        let looker = Looker {
+            core: core.clone(),
+            discovery: row.id.clone(),
+            logins: match wanted.factory_credentials {
+                true => Box::new(WithFactory::new(core.clone(), secrets)),
+                false => Box::new(Given(secrets)),
+            },
+            tries: i64::from(wanted.login_tries.clamp(1, TRIES_MAX)),
+            tried: core.store.finding_tries(id).await?,
+            nodes: finish::nodes(core)
+                .await?
+                .known
+                .into_iter()
+                .map(|node| node.address)
+                .collect(),
+            turns: Semaphore::new(core.config.discovery.bmcs_at_once),
+        };
+        let done = core.store.finding_places(id).await?;
+        let mut scan = Scan::new(core.clone(), row, plan, looker, done);
+        let how = scan.run().await?;
+        row = scan.row;
+        match how {
+            End::Lost | End::Stopped => return Ok(()),
+            End::Done => {}
+            // What was found until then is judged, too.
+            other => {
+                if judge(core, &mut row).await? {
+                    end(core, row, &other).await?;
+                }
+                return Ok(());
+            }
+        }
+        "judging".clone_into(&mut row.phase);
+        if !save(core, &mut row, &[]).await? {
+            return Ok(());
+        }
+    }
+    if !judge(core, &mut row).await? {
+        return Ok(());
+    }
+    end(core, row, &End::Done).await
+}
+
+/// Judges what was found and stores that, under a lease that is renewed meanwhile. False: it is another replica's by now.
+async fn judge(core: &Core, row: &mut DiscoveryRow) -> Result<bool, StoreError> {
+    let id = row.id.clone();
+    match renewing(core, row, RENEW, finish::judge_all(core, &id)).await? {
+        Some(judged) => store_all(core, row, &judged).await,
+        None => Ok(false),
+    }
+}
+
+/// Does something under a lease that is renewed meanwhile, each time that `every` has passed. None: it is another replica's.
+async fn renewing<T>(
+    core: &Core,
+    row: &mut DiscoveryRow,
+    every: Duration,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<Option<T>, StoreError> {
+    let mut work = std::pin::pin!(work);
+    let mut renew = tokio::time::interval_at(Instant::now() + every, every);
+    renew.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            done = &mut work => return done.map(Some),
+            _ = renew.tick() => if !save(core, row, &[]).await? {
+                return Ok(None);
+            },
+        }
+    }
+}
+
+fn opened(core: &Core, row: &DiscoveryRow) -> Result<(Wanted, Secrets), String> {
+    let wanted = serde_json::from_str(&row.spec).map_err(|e| format!("what was asked for cannot be read: {e}"))?;
+    let text = core.keys.sealer.open(&row.secrets, &secrets_purpose(&row.id));
+    let text = text.map_err(|e| format!("the logins that were given cannot be opened: {e}"))?;
+    let secrets = serde_json::from_str(secrecy::ExposeSecret::expose_secret(&text));
+    // Its message would show a part of them.
+    let secrets = secrets.map_err(|_| "the logins that were given cannot be read".to_owned())?;
+    Ok((wanted, secrets))
+}
+
+async fn save(core: &Core, row: &mut DiscoveryRow, findings: &[FindingRow]) -> Result<bool, StoreError> {
+    row.lease_until = clock::now().plus(seconds(LEASE_S));
+    let mut tx = core.store.write().await?;
+    if !tx.save_discovery(row).await? {
+        return Ok(false);
+    }
+    tx.put_findings(findings).await?;
+    core.commit(tx).await?;
+    Ok(true)
+}
+
+async fn store_all(core: &Core, row: &mut DiscoveryRow, findings: &[FindingRow]) -> Result<bool, StoreError> {
+    for some in findings.chunks(CHUNK) {
+        if !save(core, row, some).await? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Ends a discovery and its operation, and forgets the logins that it was given.
+async fn end(core: &Core, mut row: DiscoveryRow, how: &End) -> Result<(), StoreError> {
+    let now = clock::now();
+    let (code, message) = match how {
+        End::Cancelled => (
+            Code::Cancelled,
+            "it was cancelled; what was found until then is listed".to_owned(),
+        ),
+        End::Overdue => (Code::DeadlineExceeded, "it was not done by its deadline".to_owned()),
+        End::Failed(why) => (Code::Unavailable, why.clone()),
+        End::Done | End::Lost | End::Stopped => (Code::Ok, String::new()),
+    };
+    "done".clone_into(&mut row.phase);
+    row.message.clone_from(&message);
+    row.ended_at = Some(now);
+    let counts = core.store.finding_counts(&row.id).await?;
+    let mut tx = core.store.write().await?;
+    if !tx.save_discovery(&row).await? {
+        return Ok(());
+    }
+    tx.forget_discovery_secrets(&row.id).await?;
+    tx.end_operation(&row.id, code as i32, &message, now).await?;
+    let found: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let event = EventRow {
+        at: now,
+        kind: "discovery.ended".into(),
+        target: format!("discoveries/{}", row.id),
+        message: format!(
+            "{} of {} targets looked at, {} silent; found: {}",
+            row.reached,
+            row.total,
+            row.silent,
+            if found.is_empty() {
+                "nothing".to_owned()
+            } else {
+                found.join(", ")
+            }
+        ),
+        ..EventRow::default()
+    };
+    tx.add_event(&event).await?;
+    core.commit(tx).await
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! How quickly addresses are looked at, and what the daemon knows of the management network.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// More connections than this at once would leave a process with the usual 1024 file descriptors none for anything else.
+const AT_ONCE_MAX: usize = 768;
+/// Addresses of one discovery: a /12. What is found of them is held in memory when it is judged.
+const ADDRESSES_MAX: u64 = 1 << 20;
+
+/// As written in the configuration file.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Connections that are begun in a second.
+    pub connections_per_s: u32,
+    /// Addresses that are waited for at once.
+    pub at_once: usize,
+    /// BMCs that are spoken to at once.
+    pub bmcs_at_once: usize,
+    /// How long an address may take to take a connection, in milliseconds.
+    pub connect_timeout_ms: u64,
+    /// How long a BMC may take for an answer, in seconds.
+    pub answer_timeout_s: u64,
+    /// Most addresses of one discovery.
+    pub max_addresses: u64,
+    /// Lease files of DHCP servers on this machine.
+    pub leases: Vec<PathBuf>,
+    /// From where SSDP asks: IPv4 addresses of this machine, or names of its interfaces for IPv6. None: where the kernel sends
+    /// multicast to.
+    pub ssdp_from: Vec<String>,
+    /// How long services may take to answer SSDP, in seconds.
+    pub ssdp_wait_s: u8,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            connections_per_s: 500,
+            at_once: 256,
+            bmcs_at_once: 32,
+            connect_timeout_ms: 2000,
+            answer_timeout_s: 10,
+            max_addresses: 1 << 16,
+            leases: Vec::new(),
+            ssdp_from: Vec::new(),
+            ssdp_wait_s: 3,
+        }
+    }
+}
+
+impl Settings {
+    /// Says what is wrong, a line each.
+    pub(crate) fn check(&self, faults: &mut Vec<String>) {
+        let mut fault = |field: &str, what: String| faults.push(format!("discovery.{field}: {what}"));
+        let bounds = [
+            ("connections_per_s", u64::from(self.connections_per_s), 100_000),
+            ("at_once", self.at_once as u64, AT_ONCE_MAX as u64),
+            ("bmcs_at_once", self.bmcs_at_once as u64, 256),
+            ("connect_timeout_ms", self.connect_timeout_ms, 30_000),
+            ("answer_timeout_s", self.answer_timeout_s, 120),
+            ("max_addresses", self.max_addresses, ADDRESSES_MAX),
+            // Nothing renews the lease of 60 s meanwhile.
+            ("ssdp_wait_s", u64::from(self.ssdp_wait_s), 30),
+        ];
+        for (field, value, most) in bounds {
+            if !(1..=most).contains(&value) {
+                fault(field, format!("must be from 1 to {most}"));
+            }
+        }
+        for path in self.leases.iter().filter(|path| !path.is_absolute()) {
+            fault("leases", format!("{}: must be an absolute path", path.display()));
+        }
+        for from in &self.ssdp_from {
+            let is_name = |b: u8| b.is_ascii_alphanumeric() || b"-_.@".contains(&b);
+            let is_interface = (1..=15).contains(&from.len()) && from.bytes().all(is_name);
+            if from.parse::<Ipv4Addr>().is_err() && !is_interface {
+                fault(
+                    "ssdp_from",
+                    format!("{from:?} is neither an IPv4 address nor an interface"),
+                );
+            }
+        }
+    }
+}

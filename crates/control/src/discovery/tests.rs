@@ -1,0 +1,135 @@
+use rackwright_lifecycle::Timestamp;
+use rackwright_store::OperationRow;
+use tokio::net::TcpListener;
+
+use super::wanted::{Target, WantedTarget};
+use super::*;
+use crate::testing::{self, TestCore};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const EVERY: Duration = Duration::from_millis(5);
+
+/// A discovery of these addresses that this replica works on since long ago.
+async fn begun(core: &TestCore, addresses: &[String]) -> DiscoveryRow {
+    let target = |address: &String| WantedTarget {
+        address: address.clone(),
+        ..WantedTarget::default()
+    };
+    let wanted = Wanted {
+        targets: addresses.iter().map(target).collect(),
+        ..Wanted::default()
+    };
+    let secrets = serde_json::to_string(&Secrets::default()).unwrap();
+    let row = DiscoveryRow {
+        id: "d1".into(),
+        created_at: clock::now(),
+        phase: "looking".into(),
+        spec: serde_json::to_string(&wanted).unwrap(),
+        heard: "{}".into(),
+        secrets: core.keys.sealer.seal(&secrets.into(), &secrets_purpose("d1")).unwrap(),
+        total: addresses.len() as i64,
+        ..DiscoveryRow::default()
+    };
+    let operation = OperationRow {
+        id: "d1".into(),
+        kind: "discover".into(),
+        target: "discoveries/d1".into(),
+        created_at: clock::now(),
+        deadline: clock::now().plus(seconds(3600)),
+        ..OperationRow::default()
+    };
+    let mut tx = core.store.write().await.unwrap();
+    tx.insert_discovery(&row, 5).await.unwrap();
+    tx.insert_operation(&operation).await.unwrap();
+    tx.commit().await.unwrap();
+    let (now, until) = (Timestamp(1), Timestamp(2));
+    assert!(
+        core.store
+            .take_discovery("d1", &core.replica, now, until)
+            .await
+            .unwrap()
+    );
+    core.store.discovery("d1").await.unwrap()
+}
+
+#[tokio::test]
+async fn the_lease_is_renewed_while_findings_are_judged_for_long() {
+    let core = testing::core().await;
+    let mut row = begun(&core, &[]).await;
+    // As long as it takes until two renewals are seen in the database.
+    let judging = async {
+        let mut until = Timestamp(2);
+        for _ in 0..2 {
+            let before = until;
+            while until <= before {
+                until = core.store.discovery("d1").await?.lease_until;
+                tokio::time::sleep(EVERY).await;
+            }
+        }
+        Ok(until)
+    };
+    let judged = tokio::time::timeout(LIMIT, renewing(&core, &mut row, EVERY, judging)).await;
+    let until = judged.expect("the lease is renewed").unwrap().expect("it is ours");
+    assert!(until > clock::now(), "nobody else takes it up");
+}
+
+#[tokio::test]
+async fn what_another_replica_took_up_is_judged_no_further() {
+    let core = testing::core().await;
+    let mut row = begun(&core, &[]).await;
+    let (now, until) = (clock::now(), clock::now().plus(seconds(60)));
+    assert!(core.store.take_discovery("d1", "another", now, until).await.unwrap());
+    let for_ever = std::future::pending::<Result<(), StoreError>>();
+    let judged = tokio::time::timeout(LIMIT, renewing(&core, &mut row, EVERY, for_ever)).await;
+    assert_eq!(judged.expect("it is given up").unwrap(), None);
+    assert_eq!(core.store.discovery("d1").await.unwrap().owner, "another");
+}
+
+/// Something that hangs up on everybody, and counts them.
+async fn door() -> (String, Arc<Mutex<usize>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("https://{}", listener.local_addr().unwrap());
+    let count = Arc::new(Mutex::new(0));
+    let counted = count.clone();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            *counted.lock().unwrap() += 1;
+            drop(stream);
+        }
+    });
+    (address, count)
+}
+
+#[tokio::test]
+async fn places_that_a_former_process_finished_are_not_looked_at_again() {
+    let core = testing::core().await;
+    let (first, second) = (door().await, door().await);
+    let row = begun(&core, &[first.0.clone(), second.0.clone()]).await;
+    let target = WantedTarget {
+        address: first.0.clone(),
+        ..WantedTarget::default()
+    };
+    let place = Target::parse(target).unwrap().place;
+    let finding = FindingRow {
+        discovery: "d1".into(),
+        place: place.clone(),
+        address: first.0.clone(),
+        state: "login-refused".into(),
+        tries: 2,
+        body: "{}".into(),
+        ..FindingRow::default()
+    };
+    // The first was stored; how far it is was not, as where a later look ended sooner.
+    let mut tx = core.store.write().await.unwrap();
+    tx.put_findings(&[finding]).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(row.reached, 0);
+    tokio::time::timeout(LIMIT, work(&core, "d1")).await.unwrap().unwrap();
+    assert_eq!(*first.1.lock().unwrap(), 0, "its logins were tried already");
+    assert!(*second.1.lock().unwrap() > 0);
+    let row = core.store.discovery("d1").await.unwrap();
+    assert_eq!((row.phase.as_str(), row.reached), ("done", 2));
+    let kept = core.store.findings("d1", "*", "", 10).await.unwrap();
+    let kept = kept.iter().find(|row| row.place == place).expect("it is kept");
+    assert_eq!(kept.tries, 2);
+}

@@ -1,0 +1,350 @@
+//! What a discovery is to look at: as it is stored, and target by target.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
+
+use rackwright_redfish::{BmcAddress, RedfishError};
+use rackwright_site::discovery::Ranges;
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+/// The port where none is named.
+const HTTPS: u16 = 443;
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Wanted {
+    /// As they were written.
+    pub ranges: Vec<String>,
+    /// Looked at in ranges.
+    pub ports: Vec<u16>,
+    /// BMCs of which more is known.
+    pub targets: Vec<WantedTarget>,
+    /// Ask by SSDP.
+    pub ssdp: bool,
+    /// Read lease files.
+    pub leases: bool,
+    /// Logins tried at one BMC.
+    pub login_tries: u32,
+    /// Try factory credentials behind those that were given.
+    pub factory_credentials: bool,
+}
+
+/// A BMC of which more is known than its address.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WantedTarget {
+    /// `https://10.0.0.5`
+    pub address: String,
+    /// Name of a login; empty: those without a name.
+    pub login: String,
+    /// What the node shall be called.
+    pub name: String,
+    /// Rack.
+    pub rack: String,
+    /// Rack unit; 0: not said.
+    pub unit: u16,
+    /// SKU.
+    pub sku: String,
+    /// Path of the system.
+    pub system: String,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Where it is known from.
+    pub source: String,
+}
+
+/// What was learned before addresses are looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Heard {
+    /// What others said.
+    pub targets: Vec<WantedTarget>,
+    /// What went wrong meanwhile, in a sentence without an end each.
+    pub notes: Vec<String>,
+}
+
+/// Credentials that were given, as they are sealed.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct Secrets {
+    /// In the order in which they are tried.
+    pub logins: Vec<SecretLogin>,
+}
+
+/// One of them. Not to be shown.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct SecretLogin {
+    /// What targets name it by; empty: it is tried where a target names none.
+    pub name: String,
+    /// User name.
+    pub username: String,
+    /// Password.
+    pub password: String,
+}
+
+impl SecretLogin {
+    /// The password, as it is passed on.
+    #[must_use]
+    pub fn secret(&self) -> SecretString {
+        SecretString::from(self.password.clone())
+    }
+}
+
+/// One address and port to look at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// Sorts as addresses do.
+    pub place: String,
+    /// `https://10.0.0.5`
+    pub url: String,
+    /// Address, without brackets, or name.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// What else is known of it.
+    pub known: WantedTarget,
+}
+
+impl Target {
+    /// Reads an address as people write it.
+    ///
+    /// # Errors
+    /// It is none, or of plain HTTP: nothing else on the network may read what is sent.
+    pub fn parse(known: WantedTarget) -> Result<Self, String> {
+        let url = normal(&known.address)?;
+        let parsed = Url::parse(&url).map_err(|e| format!("{:?}: {e}", known.address))?;
+        let port = parsed.port_or_known_default().unwrap_or(HTTPS);
+        let (host, key) = match parsed.host() {
+            Some(Host::Ipv4(v4)) => (v4.to_string(), key(v4.into())),
+            Some(Host::Ipv6(v6)) => (v6.to_string(), key(v6.into())),
+            Some(Host::Domain(name)) => (name.to_owned(), format!("n{name:.255}")),
+            None => return Err(format!("{:?} names no host", known.address)),
+        };
+        let is_loopback = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        if parsed.scheme() == "http" && !is_loopback {
+            return Err(format!(
+                "{}: plain HTTP is spoken with loopback addresses only",
+                known.address
+            ));
+        }
+        let path = parsed.path().trim_end_matches('/');
+        Ok(Self {
+            place: format!("{key} {port:05}{path:.200}"),
+            url,
+            host,
+            port,
+            known,
+        })
+    }
+
+    /// The address, where it is no name.
+    #[must_use]
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.host.parse().ok()
+    }
+
+    fn of_range(ip: IpAddr, port: u16) -> Option<Self> {
+        let host = match ip {
+            IpAddr::V4(v4) => v4.to_string(),
+            IpAddr::V6(v6) => format!("[{v6}]"),
+        };
+        let known = WantedTarget {
+            address: format!("https://{host}:{port}"),
+            source: "range".to_owned(),
+            ..WantedTarget::default()
+        };
+        Self::parse(known).ok()
+    }
+}
+
+fn key(ip: IpAddr) -> String {
+    match ip.to_canonical() {
+        IpAddr::V4(v4) => format!("4{:08x}", u32::from(v4)),
+        IpAddr::V6(v6) => format!("6{:032x}", u128::from(v6)),
+    }
+}
+
+/// The one way to write an address of a BMC: `https://10.0.0.5`.
+///
+/// # Errors
+/// It is none.
+pub fn normal(address: &str) -> Result<String, String> {
+    // A bare IPv6 address, which a URL would have in brackets.
+    let bracketed = match address.trim().parse::<std::net::Ipv6Addr>() {
+        Ok(v6) => format!("[{v6}]"),
+        Err(_) => address.to_owned(),
+    };
+    BmcAddress::parse(&bracketed)
+        .map(|address| address.to_string())
+        .map_err(|error: RedfishError| error.to_string())
+}
+
+/// All targets, one after the other.
+#[derive(Debug)]
+pub struct Plan {
+    named: Vec<Target>,
+    /// Places of those that are named: they are not looked at again as part of a range.
+    places: HashSet<String>,
+    ranges: Ranges,
+    ports: Vec<u16>,
+}
+
+impl Plan {
+    /// Puts together what was asked for and what was heard. Of those with one place the first counts.
+    #[must_use]
+    pub fn new(wanted: &Wanted, heard: &Heard, max: u64) -> Self {
+        let mut places = HashSet::new();
+        let all = wanted.targets.iter().chain(&heard.targets);
+        let named = all.filter_map(|target| Target::parse(target.clone()).ok());
+        let named = named.filter(|target| places.insert(target.place.clone())).collect();
+        let ports = match wanted.ports.as_slice() {
+            [] => vec![HTTPS],
+            some => some.to_vec(),
+        };
+        Self {
+            named,
+            places,
+            // They were read when they were stored.
+            ranges: Ranges::parse(&wanted.ranges, max).unwrap_or_default(),
+            ports,
+        }
+    }
+
+    /// How many targets there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.named.len() as u64 + self.ranges.len().saturating_mul(self.ports.len() as u64)
+    }
+
+    /// The target at a place from 0; none where it was named already.
+    #[must_use]
+    pub fn nth(&self, index: u64) -> Option<Target> {
+        let named = self.named.len() as u64;
+        if index < named {
+            return self.named.get(usize::try_from(index).ok()?).cloned();
+        }
+        let (index, ports) = (index - named, self.ports.len() as u64);
+        let ip = self.ranges.nth(index / ports)?;
+        let port = self.ports.get(usize::try_from(index % ports).ok()?)?;
+        Target::of_range(ip, *port).filter(|target| !self.places.contains(&target.place))
+    }
+}
+
+/// Something that both look at.
+#[must_use]
+pub fn overlap(a: &Wanted, b: &Wanted, max: u64) -> Option<String> {
+    let ranges = |wanted: &Wanted| Ranges::parse(&wanted.ranges, max).unwrap_or_default();
+    let (in_a, in_b) = (ranges(a), ranges(b));
+    if let Some(both) = in_a.meets(&in_b) {
+        return Some(both.to_string());
+    }
+    let places = |wanted: &Wanted| -> Vec<Target> {
+        let targets = wanted.targets.iter().cloned();
+        targets.filter_map(|target| Target::parse(target).ok()).collect()
+    };
+    let (named_a, named_b) = (places(a), places(b));
+    let of_a: HashSet<&str> = named_a.iter().map(|target| target.place.as_str()).collect();
+    let within = |targets: &[Target], ranges: &Ranges| {
+        let is_in = |target: &&Target| target.ip().is_some_and(|ip| ranges.contains(ip));
+        targets.iter().find(is_in).map(|target| target.url.clone())
+    };
+    let both = named_b.iter().find(|target| of_a.contains(target.place.as_str()));
+    both.map(|target| target.url.clone())
+        .or_else(|| within(&named_a, &in_b))
+        .or_else(|| within(&named_b, &in_a))
+        .or_else(|| (a.ssdp && b.ssdp).then(|| "the search by SSDP".to_owned()))
+        .or_else(|| (a.leases && b.leases).then(|| "the lease files".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(address: &str) -> WantedTarget {
+        WantedTarget {
+            address: address.to_owned(),
+            ..WantedTarget::default()
+        }
+    }
+
+    #[test]
+    fn addresses_have_one_form_and_sort() {
+        let place = |address: &str| Target::parse(target(address)).unwrap().place;
+        for same in ["10.0.0.5", "https://10.0.0.5:443/", "https://10.0.0.5/redfish/v1"] {
+            assert_eq!(place(same), place("https://10.0.0.5"), "{same}");
+            assert_eq!(normal(same).unwrap(), "https://10.0.0.5");
+        }
+        assert_eq!(normal("fd00::5").unwrap(), "https://[fd00::5]");
+        let mut places: Vec<String> = ["fd00::1", "10.0.0.10", "10.0.0.9:8443", "10.0.0.9", "bmc-7"]
+            .map(place)
+            .into();
+        places.sort();
+        let order = ["10.0.0.9", "10.0.0.9:8443", "10.0.0.10", "fd00::1", "bmc-7"].map(place);
+        assert_eq!(places, order);
+        assert!(
+            Target::parse(target("http://10.0.0.5"))
+                .unwrap_err()
+                .contains("plain HTTP")
+        );
+        assert!(Target::parse(target("http://127.0.0.5:8000")).is_ok());
+        assert!(Target::parse(target("ftp://x")).is_err());
+    }
+
+    #[test]
+    fn a_plan_has_each_address_once() {
+        let wanted = Wanted {
+            ranges: vec!["10.0.0.0/30".into()],
+            ports: vec![443, 8443],
+            targets: vec![target("10.0.0.2"), target("https://10.0.0.2:443")],
+            ..Wanted::default()
+        };
+        let heard = Heard {
+            targets: vec![target("10.0.0.2"), target("10.0.0.9")],
+            ..Heard::default()
+        };
+        let plan = Plan::new(&wanted, &heard, 100);
+        let urls: Vec<Option<String>> = (0..plan.count()).map(|i| plan.nth(i).map(|t| t.url)).collect();
+        let url = |text: &str| Some(text.to_owned());
+        assert_eq!(
+            urls,
+            [
+                url("https://10.0.0.2"),
+                url("https://10.0.0.9"),
+                url("https://10.0.0.1"),
+                url("https://10.0.0.1:8443"),
+                None,
+                url("https://10.0.0.2:8443"),
+            ]
+        );
+        assert_eq!(plan.nth(plan.count()), None);
+    }
+
+    #[test]
+    fn what_two_discoveries_both_look_at_is_named() {
+        let range = |text: &str| Wanted {
+            ranges: vec![text.to_owned()],
+            ..Wanted::default()
+        };
+        let named = |address: &str| Wanted {
+            targets: vec![target(address)],
+            ..Wanted::default()
+        };
+        let ssdp = Wanted {
+            ssdp: true,
+            ..Wanted::default()
+        };
+        let both = |a: &Wanted, b: &Wanted| overlap(a, b, 1000);
+        assert_eq!(both(&range("10.0.0.0/24"), &range("10.0.1.0/24")), None);
+        assert_eq!(
+            both(&range("10.0.0.0/24"), &range("10.0.0.9-10.0.1.9")).as_deref(),
+            Some("10.0.0.9")
+        );
+        assert!(both(&range("10.0.0.0/24"), &named("10.0.0.7:8443")).is_some());
+        assert!(both(&named("10.0.0.7"), &range("10.0.0.0/24")).is_some());
+        assert!(both(&named("10.0.0.7"), &named("https://10.0.0.7/")).is_some());
+        assert_eq!(both(&named("10.0.0.7"), &ssdp), None);
+        assert!(both(&ssdp, &ssdp).is_some());
+    }
+}

@@ -1,0 +1,522 @@
+//! Readings against the site: what is wrong is an alarm, until what was read says that it is right again.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_lifecycle::{Timestamp, Wait, seconds};
+use rackwright_site::model::{NodeId, Site};
+use rackwright_site::planner::NamedPlacement;
+use rackwright_site::power::readings::{Below, Finding, FindingKind, Judgement, Readings, judge};
+use rackwright_store::{AlarmRow, EventRow, ReadingRow, Scope, StoreError, WriteTx};
+use tokio::time::MissedTickBehavior;
+
+use super::Settings;
+use crate::clock;
+use crate::core::Core;
+use crate::hall::{HallError, placement_of};
+use crate::replicas::alive_since;
+use crate::watch_power::share::{Share, number_of};
+
+/// Between two looks for new readings.
+const TICK: Duration = Duration::from_secs(2);
+/// Without news everything is judged anew after this: what is reserved changes, too, and readings grow old.
+const ANEW_S: i64 = 60;
+/// An alarm that is still so is stored anew after this, for its figures.
+const STILL_S: i64 = 60;
+/// Readings that are read with one statement.
+const PAGE: i64 = 2000;
+/// So far back what was stored is read again each time: replicas stamp what they store by their own clocks and before they
+/// commit, so that a row may come to light behind later ones.
+const OVERLAP_S: i64 = 120;
+/// Readings of what is gone from the site are forgotten after this.
+const FORGET_S: i64 = 7 * 86_400;
+/// Names of nodes in an event.
+const NAMED: usize = 32;
+/// Most alarms that are kept at once; what is beyond waits until some are cleared.
+const ALARMS_MAX: i64 = 20_000;
+
+/// Runs until the core stops.
+pub(super) async fn run(core: Arc<Core>) {
+    let mut bench = Bench::default();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            _ = tick.tick() => {}
+        }
+        if let Err(error) = bench.tick(&core, core.config.facility.as_ref()).await {
+            tracing::warn!(%error, "readings are not judged now; tried again in a moment");
+        }
+    }
+}
+
+/// What whoever judges knows from the time before.
+#[derive(Default)]
+struct Bench {
+    site: Option<(i64, Arc<Site>, Arc<Below>)>,
+    readings: Readings,
+    /// Up to where readings were taken up.
+    since: Timestamp,
+    judged_at: Timestamp,
+    forgot_at: Timestamp,
+}
+
+impl Bench {
+    async fn tick(&mut self, core: &Core, settings: Option<&Settings>) -> Result<(), HallError> {
+        let now = clock::now();
+        // How many may start at once, and whether anybody is held, is known before anybody asks.
+        let site = core.facility.rooms(core).await?.map(|(site, _)| site);
+        let has_alarms = !core.store.alarms("", 1).await?.is_empty();
+        if has_alarms {
+            core.facility.note_lines();
+        }
+        if settings.is_none() && !has_alarms {
+            return Ok(());
+        }
+        let alive = core.store.replicas(alive_since(now)).await?;
+        let share = Share::new(&core.replica, alive.into_iter().map(|replica| replica.id));
+        if !share.has("facility") {
+            *self = Self::default();
+            return Ok(());
+        }
+        let Some(settings) = settings else {
+            return Ok(clear_all(core, now).await?);
+        };
+        let Some(site) = site else {
+            return Ok(());
+        };
+        let version = core.store.site_version().await?;
+        if self.site.as_ref().is_none_or(|(known, ..)| *known != version) {
+            let below = Arc::new(Below::new(&site));
+            (self.readings, self.since) = (Readings::default(), Timestamp::default());
+            (self.site, self.judged_at) = (Some((version, site, below)), Timestamp::default());
+        }
+        let has_news = self.take_up(core, now).await?;
+        if has_news || now >= self.judged_at.plus(seconds(ANEW_S)) {
+            self.sit(core, settings, now).await?;
+            self.judged_at = now;
+        }
+        if now >= self.forgot_at.plus(seconds(3600)) {
+            self.forgot_at = now;
+            self.forget(core, now).await?;
+        }
+        Ok(())
+    }
+
+    /// Forgets readings that are old, and by what things were known that left the site. What is in it is known by its pin
+    /// however long it does not answer: nobody else gets the password meanwhile.
+    async fn forget(&self, core: &Core, now: Timestamp) -> Result<(), StoreError> {
+        let Some((_, site, _)) = &self.site else {
+            return Ok(());
+        };
+        let pins = core.store.facility_pins().await?;
+        let mut tx = core.store.write().await?;
+        tx.forget_facility_readings(now.plus(-seconds(FORGET_S))).await?;
+        for (kind, name) in pins {
+            let is_there = match kind.as_str() {
+                "cooling" => site.cooling_units.iter().any(|unit| *unit.name == *name),
+                _ => site.domain_named(&name).is_some(),
+            };
+            if !is_there {
+                tx.forget_facility_pin(&kind, &name).await?;
+            }
+        }
+        tx.commit().await
+    }
+
+    /// Takes up what was stored since. True when there was anything.
+    async fn take_up(&mut self, core: &Core, now: Timestamp) -> Result<bool, StoreError> {
+        let Some((_, site, _)) = &self.site else {
+            return Ok(false);
+        };
+        let mut has_news = false;
+        let mut from = self.since.plus(-seconds(OVERLAP_S));
+        loop {
+            // From the same moment on: what was stored in it later is not missed.
+            let rows = core.store.facility_readings(from, PAGE).await?;
+            for row in &rows {
+                has_news |= put(&mut self.readings, site, row);
+            }
+            let last = rows.last().map_or(from, |row| row.stored_at);
+            // A clock that is ahead must not hide what others store.
+            self.since = self.since.max(last.min(now));
+            if (rows.len() as i64) < PAGE || last <= from {
+                return Ok(has_news);
+            }
+            from = last;
+        }
+    }
+
+    async fn sit(&self, core: &Core, settings: &Settings, now: Timestamp) -> Result<(), HallError> {
+        let Some((_, site, below)) = &self.site else {
+            return Ok(());
+        };
+        let live = placements(core).await?;
+        let held = reserved(site, live.values());
+        let (rules, readings) = (settings.rules(), self.readings.clone());
+        let (of, under) = (site.clone(), below.clone());
+        let found = tokio::task::spawn_blocking(move || {
+            judge(&of, &under, &readings, &|node| held.get(&node).copied(), &rules, now.0)
+        });
+        let found = found
+            .await
+            .map_err(|e| HallError::Broken(format!("readings were not judged: {e}")))?;
+        let mut kept: BTreeMap<String, AlarmRow> = BTreeMap::new();
+        for row in core.store.alarms("", ALARMS_MAX).await? {
+            kept.insert(row.id.clone(), row);
+        }
+        let docket = Docket {
+            core,
+            site,
+            settings,
+            live: &live,
+            now,
+        };
+        docket.close(&found, &kept).await?;
+        docket.ignore(&mut kept).await?;
+        docket.open(&found, &kept).await?;
+        Ok(())
+    }
+}
+
+/// Takes up one stored reading. False where it is none, or not new.
+fn put(readings: &mut Readings, site: &Site, row: &ReadingRow) -> bool {
+    match serde_json::from_str(&row.body) {
+        Ok(reading) => readings.put(site, &row.name, row.at.0, reading),
+        Err(error) => {
+            tracing::warn!(kind = row.kind, name = row.name, %error, "a stored reading does not read; it is taken anew");
+            false
+        }
+    }
+}
+
+/// All readings of a site.
+///
+/// # Errors
+/// The database failed.
+pub async fn load(core: &Core, site: &Site) -> Result<Readings, StoreError> {
+    let (mut readings, mut since) = (Readings::default(), Timestamp::default());
+    loop {
+        let rows = core.store.facility_readings(since, PAGE).await?;
+        for row in &rows {
+            put(&mut readings, site, row);
+        }
+        match rows.last() {
+            Some(last) if rows.len() as i64 == PAGE && last.stored_at > since => since = last.stored_at,
+            _ => return Ok(readings),
+        }
+    }
+}
+
+/// What clusters have, by the cluster's id.
+async fn placements(core: &Core) -> Result<BTreeMap<String, NamedPlacement>, HallError> {
+    let released = rackwright_store::Term {
+        field: "state".into(),
+        value: rackwright_lifecycle::cluster::State::Released.as_str().into(),
+        negated: true,
+    };
+    let live = core.store.clusters(&Scope::Site, &vec![released], "", i64::MAX).await?;
+    live.iter()
+        .map(|record| Ok((record.id.clone(), placement_of(record)?)))
+        .collect()
+}
+
+/// What is reserved of each node, in watts.
+pub fn reserved<'a>(site: &Site, live: impl IntoIterator<Item = &'a NamedPlacement>) -> HashMap<NodeId, f64> {
+    let names = live.into_iter().flat_map(|one| one.nodes.iter().chain(&one.spares));
+    let nodes = names.filter_map(|name| site.node_named(name));
+    nodes.map(|node| (node, site.sku_of(node).power.max_watts)).collect()
+}
+
+/// Brings alarms to what was found.
+struct Docket<'a> {
+    core: &'a Core,
+    site: &'a Site,
+    settings: &'a Settings,
+    live: &'a BTreeMap<String, NamedPlacement>,
+    now: Timestamp,
+}
+
+fn id(kind: FindingKind, subject: &str) -> String {
+    format!("{} {subject}", kind.name())
+}
+
+/// Clears an alarm; nodes that waited for it are due.
+async fn clear(core: &Core, row: &AlarmRow, why: &str, now: Timestamp) -> Result<(), StoreError> {
+    let mut tx = core.store.write().await?;
+    tx.clear_alarm(&row.id, Wait::ALARM, now).await?;
+    let event = EventRow {
+        at: now,
+        kind: format!("facility.{}-cleared", row.kind),
+        target: row.subject.clone(),
+        message: format!("cleared: {}: {why}", row.message),
+        attributes: [("nodes".to_owned(), row.nodes.to_string())].into(),
+        ..EventRow::default()
+    };
+    tracing::info!(alarm = row.id, why, "cleared");
+    tx.add_event(&event).await?;
+    core.commit(tx).await?;
+    wake(core);
+    Ok(())
+}
+
+fn wake(core: &Core) {
+    core.runs.due.notify_one();
+    core.store.say_due();
+}
+
+/// Clears every alarm: nothing is read any more that could say that it is right again.
+async fn clear_all(core: &Core, now: Timestamp) -> Result<(), StoreError> {
+    for row in core.store.alarms("", ALARMS_MAX).await? {
+        clear(
+            core,
+            &row,
+            "`facility` is not in the settings any more, so nothing is read",
+            now,
+        )
+        .await?;
+    }
+    Ok(())
+}
+
+impl Docket<'_> {
+    /// Clears what is right again, and what is of nothing in the site any more.
+    async fn close(&self, found: &Judgement, kept: &BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
+        let right: HashSet<String> = found
+            .right
+            .iter()
+            .map(|(kind, subject)| id(*kind, &subject.name(self.site)))
+            .collect();
+        let wrong = found.findings.iter();
+        let wrong: HashSet<String> = wrong.map(|one| id(one.kind, &one.subject.name(self.site))).collect();
+        for row in kept.values() {
+            let why = if right.contains(&row.id) {
+                "what was read says that it is right again"
+            } else if !self.is_there(&row.subject) {
+                "it is not in the site any more"
+            } else if !self.is_read(row) && !wrong.contains(&row.id) {
+                "it has no `bmc` in the site any more, so nothing is read of it"
+            } else {
+                continue;
+            };
+            clear(self.core, row, why, self.now).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets go what alarms hold whose subjects are to be ignored since. They stay as long as they are so.
+    async fn ignore(&self, kept: &mut BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
+        for row in kept.values_mut() {
+            let name = row.subject.split_once('/').map_or("", |(_, name)| name);
+            if !(row.blocks || row.cordons) || !self.settings.ignore.contains(name) {
+                continue;
+            }
+            (row.blocks, row.cordons) = (false, false);
+            let mut tx = self.core.store.write().await?;
+            tx.put_alarm(row, &[], Wait::ALARM).await?;
+            let event = EventRow {
+                at: self.now,
+                kind: format!("facility.{}-ignored", row.kind),
+                target: row.subject.clone(),
+                message: format!("holds nothing any more, by facility.ignore: {}", row.message),
+                ..EventRow::default()
+            };
+            tracing::info!(alarm = row.id, "ignored");
+            tx.add_event(&event).await?;
+            self.core.commit(tx).await?;
+            wake(self.core);
+        }
+        Ok(())
+    }
+
+    /// False where an alarm comes from what its subject itself says, and nobody knows where to ask it.
+    fn is_read(&self, row: &AlarmRow) -> bool {
+        let name = row.subject.split_once('/').map_or("", |(_, name)| name);
+        match FindingKind::named(&row.kind) {
+            Some(FindingKind::Breaker | FindingKind::FeedLost) => {
+                let domain = self.site.domain_named(name).map(|id| self.site.domain(id));
+                domain.is_some_and(|domain| domain.bmc.is_some())
+            }
+            Some(FindingKind::Leak | FindingKind::Supply | FindingKind::Flow) if !row.subject.starts_with("nodes/") => {
+                let mut units = self.site.cooling_units.iter();
+                units.any(|unit| *unit.name == *name && unit.bmc.is_some())
+            }
+            _ => true,
+        }
+    }
+
+    fn is_there(&self, subject: &str) -> bool {
+        let Some((kind, name)) = subject.split_once('/') else {
+            return false;
+        };
+        let is_unit = || {
+            let mut units = self.site.cooling_units.iter();
+            units.any(|unit| *unit.name == *name && unit.kind.name() == kind)
+        };
+        let is_domain = || {
+            let domain = self.site.domain_named(name).map(|id| self.site.domain(id));
+            domain.is_some_and(|domain| domain.kind.name() == kind)
+        };
+        match kind {
+            "nodes" => self.site.node_named(name).is_some(),
+            _ => is_domain() || is_unit(),
+        }
+    }
+
+    /// Opens what is wrong, and keeps up what is still so.
+    async fn open(&self, found: &Judgement, kept: &BTreeMap<String, AlarmRow>) -> Result<(), StoreError> {
+        let mut room = usize::try_from(ALARMS_MAX)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(kept.len());
+        for finding in &found.findings {
+            let row = self.row(finding);
+            let before = kept.get(&row.id);
+            let is_same = before.is_some_and(|before| {
+                let same = |row: &AlarmRow| (row.severity.clone(), row.which.clone(), row.blocks, row.cordons);
+                same(before) == same(&row)
+            });
+            if is_same && before.is_some_and(|before| self.now < before.seen_at.plus(seconds(STILL_S))) {
+                continue;
+            }
+            if before.is_none() {
+                if room == 0 {
+                    tracing::warn!(alarm = row.id, "more alarms than are kept");
+                    continue;
+                }
+                room -= 1;
+            }
+            let nodes: Vec<String> = finding
+                .nodes
+                .iter()
+                .map(|id| self.site.node(*id).name.to_string())
+                .collect();
+            let mut tx = self.core.store.write().await?;
+            let are_due = tx.put_alarm(&row, &nodes, Wait::ALARM).await?;
+            if !is_same {
+                tracing::warn!(alarm = row.id, message = row.message, nodes = row.nodes, "alarm");
+                self.tell(&mut tx, &row, &nodes).await?;
+            }
+            self.core.commit(tx).await?;
+            if are_due {
+                wake(self.core);
+            }
+            if row.blocks {
+                self.core.facility.note_lines();
+            }
+        }
+        Ok(())
+    }
+
+    fn row(&self, finding: &Finding) -> AlarmRow {
+        let subject = finding.subject.name(self.site);
+        let name = subject.split_once('/').map_or("", |(_, name)| name);
+        let holds = !self.settings.ignore.contains(name);
+        let names = finding.nodes.iter().map(|id| self.site.node(*id).name.as_bytes());
+        let thousandths = |figure: f64| (figure * 1000.0).round() as i64;
+        AlarmRow {
+            id: id(finding.kind, &subject),
+            kind: finding.kind.name().to_owned(),
+            severity: finding.severity.name().to_owned(),
+            message: finding.message(self.site),
+            advice: finding.kind.advice().to_owned(),
+            measured: finding.measured.map(thousandths),
+            limit: finding.limit.map(thousandths),
+            unit: finding.kind.unit().to_owned(),
+            which: format!("{:016x}", number_of(names)),
+            nodes: i64::try_from(finding.nodes.len()).unwrap_or(i64::MAX),
+            blocks: finding.blocks && holds,
+            cordons: finding.cordons && holds,
+            opened_at: self.now,
+            seen_at: self.now,
+            subject,
+        }
+    }
+
+    /// Tells it of its subject, and of each cluster that has nodes on it.
+    async fn tell(&self, tx: &mut WriteTx, row: &AlarmRow, nodes: &[String]) -> Result<(), StoreError> {
+        let consequence = match (row.blocks, row.cordons) {
+            (true, _) => "; what hangs on it is not switched on and not given to new clusters",
+            (false, true) => "; what hangs on it is not given to new clusters",
+            (false, false) => "",
+        };
+        let event = EventRow {
+            at: self.now,
+            kind: format!("facility.{}", row.kind),
+            target: row.subject.clone(),
+            message: format!("{}{consequence}. {}", row.message, row.advice),
+            attributes: [
+                ("severity".to_owned(), row.severity.clone()),
+                ("nodes".to_owned(), named(nodes)),
+                ("count".to_owned(), nodes.len().to_string()),
+                ("blocks".to_owned(), row.blocks.to_string()),
+                ("cordons".to_owned(), row.cordons.to_string()),
+            ]
+            .into(),
+            ..EventRow::default()
+        };
+        tx.add_event(&event).await?;
+        if !row.blocks {
+            return Ok(());
+        }
+        let held: HashSet<&str> = nodes.iter().map(String::as_str).collect();
+        for (cluster, placement) in self.live {
+            let of_it = placement.nodes.iter().chain(&placement.spares);
+            let of_it: Vec<String> = of_it.filter(|name| held.contains(name.as_str())).cloned().collect();
+            if of_it.is_empty() {
+                continue;
+            }
+            let event = EventRow {
+                at: self.now,
+                kind: "facility.cluster".into(),
+                target: format!("clusters/{cluster}"),
+                // Customers read this: what it is, not where in the building.
+                message: format!(
+                    "{} of its nodes must not be switched on until an alarm of the building clears ({}); what is on \
+                     stays on",
+                    of_it.len(),
+                    row.kind
+                ),
+                attributes: [
+                    ("nodes".to_owned(), named(&of_it)),
+                    ("alarm".to_owned(), row.kind.clone()),
+                ]
+                .into(),
+                ..EventRow::default()
+            };
+            tx.add_event(&event).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Names with commas, as many as an event bears.
+fn named(nodes: &[String]) -> String {
+    let mut told = nodes.iter().take(NAMED).cloned().collect::<Vec<_>>().join(",");
+    if nodes.len() > NAMED {
+        told.push_str(",…");
+    }
+    told
+}
+
+/// Judges once, as a process that has just begun does.
+#[cfg(test)]
+pub(super) async fn judge_once(core: &Core) -> Result<(), HallError> {
+    judge_by(core, core.config.facility.as_ref()).await
+}
+
+/// The same after a restart with other settings.
+#[cfg(test)]
+pub(super) async fn judge_by(core: &Core, settings: Option<&Settings>) -> Result<(), HallError> {
+    Bench::default().tick(core, settings).await
+}
+
+/// Judges as a process that goes on does: `between` is what happens between two looks.
+#[cfg(test)]
+pub(super) async fn judge_on(core: &Core, between: impl AsyncFnOnce()) -> Result<(), HallError> {
+    let (mut bench, settings) = (Bench::default(), core.config.facility.as_ref());
+    bench.tick(core, settings).await?;
+    between().await;
+    bench.tick(core, settings).await
+}

@@ -1,0 +1,406 @@
+//! When which node, PDU and cooling unit is read.
+//!
+//! Each is one replica's to read (as for the watch over nodes at rest), at a moment of its interval that follows from its
+//! name: there is no moment at which all are. What was read is stored a few seconds' worth at a time.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_redfish::Shortcut;
+use rackwright_site::model::Site;
+use rackwright_site::power::readings::Reading;
+use rackwright_store::{ReadingRow, Scope, StoreError};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::MissedTickBehavior;
+
+use super::Settings;
+use super::read::{self, Equipment, Kind};
+use crate::clock;
+use crate::core::Core;
+use crate::replicas::alive_since;
+use crate::watch_power::look::Turns;
+use crate::watch_power::share::{Share, number_of};
+
+/// Between two looks at what is due.
+const TICK: Duration = Duration::from_millis(500);
+/// Between two looks at what there is to read, and whose it is.
+const LIST_S: i64 = 30;
+/// Readings that are stored with one change.
+const STORED_AT_ONCE: usize = 256;
+/// PDUs and cooling units that are read at once, beside the nodes: however many BMCs are slow, leaks are heard of.
+const EQUIPMENT_AT_ONCE: usize = 16;
+/// Longest time for one reading.
+const READING_MAX: Duration = Duration::from_secs(120);
+/// Readings in a row that equipment may fail to give before that is told.
+const MISSES: u32 = 3;
+
+type Key = (Kind, String);
+
+/// Something to read.
+#[derive(Debug, Default)]
+struct Entry {
+    due: Timestamp,
+    shortcut: Shortcut,
+    misses: u32,
+    is_under_way: bool,
+    address: String,
+    certificate: Option<String>,
+}
+
+/// What came of one reading.
+struct Done {
+    key: Key,
+    shortcut: Shortcut,
+    row: Option<ReadingRow>,
+    /// Why there is none; empty where nobody need hear of it.
+    failure: String,
+    /// There is no such node.
+    is_gone: bool,
+}
+
+/// Runs until the core stops.
+pub(super) async fn run(core: Arc<Core>, settings: Settings) {
+    let mut poll = Poll::new(core, settings);
+    let mut reading = Lanes::default();
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = poll.core.stop.cancelled() => break,
+            _ = tick.tick() => {
+                if let Err(error) = poll.tick(&mut reading).await {
+                    tracing::warn!(%error, "power and cooling are not read now; tried again in a moment");
+                }
+            }
+            Some(ended) = reading.nodes.join_next(), if !reading.nodes.is_empty() => poll.ended(ended).await,
+            Some(ended) = reading.equipment.join_next(), if !reading.equipment.is_empty() => poll.ended(ended).await,
+        }
+    }
+    reading.nodes.shutdown().await;
+    reading.equipment.shutdown().await;
+}
+
+/// What is under way. Nodes and equipment have places of their own.
+#[derive(Default)]
+struct Lanes {
+    nodes: JoinSet<Done>,
+    equipment: JoinSet<Done>,
+}
+
+impl Lanes {
+    fn of(&mut self, kind: Kind) -> &mut JoinSet<Done> {
+        match kind {
+            Kind::Node => &mut self.nodes,
+            Kind::Pdu | Kind::Cooling => &mut self.equipment,
+        }
+    }
+}
+
+struct Poll {
+    core: Arc<Core>,
+    settings: Settings,
+    entries: HashMap<Key, Entry>,
+    /// Nodes that are due next.
+    nodes: BTreeSet<(Timestamp, Key)>,
+    /// Equipment that is due next.
+    equipment: BTreeSet<(Timestamp, Key)>,
+    listed_at: Timestamp,
+    waiting: Vec<ReadingRow>,
+    turns: Arc<Turns>,
+    /// To tell once that there is none.
+    has_account: bool,
+}
+
+impl Poll {
+    fn new(core: Arc<Core>, settings: Settings) -> Self {
+        Self {
+            settings,
+            entries: HashMap::new(),
+            nodes: BTreeSet::new(),
+            equipment: BTreeSet::new(),
+            listed_at: Timestamp::default(),
+            waiting: Vec::new(),
+            turns: Arc::default(),
+            has_account: true,
+            core,
+        }
+    }
+
+    async fn tick(&mut self, reading: &mut Lanes) -> Result<(), StoreError> {
+        let now = clock::now();
+        if now >= self.listed_at.plus(seconds(LIST_S)) {
+            self.list(now).await?;
+        }
+        self.store().await?;
+        self.begin(now, reading);
+        Ok(())
+    }
+
+    fn interval_s(&self, kind: Kind) -> i64 {
+        i64::from(match kind {
+            Kind::Node => self.settings.node_interval_s,
+            Kind::Pdu | Kind::Cooling => self.settings.equipment_interval_s,
+        })
+    }
+
+    /// What there is to read in the site, and of that what is ours.
+    async fn list(&mut self, now: Timestamp) -> Result<(), StoreError> {
+        let site = match self.core.sites.current(&self.core.store).await {
+            Ok(Some((_, site))) => site,
+            Ok(None) => Arc::default(),
+            Err(error) => {
+                tracing::warn!(%error, "the site cannot be read, so nothing of it is");
+                return Ok(());
+            }
+        };
+        let alive = self.core.store.replicas(alive_since(now)).await?;
+        let share = Share::new(&self.core.replica, alive.into_iter().map(|replica| replica.id));
+        self.listed_at = now;
+        let mut found = things(&site, &self.settings);
+        found.retain(|(_, name), _| share.has(name));
+        self.entries.retain(|key, _| found.contains_key(key));
+        self.nodes.retain(|(_, key)| found.contains_key(key));
+        self.equipment.retain(|(_, key)| found.contains_key(key));
+        for (key, (address, certificate)) in found {
+            let interval_us = seconds(self.interval_s(key.0)).max(1);
+            let queue = match key.0 {
+                Kind::Node => &mut self.nodes,
+                Kind::Pdu | Kind::Cooling => &mut self.equipment,
+            };
+            let entry = self.entries.entry(key.clone()).or_insert_with(|| {
+                let place = number_of([key.0.as_str().as_bytes(), key.1.as_bytes()]);
+                let offset = i64::try_from(place % interval_us.unsigned_abs()).unwrap_or(0);
+                // What holds many is read soon; nodes are spread over their interval.
+                let due = now.plus(if key.0 == Kind::Node { offset } else { offset / 10 });
+                queue.insert((due, key));
+                Entry {
+                    due,
+                    ..Entry::default()
+                }
+            });
+            (entry.address, entry.certificate) = (address, certificate);
+        }
+        self.core.facility.polled.store(self.entries.len(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn begin(&mut self, now: Timestamp, reading: &mut Lanes) {
+        while reading.nodes.len() < self.settings.at_once {
+            let Some((due, key)) = self.nodes.first().cloned().filter(|(due, _)| *due <= now) else {
+                break;
+            };
+            let next = now.plus(seconds(self.interval_s(key.0)));
+            self.nodes.remove(&(due, key.clone()));
+            self.nodes.insert((next, key.clone()));
+            self.begin_one(next, key, reading);
+        }
+        while reading.equipment.len() < EQUIPMENT_AT_ONCE {
+            let Some((due, key)) = self.equipment.first().cloned().filter(|(due, _)| *due <= now) else {
+                break;
+            };
+            let next = now.plus(seconds(self.interval_s(key.0)));
+            self.equipment.remove(&(due, key.clone()));
+            self.equipment.insert((next, key.clone()));
+            self.begin_one(next, key, reading);
+        }
+    }
+
+    fn begin_one(&mut self, next: Timestamp, key: Key, reading: &mut Lanes) {
+        let limit = READING_MAX.min(Duration::from_secs(self.interval_s(key.0).max(1).unsigned_abs()));
+        let Some(entry) = self.entries.get_mut(&key) else {
+            return;
+        };
+        entry.due = next;
+        if entry.is_under_way {
+            return;
+        }
+        let (core, turns, settings) = (self.core.clone(), self.turns.clone(), self.settings.clone());
+        let shortcut = entry.shortcut.clone();
+        let equipment = Equipment {
+            kind: key.0,
+            name: key.1.clone(),
+            address: entry.address.clone(),
+            certificate: entry.certificate.clone(),
+        };
+        entry.is_under_way = true;
+        reading.of(key.0).spawn(async move {
+            match key.0 {
+                Kind::Node => of_node(&core, &turns, key, shortcut, limit).await,
+                _ => of_equipment(&core, &turns, &settings, key, &equipment, shortcut, limit).await,
+            }
+        });
+    }
+
+    async fn ended(&mut self, ended: Result<Done, JoinError>) {
+        match ended {
+            Ok(done) => self.done(done).await,
+            Err(error) => tracing::error!(%error, "a reading panicked"),
+        }
+    }
+
+    async fn done(&mut self, done: Done) {
+        let Some(entry) = self.entries.get_mut(&done.key) else {
+            return;
+        };
+        entry.is_under_way = false;
+        entry.shortcut = done.shortcut;
+        let (kind, name) = &done.key;
+        if done.is_gone {
+            return;
+        }
+        if let Some(row) = done.row {
+            self.waiting.push(row);
+            if *kind != Kind::Node && entry.misses >= MISSES {
+                let message = format!("{name} is read again");
+                self.core
+                    .event("facility.read-again", &target(*kind, name), &message)
+                    .await;
+            }
+            entry.misses = 0;
+            return;
+        }
+        if done.failure.is_empty() {
+            return;
+        }
+        entry.misses = entry.misses.saturating_add(1);
+        tracing::debug!(kind = kind.as_str(), name, failure = done.failure, "nothing was read");
+        // That a node's BMC is silent is told by the watch over its power.
+        if *kind != Kind::Node && entry.misses == MISSES {
+            let message = format!(
+                "{name} could not be read {MISSES} times in a row, so nothing is known of it: {}",
+                done.failure
+            );
+            self.core.event("facility.unread", &target(*kind, name), &message).await;
+        }
+        if done.failure == NO_ACCOUNT && self.has_account {
+            self.has_account = false;
+            tracing::warn!("PDUs and cooling units are not read: facility.username and password_file are not set");
+        }
+    }
+
+    async fn store(&mut self) -> Result<(), StoreError> {
+        if self.waiting.is_empty() {
+            return Ok(());
+        }
+        let now = clock::now();
+        let count = self.waiting.len().min(STORED_AT_ONCE);
+        for row in &mut self.waiting[..count] {
+            row.stored_at = now;
+        }
+        let mut tx = self.core.store.write().await?;
+        tx.put_facility_readings(&self.waiting[..count]).await?;
+        tx.commit().await?;
+        self.waiting.drain(..count);
+        Ok(())
+    }
+}
+
+const NO_ACCOUNT: &str = "facility.username and password_file are not set";
+
+fn target(kind: Kind, name: &str) -> String {
+    format!("{}/{name}", kind.as_str())
+}
+
+/// Where everything that can be read in a site is read, by kind and name; of nodes their records say where.
+fn things(site: &Site, settings: &Settings) -> BTreeMap<Key, (String, Option<String>)> {
+    let certificate = |name: &str| settings.certificates.get(name).cloned();
+    let nodes = site.nodes.iter().map(|node| (Kind::Node, &node.name, Some("")));
+    let pdus = site
+        .domains
+        .iter()
+        .map(|one| (Kind::Pdu, &one.name, one.bmc.as_deref()));
+    let cooling = site.cooling_units.iter();
+    let cooling = cooling.map(|one| (Kind::Cooling, &one.name, one.bmc.as_deref()));
+    let all = nodes.chain(pdus).chain(cooling);
+    all.filter_map(|(kind, name, bmc)| {
+        let at = (bmc?.to_owned(), certificate(name));
+        Some(((kind, name.to_string()), at))
+    })
+    .collect()
+}
+
+fn row(key: &Key, reading: &Reading) -> Result<ReadingRow, String> {
+    let now = clock::now();
+    Ok(ReadingRow {
+        kind: key.0.as_str().to_owned(),
+        name: key.1.clone(),
+        at: now,
+        stored_at: now,
+        body: serde_json::to_string(reading).map_err(|e| e.to_string())?,
+    })
+}
+
+async fn of_node(core: &Core, turns: &Turns, key: Key, mut shortcut: Shortcut, limit: Duration) -> Done {
+    let mut is_gone = false;
+    let outcome = async {
+        let record = match core.store.node(&Scope::Site, &key.1).await {
+            Err(StoreError::NotFound { .. }) => {
+                is_gone = true;
+                return Ok(None);
+            }
+            record => record.map_err(|e| e.to_string())?,
+        };
+        // Somebody else asks that BMC right now: the next turn comes in an interval.
+        let Some(_turn) = turns.begin(&record.spec.bmc_address) else {
+            return Ok(None);
+        };
+        let read = read::node(core, &record, &mut shortcut, limit).await?;
+        row(&key, &read).map(Some)
+    };
+    let outcome = outcome.await;
+    finished(key, shortcut, outcome, is_gone)
+}
+
+async fn of_equipment(
+    core: &Core,
+    turns: &Turns,
+    settings: &Settings,
+    key: Key,
+    one: &Equipment,
+    mut shortcut: Shortcut,
+    limit: Duration,
+) -> Done {
+    let outcome = async {
+        let account = settings.account()?.ok_or(NO_ACCOUNT)?;
+        // Several may be behind one address: one after the other.
+        let Some(_turn) = turns.wait(&one.address).await else {
+            return Ok(None);
+        };
+        let kept = core.store.facility_pin(key.0.as_str(), &key.1).await;
+        let kept = kept.map_err(|e| e.to_string())?;
+        let read = read::equipment(core, one, account, kept.as_deref(), &mut shortcut, limit).await;
+        if let Some(pin) = read.pin.filter(|pin| kept.as_ref() != Some(pin)) {
+            keep_pin(core, &key, &pin).await.map_err(|e| e.to_string())?;
+        }
+        row(&key, &read.reading?).map(Some)
+    };
+    let outcome = outcome.await;
+    finished(key, shortcut, outcome, false)
+}
+
+async fn keep_pin(core: &Core, (kind, name): &Key, pin: &str) -> Result<(), StoreError> {
+    let mut tx = core.store.write().await?;
+    tx.put_facility_pin(kind.as_str(), name, pin).await?;
+    tx.commit().await
+}
+
+fn finished(key: Key, shortcut: Shortcut, outcome: Result<Option<ReadingRow>, String>, is_gone: bool) -> Done {
+    let (row, failure) = match outcome {
+        Ok(row) => (row, String::new()),
+        Err(failure) => (None, failure),
+    };
+    Done {
+        key,
+        shortcut,
+        row,
+        failure,
+        is_gone,
+    }
+}
+
+#[cfg(test)]
+#[path = "poll_tests.rs"]
+mod tests;

@@ -1,0 +1,355 @@
+//! One reading of one thing, as the site's arithmetic takes it.
+
+use std::time::Duration;
+
+use rackwright_redfish::{
+    BmcClient, BmcTarget, Breaker, CduReadings, CertificateFingerprint, CircuitReading, ConnectorSide, InventoryGap,
+    LeakReading, LeakState, NodeReadings, PduReadings, PowerState, Shortcut,
+};
+use rackwright_site::power::readings::{
+    BreakerState, CircuitState, CoolingReading, Leak, LeakLevel, NodeReading, PduReading, Reading, Sensor,
+};
+use rackwright_store::NodeRecord;
+use secrecy::SecretString;
+
+use crate::bmc::{self, BmcError};
+use crate::core::Core;
+use crate::credentials;
+use crate::watch_power::look;
+
+/// Longest answer, in bytes: the sensors of the largest machines are a tenth of it.
+const BODY_BYTES: usize = 512 << 10;
+/// A session is left to time out rather than waited for longer.
+const CLOSE: Duration = Duration::from_secs(5);
+/// Sensors of a node that are kept: those nearest to their limits.
+const SENSORS: usize = 8;
+/// Leak detectors that are kept.
+const DETECTORS: usize = 64;
+/// Circuits that are kept of each side of a PDU.
+const CIRCUITS: usize = 48;
+
+/// What is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kind {
+    Node,
+    Pdu,
+    Cooling,
+}
+
+impl Kind {
+    /// As it is stored.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Pdu => "pdu",
+            Self::Cooling => "cooling",
+        }
+    }
+}
+
+/// A PDU or a cooling unit, and how to get in.
+#[derive(Debug, Clone)]
+pub(super) struct Equipment {
+    pub(super) kind: Kind,
+    pub(super) name: String,
+    pub(super) address: String,
+    /// The certificate that the settings name.
+    pub(super) certificate: Option<String>,
+}
+
+/// Reads a node over its BMC, within `limit`.
+pub(super) async fn node(
+    core: &Core,
+    record: &NodeRecord,
+    known: &mut Shortcut,
+    limit: Duration,
+) -> Result<Reading, String> {
+    let address = &record.spec.bmc_address;
+    let told = |error: BmcError| error.told(address);
+    let target = bmc::target(&record.id, &record.spec, &core.keys.sealer).map_err(told)?;
+    let client = BmcClient::sparing(target, manners(core), known).map_err(|e| told(e.into()))?;
+    let reading = async {
+        let read = client.node_readings().await.map_err(BmcError::from);
+        if let Err(error) = &read
+            && let Err(failure) = credentials::store_refusal(core, &record.id, &record.spec, error).await
+        {
+            tracing::warn!(node = record.id, %failure, "that the BMC refused us is not stored");
+        }
+        read
+    };
+    let read = within(limit, address, reading).await;
+    *known = client.shortcut().await;
+    close(&client).await;
+    Ok(Reading::Node(of_node(read?)))
+}
+
+/// What came of reading a PDU or a cooling unit.
+#[derive(Debug)]
+pub(super) struct Equipped {
+    /// What it said, or why nothing.
+    pub(super) reading: Result<Reading, String>,
+    /// Address and certificate that was seen there: trusted from then on, unless the settings name one.
+    pub(super) pin: Option<String>,
+}
+
+/// Reads a PDU or a cooling unit, within `limit`; `pin` is what was kept of it.
+pub(super) async fn equipment(
+    core: &Core,
+    one: &Equipment,
+    account: (String, SecretString),
+    pin: Option<&str>,
+    known: &mut Shortcut,
+    limit: Duration,
+) -> Equipped {
+    let client = match client_of(core, one, account, pin, known) {
+        Ok(client) => client,
+        Err(error) => {
+            return Equipped {
+                reading: Err(error.told(&one.address)),
+                pin: None,
+            };
+        }
+    };
+    let reading = match one.kind {
+        Kind::Cooling => {
+            let read = within(limit, &one.address, client.cdu_readings(&one.name)).await;
+            read.map(|read| Reading::Cooling(of_cdu(read)))
+        }
+        _ => {
+            let read = within(limit, &one.address, client.pdu_readings(&one.name)).await;
+            read.map(|read| Reading::Pdu(of_pdu(read)))
+        }
+    };
+    // Whether or not it could be read: who was spoken to first is who is spoken to from then on.
+    let seen = client.observed_fingerprint();
+    *known = client.shortcut().await;
+    close(&client).await;
+    Equipped {
+        reading,
+        pin: seen.map(|seen| format!("{} {seen}", one.address)),
+    }
+}
+
+fn client_of(
+    core: &Core,
+    one: &Equipment,
+    account: (String, SecretString),
+    pin: Option<&str>,
+    known: &Shortcut,
+) -> Result<BmcClient, BmcError> {
+    let kept = pin.and_then(|pin| pin.strip_prefix(&format!("{} ", one.address)).map(str::to_owned));
+    let pin = match one.certificate.clone().or(kept).filter(|text| !text.is_empty()) {
+        None => None,
+        Some(text) => Some(
+            text.parse::<CertificateFingerprint>()
+                .map_err(|_| BmcError::Pin(text))?,
+        ),
+    };
+    let target = BmcTarget {
+        address: one.address.clone(),
+        username: account.0,
+        password: account.1,
+        certificate_sha256: pin,
+        system: None,
+    };
+    Ok(BmcClient::sparing(target, manners(core), known)?)
+}
+
+fn manners(core: &Core) -> rackwright_redfish::Settings {
+    let mut settings = look::settings(core);
+    settings.limits.body_bytes = BODY_BYTES;
+    settings
+}
+
+/// Who answers, but slowly, must not keep others from being read.
+async fn within<T, E: Into<BmcError>>(
+    limit: Duration,
+    address: &str,
+    reading: impl Future<Output = Result<T, E>>,
+) -> Result<T, String> {
+    match tokio::time::timeout(limit, reading).await {
+        Ok(read) => read.map_err(|error| error.into().told(address)),
+        Err(_) => Err(format!(
+            "BMC {address}: one reading took longer than {} s and was given up",
+            limit.as_secs_f64()
+        )),
+    }
+}
+
+async fn close(client: &BmcClient) {
+    match tokio::time::timeout(CLOSE, client.close()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::debug!(bmc = client.address(), %error, "a session could not be closed; it will time out");
+        }
+        Err(_) => tracing::debug!(
+            bmc = client.address(),
+            "a session was not closed in time; it will time out"
+        ),
+    }
+}
+
+fn of_node(read: NodeReadings) -> NodeReading {
+    let mut sensors: Vec<Sensor> = read
+        .temperatures
+        .into_iter()
+        .filter_map(|one| {
+            Some(Sensor {
+                name: one.name,
+                celsius: one.celsius,
+                limit_celsius: one.upper_critical?,
+            })
+        })
+        .collect();
+    sensors.sort_by(|a, b| (b.celsius - b.limit_celsius).total_cmp(&(a.celsius - a.limit_celsius)));
+    sensors.truncate(SENSORS);
+    let is_failed = |health: &Option<String>| {
+        health
+            .as_deref()
+            .is_some_and(|one| one.eq_ignore_ascii_case("critical"))
+    };
+    let failed = read.supplies.iter().filter(|one| is_failed(&one.health));
+    let failed = failed.map(|one| one.name.clone()).collect();
+    NodeReading {
+        on: match read.power {
+            PowerState::On => Some(true),
+            PowerState::Off => Some(false),
+            _ => None,
+        },
+        watts: read.watts,
+        sensors,
+        leaks: leaks(read.leaks),
+        failed_supplies: (!read.supplies.is_empty()).then_some(failed),
+        has_gaps: !read.gaps.is_empty(),
+    }
+}
+
+/// What they say, the worst first.
+fn leaks(read: Vec<LeakReading>) -> Vec<Leak> {
+    let level = |state| match state {
+        LeakState::Dry => LeakLevel::Dry,
+        LeakState::Unknown => LeakLevel::Unknown,
+        LeakState::Warning => LeakLevel::Moist,
+        LeakState::Leak => LeakLevel::Wet,
+    };
+    let mut all: Vec<Leak> = read
+        .into_iter()
+        .map(|one| Leak {
+            name: one.name,
+            level: level(one.state),
+        })
+        .collect();
+    // What is wet is not cut off.
+    all.sort_by_key(|one| std::cmp::Reverse(one.level as u8));
+    all.truncate(DETECTORS);
+    all
+}
+
+fn of_pdu(read: PduReadings) -> PduReading {
+    let circuits = |read: Vec<CircuitReading>, outlets: &dyn Fn(&CircuitReading) -> Vec<String>| {
+        read.into_iter()
+            .take(CIRCUITS)
+            .map(|one| CircuitState {
+                outlets: outlets(&one),
+                breaker: match one.breaker {
+                    Breaker::Closed => BreakerState::Closed,
+                    Breaker::Tripped => BreakerState::Tripped,
+                    Breaker::Off => BreakerState::Off,
+                    Breaker::Unknown => BreakerState::Unknown,
+                },
+                volts: one.volts,
+                name: one.name,
+            })
+            .collect()
+    };
+    // The site names outlets as they are labelled, Redfish by id: either counts. Some PDUs link from the outlet alone.
+    let on_branch = |circuit: &CircuitReading| {
+        let is_on = |outlet: &&rackwright_redfish::OutletReading| {
+            circuit.outlets.contains(&outlet.id) || outlet.branch.as_deref() == Some(circuit.id.as_str())
+        };
+        let on = read.outlets.iter().filter(is_on);
+        let mut names: Vec<String> = on
+            .flat_map(|outlet| [Some(outlet.id.clone()), Some(outlet.name.clone()), outlet.label.clone()])
+            .flatten()
+            .collect();
+        names.extend(circuit.outlets.iter().cloned());
+        names.sort();
+        names.dedup();
+        names
+    };
+    PduReading {
+        watts: read.watts,
+        has_gaps: !read.gaps.is_empty(),
+        mains: circuits(read.mains, &|_| Vec::new()),
+        branches: circuits(read.branches, &on_branch),
+    }
+}
+
+fn of_cdu(read: CduReadings) -> CoolingReading {
+    let racks = || {
+        read.connectors
+            .iter()
+            .filter(|one| one.side == ConnectorSide::Secondary)
+    };
+    // All that is in use has to say, or the sum would be too small.
+    let flows: Vec<f64> = racks().map_while(|one| one.flow_lpm).collect();
+    let is_unread = |gap: &InventoryGap| gap.path.to_ascii_lowercase().contains("connector");
+    let is_whole = !flows.is_empty() && flows.len() == racks().count() && !read.gaps.iter().any(is_unread);
+    CoolingReading {
+        supply_celsius: racks().filter_map(|one| one.supply_celsius).reduce(f64::max),
+        return_celsius: racks().filter_map(|one| one.return_celsius).reduce(f64::max),
+        flow_lpm: is_whole.then(|| flows.iter().sum()),
+        has_gaps: !read.gaps.is_empty(),
+        leaks: leaks(read.leaks),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gap(path: &str) -> Vec<InventoryGap> {
+        vec![InventoryGap {
+            path: path.into(),
+            why: "timed out".into(),
+        }]
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_marked_whatever_it_is() {
+        let dry = || LeakReading {
+            name: "tray".into(),
+            state: LeakState::Dry,
+        };
+        let node = |gaps| {
+            of_node(NodeReadings {
+                power: PowerState::On,
+                watts: None,
+                temperatures: Vec::new(),
+                leaks: vec![dry()],
+                supplies: Vec::new(),
+                gaps,
+            })
+        };
+        assert!(!node(Vec::new()).has_gaps);
+        assert!(node(gap("/redfish/v1/Chassis/2")).has_gaps);
+        let cdu = |gaps| {
+            of_cdu(CduReadings {
+                connectors: vec![rackwright_redfish::ConnectorReading {
+                    name: "1".into(),
+                    side: ConnectorSide::Secondary,
+                    supply_celsius: None,
+                    return_celsius: None,
+                    flow_lpm: Some(60.0),
+                }],
+                leaks: vec![dry()],
+                gaps,
+            })
+        };
+        let told = |read: CoolingReading| (read.flow_lpm, read.has_gaps);
+        assert_eq!(told(cdu(Vec::new())), (Some(60.0), false));
+        assert_eq!(told(cdu(gap("/x/LeakDetection"))), (Some(60.0), true));
+        // A connector that is missing makes the sum too small.
+        assert_eq!(told(cdu(gap("/x/SecondaryCoolantConnectors/2"))), (None, true));
+    }
+}

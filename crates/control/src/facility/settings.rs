@@ -1,0 +1,117 @@
+//! How often power and cooling are read, and how to get in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use rackwright_redfish::CertificateFingerprint;
+use rackwright_site::power::readings::Rules;
+use secrecy::SecretString;
+use serde::Deserialize;
+
+/// Longest time between readings: a day.
+const LONGEST_S: u32 = 86_400;
+/// Readings at once that a process has file descriptors and memory for.
+const AT_ONCE_MAX: usize = 512;
+
+/// As written in the configuration file.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// Between readings of a node, in seconds.
+    pub node_interval_s: u32,
+    /// Between readings of a PDU or a cooling unit, in seconds.
+    pub equipment_interval_s: u32,
+    /// A reading that is older counts for nothing, in seconds.
+    pub fresh_s: u32,
+    /// Nodes that are read at once.
+    pub at_once: usize,
+    /// More than this above what is reserved is told, in percent.
+    pub over_reservation_percent: u32,
+    /// The account on PDUs and cooling units; none: they are not read.
+    pub username: Option<String>,
+    /// The file with its password.
+    pub password_file: Option<PathBuf>,
+    /// Certificates of PDUs and cooling units by name (`sha256:…`), where the one that was seen first shall not be trusted.
+    pub certificates: BTreeMap<String, String>,
+    /// Nodes, vertices and cooling units by name whose alarms are told and hold nothing: a detector is known to be broken.
+    pub ignore: BTreeSet<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            node_interval_s: 300,
+            equipment_interval_s: 60,
+            fresh_s: 900,
+            at_once: 32,
+            over_reservation_percent: 5,
+            username: None,
+            password_file: None,
+            certificates: BTreeMap::new(),
+            ignore: BTreeSet::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// Says what is wrong, a line each.
+    pub(crate) fn check(&self, faults: &mut Vec<String>) {
+        let mut fault = |field: &str, what: String| faults.push(format!("facility.{field}: {what}"));
+        for (field, value) in [
+            ("node_interval_s", self.node_interval_s),
+            ("equipment_interval_s", self.equipment_interval_s),
+            ("fresh_s", self.fresh_s),
+        ] {
+            if !(1..=LONGEST_S).contains(&value) {
+                fault(field, format!("must be from 1 to {LONGEST_S}"));
+            }
+        }
+        if self.fresh_s <= self.node_interval_s.max(self.equipment_interval_s) {
+            fault(
+                "fresh_s",
+                "must be longer than both intervals, or every reading is too old".into(),
+            );
+        }
+        if !(1..=AT_ONCE_MAX).contains(&self.at_once) {
+            fault("at_once", format!("must be from 1 to {AT_ONCE_MAX}"));
+        }
+        if self.over_reservation_percent > 100 {
+            fault("over_reservation_percent", "must be at most 100".into());
+        }
+        if self.username.is_some() != self.password_file.is_some() {
+            fault("username", "goes with password_file: give both or none".into());
+        }
+        for (name, text) in &self.certificates {
+            if text.parse::<CertificateFingerprint>().is_err() {
+                fault(
+                    "certificates",
+                    format!("{name}: {text:?} is not \"sha256:\" and 64 hex digits"),
+                );
+            }
+        }
+    }
+
+    /// What counts as wrong.
+    #[must_use]
+    pub fn rules(&self) -> Rules {
+        Rules {
+            fresh_us: rackwright_lifecycle::seconds(i64::from(self.fresh_s)),
+            over_reservation: f64::from(self.over_reservation_percent) / 100.0,
+            ..Rules::default()
+        }
+    }
+
+    /// The account on PDUs and cooling units, read anew each time: whoever changes the password changes the file.
+    pub(super) fn account(&self) -> Result<Option<(String, SecretString)>, String> {
+        let (Some(username), Some(path)) = (&self.username, &self.password_file) else {
+            return Ok(None);
+        };
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| format!("facility.password_file: {} cannot be read: {e}", path.display()))?;
+        let password = text.trim_end_matches(['\r', '\n']);
+        if password.is_empty() {
+            return Err(format!("facility.password_file: {} is empty", path.display()));
+        }
+        Ok(Some((username.clone(), SecretString::from(password.to_owned()))))
+    }
+}

@@ -1,0 +1,178 @@
+//! Firmware files in the folder that all replicas share, named by their digests.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use ring::digest::{Context, SHA256};
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt as _;
+
+/// Bytes hashed at once.
+const PIECE: usize = 1 << 20;
+
+/// The folder.
+#[derive(Debug)]
+pub struct Files {
+    dir: PathBuf,
+}
+
+/// A file that is being written. Dropped before it is kept, it is removed.
+pub struct Writing {
+    path: PathBuf,
+    file: File,
+    hash: Context,
+    bytes: u64,
+    is_kept: bool,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Writing {
+    /// Appends.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub async fn write(&mut self, data: &[u8]) -> std::io::Result<()> {
+        self.hash.update(data);
+        self.bytes += data.len() as u64;
+        self.file.write_all(data).await
+    }
+
+    /// The digest of what was written so far.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        format!("sha256:{}", hex(self.hash.clone()))
+    }
+
+    /// Bytes written so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Files {
+    /// Files below `dir`, which is made where it is missing. What an earlier process left unfinished is removed.
+    ///
+    /// # Errors
+    /// The folder cannot be made or read.
+    pub fn open(dir: PathBuf) -> std::io::Result<Self> {
+        std::fs::create_dir_all(&dir)?;
+        Ok(Self { dir })
+    }
+
+    /// Where the file of a digest lies. None: that is no digest.
+    #[must_use]
+    pub fn path(&self, digest: &str) -> Option<PathBuf> {
+        let digits = digest.strip_prefix("sha256:")?;
+        let is_one = digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+        is_one.then(|| self.dir.join(digits))
+    }
+
+    /// Begins a file; `id` is one that nobody else uses.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub async fn begin(&self, id: &str) -> std::io::Result<Writing> {
+        let path = self.dir.join(format!("{id}.part"));
+        Ok(Writing {
+            file: File::create_new(&path).await?,
+            path,
+            hash: Context::new(&SHA256),
+            bytes: 0,
+            is_kept: false,
+        })
+    }
+
+    /// Keeps a file that is complete; answers its digest.
+    ///
+    /// # Errors
+    /// It cannot be stored.
+    pub async fn keep(&self, mut writing: Writing) -> std::io::Result<String> {
+        writing.file.flush().await?;
+        writing.file.sync_all().await?;
+        let digits = hex(writing.hash.clone());
+        tokio::fs::rename(&writing.path, self.dir.join(&digits)).await?;
+        writing.is_kept = true;
+        let dir = File::open(&self.dir).await?;
+        dir.sync_all().await?;
+        Ok(format!("sha256:{digits}"))
+    }
+
+    /// Whether the file of a digest is there and still has it.
+    ///
+    /// # Errors
+    /// A sentence: it is gone, cannot be read, or was damaged.
+    pub async fn check(&self, digest: &str) -> Result<(PathBuf, u64), String> {
+        let path = self.path(digest).ok_or_else(|| format!("{digest} is no digest"))?;
+        let (hashed, wanted) = (path.clone(), digest.to_owned());
+        let done = tokio::task::spawn_blocking(move || digest_of(&hashed)).await;
+        match done.map_err(|e| e.to_string())? {
+            Ok((found, bytes)) if found == wanted => Ok((path, bytes)),
+            Ok(_) => Err(format!(
+                "{} was damaged: its digest is another; add the file again",
+                path.display()
+            )),
+            Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+        }
+    }
+
+    /// Removes the file of a digest, where it is there.
+    pub async fn remove(&self, digest: &str) {
+        if let Some(path) = self.path(digest)
+            && let Err(error) = tokio::fs::remove_file(&path).await
+            && error.kind() != std::io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %path.display(), %error, "a firmware file stays");
+        }
+    }
+}
+
+fn hex(hash: Context) -> String {
+    let digits = |text: String, byte: &u8| format!("{text}{byte:02x}");
+    hash.finish().as_ref().iter().fold(String::new(), digits)
+}
+
+fn digest_of(path: &Path) -> std::io::Result<(String, u64)> {
+    let mut file = std::fs::File::open(path)?;
+    let (mut hash, mut buffer, mut bytes) = (Context::new(&SHA256), vec![0; PIECE], 0);
+    loop {
+        let n = file.read(&mut buffer)?;
+        if n == 0 {
+            return Ok((format!("sha256:{}", hex(hash)), bytes));
+        }
+        hash.update(&buffer[..n]);
+        bytes += n as u64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_kept_whole_or_not_at_all_and_damage_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(dir.path().join("firmware")).unwrap();
+        let mut writing = files.begin("a").await.unwrap();
+        writing.write(b"abc").await.unwrap();
+        let digest = files.keep(writing).await.unwrap();
+        // FIPS 180-4, the example of three letters.
+        let known = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(digest, known);
+        assert_eq!(files.check(known).await.unwrap().1, 3);
+        drop(files.begin("b").await.unwrap());
+        assert_eq!(std::fs::read_dir(dir.path().join("firmware")).unwrap().count(), 1);
+        std::fs::write(files.path(known).unwrap(), "abd").unwrap();
+        assert!(files.check(known).await.unwrap_err().contains("damaged"));
+        assert!(files.path("sha256:../../etc/passwd").is_none());
+        files.remove(known).await;
+        assert!(files.check(known).await.unwrap_err().contains("cannot be read"));
+    }
+}

@@ -1,0 +1,140 @@
+//! One machine's settings beside what is wanted of it.
+
+use std::collections::BTreeMap;
+
+use rackwright_redfish::{BiosState, BmcClient, RedfishError, SecureBootState};
+use rackwright_site::model::{SeenSecureBoot, SeenSettings, SettingRow, Standing, WantedSettings, compare};
+
+use super::wanted::bare;
+
+/// What was read.
+#[derive(Debug, Clone)]
+pub struct Look {
+    /// Every wanted setting beside it.
+    pub rows: Vec<SettingRow>,
+    /// The BIOS; none where nothing is wanted of it, or the BMC does not offer it.
+    bios: Option<BiosState>,
+    secure_boot: Option<SecureBootState>,
+}
+
+/// Reads what is wanted of, and nothing else.
+///
+/// # Errors
+/// The BMC's.
+pub async fn look(client: &BmcClient, wanted: &WantedSettings) -> Result<Look, RedfishError> {
+    let bios = if wanted.bios.is_empty() {
+        None
+    } else {
+        client.bios().await?
+    };
+    let secure_boot = match wanted.secure_boot {
+        Some(_) => client.secure_boot().await?,
+        None => None,
+    };
+    let keys = if wanted.keys.is_empty() {
+        None
+    } else {
+        client.secure_boot_certificates().await?
+    };
+    let texts = |map: &BTreeMap<String, _>| map.iter().map(|(name, value)| (name.clone(), text(value))).collect();
+    let mut seen = SeenSettings {
+        current: bios.as_ref().map(|bios| texts(&bios.current)).unwrap_or_default(),
+        pending: bios.as_ref().map(|bios| texts(&bios.pending)).unwrap_or_default(),
+        secure_boot: secure_boot.as_ref().map(|secure| SeenSecureBoot {
+            enabled: secure.enabled,
+            in_force: secure.in_force,
+        }),
+        keys: keys.map(|keys| {
+            let known = keys
+                .into_iter()
+                .filter_map(|key| Some((key.database, bare(&key.sha256?.to_string()))));
+            known.collect()
+        }),
+        ..SeenSettings::default()
+    };
+    let mut rows = compare(wanted, &seen);
+    // Whether it can be changed is a long list, asked for only where something is to be changed.
+    let is_astray = |row: &SettingRow| row.standing == Standing::Differs && row.name.starts_with("bios/");
+    if let Some(bios) = bios.as_ref().filter(|_| rows.iter().any(is_astray)) {
+        let rules = client.bios_rules(bios).await?.unwrap_or_default();
+        let fixed = rules.into_iter().filter(|(_, rule)| rule.read_only);
+        seen.read_only = fixed.map(|(name, _)| name).collect();
+        rows = compare(wanted, &seen);
+    }
+    Ok(Look {
+        rows,
+        bios,
+        secure_boot,
+    })
+}
+
+fn text(value: &rackwright_redfish::BiosValue) -> String {
+    value.to_string()
+}
+
+/// What was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Names.
+    pub names: Vec<String>,
+    /// Where the BMC tells of the job that makes it count.
+    pub job: Vec<String>,
+}
+
+/// Reads, and writes what is not as wanted. It counts from the machine's next start on.
+///
+/// # Errors
+/// The BMC's. [`RedfishError::UnfitSettings`] and [`RedfishError::NotOffered`] say what can never be.
+pub async fn apply(client: &BmcClient, wanted: &WantedSettings) -> Result<Written, RedfishError> {
+    let seen = look(client, wanted).await?;
+    let not_offered = |what: &str| RedfishError::NotOffered {
+        bmc: client.address(),
+        what: what.to_owned(),
+        offered: "nothing of the kind".to_owned(),
+    };
+    let mut written = Written::default();
+    if !wanted.bios.is_empty() {
+        let bios = seen.bios.as_ref().ok_or_else(|| not_offered("BIOS settings"))?;
+        // Before its first start a machine may have told its BMC nothing; then there is nothing to compare with yet.
+        if !bios.current.is_empty() {
+            let wish = wanted
+                .bios
+                .iter()
+                .map(|(name, value)| (name.to_string(), value.to_string()));
+            let change = client.set_bios(bios, &wish.collect()).await?;
+            written.names.extend(change.written.into_keys());
+            written.job = change.job;
+        }
+    }
+    for (key, row) in wanted.keys.iter().zip(keys_of(&seen.rows)) {
+        let fault = match (row.standing, &key.pem) {
+            (Standing::AsWanted, _) => continue,
+            (Standing::Missing, _) => return Err(not_offered("a list of Secure Boot certificates")),
+            (_, Some(pem)) => {
+                client.enrol_secure_boot_certificate(&key.database, pem).await?;
+                written.names.push(row.name.clone());
+                continue;
+            }
+            (_, None) => format!("{}: it is not there, and the site does not give it as PEM", row.name),
+        };
+        return Err(RedfishError::UnfitSettings {
+            bmc: client.address(),
+            faults: vec![fault],
+        });
+    }
+    // Keys first: some take no Secure Boot without any.
+    if let Some(enabled) = wanted.secure_boot {
+        if seen.secure_boot.is_none() {
+            return Err(not_offered("Secure Boot"));
+        }
+        if client.set_secure_boot(enabled).await? {
+            written.names.push("secure-boot".to_owned());
+        }
+    }
+    Ok(written)
+}
+
+/// The rows of keys, which stand last and in their order.
+fn keys_of(rows: &[SettingRow]) -> impl Iterator<Item = &SettingRow> {
+    rows.iter().filter(|row| row.name.starts_with("secure-boot/"))
+}

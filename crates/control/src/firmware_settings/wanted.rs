@@ -1,0 +1,183 @@
+//! Which node wants which settings, by its SKU in the site that holds now.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rackwright_lifecycle::Timestamp;
+use rackwright_redfish::pem_fingerprint;
+use rackwright_site::model::{Site, WantedSettings};
+use rackwright_store::{NodeRecord, StoreError};
+
+use crate::clock;
+use crate::core::Core;
+use crate::hall::HallError;
+
+/// How long the site's version is believed, in microseconds: thousands of steps a second need not ask for it each.
+const BELIEVED_US: i64 = 500_000;
+
+/// What the site wants: by the node's own SKU, else by the SKU that the site gives it. Nodes of a SKU share one.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    /// By the name of a SKU of the site; none: nothing is wanted of its nodes.
+    skus: HashMap<String, Option<Arc<WantedSettings>>>,
+    /// By the name of a node of the site; those of which nothing is wanted are not in it.
+    nodes: HashMap<String, Arc<WantedSettings>>,
+}
+
+impl Wanted {
+    /// Nothing is wanted of any node.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.skus.values().all(Option::is_none)
+    }
+
+    /// What is wanted of a node that was enrolled with this SKU; none: nothing.
+    #[must_use]
+    pub fn of(&self, node: &str, sku: &str) -> Option<&Arc<WantedSettings>> {
+        match self.skus.get(sku) {
+            Some(wanted) => wanted.as_ref(),
+            None => self.nodes.get(node),
+        }
+    }
+
+    /// Wanted of these nodes, whatever their SKU.
+    #[cfg(test)]
+    #[must_use]
+    pub fn of_nodes(nodes: HashMap<String, Arc<WantedSettings>>) -> Self {
+        Self {
+            skus: HashMap::new(),
+            nodes,
+        }
+    }
+}
+
+/// What was wanted when the site was looked at last.
+#[derive(Debug, Default)]
+pub struct Wishes {
+    kept: Mutex<Option<Kept>>,
+    /// What tests want, whatever the site says.
+    #[cfg(test)]
+    pub always: Mutex<Option<Arc<Wanted>>>,
+}
+
+#[derive(Debug, Clone)]
+struct Kept {
+    asked_at: Timestamp,
+    /// Of the site; 0: there is none.
+    version: i64,
+    wanted: Arc<Wanted>,
+}
+
+impl Wishes {
+    /// What is wanted of all nodes.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn all(&self, core: &Core) -> Result<Arc<Wanted>, StoreError> {
+        #[cfg(test)]
+        if let Some(wanted) = &*self.always.lock().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(wanted.clone());
+        }
+        let now = clock::now();
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(kept) = &kept
+            && (0..BELIEVED_US).contains(&now.since(kept.asked_at))
+        {
+            return Ok(kept.wanted.clone());
+        }
+        let (version, site) = match core.sites.current(&core.store).await {
+            Ok(Some((version, site))) => (version, Some(site)),
+            Ok(None) | Err(HallError::NoSite) => (0, None),
+            Err(HallError::Store(error)) => return Err(error),
+            Err(HallError::Broken(why)) => {
+                tracing::error!(
+                    why,
+                    "no settings of firmware are wanted of any node, as the site does not read"
+                );
+                (0, None)
+            }
+        };
+        let wanted = match (&kept, &site) {
+            (Some(kept), _) if kept.version == version => kept.wanted.clone(),
+            (_, Some(site)) => Arc::new(of_site(site)),
+            (_, None) => Arc::default(),
+        };
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(Kept {
+            asked_at: now,
+            version,
+            wanted: wanted.clone(),
+        });
+        Ok(wanted)
+    }
+
+    /// Looks at the site again when it is asked next: another one was applied here.
+    pub fn forget(&self) {
+        if let Some(kept) = &mut *self.kept.lock().unwrap_or_else(PoisonError::into_inner) {
+            kept.asked_at = Timestamp::default();
+        }
+    }
+
+    /// What is wanted of one node; none: nothing.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn of(&self, core: &Core, record: &NodeRecord) -> Result<Option<Arc<WantedSettings>>, StoreError> {
+        Ok(self.all(core).await?.of(&record.id, &record.spec.sku).cloned())
+    }
+}
+
+fn of_site(site: &Site) -> Wanted {
+    let sha256_of = |pem: &str| pem_fingerprint(pem).map(|print| bare(&print.to_string()));
+    let by_sku: Vec<Option<Arc<WantedSettings>>> = site
+        .skus
+        .iter()
+        .map(|sku| {
+            let wanted = (!sku.settings.is_empty()).then(|| sku.settings.clone().with_fingerprints(sha256_of));
+            wanted.map(Arc::new)
+        })
+        .collect();
+    let nodes = site.nodes.iter().filter_map(|node| {
+        let wanted = by_sku.get(node.sku.index())?.clone()?;
+        Some((node.name.to_string(), wanted))
+    });
+    Wanted {
+        nodes: nodes.collect(),
+        skus: site
+            .skus
+            .iter()
+            .map(|sku| sku.name.to_string())
+            .zip(by_sku.clone())
+            .collect(),
+    }
+}
+
+/// The digits of a fingerprint alone.
+pub(super) fn bare(fingerprint: &str) -> String {
+    fingerprint.trim_start_matches("sha256:").to_ascii_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nodes_own_sku_goes_before_the_one_that_the_site_gives_it() {
+        let wish = |on| {
+            Arc::new(WantedSettings {
+                secure_boot: Some(on),
+                ..WantedSettings::default()
+            })
+        };
+        let wanted = Wanted {
+            skus: [("own".to_owned(), Some(wish(true))), ("bare".to_owned(), None)].into(),
+            nodes: [("n1".to_owned(), wish(false))].into(),
+        };
+        let secure_boot = |node, sku| wanted.of(node, sku).and_then(|one| one.secure_boot);
+        assert_eq!(secure_boot("n1", "own"), Some(true));
+        assert_eq!(secure_boot("n2", "own"), Some(true));
+        assert_eq!(secure_boot("n1", "bare"), None);
+        assert_eq!(secure_boot("n1", "unknown"), Some(false));
+        assert_eq!(secure_boot("n2", "unknown"), None);
+        assert!(!wanted.is_empty() && Wanted::default().is_empty());
+    }
+}

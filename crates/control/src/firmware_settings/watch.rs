@@ -1,0 +1,232 @@
+//! Settings of nodes at rest, read again and again: somebody with root, or an update, may have changed them.
+//!
+//! Nothing is written to a machine here, whoever has it. Each node is one replica's to read, which follows by rendezvous
+//! hashing; when follows from its name and the round, so that there is no moment at which all are read.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_redfish::{BmcClient, Shortcut};
+use rackwright_site::model::{SettingRow, WantedSettings, told};
+use rackwright_store::{EventRow, NodeRecord, Scope, StoreError};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use super::look::look;
+use super::stored;
+use crate::bmc::{self, BmcError};
+use crate::clock;
+use crate::core::Core;
+use crate::credentials;
+use crate::replicas::alive_since;
+use crate::watch_power::look::settings;
+use crate::watch_power::share::{Share, number_of};
+
+/// Most and least time between looks at what is due, in milliseconds.
+const TICK_MS: (u64, u64) = (250, 30_000);
+/// A node that somebody works with, or that did not answer, is tried again after this share of the interval.
+const AGAIN: i64 = 8;
+
+/// Runs until the core stops.
+pub async fn run(core: Arc<Core>) {
+    let interval_s = core.config.settings_watch.interval_s;
+    if interval_s == 0 {
+        return;
+    }
+    let tick_ms = (u64::from(interval_s) * 1000 / 16).clamp(TICK_MS.0, TICK_MS.1);
+    let mut tick = tokio::time::interval(Duration::from_millis(tick_ms));
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut watch = Watch {
+        core: core.clone(),
+        interval_us: seconds(i64::from(interval_s)),
+        next: HashMap::new(),
+    };
+    let mut looks = JoinSet::new();
+    loop {
+        tokio::select! {
+            () = core.stop.cancelled() => break,
+            _ = tick.tick() => {
+                if let Err(error) = watch.begin(&mut looks).await {
+                    tracing::warn!(%error, "which settings of firmware are to be read again cannot be told");
+                }
+            }
+            Some(ended) = looks.join_next(), if !looks.is_empty() => watch.ended(ended),
+        }
+    }
+    looks.shutdown().await;
+}
+
+/// What this process reads.
+struct Watch {
+    core: Arc<Core>,
+    interval_us: i64,
+    /// When each node is read next, and how often it was.
+    next: HashMap<String, (Timestamp, u64)>,
+}
+
+/// What came of one reading: the node, and whether it was made.
+type Looked = (String, bool);
+
+impl Watch {
+    /// Begins the readings that are due.
+    async fn begin(&mut self, looks: &mut JoinSet<Looked>) -> Result<(), StoreError> {
+        let now = clock::now();
+        let wanted = self.core.wishes.all(&self.core).await?;
+        if wanted.is_empty() {
+            self.next.clear();
+            return Ok(());
+        }
+        let nodes = self.core.store.node_skus().await?;
+        let wishes = nodes.into_iter().filter_map(|(node, sku)| {
+            let wish = wanted.of(&node, &sku)?.clone();
+            Some((node, wish))
+        });
+        let wanted: HashMap<String, Arc<WantedSettings>> = wishes.collect();
+        self.next.retain(|node, _| wanted.contains_key(node));
+        let alive = self.core.store.replicas(alive_since(now)).await?;
+        let share = Share::new(&self.core.replica, alive.into_iter().map(|replica| replica.id));
+        for node in wanted.keys() {
+            if !share.has(node) {
+                self.next.remove(node);
+            } else if !self.next.contains_key(node) {
+                // Anywhere in the first round: a start of the daemon asks no thousand BMCs at once.
+                let at = now.plus(part(node, 0, self.interval_us));
+                self.next.insert(node.clone(), (at, 0));
+            }
+        }
+        let room = self.core.config.settings_watch.at_once.saturating_sub(looks.len());
+        let due = self.next.iter().filter(|(_, (at, _))| *at <= now);
+        let mut due: Vec<(Timestamp, String)> = due.map(|(node, (at, _))| (*at, node.clone())).collect();
+        due.sort();
+        for (_, node) in due.into_iter().take(room) {
+            let Some(wish) = wanted.get(&node).cloned() else {
+                continue;
+            };
+            // Not again while it is read.
+            self.reschedule(&node, true, now);
+            let core = self.core.clone();
+            looks.spawn(async move {
+                let was_read = match read(&core, &node, &wish).await {
+                    Ok(was_read) => was_read,
+                    Err(error) => {
+                        tracing::warn!(node, %error, "what was read of the firmware's settings is not stored");
+                        false
+                    }
+                };
+                (node, was_read)
+            });
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, ended: Result<Looked, tokio::task::JoinError>) {
+        match ended {
+            Ok((_, true)) => {}
+            Ok((node, false)) => self.reschedule(&node, false, clock::now()),
+            Err(error) => tracing::error!(%error, "a reading of the firmware's settings panicked"),
+        }
+    }
+
+    fn reschedule(&mut self, node: &str, was_read: bool, now: Timestamp) {
+        let Some((at, round)) = self.next.get_mut(node) else {
+            return;
+        };
+        if was_read {
+            *round += 1;
+            // Three quarters of the interval to five quarters.
+            let half = self.interval_us / 2;
+            *at = now.plus(self.interval_us - half / 2 + part(node, *round, half));
+        } else {
+            *at = now.plus((self.interval_us / AGAIN).max(1));
+        }
+    }
+}
+
+/// A part of `span`, by the node and the round.
+fn part(node: &str, round: u64, span: i64) -> i64 {
+    let number = number_of([node.as_bytes(), &round.to_be_bytes()]);
+    // Below 2^53 a float is exact, and the product stays below the span.
+    ((number >> 11) as f64 / (1_u64 << 53) as f64 * span as f64) as i64
+}
+
+/// Reads one node's settings and stores how they stand. False: somebody works with it, or its BMC does not answer.
+async fn read(core: &Core, node: &str, wanted: &WantedSettings) -> Result<bool, StoreError> {
+    let is_at_rest = !core.store.resting(&[node]).await?.is_empty();
+    if !is_at_rest || core.runs.has(node) {
+        return Ok(false);
+    }
+    let record = core.store.node(&Scope::Site, node).await?;
+    let rows = match ask(core, &record, wanted).await {
+        Ok(rows) => rows,
+        Err(error) => {
+            let told = error.told(&record.spec.bmc_address);
+            tracing::info!(node, told, "the firmware's settings cannot be read");
+            credentials::store_refusal(core, &record.id, &record.spec, &error).await?;
+            return Ok(false);
+        }
+    };
+    keep(core, &record, &rows).await
+}
+
+async fn ask(core: &Core, record: &NodeRecord, wanted: &WantedSettings) -> Result<Vec<SettingRow>, BmcError> {
+    let target = bmc::target(&record.id, &record.spec, &core.keys.sealer)?;
+    let client = BmcClient::sparing(target, settings(core), &Shortcut::default())?;
+    let seen = look(&client, wanted).await;
+    if let Err(error) = client.close().await {
+        tracing::debug!(node = record.id, %error, "a BMC session could not be closed; it will time out");
+    }
+    Ok(seen?.rows)
+}
+
+/// Stores it, unless somebody has begun to work with the node meanwhile: who does knows better.
+async fn keep(core: &Core, seen: &NodeRecord, rows: &[SettingRow]) -> Result<bool, StoreError> {
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    let record = match tx.node(&seen.id).await {
+        Err(StoreError::NotFound { .. }) => return Ok(false),
+        record => record?,
+    };
+    if record.node.state != seen.node.state || record.node.since != seen.node.since {
+        return Ok(false);
+    }
+    let is_news = tx.put_node_settings(&seen.id, &stored(rows, false), now).await?;
+    if is_news {
+        tx.add_event(&drift(&record, rows, now)).await?;
+    }
+    core.commit(tx).await?;
+    Ok(true)
+}
+
+fn drift(record: &NodeRecord, rows: &[SettingRow], now: Timestamp) -> EventRow {
+    EventRow {
+        at: now,
+        kind: "node.settings-drift".into(),
+        target: format!("nodes/{}", record.id),
+        message: format!(
+            "settings of the firmware of {} are not as wanted: {}",
+            record.id,
+            told(rows)
+        ),
+        ..EventRow::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readings_are_spread_over_the_interval_and_never_bunch() {
+        let span = 1_000_000;
+        let mut tenths = [0; 10];
+        for n in 0..10_000 {
+            let at = part(&format!("node-{n}"), 3, span);
+            assert!((0..span).contains(&at));
+            tenths[(at / (span / 10)) as usize] += 1;
+        }
+        assert!(tenths.iter().all(|count| (800..1200).contains(count)), "{tenths:?}");
+        assert_ne!(part("n", 1, span), part("n", 2, span));
+    }
+}

@@ -1,0 +1,335 @@
+//! Changes of a cluster that is in use: more nodes or fewer, another image, and another try of one that failed.
+
+use rackwright_api::v1;
+use rackwright_lifecycle::cluster::{Member, Rollout, State};
+use rackwright_store::{ClusterRecord, ClusterSpec, NodeRecord, Scope, WriteTx};
+
+use super::super::asked::Asked;
+use super::super::errors::ApiError;
+use super::super::nodes::Nodes;
+use super::super::{convert, names, seats, theirs};
+use super::{Clusters, OPERATION_MIN, not_now};
+use crate::clusters::resize::{self, Wish};
+use crate::clusters::{self, reserve, rollout};
+
+/// Public keys of a cluster's users, cloud-config and drive are part of what is written; the rest is not asked for here.
+fn deployment_faults(deployment: &v1::Deployment) -> Vec<(String, String)> {
+    let mut faults = Vec::new();
+    if !deployment.hostname.is_empty() {
+        let fault = "must be empty: each node of a cluster is called by its own name";
+        faults.push(("deployment.hostname".to_owned(), fault.to_owned()));
+    }
+    if !deployment.customer.is_empty() {
+        let fault = "must be empty: the cluster stays its customer's";
+        faults.push(("deployment.customer".to_owned(), fault.to_owned()));
+    }
+    faults
+}
+
+/// A rollout as it is asked for.
+fn wanted(rollout: &v1::Rollout) -> Rollout {
+    Rollout {
+        max_unavailable: rollout.max_unavailable.max(1),
+        by_leaf: !rollout.any_leaf,
+        max_failures: rollout.max_failures,
+        failed: 0,
+        again: std::collections::BTreeSet::new(),
+        roll_back: rollout.roll_back,
+        is_back: false,
+        stopped: None,
+    }
+}
+
+/// How far a rollout is.
+pub(super) fn rollout_status(record: &ClusterRecord, members: &[Member]) -> Option<v1::RolloutStatus> {
+    use rackwright_lifecycle::cluster::Standing;
+    let rollout = record.cluster.rollout.as_ref()?;
+    let stays = |member: &&Member| !record.cluster.wanted.leave.contains(&member.node);
+    let has_it = |member: &&Member| stays(member) && member.build == record.cluster.build;
+    let count = |members: usize| u32::try_from(members).unwrap_or(u32::MAX);
+    let done = members
+        .iter()
+        .filter(has_it)
+        .filter(|m| m.standing == Standing::HandedOver);
+    let failed = members.iter().filter(has_it).filter(|m| m.standing.is_out());
+    Some(v1::RolloutStatus {
+        rollout: Some(v1::Rollout {
+            max_unavailable: rollout.max_unavailable,
+            any_leaf: !rollout.by_leaf,
+            max_failures: rollout.max_failures,
+            roll_back: rollout.roll_back,
+        }),
+        done: count(done.count()),
+        of: count(members.iter().filter(stays).count()),
+        failed: count(failed.count()).saturating_add(rollout.failed),
+        is_back: rollout.is_back,
+        stopped: rollout.stopped.clone().unwrap_or_default(),
+    })
+}
+
+fn wish(size: Option<&v1::ClusterSize>) -> Result<Wish, ApiError> {
+    let size = size.cloned().unwrap_or_default();
+    let mut wish = Wish {
+        nodes: size.nodes,
+        spares: size.spares,
+        ..Wish::default()
+    };
+    for name in &size.leave {
+        wish.leave.insert(names::id_of("size.leave", name, "nodes")?.to_owned());
+    }
+    if size.nodes.is_none() && size.spares.is_none() && wish.leave.is_empty() {
+        let fault = "say how many nodes or spares, or which leave";
+        return Err(ApiError::invalid("size.nodes", fault));
+    }
+    Ok(wish)
+}
+
+/// Refuses a cluster that cannot get larger or smaller now.
+fn can_resize(record: &ClusterRecord) -> Result<(), ApiError> {
+    match record.cluster.state {
+        State::Building | State::Validating | State::Ready | State::Degraded | State::Resizing => Ok(()),
+        State::Reimaging => {
+            let hint = format!("`rackwright cluster watch {}` shows when it is done", record.id);
+            Err(not_now(
+                record,
+                "it gets no other nodes while it gets another image",
+                &hint,
+            ))
+        }
+        _ => Err(not_now(
+            record,
+            "it gets no other nodes",
+            "only a cluster that is built or in use does",
+        )),
+    }
+}
+
+/// Refuses a cluster of which the nodes cannot get another image now.
+fn can_reimage(record: &ClusterRecord) -> Result<(), ApiError> {
+    match record.cluster.state {
+        State::Ready | State::Degraded | State::Resizing | State::Reimaging => Ok(()),
+        State::Reserved | State::Building | State::Validating => {
+            let hint = format!("`rackwright cluster watch {}` shows when it is ready", record.id);
+            Err(not_now(record, "it has no image yet that could be another one", &hint))
+        }
+        _ => Err(not_now(
+            record,
+            "nobody uses it",
+            "a new cluster can have another image",
+        )),
+    }
+}
+
+impl Clusters {
+    pub(super) async fn plan_resize(
+        &self,
+        request: &v1::PlanClusterResizeRequest,
+    ) -> Result<v1::ClusterResizePlan, ApiError> {
+        let id = names::id_of("name", &request.name, "clusters")?;
+        let wish = wish(request.size.as_ref())?;
+        let record = self.0.store.cluster(&Scope::Site, id).await?;
+        can_resize(&record)?;
+        let picture = self.0.sites.picture(&self.0.store).await?;
+        match resize::plan(picture, &record, &wish).await {
+            Ok(planned) => Ok(v1::ClusterResizePlan {
+                fits: true,
+                refusal: String::new(),
+                join: planned.join.into_iter().collect(),
+                leave: planned.leave.into_iter().collect(),
+                picture: planned.picture,
+                reserved_watts: planned.watts,
+            }),
+            Err(reserve::ReserveError::Refused(refusal)) => Ok(v1::ClusterResizePlan {
+                refusal,
+                ..v1::ClusterResizePlan::default()
+            }),
+            Err(other) => Err(other.into()),
+        }
+    }
+
+    pub(crate) async fn resize(
+        &self,
+        asked: &Asked<'_>,
+        request: &v1::ResizeClusterRequest,
+    ) -> Result<v1::Operation, ApiError> {
+        match asked.begin::<v1::Operation>().await? {
+            Ok(tx) => drop(tx),
+            Err(former) => return Ok(former),
+        }
+        let id = names::id_of("name", &request.name, "clusters")?;
+        let wish = wish(request.size.as_ref())?;
+        let (mut tx, record, planned) = self.reserve_resize(asked, id, &wish).await?;
+        let operation = asked.new_operation("resize-cluster", &request.name, OPERATION_MIN);
+        tx.insert_operation(&operation).await?;
+        let (name, joining, leaving) = (&asked.caller().name, planned.join.len(), planned.leave.len());
+        let message = format!(
+            "{name} asked for {id} with {} nodes and {} spares: {joining} join, {leaving} leave",
+            record.spec.nodes, record.spec.spares
+        );
+        tx.add_event(&asked.event("requested", &request.name, message)).await?;
+        let response = asked.end_in(tx, convert::operation(&operation, None)).await?;
+        self.wake();
+        self.0.runs.due.notify_one();
+        Ok(response)
+    }
+
+    async fn reserve_resize(
+        &self,
+        asked: &Asked<'_>,
+        id: &str,
+        wish: &Wish,
+    ) -> Result<(WriteTx, ClusterRecord, resize::Resize), ApiError> {
+        for _ in 0..reserve::TRIES {
+            let seen = self.0.store.cluster(&asked.caller().scope, id).await?;
+            asked.check_version(&format!("clusters/{id}"), seen.version)?;
+            can_resize(&seen)?;
+            if let Some(reserved) = resize::resize(&self.0, seen, wish, asked.now()).await? {
+                return Ok(reserved);
+            }
+        }
+        Err(reserve::crowded().into())
+    }
+
+    pub(crate) async fn reimage(
+        &self,
+        asked: &Asked<'_>,
+        request: &v1::ReimageClusterRequest,
+    ) -> Result<v1::Operation, ApiError> {
+        let id = names::id_of("name", &request.name, "clusters")?;
+        let deployment = request.deployment.clone().unwrap_or_default();
+        super::enrolment::none(deployment_faults(&deployment))?;
+        // A repeat is answered before this counts: the image may be gone by then.
+        let image = match deployment.image.as_str() {
+            "" => Ok(None),
+            _ => Nodes(self.0.clone()).resolve_image(&deployment).await.map(Some),
+        };
+        let rollout = wanted(&request.rollout.unwrap_or_default());
+        let member = self.a_member(&asked.caller().scope, id).await?;
+        let change = |record: &mut ClusterRecord| {
+            can_reimage(record)?;
+            let mut spec = record.spec.clone();
+            if let Some(image) = image? {
+                (spec.image_name, spec.image_digest) = (image.name, image.digest);
+            }
+            overlay(&mut spec, &deployment);
+            rollout::begin(record, &spec, rollout);
+            self.try_on(record, member)
+        };
+        let operation = self.operation(asked, id, "reimage-cluster", change).await?;
+        Ok(theirs::operation(&asked.caller().scope, operation))
+    }
+
+    pub(crate) async fn resume_reimage(
+        &self,
+        asked: &Asked<'_>,
+        request: &v1::ResumeClusterReimageRequest,
+    ) -> Result<v1::Operation, ApiError> {
+        let id = names::id_of("name", &request.name, "clusters")?;
+        let nodes = self.0.store.nodes_of_cluster(&asked.caller().scope, id).await?;
+        let members = clusters::members(id, &nodes, &crate::hall::Units::new());
+        let change = |record: &mut ClusterRecord| {
+            let stopped = record
+                .cluster
+                .rollout
+                .as_ref()
+                .filter(|rollout| rollout.stopped.is_some());
+            if stopped.is_none() {
+                let hint = format!("`rackwright cluster reimage {}` begins one", record.id);
+                return Err(not_now(record, "no reimage of it has stopped", &hint));
+            }
+            rollout::resume(record, &members, request.rollout.as_ref().map(wanted));
+            Ok(())
+        };
+        let operation = self.operation(asked, id, "reimage-cluster", change).await?;
+        Ok(theirs::operation(&asked.caller().scope, operation))
+    }
+
+    pub(crate) async fn roll_back(
+        &self,
+        asked: &Asked<'_>,
+        request: &v1::RollBackClusterRequest,
+    ) -> Result<v1::Operation, ApiError> {
+        let id = names::id_of("name", &request.name, "clusters")?;
+        let scope = &asked.caller().scope;
+        let image = match self.0.store.cluster(scope, id).await?.former {
+            Some(former) => self.has_image(&former.spec).await,
+            None => Ok(()),
+        };
+        let change = |record: &mut ClusterRecord| {
+            can_reimage(record)?;
+            let last = record.cluster.rollout.clone();
+            if last.as_ref().is_some_and(|rollout| rollout.is_back) {
+                return Err(not_now(record, "it is on its way back already", ""));
+            }
+            let asked_for = request.rollout.as_ref().map(wanted);
+            let rollout = Rollout {
+                stopped: None,
+                failed: 0,
+                again: std::collections::BTreeSet::new(),
+                ..asked_for.or(last).unwrap_or_else(|| wanted(&v1::Rollout::default()))
+            };
+            if !rollout::back(record, rollout) {
+                return Err(not_now(record, "it never had another image", ""));
+            }
+            record.reason.clear();
+            image
+        };
+        let operation = self.operation(asked, id, "roll-back-cluster", change).await?;
+        Ok(theirs::operation(scope, operation))
+    }
+
+    pub(crate) async fn retry(&self, asked: &Asked<'_>, name: &str) -> Result<v1::Operation, ApiError> {
+        let id = names::id_of("name", name, "clusters")?;
+        let change = |record: &mut ClusterRecord| {
+            if record.cluster.state != State::Failed {
+                let hint = format!("`rackwright cluster explain {}` says what it waits for", record.id);
+                return Err(not_now(record, "only one that failed is built once more", &hint));
+            }
+            record.cluster.wanted.retry = true;
+            record.swap = None;
+            if let Some(test) = &mut record.network {
+                test.faults.clear();
+            }
+            Ok(())
+        };
+        self.operation(asked, id, "retry-cluster", change).await
+    }
+
+    /// Any node of a cluster.
+    async fn a_member(&self, scope: &Scope, id: &str) -> Result<Option<NodeRecord>, ApiError> {
+        Ok(self.0.store.nodes_of_cluster(scope, id).await?.into_iter().next())
+    }
+
+    /// Tries on a copy of a node what is wanted on all of them: what is wrong with it is told now.
+    fn try_on(&self, record: &ClusterRecord, member: Option<NodeRecord>) -> Result<(), ApiError> {
+        let Some(mut node) = member else { return Ok(()) };
+        let deployment = reserve::deployment(&record.spec, &record.customer);
+        node.node.state = rackwright_lifecycle::State::Active;
+        seats::rewrite(&self.0, &mut node, &deployment, &record.spec.image_digest, 0)
+            .map(drop)
+            .map_err(|fault| ApiError::invalid("deployment", fault))
+    }
+
+    /// Refuses an image that is not kept any more.
+    async fn has_image(&self, spec: &ClusterSpec) -> Result<(), ApiError> {
+        let deployment = v1::Deployment {
+            image: format!("{}/versions/{}", spec.image_name, spec.image_digest),
+            ..v1::Deployment::default()
+        };
+        Nodes(self.0.clone()).resolve_image(&deployment).await.map(drop)
+    }
+}
+
+/// Puts what is given in the place of what was there.
+fn overlay(spec: &mut ClusterSpec, deployment: &v1::Deployment) {
+    if !deployment.ssh_authorized_keys.is_empty() {
+        spec.ssh_authorized_keys.clone_from(&deployment.ssh_authorized_keys);
+    }
+    if !deployment.user_data.is_empty() {
+        spec.user_data.clone_from(&deployment.user_data);
+    }
+    if !deployment.root_drive.is_empty() {
+        spec.root_drive.clone_from(&deployment.root_drive);
+    }
+    spec.verify_whole_disk |= deployment.verify_whole_disk;
+}

@@ -1,0 +1,402 @@
+//! `ConsoleService`: consoles live and recorded, SSH keys of members, and tokens in their place.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_api::v1;
+use rackwright_api::v1::attach_console_request::Message as Asked_;
+use rackwright_api::v1::attach_console_response::Message as Told;
+use rackwright_api::v1::console_service_server::ConsoleService;
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_serial::record::Piece;
+use rackwright_serial::{Entry, Guest, Said, public_key};
+use rackwright_store::{SSH_KEYS_MAX, Scope, SshKeyRow, StoreError, WriteTx};
+use secrecy::ExposeSecret as _;
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+use super::asked::Asked;
+use super::caller::Caller;
+use super::errors::ApiError;
+use super::{caller, convert, names};
+use crate::console::access::Pass;
+use crate::console::{log, session, token, way};
+use crate::core::Core;
+
+/// Messages that a stream may be ahead of its reader.
+const QUEUE: usize = 64;
+/// Largest input in one message.
+const INPUT_MAX: usize = 64 << 10;
+/// How long a token is good for.
+const TOKEN_S: i64 = 600;
+const TOKEN_MAX_S: i64 = 86_400;
+/// Who follows a recording looks for more so often: another replica may write it.
+const FOLLOW: Duration = Duration::from_millis(250);
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct Console(pub Arc<Core>);
+
+type Answer<T> = Result<Response<T>, Status>;
+type Stream_<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+fn entry(wanted: &v1::ConsoleEntry) -> Result<Entry, ApiError> {
+    match (wanted.read_only, wanted.take_over) {
+        (true, true) => Err(ApiError::invalid("enter.take_over", "does not go with read_only")),
+        (true, false) => Ok(Entry::ReadOnly),
+        (false, true) => Ok(Entry::TakeOver),
+        (false, false) => Ok(Entry::Write),
+    }
+}
+
+/// Registers a key of the site's own people that a member of a customer has registered: nobody proves that a key is theirs, and
+/// no customer may keep them out by theirs. False: it is nobody's, or somebody else's of the site, or the caller is a customer's.
+async fn take_key(
+    core: &Core,
+    tx: &mut WriteTx,
+    asked: &Asked<'_>,
+    caller: &Caller,
+    row: &SshKeyRow,
+) -> Result<bool, ApiError> {
+    if caller.scope != Scope::Site {
+        return Ok(false);
+    }
+    let Some(former) = core.store.ssh_key(&row.fingerprint).await? else {
+        return Ok(false);
+    };
+    let owner = tx.member(&former.member).await?;
+    if owner.is_some_and(|owner| owner.customer.is_empty()) {
+        return Ok(false);
+    }
+    tx.remove_ssh_key(&former.fingerprint, Some(&former.member)).await?;
+    let message = format!(
+        "{} took over the SSH key {}, which {} had registered",
+        caller.name, row.fingerprint, former.member
+    );
+    let event = asked.event("security.ssh-key-taken", &format!("members/{}", former.member), message);
+    tx.add_event(&event).await?;
+    Ok(tx.add_ssh_key(row).await?)
+}
+
+/// Carries what a client types.
+async fn listen(mut typed: Streaming<v1::AttachConsoleRequest>, input: mpsc::Sender<Vec<u8>>) {
+    while let Ok(Some(request)) = typed.message().await {
+        let Some(Asked_::Input(bytes)) = request.message else {
+            continue;
+        };
+        if bytes.len() > INPUT_MAX || input.send(bytes).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Carries what a client is shown.
+async fn show(guest: Guest, typed: Streaming<v1::AttachConsoleRequest>, answers: Sender<v1::AttachConsoleResponse>) {
+    let Guest { input, mut output } = guest;
+    let listening = listen(typed, input);
+    tokio::pin!(listening);
+    loop {
+        let said = tokio::select! {
+            () = &mut listening => return,
+            () = answers.closed() => return,
+            said = output.recv() => said,
+        };
+        let told = match said {
+            None => return,
+            Some(Said::Data(bytes)) => Ok(Told::Output(bytes)),
+            Some(Said::Notice(text)) => Ok(Told::Notice(text)),
+            Some(Said::End(why)) => Err(Status::aborted(why)),
+        };
+        let is_end = told.is_err();
+        let answer = told.map(|told| v1::AttachConsoleResponse { message: Some(told) });
+        if answers.send(answer).await.is_err() || is_end {
+            return;
+        }
+    }
+}
+
+type Sender<T> = mpsc::Sender<Result<T, Status>>;
+
+fn time(at_us: i64) -> Option<prost_types::Timestamp> {
+    (at_us != 0).then(|| convert::time(Timestamp(at_us))).flatten()
+}
+
+fn micros(field: &str, time: Option<&prost_types::Timestamp>) -> Result<Option<i64>, ApiError> {
+    let Some(time) = time else { return Ok(None) };
+    let micros = time.seconds.checked_mul(1_000_000);
+    let micros = micros.and_then(|us| us.checked_add(i64::from(time.nanos) / 1000));
+    micros.map(Some).ok_or_else(|| ApiError::invalid(field, "is no time"))
+}
+
+fn told(piece: Piece) -> v1::ReadConsoleLogResponse {
+    v1::ReadConsoleLogResponse {
+        time: time(piece.at_us),
+        boot_time: time(piece.boot_us),
+        output: piece.bytes,
+    }
+}
+
+/// Sends a recording; with `follow` until nobody listens or they may not any more.
+async fn send(
+    core: Arc<Core>,
+    pass: Pass,
+    wanted: log::Wanted,
+    follow: bool,
+    answers: Sender<v1::ReadConsoleLogResponse>,
+) -> Result<(), ApiError> {
+    let mut pages = log::Pages::new(core.consoles.folder(&pass.record.uid), pass.clone(), wanted);
+    let mut ticks = tokio::time::interval(FOLLOW);
+    let mut looked = 0_u32;
+    loop {
+        let found = pages.next().await?;
+        let is_all = found.is_empty();
+        for piece in found {
+            if answers.send(Ok(told(piece))).await.is_err() {
+                return Ok(());
+            }
+        }
+        if !is_all {
+            continue;
+        }
+        if !follow {
+            return Ok(());
+        }
+        tokio::select! {
+            () = answers.closed() => return Ok(()),
+            () = core.stop.cancelled() => return Ok(()),
+            _ = ticks.tick() => {}
+        }
+        looked = looked.wrapping_add(1);
+        if looked.is_multiple_of(8) {
+            pass.recheck(&core, false).await.map_err(ApiError::Forbidden)?;
+        }
+    }
+}
+
+fn key_message(row: SshKeyRow) -> v1::SshKey {
+    v1::SshKey {
+        create_time: convert::time(row.created_at),
+        fingerprint: row.fingerprint,
+        public_key: row.public_key,
+        member: row.member,
+    }
+}
+
+/// A fingerprint as OpenSSH writes it: 32 bytes in base64 without padding.
+fn is_fingerprint(text: &str) -> bool {
+    let letters = |digest: &str| {
+        digest.len() == 43
+            && digest
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
+    };
+    text.strip_prefix("SHA256:").is_some_and(letters)
+}
+
+impl Console {
+    async fn pass(&self, caller: Caller, field: &str, node: &str, types: bool) -> Result<Pass, ApiError> {
+        let id = names::id_of(field, node, "nodes")?;
+        Pass::new(&self.0, caller, id, types).await
+    }
+}
+
+#[tonic::async_trait]
+impl ConsoleService for Console {
+    type AttachConsoleStream = Stream_<v1::AttachConsoleResponse>;
+    type ReadConsoleLogStream = Stream_<v1::ReadConsoleLogResponse>;
+
+    async fn attach_console(
+        &self,
+        request: Request<Streaming<v1::AttachConsoleRequest>>,
+    ) -> Answer<Self::AttachConsoleStream> {
+        let caller = caller::tenant(&self.0, &request).await?;
+        let mut typed = request.into_inner();
+        let first = typed.message().await?.and_then(|first| first.message);
+        let Some(Asked_::Enter(wanted)) = first else {
+            return Err(ApiError::invalid("enter", "the first message says which console, and how").into());
+        };
+        let id = names::id_of("enter.node", &wanted.node, "nodes")?;
+        let guest = session::enter(&self.0, caller, id, entry(&wanted)?).await?;
+        let (answers, receiver) = mpsc::channel(QUEUE);
+        tokio::spawn(show(guest, typed, answers));
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn read_console_log(
+        &self,
+        request: Request<v1::ReadConsoleLogRequest>,
+    ) -> Answer<Self::ReadConsoleLogStream> {
+        let caller = caller::tenant(&self.0, &request).await?;
+        let request = request.into_inner();
+        let pass = self.pass(caller, "node", &request.node, false).await?;
+        let mut wanted = log::Wanted {
+            since_us: micros("since_time", request.since_time.as_ref())?,
+            until_us: micros("until_time", request.until_time.as_ref())?,
+            boot_us: None,
+        };
+        if request.boot != 0 {
+            let boots = log::list(&self.0, &pass).await?;
+            wanted.boot_us = Some(log::numbered(&boots, request.boot)?.boot_us);
+        }
+        let (answers, receiver) = mpsc::channel(QUEUE);
+        let core = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            if let Err(error) = send(core, pass, wanted, request.follow, answers.clone()).await {
+                let _ = answers.send(Err(error.into())).await;
+            }
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
+    }
+
+    async fn list_console_boots(
+        &self,
+        request: Request<v1::ListConsoleBootsRequest>,
+    ) -> Answer<v1::ListConsoleBootsResponse> {
+        let caller = caller::tenant(&self.0, &request).await?;
+        let pass = self.pass(caller, "node", &request.get_ref().node, false).await?;
+        let boots = log::list(&self.0, &pass).await?;
+        let boots = (1..).zip(boots).map(|(number, boot)| v1::ConsoleBoot {
+            boot: number,
+            power_on_time: time(boot.boot_us),
+            first_output_time: time(boot.first_us),
+            size_bytes: i64::try_from(boot.bytes).unwrap_or(i64::MAX),
+        });
+        Ok(Response::new(v1::ListConsoleBootsResponse { boots: boots.collect() }))
+    }
+
+    async fn set_console_host_key(&self, request: Request<v1::SetConsoleHostKeyRequest>) -> Answer<v1::ConsoleHostKey> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(
+            &self.0,
+            &caller,
+            "SetConsoleHostKey",
+            request.mutation.as_ref(),
+            &request,
+        )?;
+        let id = names::id_of("node", &request.node, "nodes")?;
+        let key = request.host_key_sha256.as_str();
+        if !key.is_empty() && !is_fingerprint(key) {
+            let fault = "SHA256: and 43 characters, as `ssh-keygen -lf` shows it, or empty";
+            return Err(ApiError::invalid("host_key_sha256", fault).into());
+        }
+        let mut tx = match asked.begin().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
+        let record = self.0.store.node(&Scope::Site, id).await.map_err(ApiError::from)?;
+        let host = way::host_of(&record).ok_or_else(|| {
+            let message = format!("node {id} has no BMC address with a host");
+            ApiError::precondition(format!("nodes/{id}"), message, "`rackwright node update` sets it")
+        })?;
+        let pinned = tx.set_console_pin(&record.uid, &host, key).await;
+        pinned.map_err(ApiError::from)?;
+        let what = if key.is_empty() { "whichever answers next" } else { key };
+        let message = format!("{}: the console's SSH host key of {id} is {what}", caller.name);
+        let event = asked.event("security.bmc-host-key-set", &format!("nodes/{id}"), message);
+        tx.add_event(&event).await.map_err(ApiError::from)?;
+        let answer = v1::ConsoleHostKey {
+            node: request.node.clone(),
+            host_key_sha256: request.host_key_sha256.clone(),
+        };
+        Ok(Response::new(asked.end(tx, answer).await?))
+    }
+
+    async fn add_ssh_key(&self, request: Request<v1::AddSshKeyRequest>) -> Answer<v1::SshKey> {
+        let caller = caller::user(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "AddSshKey", request.mutation.as_ref(), &request)?;
+        let (fingerprint, text) =
+            public_key(&request.public_key).map_err(|fault| ApiError::invalid("public_key", fault))?;
+        let mut tx = match asked.begin().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
+        let row = SshKeyRow {
+            fingerprint,
+            member: caller.name.clone(),
+            public_key: text,
+            created_at: asked.now(),
+        };
+        let is_added = tx.add_ssh_key(&row).await.map_err(ApiError::from)?
+            || take_key(&self.0, &mut tx, &asked, &caller, &row).await?;
+        if !is_added {
+            let fault = format!("is registered already, or you have {SSH_KEYS_MAX} keys: remove one");
+            return Err(ApiError::Taken(vec![("public_key".into(), fault)]).into());
+        }
+        let message = format!("{} registered the SSH key {}", caller.name, row.fingerprint);
+        let event = asked.event("security.ssh-key-added", &format!("members/{}", caller.name), message);
+        tx.add_event(&event).await.map_err(ApiError::from)?;
+        Ok(Response::new(asked.end(tx, key_message(row)).await?))
+    }
+
+    async fn list_ssh_keys(&self, request: Request<v1::ListSshKeysRequest>) -> Answer<v1::ListSshKeysResponse> {
+        let caller = caller::tenant(&self.0, &request).await?;
+        let rows = self.0.store.ssh_keys(&caller.name).await.map_err(ApiError::from)?;
+        let keys = rows.into_iter().map(key_message).collect();
+        Ok(Response::new(v1::ListSshKeysResponse { keys }))
+    }
+
+    async fn remove_ssh_key(&self, request: Request<v1::RemoveSshKeyRequest>) -> Answer<()> {
+        let caller = caller::user(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "RemoveSshKey", request.mutation.as_ref(), &request)?;
+        let mut tx = match asked.begin().await? {
+            Ok(tx) => tx,
+            Err(former) => return Ok(Response::new(former)),
+        };
+        let of = (caller.scope != Scope::Site).then_some(caller.name.as_str());
+        let removed = tx.remove_ssh_key(&request.fingerprint, of).await;
+        if !removed.map_err(ApiError::from)? {
+            let name = request.fingerprint;
+            return Err(ApiError::NotFound { kind: "ssh key", name }.into());
+        }
+        let message = format!("{} removed the SSH key {}", caller.name, request.fingerprint);
+        let event = asked.event("security.ssh-key-removed", &format!("members/{}", caller.name), message);
+        tx.add_event(&event).await.map_err(ApiError::from)?;
+        Ok(Response::new(asked.end(tx, ()).await?))
+    }
+
+    async fn create_console_token(
+        &self,
+        request: Request<v1::CreateConsoleTokenRequest>,
+    ) -> Answer<v1::CreateConsoleTokenResponse> {
+        let caller = caller::user(&self.0, &request).await?;
+        let request = request.into_inner();
+        // The answer holds a secret: it is not kept, and the same key again is refused instead of answered.
+        let mutation = request.mutation.as_ref();
+        let asked = Asked::new(&self.0, &caller, "CreateConsoleToken", mutation, &request)?;
+        let pass = self.pass(caller.clone(), "node", &request.node, false).await?;
+        if !self.0.config.console_ssh.as_ref().is_some_and(|ssh| ssh.tokens) {
+            let message = "the site has no SSH port that takes tokens";
+            let hint = "`console_ssh: {listen: ..., tokens: true}` in the settings of rackwrightd";
+            return Err(ApiError::precondition("site", message, hint).into());
+        }
+        let lifetime_s = match request.lifetime.as_ref().map_or(0, |lifetime| lifetime.seconds) {
+            0 => TOKEN_S,
+            s @ 1..=TOKEN_MAX_S => s,
+            _ => return Err(ApiError::invalid("lifetime", "1 s to 1 day").into()),
+        };
+        let Ok(mut tx) = asked.begin::<v1::CreateConsoleTokenResponse>().await? else {
+            let key = request.mutation.unwrap_or_default().idempotency_key;
+            let method = "CreateConsoleToken".to_owned();
+            return Err(ApiError::from(StoreError::KeyReused { key, method }).into());
+        };
+        let expires_at = asked.now().plus(seconds(lifetime_s));
+        let token = token::make(&self.0, &mut tx, &caller.name, &pass.record, expires_at).await?;
+        let message = format!("{} made a token for one login at the console", caller.name);
+        let event = asked.event("security.console-token-created", &request.node, message);
+        tx.add_event(&event).await.map_err(ApiError::from)?;
+        asked.end(tx, v1::CreateConsoleTokenResponse::default()).await?;
+        Ok(Response::new(v1::CreateConsoleTokenResponse {
+            token: token.expose_secret().to_owned(),
+            expire_time: convert::time(expires_at),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,417 @@
+//! From findings to nodes. Everything is judged again when it is enrolled: nodes may have come meanwhile.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use rackwright_api::v1;
+use rackwright_site::discovery::{Judgement, KnownNode, NameSource, judge, node_name};
+use rackwright_site::model::Site;
+use rackwright_store::{FindingRow, NodeRecord, StoreError, WriteTx};
+use secrecy::ExposeSecret as _;
+
+use super::super::asked::Asked;
+use super::super::caller::Caller;
+use super::super::errors::ApiError;
+use super::super::nodes::Nodes;
+use super::super::{convert, enrolment, names};
+use super::{Faults, finding_name, internal};
+use crate::core::Core;
+use crate::discovery::finish;
+use crate::discovery::look::{Body, GoodLogin, login_purpose};
+use crate::discovery::wanted::normal;
+use crate::hall::HallError;
+
+/// Findings of one call.
+const AT_ONCE: usize = 1000;
+/// As of any enrolment: every state has a deadline of its own that ends it sooner.
+const DEADLINE_MIN: i64 = 7 * 24 * 60;
+
+/// What is to be done with a finding.
+enum Deed {
+    Enrol(Box<NodeRecord>),
+    Update { node: String },
+    Skip { reason: String },
+}
+
+struct Planned {
+    row: FindingRow,
+    deed: Deed,
+}
+
+/// What the site file knows of BMCs.
+struct Places {
+    by_address: HashMap<String, (String, String)>,
+}
+
+impl Places {
+    async fn read(core: &Core) -> Result<Self, ApiError> {
+        let site = match core.sites.current(&core.store).await {
+            Ok(site) => site.map(|(_, site)| site),
+            // Names come from elsewhere then.
+            Err(HallError::NoSite | HallError::Broken(_)) => None,
+            Err(HallError::Store(error)) => return Err(error.into()),
+        };
+        let by_address = site.as_deref().map(Self::of).unwrap_or_default();
+        Ok(Self { by_address })
+    }
+
+    fn of(site: &Site) -> HashMap<String, (String, String)> {
+        let nodes = site.nodes.iter().filter_map(|node| {
+            let address = normal(node.bmc.as_deref()?).ok()?;
+            let sku = site.skus.get(node.sku.index()).map(|sku| sku.name.to_string());
+            Some((address, (node.name.to_string(), sku.unwrap_or_default())))
+        });
+        nodes.collect()
+    }
+
+    fn at(&self, address: &str) -> (&str, &str) {
+        let found = self.by_address.get(address);
+        found.map_or(("", ""), |(name, sku)| (name.as_str(), sku.as_str()))
+    }
+}
+
+/// Enrols, or says what it would do.
+///
+/// # Errors
+/// What is wrong with any of them: then nothing is done.
+pub(super) async fn enrol(
+    core: &std::sync::Arc<Core>,
+    caller: &Caller,
+    request: v1::EnrolFindingsRequest,
+) -> Result<v1::EnrolFindingsResponse, ApiError> {
+    let mut plain = request.clone();
+    let labels = std::mem::take(&mut plain.labels);
+    let mutation = request.mutation.as_ref();
+    let asked = Asked::with_maps(core, caller, "EnrolFindings", mutation, &plain, &[labels])?;
+    let id = names::id_of("parent", &request.parent, "discoveries")?;
+    check(&request)?;
+    let places = Places::read(core).await?;
+    let mut tx = match asked.begin().await? {
+        Ok(tx) => tx,
+        Err(former) => return Ok(former),
+    };
+    // Held until the end: nobody else enrols what is found meanwhile.
+    tx.open_discoveries().await?;
+    let discovery = core.store.discovery(id).await?;
+    if discovery.ended_at.is_none() {
+        let hint = format!("`rackwright operation wait {id}` waits for it");
+        let message = "it has not ended yet: what is found is not compared with nodes before";
+        return Err(ApiError::precondition(&request.parent, message, hint));
+    }
+    let (rows, remaining) = chosen(core, id, &request).await?;
+    let planner = Planner {
+        core,
+        request: &request,
+        places,
+        known: finish::nodes(core).await?.known,
+        now: asked.now(),
+    };
+    let planned = planner.plan(rows)?;
+    let mut findings = Vec::with_capacity(planned.len());
+    let mut updated = Vec::new();
+    for one in planned {
+        if let (Deed::Update { node }, false) = (&one.deed, request.validate_only) {
+            updated.push(node.clone());
+        }
+        findings.push(carry_out(&mut tx, &asked, caller, one, request.validate_only).await?);
+    }
+    let response = asked.end(tx, v1::EnrolFindingsResponse { findings, remaining }).await?;
+    core.runs.due.notify_one();
+    for node in updated {
+        core.bmcs.forget(&node).await;
+        core.is_due(&node);
+    }
+    Ok(response)
+}
+
+fn check(request: &v1::EnrolFindingsRequest) -> Result<(), ApiError> {
+    let mut faults = Faults::new();
+    if request.findings.is_empty() != request.all_new {
+        faults.push(("findings".into(), "name findings, or ask for all new ones".into()));
+    }
+    if request.findings.len() > AT_ONCE {
+        faults.push(("findings".into(), format!("at most {AT_ONCE}")));
+    }
+    if request.name_template.len() > 256 {
+        faults.push(("name_template".into(), "at most 256 bytes".into()));
+    }
+    faults.extend(
+        enrolment::sku_faults(&request.sku)
+            .into_iter()
+            .map(|(_, what)| ("sku".to_owned(), what)),
+    );
+    faults.extend(enrolment::label_faults(&request.labels));
+    enrolment::none(faults)
+}
+
+/// The findings that are meant, and how many more there are.
+async fn chosen(core: &Core, id: &str, request: &v1::EnrolFindingsRequest) -> Result<(Vec<FindingRow>, i64), ApiError> {
+    if request.all_new {
+        let limit = i64::try_from(AT_ONCE).unwrap_or(i64::MAX);
+        let mut rows = core.store.findings(id, "new", "", limit).await?;
+        let counts: BTreeMap<String, i64> = core.store.finding_counts(id).await?.into_iter().collect();
+        let all = counts.get("new").copied().unwrap_or_default();
+        let remaining = (all - i64::try_from(rows.len()).unwrap_or(0)).max(0);
+        if request.update {
+            rows.extend(core.store.findings(id, "moved", "", limit).await?);
+        }
+        return Ok((rows, remaining));
+    }
+    let (mut rows, mut faults, mut places) = (Vec::new(), Faults::new(), HashSet::new());
+    for (index, text) in request.findings.iter().enumerate() {
+        let field = format!("findings[{index}]");
+        let address = match normal(
+            text.rsplit_once("/findings/")
+                .map_or(text.as_str(), |(_, address)| address),
+        ) {
+            Ok(address) => address,
+            Err(what) => {
+                faults.push((field, what));
+                continue;
+            }
+        };
+        match core.store.finding(id, &address).await {
+            Ok(row) if places.insert(row.place.clone()) => rows.push(row),
+            Ok(_) => faults.push((field, format!("{text} is named twice"))),
+            Err(StoreError::NotFound { .. }) => {
+                faults.push((field, format!("nothing was found at {address} by this discovery")));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    enrolment::none(faults)?;
+    Ok((rows, 0))
+}
+
+struct Planner<'a> {
+    core: &'a std::sync::Arc<Core>,
+    request: &'a v1::EnrolFindingsRequest,
+    places: Places,
+    known: Vec<KnownNode>,
+    now: rackwright_lifecycle::Timestamp,
+}
+
+impl Planner<'_> {
+    /// What is to be done with each.
+    fn plan(&self, rows: Vec<FindingRow>) -> Result<Vec<Planned>, ApiError> {
+        let bodies: Vec<Body> = rows
+            .iter()
+            .map(|row| serde_json::from_str(&row.body).unwrap_or_default())
+            .collect();
+        let seen: Vec<_> = rows
+            .iter()
+            .zip(&bodies)
+            .map(|(row, body)| finish::seen(row, body))
+            .collect();
+        let judged = judge(&seen, &self.known, &HashSet::new());
+        let mut taken: HashMap<String, String> =
+            self.known.iter().map(|node| (node.id.clone(), String::new())).collect();
+        let (mut planned, mut faults) = (Vec::new(), Faults::new());
+        for ((row, body), judgement) in rows.into_iter().zip(&bodies).zip(judged) {
+            let deed = match (row.state.as_str(), judgement) {
+                ("new", Judgement::New) => self.new_node(&row, body, &mut taken, &mut faults)?,
+                ("moved", Judgement::Moved { node, .. }) if node == row.node => self.update(&row, body, node),
+                (_, judgement) => Deed::Skip {
+                    reason: reason(&row, &judgement),
+                },
+            };
+            planned.push(Planned { row, deed });
+        }
+        enrolment::none(faults)?;
+        Ok(planned)
+    }
+
+    fn update(&self, row: &FindingRow, body: &Body, node: String) -> Deed {
+        if !self.request.update {
+            let reason = format!("{}; --update tells the node its new address", row.why);
+            return Deed::Skip { reason };
+        }
+        if body.certificate.is_empty() {
+            let reason = "it was not found over TLS: give the node its address by hand".to_owned();
+            return Deed::Skip { reason };
+        }
+        Deed::Update { node }
+    }
+
+    fn new_node(
+        &self,
+        row: &FindingRow,
+        body: &Body,
+        taken: &mut HashMap<String, String>,
+        faults: &mut Faults,
+    ) -> Result<Deed, ApiError> {
+        let field = row.address.clone();
+        let skip = Deed::Skip { reason: String::new() };
+        let name = match self.name(row, body) {
+            Ok(name) => name,
+            Err(what) => {
+                faults.push((field, what));
+                return Ok(skip);
+            }
+        };
+        if let Some(other) = taken.insert(name.clone(), row.address.clone()) {
+            let what = match other.as_str() {
+                "" => format!("node {name} exists already and is another machine: give another name"),
+                other => format!("{name} would be the name of {other} as well: give another name"),
+            };
+            faults.push((field, what));
+            return Ok(skip);
+        }
+        let request = self.enrolment(row, body, name)?;
+        let of_one = enrolment::faults(&request);
+        if !of_one.is_empty() {
+            faults.extend(of_one.into_iter().map(|(name, what)| (format!("{field} {name}"), what)));
+            return Ok(skip);
+        }
+        let mut record = Nodes(self.core.clone()).new_record(&request, self.now)?;
+        // So that the same machine is known again before it is asked who it is.
+        record.identity.uuid.clone_from(&body.uuid);
+        record.identity.serial.clone_from(&body.serial);
+        record.identity.vendor.clone_from(&body.manufacturer);
+        record.identity.model.clone_from(&body.model);
+        Ok(Deed::Enrol(Box::new(record)))
+    }
+
+    fn name(&self, row: &FindingRow, body: &Body) -> Result<String, String> {
+        let unit = if body.unit == 0 {
+            String::new()
+        } else {
+            body.unit.to_string()
+        };
+        let source = NameSource {
+            given: &body.name,
+            site: self.places.at(&row.address).0,
+            serial: &body.serial,
+            uuid: &body.uuid,
+            rack: &body.rack,
+            unit: &unit,
+            host: row
+                .address
+                .split_once("://")
+                .map_or(row.address.as_str(), |(_, host)| host),
+        };
+        node_name(&self.request.name_template, &source)
+    }
+
+    fn enrolment(&self, row: &FindingRow, body: &Body, node_id: String) -> Result<v1::EnrollNodeRequest, ApiError> {
+        let purpose = login_purpose(&row.discovery, &row.place);
+        let login = self
+            .core
+            .keys
+            .sealer
+            .open(&row.login, &purpose)
+            .map_err(|e| internal(&e))?;
+        let login: GoodLogin = serde_json::from_str(login.expose_secret())
+            .map_err(|_| ApiError::Internal(format!("the login kept for {} cannot be read", row.address)))?;
+        let sku = [body.sku.as_str(), self.places.at(&row.address).1, &self.request.sku];
+        let mut labels: HashMap<String, String> = self.request.labels.clone();
+        labels.extend(body.labels.clone());
+        if !body.rack.is_empty() {
+            labels.entry("rack".into()).or_insert_with(|| body.rack.clone());
+        }
+        if body.unit != 0 {
+            labels.entry("unit".into()).or_insert_with(|| body.unit.to_string());
+        }
+        Ok(v1::EnrollNodeRequest {
+            node_id,
+            spec: Some(v1::NodeSpec {
+                bmc: Some(v1::Bmc {
+                    address: row.address.clone(),
+                    username: login.username,
+                    password: login.password,
+                    certificate_sha256: body.certificate.clone(),
+                    system: body.system.clone(),
+                }),
+                sku: sku
+                    .into_iter()
+                    .find(|sku| !sku.is_empty())
+                    .unwrap_or_default()
+                    .to_owned(),
+            }),
+            labels,
+            mutation: None,
+        })
+    }
+}
+
+/// Why nothing is done with a finding.
+fn reason(row: &FindingRow, judgement: &Judgement) -> String {
+    match (row.state.as_str(), judgement) {
+        ("new" | "moved", Judgement::Known { node } | Judgement::Moved { node, .. }) => {
+            format!("it has become node {node} meanwhile")
+        }
+        ("new" | "moved", Judgement::Conflict { why }) => why.clone(),
+        ("same", _) => "it is a further address of another finding: name that one".to_owned(),
+        ("known" | "enrolled", _) => format!("it is node {}", row.node),
+        (state, _) if row.why.is_empty() => format!("it is {state}"),
+        (state, _) => format!("{state}: {}", row.why),
+    }
+}
+
+async fn carry_out(
+    tx: &mut WriteTx,
+    asked: &Asked<'_>,
+    caller: &Caller,
+    planned: Planned,
+    is_only_asked: bool,
+) -> Result<v1::EnrolledFinding, ApiError> {
+    let Planned { mut row, deed } = planned;
+    let mut told = v1::EnrolledFinding {
+        finding: finding_name(&row),
+        ..v1::EnrolledFinding::default()
+    };
+    let by = format!(
+        "{} enrolled {} as discovery {} found it",
+        caller.name, row.address, row.discovery
+    );
+    match deed {
+        Deed::Skip { reason } => {
+            "skip".clone_into(&mut told.action);
+            told.reason = reason;
+            return Ok(told);
+        }
+        Deed::Enrol(record) => {
+            "enrol".clone_into(&mut told.action);
+            told.node = format!("nodes/{}", record.id);
+            if is_only_asked {
+                return Ok(told);
+            }
+            tx.insert_node(&record).await?;
+            let operation = asked.new_operation("enroll", &told.node, DEADLINE_MIN);
+            tx.insert_operation(&operation).await?;
+            tx.add_event(&asked.event("requested", &told.node, by)).await?;
+            told.operation = Some(convert::operation(&operation, None));
+            row.node.clone_from(&record.id);
+        }
+        Deed::Update { node } => {
+            let mut record = tx.node(&node).await?;
+            told.node = format!("nodes/{node}");
+            let body: Body = serde_json::from_str(&row.body).unwrap_or_default();
+            let pin = finish::pin_of(&record.spec.bmc_certificate);
+            if !record.spec.bmc_certificate.is_empty() && pin != body.certificate {
+                "skip".clone_into(&mut told.action);
+                told.reason = format!(
+                    "node {node} is known by certificate {pin}, and {} shows {}: if that is right, `rackwright node update` \
+                     tells the node both",
+                    row.address, body.certificate
+                );
+                return Ok(told);
+            }
+            "update".clone_into(&mut told.action);
+            told.reason = format!("from {} to {}", record.spec.bmc_address, row.address);
+            if is_only_asked {
+                return Ok(told);
+            }
+            record.spec.bmc_address.clone_from(&row.address);
+            tx.save_node(&mut record, asked.now()).await?;
+            let message = format!("{} moved the BMC of {node} {}", caller.name, told.reason);
+            tx.add_event(&asked.event("requested", &told.node, message)).await?;
+            row.node = node;
+        }
+    }
+    "enrolled".clone_into(&mut row.state);
+    // The node has its own now.
+    row.login.clear();
+    row.why.clear();
+    tx.put_findings(&[row]).await?;
+    Ok(told)
+}

@@ -1,0 +1,166 @@
+//! `SettingsService`: settings of machines' firmware against what their SKUs want.
+
+use std::sync::Arc;
+
+use rackwright_api::v1;
+use rackwright_api::v1::settings_service_server::SettingsService;
+use rackwright_site::model::{SettingRow, Standing};
+use rackwright_store::{NodeRecord, Scope, SettingsRow, StoreError};
+use tonic::{Request, Response, Status};
+
+use super::asked::{Asked, Beside};
+use super::errors::ApiError;
+use super::names::{self, Pages};
+use super::{caller, convert, intent};
+use crate::core::Core;
+use crate::firmware_settings;
+use crate::hall::HallError;
+
+/// The service.
+#[derive(Debug, Clone)]
+pub struct Settings(pub Arc<Core>);
+
+type Answer<T> = Result<Response<T>, Status>;
+
+fn standing(standing: Standing) -> v1::SettingStanding {
+    match standing {
+        Standing::AsWanted => v1::SettingStanding::AsWanted,
+        Standing::Pending => v1::SettingStanding::Pending,
+        Standing::Differs => v1::SettingStanding::Differs,
+        Standing::ReadOnly => v1::SettingStanding::ReadOnly,
+        Standing::Missing => v1::SettingStanding::Missing,
+    }
+}
+
+/// `is_read`: it was read since it is wanted.
+fn setting(row: SettingRow, is_read: bool) -> v1::NodeSetting {
+    let standing = if is_read {
+        standing(row.standing)
+    } else {
+        v1::SettingStanding::Unspecified
+    };
+    v1::NodeSetting {
+        name: row.name,
+        wanted: row.wanted,
+        current: row.seen,
+        pending: row.pending,
+        standing: standing.into(),
+    }
+}
+
+impl Settings {
+    async fn of(&self, id: &str) -> Result<v1::NodeSettings, ApiError> {
+        let core = &self.0;
+        let record = core.store.node(&Scope::Site, id).await?;
+        let row = core.store.node_settings(id).await?;
+        self.message(&record, row).await
+    }
+
+    async fn message(&self, record: &NodeRecord, row: Option<SettingsRow>) -> Result<v1::NodeSettings, ApiError> {
+        let core = &self.0;
+        let site = match core.sites.current(&core.store).await {
+            Ok(site) => site,
+            Err(HallError::NoSite) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let sku = site.and_then(|(_, site)| {
+            let own = site.skus.iter().find(|sku| *sku.name == *record.spec.sku);
+            let named = || site.node_named(&record.id).map(|node| site.sku_of(node));
+            own.or_else(named).map(|sku| format!("skus/{}", sku.name))
+        });
+        let mut message = v1::NodeSettings {
+            name: format!("nodes/{}", record.id),
+            sku: sku.unwrap_or_default(),
+            ..v1::NodeSettings::default()
+        };
+        let Some(wanted) = core.wishes.of(core, record).await? else {
+            return Ok(message);
+        };
+        let known = row
+            .as_ref()
+            .map(|row| firmware_settings::rows_of(&row.body))
+            .unwrap_or_default();
+        let rows = firmware_settings::restated(&wanted, &known);
+        let is_astray = |(row, is_read): &(SettingRow, bool)| *is_read && row.standing != Standing::AsWanted;
+        let astray = rows.iter().any(is_astray);
+        message.settings = rows.into_iter().map(|(row, is_read)| setting(row, is_read)).collect();
+        if let Some(row) = row {
+            message.read_time = convert::time(row.read_at);
+            message.verify_time = row.verified_at.and_then(convert::time);
+            message.drift_time = row.drifted_at.filter(|_| astray).and_then(convert::time);
+        }
+        Ok(message)
+    }
+
+    async fn drift(&self, request: v1::ListSettingsDriftRequest) -> Result<v1::ListSettingsDriftResponse, ApiError> {
+        let limit = names::page_size(request.page_size)?;
+        let pages = Pages {
+            list: "ListSettingsDrift",
+            narrowed: "",
+            limit,
+        };
+        let after = pages.after(&request.page_token)?;
+        let rows = self.0.store.settings_drift(after, limit).await?;
+        let next_page_token = pages.token(rows.len(), rows.last().map(|row| row.node.clone()));
+        let mut nodes = Vec::with_capacity(rows.len());
+        for row in rows {
+            let record = match self.0.store.node(&Scope::Site, &row.node).await {
+                // Forgotten meanwhile.
+                Err(StoreError::NotFound { .. }) => continue,
+                record => record?,
+            };
+            let mut message = self.message(&record, Some(row)).await?;
+            message.settings.retain(|setting| {
+                !matches!(
+                    setting.standing(),
+                    v1::SettingStanding::AsWanted | v1::SettingStanding::Unspecified
+                )
+            });
+            // What is wanted has become another since it was read.
+            if !message.settings.is_empty() {
+                nodes.push(message);
+            }
+        }
+        Ok(v1::ListSettingsDriftResponse { nodes, next_page_token })
+    }
+
+    async fn apply(&self, asked: &Asked<'_>, id: &str) -> Result<v1::Operation, ApiError> {
+        let record = self.0.store.node(&Scope::Site, id).await?;
+        let wants = self.0.wishes.of(&self.0, &record).await?.is_some();
+        let change = |record: &mut NodeRecord| {
+            if !wants {
+                let message = format!("no settings of the firmware are wanted of {id}");
+                let hint = "`bios` and `secure_boot` of its SKU in the site file say what is wanted";
+                return Err(ApiError::precondition(format!("nodes/{id}"), message, hint));
+            }
+            intent::apply_settings(record).map(|()| Beside::default())
+        };
+        asked.node_operation(id, "settings", change).await
+    }
+}
+
+#[tonic::async_trait]
+impl SettingsService for Settings {
+    async fn get_node_settings(&self, request: Request<v1::GetNodeSettingsRequest>) -> Answer<v1::NodeSettings> {
+        caller::member(&self.0, &request).await?;
+        let id = names::id_of("name", &request.get_ref().name, "nodes")?;
+        Ok(Response::new(self.of(id).await?))
+    }
+
+    async fn list_settings_drift(
+        &self,
+        request: Request<v1::ListSettingsDriftRequest>,
+    ) -> Answer<v1::ListSettingsDriftResponse> {
+        caller::member(&self.0, &request).await?;
+        Ok(Response::new(self.drift(request.into_inner()).await?))
+    }
+
+    async fn apply_node_settings(&self, request: Request<v1::ApplyNodeSettingsRequest>) -> Answer<v1::Operation> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let mutation = request.mutation.as_ref();
+        let asked = Asked::new(&self.0, &caller, "ApplyNodeSettings", mutation, &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        Ok(Response::new(self.apply(&asked, id).await?))
+    }
+}

@@ -1,0 +1,372 @@
+//! Brings the firmware of one machine to what its SKU wants: one piece after the other, the BMC first.
+//!
+//! What each piece goes through, and what is found when this process or its machine ends in between:
+//! - *written down, not sent or not answered*: the BMC has a task that it had not before, which is followed; or it has none,
+//!   and then it has nothing of the file that it would use: it is sent again;
+//! - *sent and under way*: its task's address is stored, and is asked; a BMC that restarts loses it, and then the version
+//!   tells;
+//! - *put on and not running*: what makes it run is done again, which harms nothing;
+//! - *running*: the version reads as wanted, which is looked at first, and nothing is done.
+//!
+//! A piece of which an update was begun is finished before anything else, whatever is wanted by now. A machine that somebody
+//! has is not restarted after their window: the piece stays written down for the next. A BMC that starts after its own update
+//! may refuse good logins for a while: that is no word about its account.
+
+mod flight;
+mod place;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rackwright_lifecycle::{Outcome, Power, Reading, State};
+use rackwright_redfish::{BmcClient, FirmwareState, PowerGoal};
+use rackwright_site::firmware::{Row, Verdict};
+use rackwright_site::model::{FirmwareOrder, WantedFirmware};
+use rackwright_store::{EventRow, FirmwareFileRow, FirmwareSeenRow, NodeRecord, StoreError};
+
+use self::flight::{Flight, Patience, Phase};
+use super::Done;
+use crate::bmc::{BmcError, power_of};
+use crate::clock;
+use crate::core::Core;
+use crate::firmware::{self, Told};
+
+/// How long a machine waits for its turn at most: it needs the rest of its time for the update.
+const TURN: Duration = Duration::from_secs(30 * 60);
+/// Before the next try where what is in the way passes by itself: a BMC that starts, an alarm.
+/// It is a minute of the 4 h that updates usually have.
+fn pause(all_s: u32) -> Duration {
+    Duration::from_secs(all_s.into()) / 240
+}
+
+/// The code of a machine that may not be switched on.
+const ALARM: &str = "alarm";
+
+/// The code of an update that somebody took back after a piece of it.
+const CANCELLED: &str = "cancelled";
+
+/// Whether a further piece is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Stands,
+    /// Nobody asks for it any more.
+    Gone,
+    /// It was taken back while a piece was being put on.
+    Cancelled,
+}
+
+/// Why an update ends before it is done.
+#[derive(Debug)]
+enum Stop {
+    Bmc(BmcError),
+    Store(StoreError),
+    /// The BMC refused us in the middle of an update, as those that start do.
+    Starting(String),
+    /// A stable word, a sentence, and whether the same again may help.
+    Failed(&'static str, String, bool),
+    /// The window is over: what is left waits for the next.
+    WindowOver,
+    /// Others were before it: it stands in line again.
+    NoTurn,
+}
+
+impl From<StoreError> for Stop {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<BmcError> for Stop {
+    fn from(error: BmcError) -> Self {
+        Self::Bmc(error)
+    }
+}
+
+impl From<rackwright_redfish::RedfishError> for Stop {
+    fn from(error: rackwright_redfish::RedfishError) -> Self {
+        Self::Bmc(error.into())
+    }
+}
+
+/// One machine's updates.
+struct Run<'a> {
+    core: &'a Core,
+    record: &'a NodeRecord,
+    wanted: Vec<WantedFirmware>,
+    files: Vec<FirmwareFileRow>,
+    patience: Patience,
+}
+
+/// Does all that is to be done.
+pub(super) async fn update(core: &Core, record: &NodeRecord) -> Done {
+    let ended = in_turn(core, record).await;
+    core.firmware.tell(&record.id, None);
+    // Others have their turn meanwhile.
+    if matches!(&ended, Err(Stop::Starting(_) | Stop::Failed(ALARM, ..))) {
+        tokio::time::sleep(pause(core.config.policy.firmware_s)).await;
+    }
+    match ended {
+        Ok((power, events)) => {
+            let mut done = Done::succeeded().seen(move |readings, now| {
+                readings.power = Reading::Known { value: power, at: now };
+            });
+            done.events = events;
+            done
+        }
+        Err(Stop::Store(error)) => Done::unread(&error),
+        Err(Stop::WindowOver | Stop::NoTurn) => Done::failed_as(Outcome::Interrupted),
+        Err(Stop::Bmc(error)) => {
+            core.bmcs.forget(&record.id).await;
+            super::bmc::failed(core, record, &error)
+        }
+        Err(Stop::Starting(message)) => {
+            core.bmcs.forget(&record.id).await;
+            Done::failed("bmc-starting", message, true)
+        }
+        Err(Stop::Failed(code, message, retryable)) => Done::failed(code, message, retryable),
+    }
+}
+
+async fn in_turn(core: &Core, record: &NodeRecord) -> Result<(Power, Vec<EventRow>), Stop> {
+    let waits = Told {
+        step: "waiting for its turn".to_owned(),
+        percent: 0,
+    };
+    core.firmware.tell(&record.id, Some(waits));
+    let patience = TURN.min(Duration::from_secs(u64::from(core.config.policy.firmware_s) / 4));
+    let Ok(Ok(_turn)) = tokio::time::timeout(patience, core.firmware.turns.acquire()).await else {
+        return Err(Stop::NoTurn);
+    };
+    match begin(core, record).await {
+        Err(Stop::Bmc(error)) if error.is_refusal() && core.store.firmware_update(&record.id).await?.is_some() => {
+            let message = error.told(&record.spec.bmc_address);
+            let why = "an update is under way, in which a BMC that starts refuses logins for a while";
+            Err(Stop::Starting(format!("{message}; {why}")))
+        }
+        ended => ended,
+    }
+}
+
+async fn begin(core: &Core, record: &NodeRecord) -> Result<(Power, Vec<EventRow>), Stop> {
+    let run = Run {
+        core,
+        record,
+        wanted: firmware::wanted_of(core, record).await?,
+        files: core.store.firmware_files().await?,
+        patience: Patience::within(core.config.policy.firmware_s),
+    };
+    run.all().await
+}
+
+impl Run<'_> {
+    async fn all(&self) -> Result<(Power, Vec<EventRow>), Stop> {
+        let mut events = Vec::new();
+        let was_on = match self.load().await? {
+            Some(flight) => {
+                let was_on = flight.was_on;
+                events.push(self.finish(flight).await?);
+                Some(was_on)
+            }
+            None => None,
+        };
+        let was_on = match was_on {
+            Some(was_on) => was_on,
+            None => self.is_on().await?,
+        };
+        let mut done = BTreeSet::new();
+        loop {
+            self.say("reading what is installed", 0);
+            let state = self.read().await?;
+            let rows = firmware::rows(&self.wanted, &state, &self.files);
+            let Some(row) = rows.iter().find(|row| row.verdict == Verdict::Update) else {
+                events.extend(self.left(&rows));
+                break;
+            };
+            if !done.insert((row.component.clone(), row.id.clone())) {
+                let what = format!(
+                    "{} {} was put on and reads {} again; look at the event log of the BMC",
+                    row.component, row.wanted, row.installed
+                );
+                return Err(Stop::Failed("firmware-not-applied", what, false));
+            }
+            self.check_window().await?;
+            // What could not be switched on again afterwards is not begun.
+            self.check_alarms().await?;
+            let flight = self.plan(&state, row, was_on).await?;
+            match self.begin(&flight).await? {
+                Wish::Stands => events.push(self.finish(flight).await?),
+                Wish::Gone => break,
+                Wish::Cancelled => {
+                    self.put_back(was_on).await?;
+                    let left: Vec<String> = rows
+                        .iter()
+                        .filter(|row| row.verdict == Verdict::Update)
+                        .map(|row| format!("{} {}", row.component, row.wanted))
+                        .collect();
+                    let what = format!("cancelled; not begun: {}", left.join(", "));
+                    return Err(Stop::Failed(CANCELLED, what, false));
+                }
+            }
+        }
+        let power = self.put_back(was_on).await?;
+        Ok((power, events))
+    }
+
+    /// Writes down that a piece is begun, if it is still wanted: in one change, so that whoever takes the wish back knows
+    /// whether it was. On the way into the pool nobody is asked.
+    async fn begin(&self, flight: &Flight) -> Result<Wish, Stop> {
+        let mut tx = self.core.store.write().await?;
+        let record = tx.node(&self.record.id).await?;
+        let wish = match record.node.state {
+            State::Inspecting | State::Reclaiming => Wish::Stands,
+            _ if record.node.wanted.firmware.is_none() => Wish::Gone,
+            _ => {
+                let open = tx.open_operations(&format!("nodes/{}", record.id)).await?;
+                let mut asked = open.iter().filter(|one| one.kind == "firmware").peekable();
+                match asked.peek().is_some() && asked.all(|one| one.cancel_requested) {
+                    true => Wish::Cancelled,
+                    false => Wish::Stands,
+                }
+            }
+        };
+        if wish == Wish::Stands {
+            tx.put_firmware_update(&self.row(flight)).await?;
+            self.core.commit(tx).await?;
+            self.core.firmware.note_begun(&self.record.id, true);
+        }
+        Ok(wish)
+    }
+
+    fn say(&self, step: &str, percent: u32) {
+        let told = Told {
+            step: step.to_owned(),
+            percent,
+        };
+        self.core.firmware.tell(&self.record.id, Some(told));
+    }
+
+    /// Nothing more is begun on a machine that somebody has, but while its window is open.
+    async fn check_window(&self) -> Result<(), Stop> {
+        let state = self.record.node.state;
+        if matches!(state, State::Inspecting | State::Reclaiming) {
+            return Ok(());
+        }
+        self.check_open().await
+    }
+
+    /// What was begun may restart a machine on which nobody's system runs, claimed or not, any other in its window.
+    async fn check_restart(&self) -> Result<(), Stop> {
+        if self.record.node.state.is_unused() {
+            return Ok(());
+        }
+        self.check_open().await
+    }
+
+    async fn check_open(&self) -> Result<(), Stop> {
+        let record = self
+            .core
+            .store
+            .node(&rackwright_store::Scope::Site, &self.record.id)
+            .await?;
+        if record.node.claim.is_none() {
+            return Ok(());
+        }
+        match firmware::window_of(self.core, &record).await?.open_until(clock::now()) {
+            Some(_) => Ok(()),
+            None => Err(Stop::WindowOver),
+        }
+    }
+
+    /// What is installed, which is kept for reports.
+    async fn read(&self) -> Result<FirmwareState, Stop> {
+        let client = self.client().await?;
+        let state = client.firmware().await?;
+        let row = FirmwareSeenRow {
+            node: self.record.id.clone(),
+            at: clock::now(),
+            body: serde_json::to_string(&state).unwrap_or_default(),
+        };
+        self.core.store.put_firmware_seen(&row).await?;
+        Ok(state)
+    }
+
+    async fn is_on(&self) -> Result<bool, Stop> {
+        let client = self.client().await?;
+        Ok(power_of(&client.power().await?) == Power::On)
+    }
+
+    /// Leaves the machine on or off as it was found.
+    async fn put_back(&self, was_on: bool) -> Result<Power, Stop> {
+        let client = self.client().await?;
+        let power = power_of(&client.power().await?);
+        let wanted = if was_on { Power::On } else { Power::Off };
+        match wanted {
+            same if same == power => {}
+            Power::On => self.switch_on(&client).await?,
+            _ => {
+                client.set_power(PowerGoal::Off).await?;
+                client.wait_power(PowerGoal::Off, self.patience.power).await?;
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Switches on when there is a place to start in, but a machine that nobody has only where no alarm forbids it.
+    async fn switch_on(&self, client: &BmcClient) -> Result<(), Stop> {
+        self.take_place().await?;
+        if self.record.node.claim.is_none() {
+            self.check_alarms().await?;
+        }
+        client.set_power(PowerGoal::On).await?;
+        client.wait_power(PowerGoal::On, self.patience.power).await?;
+        self.leave_place().await
+    }
+
+    async fn check_alarms(&self) -> Result<(), Stop> {
+        match self.core.store.power_block(&self.record.id).await? {
+            None => Ok(()),
+            Some(why) => {
+                let what = format!("it may not be switched on before an alarm clears: {why}");
+                Err(Stop::Failed(ALARM, what, true))
+            }
+        }
+    }
+
+    /// What is wanted and cannot be done, told once.
+    fn left(&self, rows: &[Row]) -> Option<EventRow> {
+        let left = rows.iter().filter(|row| row.verdict.is_drift());
+        let words: Vec<String> = left
+            .map(|row| format!("{} {} ({})", row.component, row.wanted, row.verdict.name()))
+            .collect();
+        let message = format!("not brought to what the SKU wants: {}", words.join(", "));
+        (!words.is_empty()).then(|| self.event("firmware.left", message))
+    }
+
+    fn event(&self, kind: &str, message: String) -> EventRow {
+        EventRow {
+            at: clock::now(),
+            kind: kind.to_owned(),
+            target: format!("nodes/{}", self.record.id),
+            message,
+            ..EventRow::default()
+        }
+    }
+
+    /// What is going to be done.
+    async fn plan(&self, state: &FirmwareState, row: &Row, was_on: bool) -> Result<Flight, Stop> {
+        let lost = || Stop::Failed("bug", format!("{} is in no inventory", row.id), false);
+        let entry = state.entries.iter().find(|entry| entry.id == row.id).ok_or_else(lost)?;
+        let client = self.client().await?;
+        Ok(Flight {
+            component: row.component.to_string(),
+            entry: entry.clone(),
+            to: row.wanted.to_string(),
+            digest: row.file.as_deref().unwrap_or_default().to_owned(),
+            is_bmc: row.order == FirmwareOrder::Bmc,
+            was_on,
+            phase: Phase::Sending,
+            tasks_before: client.task_links().await?,
+            ticket: None,
+        })
+    }
+}

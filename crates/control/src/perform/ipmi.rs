@@ -1,0 +1,190 @@
+//! What is done through a BMC that is asked over IPMI. Every change is read back before it counts.
+//!
+//! Such a BMC says nothing of the machine's network cards, and little of the machine: the MAC addresses are in its address, and
+//! the rest comes with the agent's inventory.
+
+use std::time::Duration;
+
+use rackwright_ipmi::{BootDevice, Ipmi, IpmiError, Persistence, Power as Seen, PowerAction};
+use rackwright_lifecycle::{Bmc, BootTarget, Effect, Power, Reading};
+use rackwright_store::{Identity, NodeRecord};
+
+use super::bmc::{failed, mac_taken};
+use super::{Doing, Done, Learned, seen_off, seen_on};
+use crate::bmc::{self, BmcError};
+use crate::config::BootMethod;
+use crate::core::Core;
+
+/// The effect on a node whose BMC is asked over IPMI; none where it is another, or the effect is none of a BMC.
+pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect) -> Option<Doing<'a>> {
+    if !bmc::is_ipmi(&record.spec) {
+        return None;
+    }
+    Some(match effect {
+        Effect::Identify => Box::pin(told(core, record, identify(core, record))),
+        Effect::ObservePower => Box::pin(told(core, record, observe_power(core, record))),
+        Effect::SetBoot(target) => Box::pin(told(core, record, set_boot(core, record, target))),
+        Effect::PowerOn => Box::pin(told(core, record, set_power(core, record, Seen::On))),
+        Effect::PowerOff => Box::pin(told(core, record, set_power(core, record, Seen::Off))),
+        _ => return None,
+    })
+}
+
+async fn told(core: &Core, record: &NodeRecord, doing: impl Future<Output = Result<Done, BmcError>>) -> Done {
+    match doing.await {
+        Ok(done) => done,
+        Err(error) => failed(core, record, &error),
+    }
+}
+
+fn client(core: &Core, record: &NodeRecord) -> Result<Ipmi, BmcError> {
+    bmc::ipmi(&record.id, &record.spec, &core.keys.sealer, &core.ipmi)
+}
+
+/// Power, as the stored readings have it.
+pub(crate) fn power_of(seen: Seen) -> Power {
+    match seen {
+        Seen::On => Power::On,
+        Seen::Off => Power::Off,
+    }
+}
+
+async fn identify(core: &Core, record: &NodeRecord) -> Result<Done, BmcError> {
+    let client = client(core, record)?;
+    let macs = client.address().macs().to_vec();
+    if macs.is_empty() {
+        let message = format!(
+            "BMC {} cannot say over IPMI which MAC addresses the machine boots from: put them into its address, \
+             `rackwright node update {} --bmc '{}?mac=52:54:00:12:34:56'` (the machine's own)",
+            client.address(),
+            record.id,
+            client.address(),
+        );
+        return Ok(Done::failed("no-mac", message, false));
+    }
+    if let Some(taken) = mac_taken(core, record, &macs).await {
+        return Ok(taken);
+    }
+    let power = power_of(client.power().await?);
+    let identity = who(&client, macs).await?;
+    let mut done = Done::succeeded().seen(move |readings, now| {
+        readings.bmc = Reading::Known {
+            value: Bmc::Identified,
+            at: now,
+        };
+        readings.power = Reading::Known { value: power, at: now };
+    });
+    done.learned = Some(Learned::Machine {
+        identity,
+        certificate: None,
+    });
+    Ok(done)
+}
+
+async fn who(client: &Ipmi, macs: Vec<String>) -> Result<Identity, IpmiError> {
+    let (controller, fru) = (client.controller().await?, client.fru().await?);
+    Ok(Identity {
+        uuid: client.guid().await?.unwrap_or_default(),
+        serial: fru.serial.unwrap_or_default(),
+        vendor: fru.manufacturer.or(controller.manufacturer).unwrap_or_default(),
+        model: fru.product.or(controller.product).unwrap_or_default(),
+        macs,
+    })
+}
+
+async fn observe_power(core: &Core, record: &NodeRecord) -> Result<Done, BmcError> {
+    let power = power_of(client(core, record)?.power().await?);
+    Ok(Done::succeeded().seen(move |readings, now| readings.power = Reading::Known { value: power, at: now }))
+}
+
+async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Result<Done, BmcError> {
+    let is_http = core
+        .config
+        .boot
+        .as_ref()
+        .is_some_and(|b| b.method == BootMethod::UefiHttp);
+    let client = client(core, record)?;
+    let device = match target {
+        BootTarget::Network if is_http => {
+            let message = format!(
+                "BMC {} is asked over IPMI, which knows no UEFI HTTP boot: set boot.method to pxe, or give the BMC's https:// \
+                 address",
+                client.address()
+            );
+            return Ok(Done::failed("no-http-boot", message, false));
+        }
+        BootTarget::Network => BootDevice::Pxe,
+        // The machine's own order has the disk first; no override is better than one that outlives us.
+        BootTarget::Disk => BootDevice::None,
+    };
+    let outcome = client.set_boot(device, Persistence::Once).await?;
+    for deviation in outcome.deviations {
+        tracing::info!(node = record.id, deviation, "boot flags read back otherwise");
+    }
+    Ok(Done::succeeded().seen(move |readings, now| readings.boot_target = Reading::Known { value: target, at: now }))
+}
+
+async fn set_power(core: &Core, record: &NodeRecord, wanted: Seen) -> Result<Done, BmcError> {
+    let limit = Duration::from_secs(core.config.policy.bmc_s.into());
+    let (action, seen): (_, fn(&mut _, _)) = match wanted {
+        Seen::On => (PowerAction::On, seen_on),
+        Seen::Off => (PowerAction::Off, seen_off),
+    };
+    client(core, record)?.set_power(wanted, action, limit).await?;
+    Ok(Done::succeeded().seen(seen))
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_lifecycle::{Outcome, State};
+    use secrecy::SecretString;
+
+    use super::*;
+    use crate::grpc::nodes::bmc_password_purpose;
+    use crate::testing;
+
+    async fn failure(address: &str, further: &str, effect: Effect) -> (String, String, bool) {
+        let core = testing::core_with(further).await;
+        let mut record = testing::node("n1", State::Available, None);
+        record.spec.bmc_address = address.to_owned();
+        record.spec.bmc_username = "admin".to_owned();
+        let password = SecretString::from("a-password-of-21-byte");
+        let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose("n1"));
+        record.spec.bmc_password = sealed.unwrap();
+        let done = perform(&core, &record, effect).expect("it is IPMI's").await;
+        match done.outcome {
+            Outcome::Failed {
+                code,
+                message,
+                retryable,
+            } => (code, message, retryable),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_sent_is_told_and_not_tried_again() {
+        let (code, message, retryable) = failure("ipmi://127.0.0.1:9", "", Effect::PowerOn).await;
+        assert_eq!((code.as_str(), retryable), ("bmc-credential", false));
+        assert!(
+            message.contains("longer than 20 bytes") && !message.contains("a-password"),
+            "{message}"
+        );
+        let (code, message, _) = failure("ipmi://127.0.0.1:0", "", Effect::Identify).await;
+        assert_eq!(code, "bmc-refused");
+        assert!(message.contains("port 0"), "{message}");
+    }
+
+    #[tokio::test]
+    async fn other_bmcs_and_other_effects_are_not_its_own() {
+        let core = testing::core().await;
+        let mut record = testing::node("n1", State::Available, None);
+        record.spec.bmc_address = "https://bmc".to_owned();
+        assert!(perform(&core, &record, Effect::PowerOn).is_none());
+        record.spec.bmc_address = "ipmi://bmc".to_owned();
+        assert!(perform(&core, &record, Effect::Validate).is_none());
+        assert!(perform(&core, &record, Effect::PowerOn).is_some());
+        let refused = bmc::target("n1", &record.spec, &core.keys.sealer).unwrap_err();
+        assert_eq!(refused.code(), ("bmc-no-redfish", false));
+    }
+}

@@ -1,0 +1,112 @@
+//! Settings of the firmware, through the BMC: written, and read again after a start.
+
+use std::time::Duration;
+
+use rackwright_lifecycle::{Outcome, SETTINGS_DIFFER};
+use rackwright_redfish::{BmcClient, RedfishError};
+use rackwright_site::model::{is_as_wanted, told};
+use rackwright_store::{EventRow, NodeRecord};
+
+use super::bmc::{failed, through_bmc, turn};
+use super::{Done, Learned};
+use crate::bmc::BmcError;
+use crate::clock;
+use crate::core::Core;
+use crate::firmware_settings;
+
+/// Reads the settings and writes those that are not as wanted.
+pub(super) async fn apply(core: &Core, record: &NodeRecord) -> Done {
+    let wanted = match core.wishes.of(core, record).await {
+        Ok(Some(wanted)) => wanted,
+        // Wanted no more since this was decided.
+        Ok(None) => return Done::succeeded(),
+        Err(error) => return Done::unread(&error),
+    };
+    through_bmc!(core, record, |client| {
+        match firmware_settings::apply(&client, &wanted).await {
+            Ok(written) => {
+                let mut done = Done::succeeded();
+                // Where nothing was to be written, what waits is an earlier job's.
+                if !written.names.is_empty() {
+                    tracing::info!(
+                        count = written.names.len(),
+                        first = written.names.first(),
+                        "settings of the firmware written"
+                    );
+                    done.learned = Some(Learned::SettingsJob(written.job));
+                }
+                Ok(done)
+            }
+            // The same again is refused again: the site or the machine is to be changed.
+            Err(error @ (RedfishError::UnfitSettings { .. } | RedfishError::NotOffered { .. })) => {
+                let message = BmcError::Redfish(error).told(&record.spec.bmc_address);
+                Ok(Done::failed("settings-refused", message, false))
+            }
+            Err(error) => Err(error),
+        }
+    })
+}
+
+/// Reads the settings after a start, and sees that they are as wanted.
+pub(super) async fn verify(core: &Core, record: &NodeRecord) -> Done {
+    let wanted = match core.wishes.of(core, record).await {
+        Ok(Some(wanted)) => wanted,
+        Ok(None) => return Done::succeeded(),
+        Err(error) => return Done::unread(&error),
+    };
+    through_bmc!(core, record, |client| {
+        let job = followed(core, record, &client).await?;
+        let rows = firmware_settings::look(&client, &wanted).await?.rows;
+        let mut done = match job {
+            // What reads after a start counts, whatever the job says.
+            _ if is_as_wanted(&rows) => Done::succeeded(),
+            Job::Over => Done::failed(SETTINGS_DIFFER, told(&rows), true),
+            Job::Failed(why) => Done::failed(SETTINGS_DIFFER, why, true),
+            Job::Runs(why) => Done::failed("settings-job", why, true),
+        };
+        if done.outcome == Outcome::Succeeded {
+            done.events.push(verified(&record.id, rows.len()));
+        }
+        done.learned = Some(Learned::Settings(firmware_settings::stored(&rows, true)));
+        Ok(done)
+    })
+}
+
+/// How the job stands that a BMC made of written settings.
+enum Job {
+    /// It ended, or there is none.
+    Over,
+    /// In its own words.
+    Failed(String),
+    /// Longer than is waited for.
+    Runs(String),
+}
+
+/// Waits until the BMC's job has ended. A try may take half as long again for everything else.
+async fn followed(core: &Core, record: &NodeRecord, client: &BmcClient) -> Result<Job, RedfishError> {
+    if record.spec.settings_job.is_empty() {
+        return Ok(Job::Over);
+    }
+    let limit = Duration::from_secs(core.config.policy.bmc_s.into()) * 2 / 3;
+    match client.wait_bios_job(&record.spec.settings_job, limit).await {
+        Ok(()) => Ok(Job::Over),
+        Err(RedfishError::TaskFailed { state, detail, .. }) => {
+            Ok(Job::Failed(format!("the BMC's job for them ended as {state}{detail}")))
+        }
+        Err(RedfishError::WaitedTooLong { last, .. }) => Ok(Job::Runs(format!(
+            "the BMC's job for settings of the firmware did not end within {} s: {last}",
+            limit.as_secs()
+        ))),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn verified(node: &str, count: usize) -> EventRow {
+    EventRow {
+        at: clock::now(),
+        kind: "node.settings-verified".into(),
+        target: format!("nodes/{node}"),
+        message: format!("{count} wanted settings of the firmware of {node} are in force, as read after a start"),
+        ..EventRow::default()
+    }
+}

@@ -1,0 +1,34 @@
+//! What is true of the passwords of BMCs in the end.
+
+use rackwright_identity::Sealer;
+use rackwright_store::Store;
+use secrecy::ExposeSecret as _;
+
+use super::checks::records;
+use super::performer::Fake;
+use super::world::FACTORY;
+use crate::grpc::nodes::bmc_password_purpose;
+
+/// Every BMC has a password of ours, which is the one that is stored; no account was ever locked, and nobody was refused
+/// for good.
+pub async fn left(store: &Store, fake: &Fake, sealer: &Sealer) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for record in records(store).await {
+        let (id, spec) = (&record.id, &record.spec);
+        let accounts = fake.world().bmcs[id].accounts().clone();
+        let password = sealer.open(&spec.bmc_password, &bmc_password_purpose(id));
+        let password = password.expect("it was sealed here");
+        let is_good = accounts.opens(&spec.bmc_username, password.expose_secret());
+        let is_ours = spec.account.changed_at.is_some() && !accounts.opens("root", FACTORY);
+        if !is_good || !is_ours || spec.account.pending.is_some() || spec.account.refused_at.is_some() {
+            wrong.push(format!(
+                "{id}: its BMC has {accounts:?}, and {:?} is stored",
+                spec.account
+            ));
+        }
+        if accounts.locked > 0 {
+            wrong.push(format!("{id}: its BMC's account was locked"));
+        }
+    }
+    wrong
+}

@@ -1,0 +1,197 @@
+//! Where the machine boots from next.
+
+use crate::address::Firmware;
+use crate::client::Ipmi;
+use crate::error::IpmiError;
+
+/// Boot devices of IPMI that are of use here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BootDevice {
+    /// No override: the machine's own order.
+    None,
+    /// The network, by PXE.
+    Pxe,
+    /// A disk.
+    Disk,
+    /// A CD.
+    Cdrom,
+    /// Another one, by its selector.
+    Other(u8),
+}
+
+impl BootDevice {
+    /// By the selector of boot flags (IPMI 2.0, table 28-14, parameter 5, data 2).
+    fn of(selector: u8) -> Self {
+        match selector {
+            0 => Self::None,
+            1 => Self::Pxe,
+            2 => Self::Disk,
+            5 => Self::Cdrom,
+            other => Self::Other(other),
+        }
+    }
+
+    /// As `ipmitool` has it; none for what is only read.
+    fn word(self) -> Option<&'static str> {
+        match self {
+            Self::None => Some("none"),
+            Self::Pxe => Some("pxe"),
+            Self::Disk => Some("disk"),
+            Self::Cdrom => Some("cdrom"),
+            Self::Other(_) => None,
+        }
+    }
+}
+
+/// How long an override holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Persistence {
+    /// For one boot.
+    Once,
+    /// Until another is set.
+    Continuous,
+}
+
+/// The boot flags as they read back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BootFlags {
+    /// The BMC says that they count.
+    pub is_valid: bool,
+    /// They hold for more than one boot.
+    pub is_persistent: bool,
+    /// The boot is one by UEFI.
+    pub is_uefi: bool,
+    /// Where from.
+    pub device: BootDevice,
+}
+
+/// What came of setting it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BootOutcome {
+    /// As it reads back.
+    pub seen: BootFlags,
+    /// What reads back otherwise than it was set, and does not say that it was not taken.
+    pub deviations: Vec<&'static str>,
+}
+
+const READ: [&str; 4] = ["chassis", "bootparam", "get", "5"];
+/// Set System Boot Options, parameter 3 "boot flag valid bit clearing", bit 3: keep the flags although no power command follows
+/// within 60 s (IPMI 2.0, table 28-14). A node may wait longer than that for its turn to be switched on.
+const NO_EXPIRY: [&str; 5] = ["raw", "0x00", "0x08", "0x03", "0x08"];
+
+/// Reads the five bytes rather than the words beside them.
+fn parse(answer: &str) -> Option<BootFlags> {
+    let data = answer
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Boot parameter data:"))?
+        .trim();
+    if data.len() != 10 || !data.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return None;
+    }
+    let byte = |n: usize| u8::from_str_radix(data.get(2 * n..2 * n + 2)?, 16).ok();
+    let (first, second) = (byte(0)?, byte(1)?);
+    Some(BootFlags {
+        is_valid: first & 0x80 != 0,
+        is_persistent: first & 0x40 != 0,
+        is_uefi: first & 0x20 != 0,
+        device: BootDevice::of(second >> 2 & 0x0f),
+    })
+}
+
+impl Ipmi {
+    /// Reads the boot flags.
+    ///
+    /// # Errors
+    /// The BMC, or the way there.
+    pub async fn boot(&self) -> Result<BootFlags, IpmiError> {
+        let answer = self.ask(&READ).await?;
+        parse(&answer).ok_or_else(|| self.unreadable(&READ, &answer))
+    }
+
+    /// Sets where the machine boots from, and reads it back. It is set also where it reads so: a flag that is about to expire
+    /// reads the same.
+    ///
+    /// # Errors
+    /// The BMC, or the way there; [`IpmiError::NotTaken`] when another device reads back.
+    pub async fn set_boot(&self, device: BootDevice, persistence: Persistence) -> Result<BootOutcome, IpmiError> {
+        let is_uefi = self.address().firmware() == Firmware::Uefi;
+        let is_persistent = persistence == Persistence::Continuous;
+        let Some(word) = device.word() else {
+            return Err(self.not_taken(device, "nothing, because ipmitool has no word for it"));
+        };
+        let mut options = Vec::new();
+        if device != BootDevice::None {
+            options.extend(is_uefi.then_some("efiboot"));
+            options.extend(is_persistent.then_some("persistent"));
+        }
+        let options = format!("options={}", options.join(","));
+        match self.ask(&NO_EXPIRY).await {
+            // A parameter that a BMC need not have.
+            Err(IpmiError::Failed { words, .. }) => {
+                tracing::debug!(bmc = self.place(), words, "boot flags may expire after 60 s");
+            }
+            other => drop(other?),
+        }
+        if options == "options=" {
+            self.ask(&["chassis", "bootdev", word]).await?;
+        } else {
+            self.ask(&["chassis", "bootdev", word, &options]).await?;
+        }
+        let seen = self.boot().await?;
+        if seen.device != device {
+            return Err(self.not_taken(device, &format!("{:?}", seen.device)));
+        }
+        let mut deviations = Vec::new();
+        if device != BootDevice::None {
+            let differing = [
+                (!seen.is_valid, "the flags do not count as valid"),
+                (seen.is_uefi != is_uefi, "the kind of firmware is another"),
+                (seen.is_persistent != is_persistent, "they hold for another time"),
+            ];
+            deviations.extend(differing.iter().filter(|(is, _)| *is).map(|(_, what)| *what));
+        }
+        Ok(BootOutcome { seen, deviations })
+    }
+
+    fn not_taken(&self, device: BootDevice, seen: &str) -> IpmiError {
+        IpmiError::NotTaken {
+            bmc: self.place(),
+            wanted: format!("boot device {device:?}"),
+            seen: seen.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(data: &str) -> Option<BootFlags> {
+        let words = " Boot Flags :\n   - Boot Flag Invalid\n   - Boot Device Selector : Force PXE\n";
+        parse(&format!(
+            "Boot parameter version: 1\nBoot parameter 5 is valid/unlocked\nBoot parameter data: {data}\n{words}"
+        ))
+    }
+
+    #[test]
+    fn flags_are_read_from_their_bytes() {
+        let all = flags("e004000000").unwrap();
+        assert!(all.is_valid && all.is_persistent && all.is_uefi);
+        assert_eq!(all.device, BootDevice::Pxe);
+        let simulated = flags("0014000000").unwrap();
+        assert!(!simulated.is_valid && !simulated.is_persistent && !simulated.is_uefi);
+        assert_eq!(simulated.device, BootDevice::Cdrom);
+        assert_eq!(flags("8000000000").unwrap().device, BootDevice::None);
+        // Bit 7 of the second byte is "clear CMOS", bits 0 and 1 are locks: no part of the selector.
+        assert_eq!(flags("808b000000").unwrap().device, BootDevice::Disk);
+        assert_eq!(flags("8018000000").unwrap().device, BootDevice::Other(6));
+    }
+
+    #[test]
+    fn other_answers_are_none() {
+        for data in ["", "e0", "zz04000000", "e00400000000", "é04000000"] {
+            assert_eq!(flags(data), None, "{data}");
+        }
+        assert_eq!(parse("Boot parameter 5 is valid"), None);
+    }
+}

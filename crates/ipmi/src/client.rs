@@ -1,0 +1,147 @@
+//! One BMC.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret, SecretString};
+
+use crate::IpmiAddress;
+use crate::error::{ErrorKind, IpmiError};
+use crate::manners::Manners;
+use crate::tool::{self, LIMIT, PROGRAM};
+
+/// Longest user name (IPMI 2.0, table 13-13: RAKP message 1).
+const USER_MAX: usize = 16;
+/// Longest password (IPMI 2.0, section 22.30: 20 bytes).
+const PASSWORD_MAX: usize = 20;
+/// Tries of a command that found no session; none of them has done anything.
+const TRIES: u32 = 3;
+
+/// Who logs in.
+#[derive(Debug, Clone)]
+pub struct Account {
+    /// User name.
+    pub username: String,
+    /// Password.
+    pub password: SecretString,
+}
+
+/// A BMC that is asked over IPMI. Each command has a session of its own, which ends with it.
+#[derive(Debug, Clone)]
+pub struct Ipmi {
+    address: IpmiAddress,
+    account: Account,
+    account_mark: u64,
+    manners: Arc<Manners>,
+    program: PathBuf,
+    tries: u32,
+}
+
+impl Ipmi {
+    /// The BMC at this address; nothing is sent.
+    ///
+    /// # Errors
+    /// Name or password are longer than IPMI can send, or cannot be given to a program.
+    pub fn new(address: IpmiAddress, account: Account, manners: Arc<Manners>) -> Result<Self, IpmiError> {
+        let password = account.password.expose_secret();
+        let invalid = |what, why| IpmiError::InvalidAccount {
+            bmc: address.place(),
+            what,
+            why,
+        };
+        if account.username.len() > USER_MAX {
+            return Err(invalid("the user name", "it is longer than 16 bytes"));
+        }
+        if password.len() > PASSWORD_MAX {
+            return Err(invalid("the password", "it is longer than 20 bytes"));
+        }
+        for (what, text) in [("the user name", account.username.as_str()), ("the password", password)] {
+            if text.contains('\0') {
+                return Err(invalid(what, "it has a byte of zero"));
+            }
+        }
+        Ok(Self {
+            account_mark: manners.account(&account.username, password),
+            address,
+            account,
+            manners,
+            program: PROGRAM.into(),
+            tries: TRIES,
+        })
+    }
+
+    /// The same with another program than the `ipmitool` of `PATH`.
+    #[must_use]
+    pub fn with_program(self, program: impl Into<PathBuf>) -> Self {
+        let program = program.into();
+        Self { program, ..self }
+    }
+
+    /// The same, but what finds no session is not tried again.
+    #[must_use]
+    pub fn sparing(self) -> Self {
+        Self { tries: 1, ..self }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn address(&self) -> &IpmiAddress {
+        &self.address
+    }
+
+    pub(crate) fn place(&self) -> String {
+        self.address.place()
+    }
+
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    pub(crate) fn manners(&self) -> &Arc<Manners> {
+        &self.manners
+    }
+
+    pub(crate) fn account_mark(&self) -> u64 {
+        self.account_mark
+    }
+
+    pub(crate) fn program(&self) -> &std::path::Path {
+        &self.program
+    }
+
+    /// Runs one command and answers what it printed.
+    pub(crate) async fn ask(&self, words: &[&str]) -> Result<String, IpmiError> {
+        let place = self.place();
+        let mut number = 1;
+        loop {
+            let error = {
+                let _turn = self.manners.turn(&place).await;
+                // Whoever was first in line may just have been refused.
+                self.manners.check(&place, self.account_mark)?;
+                let command = tool::command(&self.program, &self.address, &self.account);
+                match tool::run(command, words, &self.address, LIMIT).await {
+                    Ok(output) => {
+                        self.manners.admitted(&place);
+                        return Ok(output);
+                    }
+                    Err(error) => tool::judged(error, &self.manners, self.account_mark),
+                }
+            };
+            let is_sent = !matches!(error, IpmiError::NoAnswer { .. } | IpmiError::Busy { .. });
+            if is_sent || error.kind() != ErrorKind::Retryable || number >= self.tries {
+                return Err(error);
+            }
+            tracing::debug!(bmc = place, %error, number, "tried again");
+            tokio::time::sleep(self.manners.pause(&place, number)).await;
+            number += 1;
+        }
+    }
+
+    pub(crate) fn unreadable(&self, words: &[&str], answer: &str) -> IpmiError {
+        IpmiError::Unreadable {
+            bmc: self.place(),
+            command: words.join(" "),
+            answer: tool::beginning(answer),
+        }
+    }
+}

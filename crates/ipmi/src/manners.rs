@@ -1,0 +1,201 @@
+//! One at a time for each BMC, some at a time in all, and no login that was just refused.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
+use tokio::time::Instant;
+
+use crate::error::IpmiError;
+
+/// Programs that run at once: each is a process of some 10 MB.
+const AT_ONCE: usize = 64;
+/// A refused login is not tried again for this long; it doubles. BMCs lock accounts after 3 to 10 refusals, for minutes.
+const HOLD: Duration = Duration::from_secs(300);
+/// How often it doubles: up to 80 minutes.
+const DOUBLINGS: u32 = 4;
+/// BMCs that are remembered before those are forgotten of which nothing has to be known.
+const REMEMBERED: usize = 1024;
+
+/// What all that run `ipmitool` share.
+#[derive(Debug)]
+pub struct Manners {
+    at_once: Semaphore,
+    bmcs: Mutex<HashMap<String, Arc<Bmc>>>,
+    hasher: RandomState,
+}
+
+#[derive(Debug, Default)]
+struct Bmc {
+    turn: Arc<tokio::sync::Mutex<()>>,
+    refusal: Mutex<Option<Refusal>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Refusal {
+    account: u64,
+    times: u32,
+    at: Instant,
+}
+
+impl Refusal {
+    fn hold(&self) -> Duration {
+        HOLD * 2_u32.pow(self.times.saturating_sub(1).min(DOUBLINGS))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The turn at one BMC.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    _at_bmc: OwnedMutexGuard<()>,
+    _in_all: Option<SemaphorePermit<'a>>,
+}
+
+impl Default for Manners {
+    fn default() -> Self {
+        Self {
+            at_once: Semaphore::new(AT_ONCE),
+            bmcs: Mutex::default(),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl Manners {
+    fn bmc(&self, place: &str) -> Arc<Bmc> {
+        let mut bmcs = lock(&self.bmcs);
+        if bmcs.len() >= REMEMBERED && !bmcs.contains_key(place) {
+            bmcs.retain(|_, bmc| Arc::strong_count(bmc) > 1 || lock(&bmc.refusal).is_some());
+        }
+        bmcs.entry(place.to_owned()).or_default().clone()
+    }
+
+    /// Waits for the turn at a BMC. Cancel safe.
+    pub(crate) async fn turn(&self, place: &str) -> Turn<'_> {
+        // The narrow before the wide: who waits for one BMC keeps nobody from another.
+        let at_bmc = self.bmc(place).turn.clone().lock_owned().await;
+        Turn {
+            _at_bmc: at_bmc,
+            // It is never closed; should it be, there is no line.
+            _in_all: self.at_once.acquire().await.ok(),
+        }
+    }
+
+    /// A number that stands for name and password, in this process only.
+    pub(crate) fn account(&self, name: &str, password: &str) -> u64 {
+        self.hasher.hash_one((name, password))
+    }
+
+    /// # Errors
+    /// The same account was refused a short while ago.
+    pub(crate) fn check(&self, place: &str, account: u64) -> Result<(), IpmiError> {
+        let bmc = self.bmc(place);
+        let Some(refusal) = *lock(&bmc.refusal) else {
+            return Ok(());
+        };
+        let ago = refusal.at.elapsed();
+        if refusal.account != account || ago >= refusal.hold() {
+            return Ok(());
+        }
+        Err(IpmiError::Held {
+            bmc: place.to_owned(),
+            ago_s: ago.as_secs(),
+            left_s: (refusal.hold() - ago).as_secs().max(1),
+        })
+    }
+
+    /// An account was refused. Answers how long it is not tried again.
+    pub(crate) fn refused(&self, place: &str, account: u64) -> Duration {
+        let bmc = self.bmc(place);
+        let mut refusal = lock(&bmc.refusal);
+        let before = refusal
+            .filter(|before| before.account == account)
+            .map_or(0, |r| r.times);
+        let now = Refusal {
+            account,
+            times: before.saturating_add(1),
+            at: Instant::now(),
+        };
+        *refusal = Some(now);
+        now.hold()
+    }
+
+    /// An account was let in.
+    pub(crate) fn admitted(&self, place: &str) {
+        *lock(&self.bmc(place).refusal) = None;
+    }
+
+    /// The pause before try `number`, from 1: some seconds that double, and never the same for all.
+    pub(crate) fn pause(&self, place: &str, number: u32) -> Duration {
+        let longest = 1000_u64 << number.min(6);
+        let dice = RandomState::new().hash_one((place, number));
+        Duration::from_millis(longest / 2 + dice % (longest / 2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_refused_account_rests_and_another_does_not() {
+        let manners = Manners::default();
+        let (one, other) = (manners.account("admin", "a"), manners.account("admin", "b"));
+        manners.check("bmc:623", one).unwrap();
+        assert_eq!(manners.refused("bmc:623", one), HOLD);
+        let held = manners.check("bmc:623", one).unwrap_err();
+        assert!(held.to_string().contains("sent again in 300 s"), "{held}");
+        manners.check("bmc:623", other).unwrap();
+        manners.check("other:623", one).unwrap();
+        tokio::time::advance(HOLD).await;
+        manners.check("bmc:623", one).unwrap();
+        assert_eq!(
+            manners.refused("bmc:623", one),
+            HOLD * 2,
+            "the second refusal counts for more"
+        );
+        manners.admitted("bmc:623");
+        manners.check("bmc:623", one).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_at_a_time_for_each_bmc() {
+        let manners = Manners::default();
+        let first = manners.turn("a:623").await;
+        let _other = manners.turn("b:623").await;
+        let waits = tokio::time::timeout(Duration::from_secs(60), manners.turn("a:623")).await;
+        assert!(waits.is_err());
+        drop(first);
+        manners.turn("a:623").await;
+    }
+
+    #[test]
+    fn what_need_not_be_known_is_forgotten() {
+        let manners = Manners::default();
+        manners.bmc("refused").refusal.lock().unwrap().replace(Refusal {
+            account: 1,
+            times: 1,
+            at: Instant::now(),
+        });
+        for n in 0..3 * REMEMBERED {
+            manners.bmc(&n.to_string());
+        }
+        let bmcs = manners.bmcs.lock().unwrap();
+        assert!(bmcs.len() <= REMEMBERED + 1 && bmcs.contains_key("refused"));
+    }
+
+    #[test]
+    fn pauses_grow_and_differ() {
+        let manners = Manners::default();
+        let pauses: Vec<_> = (0..50).map(|_| manners.pause("a", 1)).collect();
+        assert!(pauses.iter().all(|p| (1000..2000).contains(&p.as_millis())));
+        assert!(pauses.iter().any(|p| *p != pauses[0]));
+        assert!(manners.pause("a", 2) >= Duration::from_secs(2));
+    }
+}

@@ -1,0 +1,310 @@
+//! The program `ipmitool`: how it is called, what it may print, and what its complaints mean.
+//!
+//! Its words are those of version 1.8.19 (`src/plugins/lanplus/lanplus.c`, `lib/ipmi_sol.c` there), tried against OpenIPMI's
+//! `ipmi_sim`. It is run with `-v`, because it tells a wrong password from a dead BMC only then; that goes to stderr.
+
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use secrecy::ExposeSecret;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+
+use crate::client::Account;
+use crate::error::IpmiError;
+use crate::{IpmiAddress, Manners};
+
+/// The program, found by `PATH`.
+pub const PROGRAM: &str = "ipmitool";
+/// One run takes no longer: a session of some ten packets, each of which may be sent four times.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// Seconds until a packet is sent again, and how often it is.
+const RESEND: [&str; 4] = ["-N", "1", "-R", "3"];
+/// Most that a command prints: a full event log has some thousand lines of 100 bytes.
+const OUTPUT_MAX: usize = 1 << 20;
+/// Most complaints that are kept.
+const COMPLAINTS_MAX: usize = 16 << 10;
+/// Most of the program's words in an error.
+const WORDS_MAX: usize = 200;
+
+/// The program with everything but what it is to do.
+pub(crate) fn command(program: &Path, address: &IpmiAddress, account: &Account) -> Command {
+    let mut command = Command::new(program);
+    prepare(&mut command, account);
+    arguments(&mut command, address, account);
+    command
+}
+
+/// The same with lines of its output sent when they are complete: a pipe would keep the first of them back.
+pub(crate) fn unbuffered(program: &Path, address: &IpmiAddress, account: &Account) -> Command {
+    let mut command = Command::new("stdbuf");
+    prepare(&mut command, account);
+    command.arg("-oL").arg(program);
+    arguments(&mut command, address, account);
+    command
+}
+
+/// Nothing of our environment goes to the child but where programs are: it may hold secrets, or settings of ipmitool's.
+fn prepare(command: &mut Command, account: &Account) {
+    command.env_clear();
+    if let Some(path) = std::env::var_os("PATH") {
+        command.env("PATH", path);
+    }
+    command
+        .env("LC_ALL", "C")
+        .env("IPMI_PASSWORD", account.password.expose_secret())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+}
+
+fn arguments(command: &mut Command, address: &IpmiAddress, account: &Account) {
+    command
+        .args(["-I", "lanplus", "-H", address.host(), "-p", &address.port().to_string()])
+        .args(["-U", &account.username, "-E", "-L", address.privilege().as_str()])
+        .args(RESEND)
+        .arg("-v");
+    if let Some(cipher) = address.cipher() {
+        command.args(["-C", &cipher.to_string()]);
+    }
+}
+
+/// What came of a run.
+struct Ended {
+    is_success: bool,
+    output: Vec<u8>,
+    complaints: String,
+}
+
+/// Runs the program once.
+pub(crate) async fn run(
+    mut command: Command,
+    words: &[&str],
+    address: &IpmiAddress,
+    limit: Duration,
+) -> Result<String, IpmiError> {
+    let asked = words.join(" ");
+    let mut child = command.args(words).spawn().map_err(not_run)?;
+    // Whoever gives up drops the child, which ends it.
+    let Ok(ended) = tokio::time::timeout(limit, wait(&mut child)).await else {
+        let _ = child.kill().await;
+        return Err(IpmiError::TimedOut {
+            bmc: address.place(),
+            command: asked,
+            limit_s: limit.as_secs(),
+        });
+    };
+    let ended = ended.map_err(|source| IpmiError::NotRun { source })?;
+    if ended.output.len() > OUTPUT_MAX {
+        return Err(IpmiError::Unreadable {
+            bmc: address.place(),
+            command: asked,
+            answer: format!("more than {OUTPUT_MAX} bytes"),
+        });
+    }
+    if ended.is_success {
+        return Ok(String::from_utf8_lossy(&ended.output).into_owned());
+    }
+    Err(
+        complaint(&ended.complaints, &asked, address).unwrap_or_else(|| IpmiError::Failed {
+            bmc: address.place(),
+            command: asked,
+            words: last_words(&ended.complaints, &ended.output),
+        }),
+    )
+}
+
+/// The error of a program that did not start.
+pub(crate) fn not_run(source: io::Error) -> IpmiError {
+    match source.kind() {
+        io::ErrorKind::NotFound => IpmiError::NotInstalled,
+        _ => IpmiError::NotRun { source },
+    }
+}
+
+async fn wait(child: &mut Child) -> io::Result<Ended> {
+    let (mut output, mut complaints) = (Vec::new(), Vec::new());
+    let stdout = read(child.stdout.take(), OUTPUT_MAX, &mut output);
+    let stderr = read(child.stderr.take(), COMPLAINTS_MAX, &mut complaints);
+    let (out, err) = tokio::join!(stdout, stderr);
+    if (out?, err?) != (true, true) {
+        child.start_kill()?;
+    }
+    let status = child.wait().await?;
+    Ok(Ended {
+        is_success: status.success(),
+        output,
+        complaints: String::from_utf8_lossy(&complaints).into_owned(),
+    })
+}
+
+/// Reads at most one byte more than `most`; true if that was all. Closes the stream either way.
+async fn read(stream: Option<impl AsyncRead + Unpin>, most: usize, into: &mut Vec<u8>) -> io::Result<bool> {
+    if let Some(stream) = stream {
+        stream.take(most as u64 + 1).read_to_end(into).await?;
+    }
+    Ok(into.len() <= most)
+}
+
+/// The known error that complaints tell of. The particular come first: "no session" follows most of them.
+pub(crate) fn complaint(complaints: &str, asked: &str, address: &IpmiAddress) -> Option<IpmiError> {
+    let has = |texts: &[&str]| texts.iter().any(|text| complaints.contains(text));
+    let bmc = address.place();
+    if has(&[
+        "RAKP 2 HMAC is invalid",
+        "unauthorized name",
+        "Invalid user name",
+        "unauthorized GUID",
+    ]) {
+        return Some(IpmiError::Refused { bmc, hold_s: 0 });
+    }
+    if has(&["unauthorized role", "invalid role", "Set Session Privilege Level to"]) {
+        let privilege = address.privilege().as_str();
+        return Some(IpmiError::Privilege { bmc, privilege });
+    }
+    let no_cipher = [
+        "invalid authentication algorithm",
+        "invalid integrity algorithm",
+        "invalid confidentiality algorithm",
+        "no matching integrity payload",
+        "no matching authentication payload",
+        "no cipher suite match",
+        "No matching cipher suite",
+    ];
+    if has(&no_cipher) {
+        return Some(IpmiError::Cipher { bmc });
+    }
+    if has(&["insufficient resources"]) {
+        let what = "all of its sessions are in use";
+        return Some(IpmiError::Busy { bmc, what });
+    }
+    if has(&["SOL payload already active on another session"]) {
+        let what = "somebody else has the serial console open";
+        return Some(IpmiError::Busy { bmc, what });
+    }
+    if has(&["Address lookup for"]) {
+        return Some(IpmiError::NoSuchHost { bmc });
+    }
+    let no_session = [
+        "Unable to establish IPMI v2",
+        "Unable to establish LAN session",
+        "Could not open socket",
+        "Error issuing Get Channel Authentication Capabilities",
+    ];
+    if has(&no_session) {
+        return Some(IpmiError::NoAnswer { bmc });
+    }
+    if complaints.contains("password is longer than") {
+        return Some(IpmiError::Failed {
+            bmc,
+            command: asked.to_owned(),
+            words: "ipmitool takes a shorter password only".to_owned(),
+        });
+    }
+    None
+}
+
+/// The last thing that the program said, in one line.
+pub(crate) fn last_words(complaints: &str, output: &[u8]) -> String {
+    let output = String::from_utf8_lossy(output);
+    let last = |text: &str| {
+        let mut lines = text.lines().map(str::trim);
+        lines
+            .rfind(|line| !line.is_empty() && !is_chatter(line))
+            .map(str::to_owned)
+    };
+    let words = last(complaints).or_else(|| last(&output)).unwrap_or_default();
+    if words.is_empty() {
+        return "ipmitool says nothing about it".to_owned();
+    }
+    beginning(&words)
+}
+
+/// What `-v` says every time.
+fn is_chatter(line: &str) -> bool {
+    let begins = [
+        "Loading IANA",
+        "Running Get ",
+        "Discovered IPMB",
+        "Unable to Get Channel Cipher Suites",
+    ];
+    begins.iter().any(|begin| line.starts_with(begin)) || line == "Invalid completion code received: Invalid command"
+}
+
+/// The beginning of a text, fit for a log.
+pub(crate) fn beginning(text: &str) -> String {
+    text.chars()
+        .take(WORDS_MAX)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect()
+}
+
+/// Whether an error says something about the account, which is then remembered.
+pub(crate) fn judged(error: IpmiError, manners: &Manners, account: u64) -> IpmiError {
+    match error {
+        IpmiError::Refused { bmc, .. } => {
+            let hold_s = manners.refused(&bmc, account).as_secs();
+            IpmiError::Refused { bmc, hold_s }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(complaints: &str) -> String {
+        let address: IpmiAddress = "ipmi://bmc".parse().unwrap();
+        complaint(complaints, "power status", &address).map_or_else(String::new, |error| error.to_string())
+    }
+
+    /// What ipmitool 1.8.19 printed against ipmi_sim 2.0.33, and against nothing.
+    #[test]
+    fn complaints_are_told_apart() {
+        let no_session = "Error: Unable to establish IPMI v2 / RMCP+ session";
+        for (first, word) in [
+            ("> RAKP 2 HMAC is invalid", "refused user name or password"),
+            (
+                "RAKP 2 message indicates an error : unauthorized name",
+                "refused user name or password",
+            ),
+            (
+                "Error in open session response message : invalid authentication algorithm",
+                "cipher suite",
+            ),
+            (
+                "Error in open session response message : insufficient resources for session",
+                "sessions are in use",
+            ),
+            (
+                "RAKP 2 message indicates an error : unauthorized role or privilege level requested",
+                "may not be ADMINISTRATOR",
+            ),
+            ("Get Auth Capabilities error", "does not answer"),
+            (
+                "Address lookup for bmc failed\nCould not open socket!",
+                "cannot be resolved",
+            ),
+        ] {
+            let told = of(&format!("Loading IANA PEN Registry...\n{first}\n{no_session}\n"));
+            assert!(told.contains(word) && told.contains("bmc:623"), "{first}: {told}");
+        }
+        assert_eq!(of("something else"), "");
+    }
+
+    #[test]
+    fn words_are_the_last_that_mean_something() {
+        let complaints = "Set Chassis Power Control to Up/On failed: Command not supported in present state\n\
+                          Discovered IPMB address 0x0\n\n";
+        assert!(last_words(complaints, b"x").contains("not supported in present state"));
+        assert_eq!(
+            last_words("Discovered IPMB address 0x0", b" Device \x1bnot present\n"),
+            "Device  not present"
+        );
+        assert!(last_words("", b"").contains("says nothing"));
+    }
+}

@@ -1,0 +1,118 @@
+//! The client against `virtualbmc`, which OpenStack's tests have for IPMI, before the machine of libvirt's test driver: another BMC
+//! that nobody here wrote.
+//!
+//! `tests/venv.sh` makes its environment below the target folder, which needs `python3` with `venv`, a package index and Debian's
+//! `python3-libvirt`; without them this test fails.
+
+#![allow(clippy::unwrap_used)] // helpers of tests fail loudly
+
+mod matrix;
+#[path = "../../redfish/tests/support_page/mod.rs"]
+mod support_page;
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rackwright_ipmi::{Account, BootDevice, Ipmi, IpmiError, Manners, Persistence, Power, PowerAction};
+use tokio::net::UdpSocket;
+use tokio::process::{Child, Command};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const PASSWORD: &str = "virtual-password";
+/// The driver's machine is made anew when the last connection to it ends, so that one has to outlive the requests.
+const PROGRAM: &str = "import sys, libvirt
+from virtualbmc.vbmc import VirtualBMC
+uri = 'test:///default'
+kept_open = libvirt.open(uri)
+VirtualBMC(username='admin', password=sys.argv[1], port=int(sys.argv[2]), address='127.0.0.1', domain_name='test',
+           libvirt_uri=uri).listen()
+";
+
+async fn python() -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let made = Command::new(here.join("../../tests/venv.sh"))
+        .arg(target.join("venv-virtualbmc"))
+        .arg(here.join("tests/virtualbmc-requirements.txt"))
+        .arg("libvirt")
+        .stderr(Stdio::piped())
+        .output()
+        .await
+        .unwrap();
+    let words = String::from_utf8_lossy(&made.stderr);
+    assert!(
+        made.status.success(),
+        "cannot make the environment of virtualbmc: {words}"
+    );
+    Path::new(String::from_utf8(made.stdout).unwrap().trim()).join("python")
+}
+
+/// It ends with this.
+struct Virtual {
+    child: Child,
+    client: Ipmi,
+}
+
+impl Virtual {
+    async fn start() -> Self {
+        // Free now; if somebody takes it in between, the program ends and the test says so.
+        let port = UdpSocket::bind("127.0.0.1:0")
+            .await
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let mut child = Command::new(python().await)
+            .args(["-c", PROGRAM, PASSWORD, &port.to_string()])
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let client = client(port, PASSWORD);
+        let started = Instant::now();
+        while let Err(failure) = client.power().await {
+            assert!(matches!(failure, IpmiError::NoAnswer { .. }), "{failure}");
+            assert!(started.elapsed() < PATIENCE, "{failure}");
+            assert!(child.try_wait().unwrap().is_none(), "virtualbmc has ended");
+        }
+        Self { child, client }
+    }
+}
+
+fn client(port: u16, password: &str) -> Ipmi {
+    let account = Account {
+        username: "admin".to_owned(),
+        password: password.into(),
+    };
+    let address = format!("ipmi://127.0.0.1:{port}?cipher=3");
+    Ipmi::new(address.parse().unwrap(), account, Arc::new(Manners::default())).unwrap()
+}
+
+#[tokio::test]
+async fn power_and_boot_of_a_machine_of_libvirt() {
+    let mut bmc = Virtual::start().await;
+    let client = &bmc.client;
+    assert_eq!(client.power().await.unwrap(), Power::On);
+    client.set_power(Power::Off, PowerAction::Off, PATIENCE).await.unwrap();
+    assert_eq!(client.power().await.unwrap(), Power::Off);
+    for device in [BootDevice::Pxe, BootDevice::Cdrom, BootDevice::Disk] {
+        let set = client.set_boot(device, Persistence::Once).await.unwrap();
+        assert_eq!(set.seen.device, device);
+        // libvirt keeps an order of devices, and nothing else of it.
+        assert_eq!(set.deviations, ["the kind of firmware is another"]);
+    }
+    client.set_power(Power::On, PowerAction::On, PATIENCE).await.unwrap();
+    client.power_cycle(PATIENCE).await.unwrap();
+    assert_eq!(client.power().await.unwrap(), Power::On);
+    assert_eq!(client.boot().await.unwrap().device, BootDevice::Disk, "it stays");
+    // What it does not know it says so, and that is no failure.
+    assert_eq!(client.guid().await.unwrap(), None);
+    assert_eq!(client.fru().await.unwrap().serial, None);
+    assert!(!client.offers_console().await.unwrap());
+
+    let report = matrix::report(client).await;
+    support_page::check("virtualbmc, libvirt test driver (IPMI)", &report);
+    bmc.child.kill().await.unwrap();
+}

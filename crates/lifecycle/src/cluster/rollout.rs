@@ -1,0 +1,119 @@
+//! Another image on the nodes of a cluster that is in its customer's hands, some at a time.
+
+use super::Edge;
+use super::decide::{Ctx, Decision, Effect, Wait, go};
+use super::facts::{Member, Rollout, Standing};
+
+impl Ctx<'_> {
+    pub(super) fn reimaging(&self) -> Decision {
+        let Some(rollout) = &self.cluster.rollout else {
+            // It was rolled out, or nobody wants it any more.
+            return self.mended().unwrap_or_else(|| go(Edge::Restored, ""));
+        };
+        // Those that another image cannot mend. That none can be had in their place holds up nobody else.
+        let broken = self.out_of_order_of(|member| self.is_beyond(member));
+        if let Some(replace) = broken.map(|(node, why)| self.replace_one(node, why))
+            && matches!(replace, Decision::Act(_))
+        {
+            return replace;
+        }
+        self.too_many_failed(rollout)
+            .or_else(|| self.next_batch(rollout))
+            .unwrap_or_else(|| self.rolled_out())
+    }
+
+    /// Whether it can only be replaced.
+    fn is_beyond(&self, member: &Member) -> bool {
+        let is_asked_for = self.cluster.wanted.replace.contains_key(&member.node);
+        let can_be_written = self.is_old(member) && member.is_writable;
+        is_asked_for || (member.standing.is_out() && !can_be_written && !self.failed_with_it(member))
+    }
+
+    fn is_old(&self, member: &Member) -> bool {
+        let again = self.cluster.rollout.as_ref().map(|rollout| &rollout.again);
+        let is_again = again.is_some_and(|again| again.contains(&member.node)) && member.standing.is_out();
+        is_again || member.build != self.cluster.build
+    }
+
+    /// Whether it failed with the new image, and not of itself later, or because somebody took it out of service.
+    fn failed_with_it(&self, member: &Member) -> bool {
+        !self.is_old(member) && member.is_failed && member.standing.is_out()
+    }
+
+    /// Nodes that failed with the new image.
+    fn failed(&self) -> Vec<&Member> {
+        self.staying().filter(|member| self.failed_with_it(member)).collect()
+    }
+
+    fn too_many_failed(&self, rollout: &Rollout) -> Option<Decision> {
+        if let Some(stopped) = &rollout.stopped {
+            return Some(self.look_again(Wait::Rollout(stopped.clone())));
+        }
+        let failed = self.failed();
+        let (failures, borne) = (failed.len() + rollout.failed as usize, rollout.max_failures as usize);
+        let last = failed.last().filter(|_| failures > borne)?;
+        let because = match &last.standing {
+            Standing::Lost(why) => format!(" ({why})"),
+            _ => String::new(),
+        };
+        let nodes = if failures == 1 { "node" } else { "nodes" };
+        let why = format!(
+            "{failures} {nodes} failed with the new image, {borne} may: {}{because}",
+            last.node
+        );
+        Some(Decision::Act(match rollout.roll_back && !rollout.is_back {
+            true => Effect::RollBack(why),
+            false => Effect::StopRollout(why),
+        }))
+    }
+
+    /// Nodes to write to now. None: none at the moment.
+    fn next_batch(&self, rollout: &Rollout) -> Option<Decision> {
+        let is_away = |member: &&Member| member.standing != Standing::HandedOver;
+        let away = self.staying().filter(is_away).count();
+        let room = (rollout.max_unavailable.max(1) as usize).saturating_sub(away);
+        let mut old: Vec<&Member> = self
+            .staying()
+            .filter(|member| self.is_old(member) && member.is_writable)
+            .collect();
+        old.sort_by_key(|member| (member.leaf, &member.node));
+        // Whoever is away already is not missed more than before.
+        let (lost, served): (Vec<&Member>, Vec<&Member>) = old.into_iter().partition(is_away);
+        let leaf = match rollout.by_leaf {
+            false => None,
+            true => self.leaf_in_work().or(served.first().map(|member| member.leaf)),
+        };
+        let served = served
+            .into_iter()
+            .filter(|member| leaf.is_none_or(|leaf| member.leaf == leaf))
+            .take(room);
+        let batch: Vec<String> = lost
+            .into_iter()
+            .chain(served)
+            .map(|member| member.node.clone())
+            .collect();
+        (!batch.is_empty()).then_some(Decision::Act(Effect::Reimage(batch)))
+    }
+
+    /// The leaf of which a node is getting the new image.
+    fn leaf_in_work(&self) -> Option<u32> {
+        let is_at_work =
+            |member: &&Member| !self.is_old(member) && member.standing == Standing::Coming && !member.is_new;
+        self.staying().find(is_at_work).map(|member| member.leaf)
+    }
+
+    /// Nothing can be written to now: all is done, or nodes are under way, or what failed takes up the room.
+    fn rolled_out(&self) -> Decision {
+        let is_done = |member: &&Member| !self.is_old(member) && member.standing == Standing::HandedOver;
+        let (done, of) = (self.staying().filter(is_done).count(), self.staying().count());
+        let failed = self.failed().len();
+        let wait = || self.look_again(Wait::Reimage { done, of, failed });
+        if self.staying().any(|member| member.standing == Standing::Coming) {
+            return wait();
+        }
+        self.mended().unwrap_or_else(|| match done == of {
+            true => go(Edge::Restored, ""),
+            false => wait(),
+        })
+    }
+}

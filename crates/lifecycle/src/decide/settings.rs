@@ -1,0 +1,85 @@
+//! Settings of the firmware: written before the boot that the state makes anyway, read again after it.
+//!
+//! What is written counts from the next start on, and what a BMC tells of settings is what the last start found. So the
+//! only proof is to read after a start of this state: until then nothing that was read is believed, which a former
+//! owner with root may have had told. A machine whose settings are as wanted is started once, as without any; one whose
+//! settings are not is started once more for each time that they did not stay, and given up after so many.
+
+use super::{Ctx, Decision, Line};
+use crate::effect::Effect;
+use crate::facts::{Attempt, Outcome};
+use crate::time::Timestamp;
+
+/// The code of a reading that found settings otherwise than wanted.
+pub const DIFFERS: &str = "settings-differ";
+
+fn has_ended(attempt: &Attempt) -> bool {
+    matches!(attempt.outcome, Outcome::Succeeded | Outcome::Failed { .. })
+}
+
+impl Ctx<'_> {
+    /// Written once before the state's first boot. Whatever came of it the boot goes on: what counts is read after it, and
+    /// what a BMC refuses while something else waits for a start may be written then.
+    pub(super) fn settings_before_boot(&self) -> Line<()> {
+        let is_booted = self.facts.of(Effect::PowerOn).next().is_some();
+        if !self.facts.wants_settings || is_booted || self.facts.of(Effect::ApplySettings).any(has_ended) {
+            return Ok(());
+        }
+        Err(Decision::Act(Effect::ApplySettings))
+    }
+
+    /// Settings are as wanted, as read after a start of this state; else the decision that leads there.
+    pub(super) fn settings_verified(&self) -> Line<()> {
+        if !self.facts.wants_settings || self.facts.succeeded(Effect::VerifySettings).is_some() {
+            return Ok(());
+        }
+        let strays = self.strays();
+        if let Some((last, message)) = strays.last() {
+            let rounds = strays.len();
+            if rounds >= self.policy.settings_tries as usize {
+                let reason = format!("settings of the firmware did not stay in {rounds} starts: {message}");
+                return Err(self.give_up(reason));
+            }
+            let found = last.ended_at.unwrap_or(last.started_at);
+            let written = self
+                .facts
+                .of(Effect::ApplySettings)
+                .find(|a| a.outcome == Outcome::Succeeded && a.started_at >= found);
+            // What was refused before that start may be told from another list after it: it has tries of its own.
+            let Some(written) = written.and_then(|a| a.ended_at) else {
+                return Err(self.attempt_since(Effect::ApplySettings, found));
+            };
+            self.started_since(written)?;
+            return Err(self.attempt_since(Effect::VerifySettings, written));
+        }
+        Err(self.attempt(Effect::VerifySettings))
+    }
+
+    /// Readings that found settings otherwise, with their words, oldest first.
+    fn strays(&self) -> Vec<(&Attempt, &str)> {
+        let readings = self.facts.of(Effect::VerifySettings);
+        let strays = readings.filter_map(|attempt| match &attempt.outcome {
+            Outcome::Failed { code, message, .. } if code == DIFFERS => Some((attempt, message.as_str())),
+            _ => None,
+        });
+        strays.collect()
+    }
+
+    /// The last reading that found settings otherwise: boots are counted from there.
+    pub(super) fn settings_round(&self) -> Timestamp {
+        let last = self.strays().last().and_then(|(attempt, _)| attempt.ended_at);
+        last.unwrap_or_default()
+    }
+
+    /// The machine has gone through POST since, as the agent shows that came of it.
+    fn started_since(&self, since: Timestamp) -> Line<()> {
+        let switched_on = self.facts.of(Effect::PowerOn).find(|a| a.started_at >= since);
+        match switched_on {
+            Some(on) => self.agent_booted(on.started_at, since),
+            None => {
+                self.off_since(since)?;
+                Err(self.while_off())
+            }
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! AC cycle: the power is taken away altogether for a moment, standby power and the BMC included, where a vendor's own action
+//! does that. No state tells that it took place, but a BMC that went away and came back does.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::client::BmcClient;
+use crate::environment::Poll;
+use crate::error::{ErrorKind, RedfishError};
+use crate::resource::Resource;
+use crate::retry::Repeat;
+use crate::views::{Action, PowerState};
+
+/// How long a BMC may still answer after it was told to. iLO and XCC wait some seconds, others end the machine first.
+const GONE_WITHIN: Duration = Duration::from_secs(120);
+/// Most places that are looked at for the action, each.
+const MAX_PLACES: usize = 16;
+
+/// An AC cycle that was seen to happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcCycled {
+    /// The action that was sent, `Schema.Verb`.
+    pub action: String,
+    /// How long the BMC was away.
+    pub away: Duration,
+    /// The machine's power afterwards: its firmware's policy for when power returns decides.
+    pub power: PowerState,
+}
+
+impl BmcClient {
+    /// Takes the power away from machine and BMC for a moment, and waits until the BMC is back and lets us in: the session is
+    /// lost with it, and made anew. `timeout` is for its return; a BMC needs one to four minutes.
+    ///
+    /// # Errors
+    /// [`RedfishError::NotOffered`] where no profile knows an action or the BMC does not have it; what the BMC said;
+    /// [`RedfishError::NotApplied`] if it never went away; [`RedfishError::WaitedTooLong`] if it did not come back.
+    pub async fn ac_cycle(&self, timeout: Duration) -> Result<AcCycled, RedfishError> {
+        let (name, action, reset_type) = self.ac_cycle_action().await?;
+        let body = json!({"ResetType": reset_type});
+        match self.post(&action.target, &body, Repeat::IfRefused).await {
+            Ok(_) => {}
+            // It may be gone before it has answered. What was not done shows below.
+            Err(RedfishError::Broken { .. } | RedfishError::TimedOut { .. }) => {}
+            Err(failure) => return Err(failure),
+        }
+        let gone_at = self.wait_gone(&name).await?;
+        let power = self.wait_back(timeout).await?;
+        let away = self.settings().environment.now().saturating_sub(gone_at);
+        Ok(AcCycled {
+            action: name,
+            away,
+            power,
+        })
+    }
+
+    /// The action that [`ac_cycle`](Self::ac_cycle) would send, `Schema.Verb`. Nothing is done.
+    ///
+    /// # Errors
+    /// [`RedfishError::NotOffered`] where there is no way; what the BMC said.
+    pub async fn ac_cycle_way(&self) -> Result<String, RedfishError> {
+        self.ac_cycle_action().await.map(|(name, ..)| name)
+    }
+
+    /// Waits until the BMC gives no answer, or no longer knows the session; answers when that was.
+    async fn wait_gone(&self, name: &str) -> Result<Duration, RedfishError> {
+        let settings = self.settings();
+        let mut poll = Poll::new(
+            &*settings.environment,
+            settings.poll_first,
+            settings.poll_first * 4,
+            GONE_WITHIN,
+        );
+        let before = self.logins().await;
+        loop {
+            let outcome = self.power().await;
+            let is_other_session = self.logins().await != before;
+            match outcome {
+                Ok(_) if !is_other_session => {}
+                Ok(_) => return Ok(settings.environment.now()),
+                Err(failure) if failure.kind() == ErrorKind::Retryable => return Ok(settings.environment.now()),
+                Err(failure) => return Err(failure),
+            }
+            if !poll.pause(None).await {
+                return Err(RedfishError::NotApplied {
+                    bmc: self.address(),
+                    path: name.to_owned(),
+                    property: "standby power".to_owned(),
+                    wanted: "gone for a moment".to_owned(),
+                    seen: format!(
+                        "a BMC that answers and keeps its session for {} s",
+                        GONE_WITHIN.as_secs()
+                    ),
+                });
+            }
+        }
+    }
+
+    async fn wait_back(&self, timeout: Duration) -> Result<PowerState, RedfishError> {
+        let settings = self.settings();
+        let mut poll = Poll::new(&*settings.environment, settings.poll_first, settings.poll_cap, timeout);
+        loop {
+            let last = match self.power().await {
+                Ok(power) => return Ok(power),
+                // A BMC that starts refuses logins and lacks resources for a while.
+                Err(failure) if is_of_a_start(&failure) => failure.to_string(),
+                Err(failure) => return Err(failure),
+            };
+            if !poll.pause(None).await {
+                return Err(RedfishError::WaitedTooLong {
+                    bmc: self.address(),
+                    what: "the return of the BMC after an AC cycle".to_owned(),
+                    waited_s: poll.elapsed().as_secs(),
+                    last,
+                });
+            }
+        }
+    }
+
+    async fn ac_cycle_action(&self) -> Result<(String, Action, String), RedfishError> {
+        let known = self.profile().await?.ac_cycle_actions.clone();
+        let system = self.system().await?;
+        let mut links = self.manager_links(&system).await?;
+        links.extend(system.chassis());
+        links.truncate(2 * MAX_PLACES);
+        let mut places: Vec<Resource> = vec![system.resource().clone()];
+        for (_, outcome) in self.get_each(&links).await {
+            match outcome {
+                Ok(resource) => places.push(resource),
+                Err(failure) if failure.ends_a_walk() => return Err(failure),
+                Err(_) => {}
+            }
+        }
+        for way in &known {
+            for place in &places {
+                let Some(action) = Action::find(place, &way.action) else {
+                    continue;
+                };
+                let allowed = action.allowable("ResetType");
+                if allowed.is_empty() || allowed.iter().any(|one| one.eq_ignore_ascii_case(&way.reset_type)) {
+                    return Ok((way.action.clone(), action, way.reset_type.clone()));
+                }
+            }
+        }
+        // The standard's own way, which few offer (DSP2046, `FullPowerCycle`).
+        for place in &places {
+            if let Some(action) = Action::find(place, "Chassis.Reset")
+                && let Some(full) = action
+                    .allowable("ResetType")
+                    .into_iter()
+                    .find(|one| one == "FullPowerCycle")
+            {
+                return Ok(("Chassis.Reset".to_owned(), action, full));
+            }
+        }
+        let names: Vec<&str> = known.iter().map(|way| way.action.as_str()).collect();
+        Err(RedfishError::NotOffered {
+            bmc: self.address(),
+            what: "an AC cycle".to_owned(),
+            offered: match names.is_empty() {
+                true => "no profile that applies knows a way".to_owned(),
+                false => format!("none of {}", names.join(", ")),
+            },
+        })
+    }
+}
+
+fn is_of_a_start(failure: &RedfishError) -> bool {
+    failure.kind() == ErrorKind::Retryable
+        || matches!(failure.status(), Some(401 | 403 | 404))
+        || matches!(
+            failure,
+            RedfishError::NotJson { .. }
+                | RedfishError::Tls { .. }
+                | RedfishError::NoSharedCipher { .. }
+                | RedfishError::NotOffered { .. }
+        )
+}

@@ -1,0 +1,326 @@
+//! Accounts of a BMC: who may log in, what it asks of passwords, and changing either.
+//!
+//! A new account is made by POST; where accounts are fixed slots, a free slot is written instead, from the first one that
+//! the profile leaves to us. A BMC that demands a new password before anything else allows only a PATCH of that one
+//! account, which its refusal names (DSP0266, "Password change required"); nothing else is read then.
+
+use std::collections::BTreeSet;
+
+use http::Method;
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value, json};
+
+use crate::client::BmcClient;
+use crate::error::RedfishError;
+use crate::etag::DEFAULT_ORDER;
+use crate::quirks::Profile;
+use crate::resource::Resource;
+use crate::retry::Repeat;
+use crate::session::Login;
+use crate::settings::{BmcTarget, Settings};
+use crate::transport::Outgoing;
+use crate::views::{Account, AccountPolicy, AccountService, Role, ServiceRoot};
+
+/// The standard's role that may do all that we do.
+const ADMINISTRATOR: &str = "Administrator";
+/// What our accounts are for: without these words some BMCs make accounts that cannot log in by Redfish.
+const ACCOUNT_TYPES: [&str; 2] = ["Redfish", "WebUI"];
+
+impl BmcClient {
+    /// The account service.
+    ///
+    /// # Errors
+    /// [`RedfishError::NotOffered`] where there is none; those of [`get`](Self::get).
+    pub async fn account_service(&self) -> Result<AccountService, RedfishError> {
+        let link = self.service_root().await?.account_service();
+        match link {
+            Some(link) => self.get(&link).await.map(AccountService::from),
+            None => Err(self.no_accounts("an account service")),
+        }
+    }
+
+    /// What the BMC asks of passwords, and when it locks an account.
+    ///
+    /// # Errors
+    /// As [`account_service`](Self::account_service).
+    pub async fn account_policy(&self) -> Result<AccountPolicy, RedfishError> {
+        Ok(self.account_service().await?.policy())
+    }
+
+    /// All accounts, empty slots included; one that cannot be read is left out.
+    ///
+    /// # Errors
+    /// Those of [`account_service`](Self::account_service), or a fault of the whole BMC.
+    pub async fn accounts(&self) -> Result<Vec<Account>, RedfishError> {
+        let Some(link) = self.account_service().await?.accounts() else {
+            return Err(self.no_accounts("a list of accounts"));
+        };
+        let links = self.member_links(&link).await?;
+        Ok(readable(self.get_each(&links).await)?
+            .into_iter()
+            .map(Account::from)
+            .collect())
+    }
+
+    /// All roles; one that cannot be read is left out.
+    ///
+    /// # Errors
+    /// As [`accounts`](Self::accounts).
+    pub async fn roles(&self) -> Result<Vec<Role>, RedfishError> {
+        let Some(link) = self.account_service().await?.roles() else {
+            return Err(self.no_accounts("a list of roles"));
+        };
+        let links = self.member_links(&link).await?;
+        Ok(readable(self.get_each(&links).await)?
+            .into_iter()
+            .map(Role::from)
+            .collect())
+    }
+
+    /// The account of that name; names are compared as they are written.
+    ///
+    /// # Errors
+    /// As [`accounts`](Self::accounts).
+    pub async fn account_of(&self, user: &str) -> Result<Option<Account>, RedfishError> {
+        let accounts = self.accounts().await?;
+        Ok(accounts
+            .into_iter()
+            .find(|account| account.user().as_deref() == Some(user)))
+    }
+
+    /// Makes an administrator's account, enabled, or gives the one of that name this password. Twice is as good as once.
+    ///
+    /// # Errors
+    /// [`RedfishError::NotOffered`] where neither POST nor a free slot makes one; the BMC's refusal of the password.
+    pub async fn put_administrator(&self, user: &str, password: &SecretString) -> Result<(), RedfishError> {
+        let service = self.account_service().await?;
+        let accounts = self.accounts().await?;
+        let body = new_account(user, password, &service.policy().account_types);
+        if let Some(account) = accounts.iter().find(|account| account.user().as_deref() == Some(user)) {
+            let body = json!({"Password": password.expose_secret(), "Enabled": true});
+            return self.write_account(account.resource(), &body, password).await;
+        }
+        let Some(collection) = service.accounts() else {
+            return Err(self.no_accounts("a list of accounts"));
+        };
+        let failure = match self.post(&collection, &body, Repeat::Never).await {
+            Ok(_) => return Ok(()),
+            Err(failure) => hide(failure, password),
+        };
+        // What says that there is no such method, or no room: accounts may be fixed slots.
+        if !matches!(failure.status(), Some(400 | 403 | 404 | 405 | 409 | 501)) {
+            return Err(failure);
+        }
+        let first = self.profile_or_default().await.first_account_slot;
+        let free = accounts
+            .iter()
+            .filter(|account| account.user().is_none() && account.slot().is_some_and(|slot| slot >= first));
+        let Some(slot) = free.min_by_key(|account| account.slot()) else {
+            return Err(failure);
+        };
+        self.write_account(slot.resource(), &body, password).await
+    }
+
+    /// Changes the password of the account that this client logs in with.
+    ///
+    /// # Errors
+    /// [`RedfishError::MissingProperty`] where its account cannot be found; the BMC's refusal, in which the new password is
+    /// blotted out.
+    pub async fn change_own_password(&self, user: &str, password: &SecretString) -> Result<(), RedfishError> {
+        let account = match self.account_of(user).await {
+            Ok(Some(account)) => account.resource().clone(),
+            Ok(None) => return Err(self.account_not_found()),
+            Err(failure) => match self.account_to_change(&failure).await? {
+                Some(account) => account,
+                None => return Err(failure),
+            },
+        };
+        let body = json!({"Password": password.expose_secret()});
+        self.write_account(&account, &body, password).await
+    }
+
+    /// Forbids an account to log in, and reads that back where the BMC tells it.
+    ///
+    /// # Errors
+    /// The BMC's refusal, or [`RedfishError::NotApplied`].
+    pub async fn disable_account(&self, account: &Account) -> Result<(), RedfishError> {
+        let body = json!({"Enabled": false});
+        self.write_account(account.resource(), &body, &SecretString::default())
+            .await?;
+        let seen = Account::from(self.get(account.path()).await?);
+        if seen.is_enabled() && seen.user() == account.user() {
+            return Err(RedfishError::NotApplied {
+                bmc: self.address(),
+                path: account.path().to_owned(),
+                property: "Enabled".to_owned(),
+                wanted: "false".to_owned(),
+                seen: "true".to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Takes an account away; where accounts are fixed slots, empties its slot.
+    ///
+    /// # Errors
+    /// The BMC's refusal.
+    pub async fn delete_account(&self, account: &Account) -> Result<(), RedfishError> {
+        match self.delete(account.path()).await {
+            Ok(()) => Ok(()),
+            Err(failure) if matches!(failure.status(), Some(404 | 410)) => Ok(()),
+            Err(failure) if matches!(failure.status(), Some(400 | 403 | 405 | 501)) => {
+                let body = json!({"UserName": "", "Enabled": false});
+                let emptied = self
+                    .write_account(account.resource(), &body, &SecretString::default())
+                    .await;
+                emptied.map_err(|_| failure)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Logs in, if nobody has, and reads what only those who are logged in may read: the certain proof of a password.
+    ///
+    /// # Errors
+    /// [`RedfishError::Unauthorized`] where name and password are refused, [`RedfishError::PasswordChangeRequired`] where
+    /// they are right and good for nothing but to be changed.
+    pub async fn prove_login(&self) -> Result<(), RedfishError> {
+        let root = self.service_root().await?;
+        let link = root
+            .account_service()
+            .or_else(|| root.managers())
+            .or_else(|| root.systems());
+        let Some(link) = link else {
+            return Err(self.no_accounts("anything to read for those who are logged in"));
+        };
+        self.get(&link).await.map(drop)
+    }
+
+    /// The service root, as a BMC shows it to everybody. Nobody logs in.
+    ///
+    /// # Errors
+    /// The address, the network's and the certificate's, or an answer that is no Redfish.
+    pub async fn root_of(target: &BmcTarget, settings: Settings) -> Result<ServiceRoot, RedfishError> {
+        let nobody = BmcTarget {
+            username: String::new(),
+            password: SecretString::default(),
+            ..target.clone()
+        };
+        let login = Login::new(String::new(), SecretString::default());
+        let client = Self::with_login(nobody, settings, login)?;
+        let root = client.get_without_proof(&client.bmc().root_path()).await?;
+        Ok(ServiceRoot::from(root))
+    }
+
+    /// Sends a DELETE. One that is sent twice is as good as once.
+    async fn delete(&self, link: &str) -> Result<(), RedfishError> {
+        let outgoing = Outgoing {
+            method: Method::DELETE,
+            url: self.bmc().resolve(None, link)?,
+            body: None,
+            if_match: None,
+        };
+        self.call(&outgoing, Repeat::Always).await.map(drop)
+    }
+
+    /// The account that alone may be changed, as a refusal names it: as it reads, where it may be read.
+    async fn account_to_change(&self, failure: &RedfishError) -> Result<Option<Resource>, RedfishError> {
+        let RedfishError::PasswordChangeRequired { detail, .. } = failure else {
+            return Ok(None);
+        };
+        let Some(link) = detail.0.iter().find_map(|message| linked_account(&message.link)) else {
+            return Err(self.account_not_found());
+        };
+        Ok(Some(match self.get(&link).await {
+            Ok(account) => account,
+            Err(RedfishError::PasswordChangeRequired { .. }) => Resource::new(link, None, Value::Object(Map::new())),
+            Err(other) => return Err(other),
+        }))
+    }
+
+    async fn write_account(
+        &self,
+        account: &Resource,
+        body: &Value,
+        password: &SecretString,
+    ) -> Result<(), RedfishError> {
+        let profile = self.profile_or_default().await;
+        // Some collections leave the ETag away that the account itself has: the read before is of the account.
+        let sent = self.patch_in(account, body, &profile.etag_order).await;
+        sent.map(drop).map_err(|failure| hide(failure, password))
+    }
+
+    /// A BMC that allows nothing but a change of password cannot be asked what it is.
+    async fn profile_or_default(&self) -> Profile {
+        match self.profile().await {
+            Ok(profile) => profile.clone(),
+            Err(_) => Profile {
+                etag_order: DEFAULT_ORDER.to_vec(),
+                ..Profile::default()
+            },
+        }
+    }
+
+    fn no_accounts(&self, what: &str) -> RedfishError {
+        RedfishError::NotOffered {
+            bmc: self.address(),
+            what: what.to_owned(),
+            offered: "nothing by which accounts can be read or changed; change the password at the BMC itself"
+                .to_owned(),
+        }
+    }
+
+    fn account_not_found(&self) -> RedfishError {
+        RedfishError::MissingProperty {
+            bmc: self.address(),
+            path: "its list of accounts or its refusal".to_owned(),
+            property: "account of this user name",
+            consequence: "its password cannot be changed from here; change it at the BMC itself",
+        }
+    }
+}
+
+fn new_account(user: &str, password: &SecretString, offered: &[String]) -> Value {
+    let mut body = json!({
+        "UserName": user, "Password": password.expose_secret(), "RoleId": ADMINISTRATOR, "Enabled": true,
+    });
+    let offered: BTreeSet<&str> = offered.iter().map(String::as_str).collect();
+    let types: Vec<&str> = ACCOUNT_TYPES
+        .into_iter()
+        .filter(|kind| offered.contains(kind))
+        .collect();
+    if !types.is_empty() {
+        body["AccountTypes"] = json!(types);
+    }
+    body
+}
+
+/// An account of this BMC: a path that ends in one.
+fn linked_account(link: &str) -> Option<String> {
+    let is_account = link.starts_with('/') && link.to_ascii_lowercase().contains("/accounts/") && link.len() <= 512;
+    is_account.then(|| link.to_owned())
+}
+
+/// What can be read; what is wrong with the whole BMC is an error.
+fn readable(each: Vec<(String, Result<Resource, RedfishError>)>) -> Result<Vec<Resource>, RedfishError> {
+    let mut resources = Vec::new();
+    for (_, one) in each {
+        match one {
+            Ok(resource) => resources.push(resource),
+            Err(failure) if failure.ends_a_walk() => return Err(failure),
+            Err(_) => {}
+        }
+    }
+    Ok(resources)
+}
+
+/// Blots the new password out of what the BMC says: the client knows only the one that it logs in with.
+fn hide(mut failure: RedfishError, password: &SecretString) -> RedfishError {
+    if let RedfishError::Status { detail, .. }
+    | RedfishError::Unauthorized { detail, .. }
+    | RedfishError::PasswordChangeRequired { detail, .. } = &mut failure
+    {
+        detail.redact(password.expose_secret());
+    }
+    failure
+}

@@ -1,0 +1,428 @@
+//! Settings of the firmware: read, checked against the registry, written as one difference.
+//!
+//! What is written waits for the machine's next start (POST) and counts only then: whoever wants to be sure reads again
+//! after it. Nothing is written of a wish of which any part cannot be fulfilled.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::address::last_segment;
+use crate::client::BmcClient;
+use crate::environment::Poll;
+use crate::error::RedfishError;
+use crate::quirks::BiosLock;
+use crate::resource::Resource;
+use crate::retry::Repeat;
+use crate::task::TaskHandle;
+use crate::views::{AttributeRegistry, AttributeRule, Bios, BiosValue};
+
+/// What most registries of BIOS attributes are called; some BIOSes name theirs otherwise than it calls itself.
+const REGISTRY: &str = "BiosAttributeRegistry";
+
+/// Rules of a registry by the name of the attribute.
+pub type BiosRules = BTreeMap<String, AttributeRule>;
+
+/// The settings of the firmware as the BMC tells them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct BiosState {
+    /// The BIOS resource.
+    pub path: String,
+    /// Where changes are written.
+    pub settings_path: String,
+    /// What is in force. Some BMCs know it only once the machine has started.
+    pub current: BTreeMap<String, BiosValue>,
+    /// What waits for the next start and differs from what is in force.
+    pub pending: BTreeMap<String, BiosValue>,
+    /// Name of the registry that describes the attributes.
+    pub registry: Option<String>,
+    /// When changes can be made to count; empty where the BMC leaves no choice.
+    pub apply_times: Vec<String>,
+    /// All attributes can be reset.
+    pub can_reset: bool,
+    /// Passwords of the firmware can be changed.
+    pub can_change_password: bool,
+}
+
+/// What was sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct BiosChange {
+    /// The attributes that were written; empty where everything is, or waits to become, as wanted.
+    pub written: BTreeMap<String, BiosValue>,
+    /// Attributes that can be written only when the machine has started once more, because a lock on them is opened first.
+    pub held_back: Vec<String>,
+    /// Where the job that makes it so can be asked for, as paths on the BMC; empty where the BMC names none.
+    pub job: Vec<String>,
+}
+
+impl BmcClient {
+    async fn bios_resource(&self) -> Result<Option<Bios>, RedfishError> {
+        let Some(link) = self.system().await?.resource().link(&["Bios"]) else {
+            return Ok(None);
+        };
+        match self.get(&link).await {
+            Ok(resource) => Ok(Some(resource.into())),
+            Err(failure) if matches!(failure.status(), Some(404 | 405 | 501)) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn no_bios(&self, what: &str) -> RedfishError {
+        RedfishError::NotOffered {
+            bmc: self.address(),
+            what: what.to_owned(),
+            offered: "nothing of the kind".to_owned(),
+        }
+    }
+
+    /// The settings of the firmware, with what waits for the next start. None: this BMC does not offer them.
+    ///
+    /// # Errors
+    /// Those of [`system`](Self::system) and [`get`](Self::get).
+    pub async fn bios(&self) -> Result<Option<BiosState>, RedfishError> {
+        let Some(bios) = self.bios_resource().await? else {
+            return Ok(None);
+        };
+        let current = bios.attributes();
+        let named = match bios.settings_object() {
+            Some(link) => Some(link),
+            None => self
+                .profile()
+                .await?
+                .bios_settings
+                .as_ref()
+                .map(|name| format!("{}/{name}", bios.path().trim_end_matches('/'))),
+        };
+        let pending = match &named {
+            Some(link) => self.pending(link, &current).await?,
+            None => BTreeMap::new(),
+        };
+        Ok(Some(BiosState {
+            path: bios.path().to_owned(),
+            settings_path: named.unwrap_or_else(|| bios.path().to_owned()),
+            pending,
+            registry: bios.registry(),
+            apply_times: bios.apply_times(),
+            can_reset: bios.reset().is_some(),
+            can_change_password: bios.change_password().is_some(),
+            current,
+        }))
+    }
+
+    /// What a settings object holds beside what is in force: some list all attributes there, some those that wait, and some
+    /// show the object only while something waits.
+    async fn pending(
+        &self,
+        link: &str,
+        current: &BTreeMap<String, BiosValue>,
+    ) -> Result<BTreeMap<String, BiosValue>, RedfishError> {
+        let settings = match self.get(link).await {
+            Ok(settings) => Bios::from(settings),
+            Err(failure) if matches!(failure.status(), Some(404 | 405)) => return Ok(BTreeMap::new()),
+            Err(failure) => return Err(failure),
+        };
+        let differs =
+            |(name, value): &(String, BiosValue)| current.get(name).map(ToString::to_string) != Some(value.to_string());
+        Ok(settings.attributes().into_iter().filter(differs).collect())
+    }
+
+    /// What the attributes may be. None: the BMC has no registry of them, or none that can be read.
+    ///
+    /// # Errors
+    /// The BMC cannot be talked to any more.
+    pub async fn bios_rules(&self, state: &BiosState) -> Result<Option<BiosRules>, RedfishError> {
+        let found = self.find_rules(state).await;
+        match found {
+            Ok(rules) => Ok(rules.filter(|rules| !rules.is_empty())),
+            Err(failure) if failure.ends_a_walk() => Err(failure),
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn find_rules(&self, state: &BiosState) -> Result<Option<BiosRules>, RedfishError> {
+        let root = self.service_root().await?;
+        let Some(registries) = root.resource().link(&["Registries"]) else {
+            return Ok(None);
+        };
+        let files = self.member_links(&registries).await?;
+        let Some(file) = registry_file(&files, state.registry.as_deref()) else {
+            return Ok(None);
+        };
+        let file = self.get(&file).await?;
+        let Some(link) = english(&file) else {
+            return Ok(None);
+        };
+        let registry = AttributeRegistry::from(self.get(&link).await?);
+        Ok(Some(registry.rules()))
+    }
+
+    /// Writes what differs from `wanted`, by the attribute's name, all at once. It counts from the next start on.
+    ///
+    /// # Errors
+    /// [`RedfishError::UnfitSettings`] names everything that cannot be, and nothing was written;
+    /// [`RedfishError::NotApplied`] if a value that was accepted does not wait for the next start.
+    pub async fn set_bios(
+        &self,
+        state: &BiosState,
+        wanted: &BTreeMap<String, String>,
+    ) -> Result<BiosChange, RedfishError> {
+        if difference(state, wanted).next().is_none() {
+            return Ok(BiosChange::default());
+        }
+        let rules = self.bios_rules(state).await?.unwrap_or_default();
+        let locks = &self.profile().await?.bios_locks;
+        let mut change = plan(state, &rules, locks, wanted).map_err(|faults| RedfishError::UnfitSettings {
+            bmc: self.address(),
+            faults,
+        })?;
+        if change.written.is_empty() {
+            return Ok(change);
+        }
+        // For its ETag: it may be another resource than the one that was read.
+        let place = match self.get(&state.settings_path).await {
+            Ok(place) => place,
+            Err(failure) if matches!(failure.status(), Some(404 | 405)) => {
+                Resource::new(state.settings_path.clone(), None, json!({}))
+            }
+            Err(failure) => return Err(failure),
+        };
+        let reply = self.patch(&place, &body(&change.written, &state.apply_times)).await?;
+        change.job = TaskHandle::of(&reply, self.bmc()).map_or_else(Vec::new, |task| task.places());
+        self.confirm(state, &change.written).await?;
+        Ok(change)
+    }
+
+    /// What was accepted is in force at once, or waits. A settings object that tells nothing is taken at its word: what
+    /// counts is read after the next start.
+    async fn confirm(&self, state: &BiosState, written: &BTreeMap<String, BiosValue>) -> Result<(), RedfishError> {
+        let settings = self.settings();
+        let limit = settings.read_back_timeout;
+        let mut poll = Poll::new(&*settings.environment, settings.poll_first, settings.poll_cap, limit);
+        loop {
+            let Some(now) = self.bios().await? else { return Ok(()) };
+            let stray = written.iter().find(|(name, value)| {
+                let seen = now.pending.get(*name).or_else(|| now.current.get(*name));
+                seen != Some(*value)
+            });
+            let Some((name, value)) = stray else { return Ok(()) };
+            if now.pending.is_empty() && now.settings_path != now.path && !self.tells_pending(&now).await? {
+                return Ok(());
+            }
+            if !poll.pause(None).await {
+                let seen = now.pending.get(name).or_else(|| now.current.get(name));
+                return Err(RedfishError::NotApplied {
+                    bmc: self.address(),
+                    path: state.settings_path.clone(),
+                    property: name.clone(),
+                    wanted: value.to_string(),
+                    seen: seen.map_or_else(|| "nothing".to_owned(), ToString::to_string),
+                });
+            }
+        }
+    }
+
+    /// Waits until the job that makes written settings count has ended, which it does some time after the start. Ask another
+    /// process's job by its places, too. A BMC that has forgotten it counts as one whose job ended well.
+    ///
+    /// # Errors
+    /// [`RedfishError::TaskFailed`] with the job's own words; [`RedfishError::WaitedTooLong`] if it did not end.
+    pub async fn wait_bios_job(&self, places: &[String], timeout: Duration) -> Result<(), RedfishError> {
+        let task = TaskHandle::at(places, self.bmc())?;
+        self.wait_task(&task, timeout).await.map(drop)
+    }
+
+    async fn tells_pending(&self, state: &BiosState) -> Result<bool, RedfishError> {
+        match self.get(&state.settings_path).await {
+            Ok(settings) => Ok(settings.at(&["Attributes"]).is_some()),
+            Err(failure) if matches!(failure.status(), Some(404 | 405)) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Brings every attribute back to its default. It counts from the next start on.
+    ///
+    /// # Errors
+    /// [`RedfishError::NotOffered`] where there is no such action; else what the BMC said.
+    pub async fn reset_bios(&self) -> Result<(), RedfishError> {
+        let bios = self.bios_resource().await?;
+        let Some(action) = bios.as_ref().and_then(Bios::reset) else {
+            return Err(self.no_bios("a reset of the BIOS settings"));
+        };
+        // Without a body some answer 400 or 415.
+        self.post(&action.target, &json!({}), Repeat::Always).await.map(drop)
+    }
+
+    /// Changes a password of the firmware, by the BMC's own name for it.
+    ///
+    /// # Errors
+    /// [`RedfishError::NotOffered`] where there is no such action; else what the BMC said, without the passwords.
+    pub async fn change_bios_password(
+        &self,
+        name: &str,
+        old: &SecretString,
+        new: &SecretString,
+    ) -> Result<(), RedfishError> {
+        let bios = self.bios_resource().await?;
+        let Some(action) = bios.as_ref().and_then(Bios::change_password) else {
+            return Err(self.no_bios("a change of BIOS passwords"));
+        };
+        let body = json!({
+            "PasswordName": name, "OldPassword": old.expose_secret(), "NewPassword": new.expose_secret()
+        });
+        self.post(&action.target, &body, Repeat::Never).await.map(drop)
+    }
+}
+
+/// The wishes that neither are in force undisturbed nor wait for the next start.
+fn difference<'a>(
+    state: &'a BiosState,
+    wanted: &'a BTreeMap<String, String>,
+) -> impl Iterator<Item = (&'a String, &'a String)> {
+    wanted.iter().filter(|(name, value)| {
+        let seen = state.pending.get(*name).or_else(|| state.current.get(*name));
+        seen.map(ToString::to_string).as_ref() != Some(*value)
+    })
+}
+
+/// What is to be written, or everything that is wrong with the wish.
+fn plan(
+    state: &BiosState,
+    rules: &BiosRules,
+    locks: &[BiosLock],
+    wanted: &BTreeMap<String, String>,
+) -> Result<BiosChange, Vec<String>> {
+    let (mut change, mut faults) = (BiosChange::default(), Vec::new());
+    for (name, value) in difference(state, wanted) {
+        match fit(state, rules, name, value) {
+            Ok(value) => {
+                change.written.insert(name.clone(), value);
+            }
+            Err(fault) => faults.push(format!("{name} = {value:?}: {fault}")),
+        }
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    unlock_first(state, locks, &mut change);
+    Ok(change)
+}
+
+fn fit(state: &BiosState, rules: &BiosRules, name: &str, value: &str) -> Result<BiosValue, String> {
+    let current = state.current.get(name);
+    match (rules.get(name), current) {
+        (Some(rule), _) if rule.read_only => {
+            let seen = current.map_or_else(|| "not told".to_owned(), |seen| format!("{:?}", seen.to_string()));
+            Err(format!("it cannot be changed by the BMC (it is {seen})"))
+        }
+        (Some(rule), _) => rule.fit(value).map_err(|fault| format!("it {fault}")),
+        (None, Some(BiosValue::Flag(_))) => match value {
+            "true" => Ok(BiosValue::Flag(true)),
+            "false" => Ok(BiosValue::Flag(false)),
+            _ => Err("it takes true or false".to_owned()),
+        },
+        (None, Some(BiosValue::Number(_))) => value
+            .parse()
+            .map(BiosValue::Number)
+            .map_err(|_| "it takes a whole number".to_owned()),
+        (None, Some(BiosValue::Text(_))) => Ok(BiosValue::Text(value.to_owned())),
+        (None, None) => {
+            let folded = name.to_ascii_lowercase();
+            let like = state.current.keys().chain(rules.keys());
+            let near = like.into_iter().find(|other| other.to_ascii_lowercase() == folded);
+            Err(match near {
+                Some(near) => format!("this BIOS has no such attribute; did you mean {near}?"),
+                None => "this BIOS has no such attribute".to_owned(),
+            })
+        }
+    }
+}
+
+/// A lock that is closed is opened by itself, everything else follows after the next start; and what closes one comes last.
+fn unlock_first(state: &BiosState, locks: &[BiosLock], change: &mut BiosChange) {
+    let is_closed = |lock: &&BiosLock| {
+        let seen = state.current.get(&lock.attribute);
+        seen.is_some_and(|seen| seen.to_string() != lock.unlocked)
+    };
+    let is_lock = |name: &str| locks.iter().any(|lock| lock.attribute == name);
+    if change.written.keys().all(|name| is_lock(name)) {
+        return;
+    }
+    let closed: Vec<&BiosLock> = locks.iter().filter(is_closed).collect();
+    let (opening, rest): (BTreeMap<_, _>, BTreeMap<_, _>) = if closed.is_empty() {
+        let all = std::mem::take(&mut change.written);
+        let (last, now): (BTreeMap<_, _>, BTreeMap<_, _>) = all.into_iter().partition(|(name, _)| is_lock(name));
+        (now, last)
+    } else {
+        let open = closed.iter().map(|lock| {
+            let value = match state.current.get(&lock.attribute) {
+                Some(BiosValue::Flag(_)) => BiosValue::Flag(lock.unlocked == "true"),
+                Some(BiosValue::Number(_)) => lock
+                    .unlocked
+                    .parse()
+                    .map_or_else(|_| BiosValue::Text(lock.unlocked.clone()), BiosValue::Number),
+                _ => BiosValue::Text(lock.unlocked.clone()),
+            };
+            (lock.attribute.clone(), value)
+        });
+        (open.collect(), std::mem::take(&mut change.written))
+    };
+    // What waits already need not be sent again.
+    change.written = opening
+        .into_iter()
+        .filter(|(name, value)| state.pending.get(name) != Some(value))
+        .collect();
+    change.held_back = rest.into_keys().collect();
+}
+
+fn body(written: &BTreeMap<String, BiosValue>, apply_times: &[String]) -> Value {
+    let attributes: Map<String, Value> = written
+        .iter()
+        .map(|(name, value)| (name.clone(), value.json()))
+        .collect();
+    let mut body = json!({"Attributes": attributes});
+    if apply_times.iter().any(|time| time == "OnReset") {
+        body["@Redfish.SettingsApplyTime"] = json!({"ApplyTime": "OnReset"});
+    }
+    body
+}
+
+/// The registry's name without its version: those of the BIOS and of the file differ with some.
+fn family(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}
+
+/// The file of a registry among the links to all of them.
+fn registry_file(files: &[String], name: Option<&str>) -> Option<String> {
+    let id = |link: &String| last_segment(link).to_owned();
+    let named = name.and_then(|name| {
+        let exact = files.iter().find(|link| id(link) == name);
+        exact.or_else(|| files.iter().find(|link| family(&id(link)) == family(name)))
+    });
+    let mut like = files.iter().filter(|link| id(link).starts_with(REGISTRY));
+    let only = match (like.next(), like.next()) {
+        (Some(only), None) => Some(only),
+        _ => None,
+    };
+    named.or(only).cloned()
+}
+
+/// Where a registry stands in English, or in its first language.
+fn english(file: &Resource) -> Option<String> {
+    let places = match file.at(&["Location"]) {
+        Some(Value::Array(places)) => places.as_slice(),
+        _ => return None,
+    };
+    let link = |place: &Value| crate::json::link(place, &["Uri"]);
+    let is_english = |place: &&Value| {
+        let language = crate::json::text(place, &["Language"]).unwrap_or_default();
+        language.to_ascii_lowercase().starts_with("en")
+    };
+    let best = places.iter().filter(is_english).find_map(link);
+    best.or_else(|| places.iter().find_map(link))
+}
+
+#[cfg(test)]
+mod tests;

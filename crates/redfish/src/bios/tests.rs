@@ -1,0 +1,123 @@
+use serde_json::json;
+
+use super::*;
+
+fn text(value: &str) -> BiosValue {
+    BiosValue::Text(value.to_owned())
+}
+
+fn state(current: &[(&str, BiosValue)], pending: &[(&str, BiosValue)]) -> BiosState {
+    let map = |all: &[(&str, BiosValue)]| all.iter().map(|(n, v)| ((*n).to_owned(), v.clone())).collect();
+    BiosState {
+        path: "/b".into(),
+        settings_path: "/b/s".into(),
+        current: map(current),
+        pending: map(pending),
+        registry: None,
+        apply_times: Vec::new(),
+        can_reset: false,
+        can_change_password: false,
+    }
+}
+
+fn wanted(all: &[(&str, &str)]) -> BTreeMap<String, String> {
+    all.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
+}
+
+fn lock() -> [BiosLock; 1] {
+    [BiosLock {
+        attribute: "Lock".into(),
+        unlocked: "Open".into(),
+    }]
+}
+
+#[test]
+fn only_the_difference_is_written_in_the_kind_that_the_attribute_has() {
+    let state = state(
+        &[
+            ("A", text("x")),
+            ("B", BiosValue::Number(1)),
+            ("C", BiosValue::Flag(true)),
+            ("D", text("old")),
+        ],
+        &[("D", text("new"))],
+    );
+    let wish = wanted(&[("A", "x"), ("B", "2"), ("C", "false"), ("D", "new")]);
+    let change = plan(&state, &BiosRules::new(), &[], &wish).unwrap();
+    let sent = body(&change.written, &["OnReset".to_owned()]);
+    assert_eq!(
+        sent,
+        json!({"Attributes": {"B": 2, "C": false}, "@Redfish.SettingsApplyTime": {"ApplyTime": "OnReset"}})
+    );
+    // What waits would undo what is wanted and in force.
+    let undo = plan(&state, &BiosRules::new(), &[], &wanted(&[("D", "old")])).unwrap();
+    assert_eq!(undo.written, [("D".to_owned(), text("old"))].into());
+}
+
+#[test]
+fn everything_that_is_wrong_is_told_at_once() {
+    let state = state(&[("Speed", BiosValue::Number(1)), ("Fixed", text("v"))], &[]);
+    let rule = AttributeRule {
+        kind: crate::views::AttributeKind::String,
+        read_only: true,
+        words: Vec::new(),
+        least: None,
+        most: None,
+        shortest: None,
+        longest: None,
+        display_name: None,
+    };
+    let rules = [("Fixed".to_owned(), rule)].into();
+    let wish = wanted(&[("speed", "2"), ("Speed", "fast"), ("Fixed", "w"), ("None", "1")]);
+    let faults = plan(&state, &rules, &[], &wish).unwrap_err();
+    assert_eq!(faults.len(), 4, "{faults:?}");
+    assert!(faults.iter().any(|f| f.contains("did you mean Speed")), "{faults:?}");
+    assert!(faults.iter().any(|f| f.contains("cannot be changed")), "{faults:?}");
+    // A read-only attribute that is as wanted is no fault.
+    assert!(
+        plan(&state, &rules, &[], &wanted(&[("Fixed", "v")]))
+            .unwrap()
+            .written
+            .is_empty()
+    );
+}
+
+#[test]
+fn a_lock_is_opened_first_and_closed_last() {
+    let wish = wanted(&[("A", "new"), ("Lock", "Closed")]);
+    let closed = state(&[("A", text("old")), ("Lock", text("Closed"))], &[]);
+    let first = plan(&closed, &BiosRules::new(), &lock(), &wish).unwrap();
+    assert_eq!(first.written, [("Lock".to_owned(), text("Open"))].into());
+    assert_eq!(first.held_back, ["A"]);
+    let open = state(&[("A", text("old")), ("Lock", text("Open"))], &[]);
+    let second = plan(&open, &BiosRules::new(), &lock(), &wish).unwrap();
+    assert_eq!(second.written, [("A".to_owned(), text("new"))].into());
+    assert_eq!(second.held_back, ["Lock"]);
+    let done = state(&[("A", text("new")), ("Lock", text("Open"))], &[]);
+    let third = plan(&done, &BiosRules::new(), &lock(), &wish).unwrap();
+    assert_eq!(third.written, [("Lock".to_owned(), text("Closed"))].into());
+}
+
+#[test]
+fn registries_are_found_by_name_family_or_as_the_only_one() {
+    let files: Vec<String> = [
+        "/r/Base.v1_2_0",
+        "/r/BiosAttributeRegistry.v1_0_0",
+        "/r/NetworkAttributesRegistry_NIC.1",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for name in [
+        Some("BiosAttributeRegistry.v1_0_0"),
+        Some("BiosAttributeRegistry.v1_0_3"),
+        Some("BiosAttributeRegistryP89.v1_0_0"),
+        None,
+    ] {
+        assert_eq!(
+            registry_file(&files, name).as_deref(),
+            Some("/r/BiosAttributeRegistry.v1_0_0"),
+            "{name:?}"
+        );
+    }
+    assert_eq!(registry_file(&files[..1], Some("BiosAttributeRegistry")), None);
+}

@@ -1,0 +1,284 @@
+//! Reads what capabilities are judged by. One resource that cannot be read costs only what hangs on it.
+
+use crate::client::BmcClient;
+use crate::error::RedfishError;
+use crate::quirks::{Evidence, Profile};
+use crate::resource::Resource;
+use crate::views::{Manager, ServiceRoot, System, VirtualMedia};
+
+use super::{Report, assess};
+
+/// Most managers, chassis, virtual drives and log services that a probe looks at, each.
+const MAX_EACH: usize = 16;
+
+/// What came of looking for a resource.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Reading {
+    /// There is no link to it.
+    #[default]
+    Absent,
+    /// It was read.
+    Read(Resource),
+    /// There is a link, and this is why it could not be followed.
+    Failed(String),
+}
+
+impl Reading {
+    /// The resource, where it was read.
+    pub fn resource(&self) -> Option<&Resource> {
+        match self {
+            Self::Read(resource) => Some(resource),
+            _ => None,
+        }
+    }
+}
+
+/// What a probe has read.
+#[derive(Debug, Clone)]
+pub struct Observed {
+    /// The service root.
+    pub root: Resource,
+    /// The profile that applies.
+    pub profile: Profile,
+    /// The machine.
+    pub system: Reading,
+    /// Its settings object.
+    pub settings: Reading,
+    /// The description of the reset action's parameters.
+    pub reset_info: Reading,
+    /// The managers.
+    pub managers: Vec<Resource>,
+    /// The chassis.
+    pub chassis: Vec<Resource>,
+    /// The virtual drives.
+    pub media: Vec<VirtualMedia>,
+    /// Collections of virtual drives that are linked.
+    pub media_collections: Vec<String>,
+    /// The BIOS.
+    pub bios: Reading,
+    /// Secure Boot.
+    pub secure_boot: Reading,
+    /// The account service.
+    pub account_service: Reading,
+    /// The collection of accounts.
+    pub accounts: Reading,
+    /// The session service.
+    pub session_service: Reading,
+    /// The event service.
+    pub event_service: Reading,
+    /// The update service.
+    pub update_service: Reading,
+    /// Log services of the system and its managers, with the entries that are linked, where they could be read.
+    pub logs: Vec<(Resource, Reading)>,
+    /// What holds sensors, of each chassis.
+    pub sensors: Vec<(String, Reading)>,
+    /// How many Ethernet addresses of the machine are known, or why they could not be read.
+    pub macs: Result<usize, String>,
+}
+
+impl BmcClient {
+    /// Finds out what this BMC is and offers. Nothing is changed.
+    ///
+    /// # Errors
+    /// Those that concern the whole BMC, and [`RedfishError::SeveralSystems`]. A BMC without a system is no error.
+    pub async fn probe(&self) -> Result<Report, RedfishError> {
+        let limit = self.settings().walk_timeout;
+        match tokio::time::timeout(limit, self.observe()).await {
+            Ok(observed) => Ok(assess(&observed?)),
+            Err(_) => Err(RedfishError::WaitedTooLong {
+                bmc: self.address(),
+                what: "the end of the probe".to_owned(),
+                waited_s: limit.as_secs(),
+                last: "each answer came late".to_owned(),
+            }),
+        }
+    }
+
+    /// Reads what capabilities are judged by.
+    ///
+    /// # Errors
+    /// Those of [`probe`](Self::probe).
+    pub async fn observe(&self) -> Result<Observed, RedfishError> {
+        let root = self.service_root().await?;
+        let system = match self.system().await {
+            Ok(system) => Reading::Read(system.resource().clone()),
+            Err(RedfishError::NoSuchSystem { wanted, .. }) if wanted.is_empty() => Reading::Absent,
+            Err(RedfishError::MissingProperty { .. }) => Reading::Absent,
+            Err(failure @ (RedfishError::SeveralSystems { .. } | RedfishError::NoSuchSystem { .. })) => {
+                return Err(failure);
+            }
+            Err(failure) => self.failed(failure)?,
+        };
+        let view = system.resource().cloned().map(System::from);
+        let chassis = self.chassis_of(&root, view.as_ref()).await?;
+        let managers = self.managers_of(&root, view.as_ref()).await?;
+        let profile = match &view {
+            Some(system) => self.profile_of(system, managers.first()).await?.clone(),
+            None => {
+                let evidence = Evidence::gather(root.resource(), None, managers.first()).with_chassis(&chassis);
+                self.quirks()?.profile_for(&evidence)
+            }
+        };
+        let accounts = self.read(root.resource().link(&["AccountService"])).await?;
+        let system_link = |name: &str| view.as_ref().and_then(|system| system.resource().link(&[name]));
+        let (media_collections, media) = self.media_of(view.as_ref(), &managers).await?;
+        let reset = view.as_ref().and_then(System::reset);
+        Ok(Observed {
+            profile,
+            settings: self.read(view.as_ref().and_then(System::settings)).await?,
+            reset_info: self.read(reset.and_then(|action| action.info)).await?,
+            media_collections,
+            media,
+            bios: self.read(system_link("Bios")).await?,
+            secure_boot: self.read(system_link("SecureBoot")).await?,
+            accounts: self
+                .read(accounts.resource().and_then(|service| service.link(&["Accounts"])))
+                .await?,
+            account_service: accounts,
+            session_service: self.read(root.session_service()).await?,
+            event_service: self.read(root.event_service()).await?,
+            update_service: self.read(root.update_service()).await?,
+            logs: self.logs_of(view.as_ref(), &managers).await?,
+            sensors: self.sensors_of(&chassis).await?,
+            macs: self.macs_known(view.as_ref()).await?,
+            root: root.resource().clone(),
+            system,
+            managers,
+            chassis,
+        })
+    }
+
+    /// A failure that concerns one resource, as a reading.
+    fn failed(&self, failure: RedfishError) -> Result<Reading, RedfishError> {
+        if failure.ends_a_walk() {
+            return Err(failure);
+        }
+        Ok(Reading::Failed(in_short(&failure)))
+    }
+
+    async fn read(&self, link: Option<String>) -> Result<Reading, RedfishError> {
+        let Some(link) = link else { return Ok(Reading::Absent) };
+        match self.get(&link).await {
+            Ok(resource) => Ok(Reading::Read(resource)),
+            Err(failure) => self.failed(failure),
+        }
+    }
+
+    /// The members of a collection that can be read, the first of them.
+    async fn some(&self, collection: Option<String>) -> Result<Vec<Resource>, RedfishError> {
+        let Some(link) = collection else { return Ok(Vec::new()) };
+        match self.member_links(&link).await {
+            Ok(members) => self.some_of(members).await,
+            Err(failure) => self.failed(failure).map(|_| Vec::new()),
+        }
+    }
+
+    async fn some_of(&self, mut links: Vec<String>) -> Result<Vec<Resource>, RedfishError> {
+        links.truncate(MAX_EACH);
+        let mut found = Vec::new();
+        for (_, outcome) in self.get_each(&links).await {
+            match outcome {
+                Ok(resource) => found.push(resource),
+                Err(failure) => drop(self.failed(failure)?),
+            }
+        }
+        Ok(found)
+    }
+
+    /// The chassis that the machine stands in, or all of them where there is no machine or it names none.
+    async fn chassis_of(&self, root: &ServiceRoot, system: Option<&System>) -> Result<Vec<Resource>, RedfishError> {
+        let named = system.map(System::chassis).unwrap_or_default();
+        if named.is_empty() {
+            self.some(root.chassis()).await
+        } else {
+            self.some_of(named).await
+        }
+    }
+
+    async fn managers_of(&self, root: &ServiceRoot, system: Option<&System>) -> Result<Vec<Resource>, RedfishError> {
+        let named = match system {
+            Some(system) => self.manager_links(system).await?,
+            None => Vec::new(),
+        };
+        if named.is_empty() {
+            self.some(root.managers()).await
+        } else {
+            self.some_of(named).await
+        }
+    }
+
+    async fn media_of(
+        &self,
+        system: Option<&System>,
+        managers: &[Resource],
+    ) -> Result<(Vec<String>, Vec<VirtualMedia>), RedfishError> {
+        let own = system.and_then(System::virtual_media);
+        let theirs = managers
+            .iter()
+            .filter_map(|manager| Manager::from(manager.clone()).virtual_media());
+        let collections: Vec<String> = own.into_iter().chain(theirs).collect();
+        let slots = match system {
+            Some(_) if !collections.is_empty() => self.virtual_media().await?,
+            _ => Vec::new(),
+        };
+        Ok((collections, slots))
+    }
+
+    async fn logs_of(
+        &self,
+        system: Option<&System>,
+        managers: &[Resource],
+    ) -> Result<Vec<(Resource, Reading)>, RedfishError> {
+        let places = system.map(System::resource).into_iter().chain(managers);
+        let mut collections: Vec<String> = places.filter_map(|place| place.link(&["LogServices"])).collect();
+        collections.dedup();
+        let mut logs = Vec::new();
+        for collection in collections {
+            for service in self.some(Some(collection)).await? {
+                // One log that can be read is enough, and large ones take BMCs long.
+                let is_known = logs
+                    .iter()
+                    .any(|(_, entries): &(_, Reading)| entries.resource().is_some());
+                let entries = if is_known {
+                    Reading::Absent
+                } else {
+                    self.read(service.link(&["Entries"])).await?
+                };
+                logs.push((service, entries));
+            }
+        }
+        Ok(logs)
+    }
+
+    async fn sensors_of(&self, chassis: &[Resource]) -> Result<Vec<(String, Reading)>, RedfishError> {
+        let mut found = Vec::new();
+        for one in chassis {
+            for name in ["Sensors", "Thermal"] {
+                let link = one.link(&[name]);
+                if link.is_some() {
+                    found.push((name.to_owned(), self.read(link).await?));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    async fn macs_known(&self, system: Option<&System>) -> Result<Result<usize, String>, RedfishError> {
+        let Some(system) = system else { return Ok(Ok(0)) };
+        match self.macs_of(system).await {
+            Ok(macs) => Ok(Ok(macs.len())),
+            Err(failure) if failure.ends_a_walk() => Err(failure),
+            Err(failure) => Ok(Err(in_short(&failure))),
+        }
+    }
+}
+
+/// A failure without the BMC's address, which says nothing new in a report about one BMC.
+pub(crate) fn in_short(failure: &RedfishError) -> String {
+    match failure {
+        RedfishError::Status { at, status, .. } => format!("{} {} answered HTTP {status}", at.method, at.path),
+        RedfishError::TimedOut { at, limit_s } => format!("{} {}: no answer within {limit_s} s", at.method, at.path),
+        RedfishError::NotJson { at, why, .. } => format!("{} {}: not understood: {why}", at.method, at.path),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,106 @@
+//! A serial port over a WebSocket of the BMC's web server: RFC 6455, opened as DSP0266 has it ("WebSocket inbound access"),
+//! through the same pinned TLS and by the same login as every request.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use futures::{Sink, Stream};
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{self, Error};
+
+use crate::client::BmcClient;
+use crate::error::RedfishError;
+
+/// Longest message that is taken: bytes of a serial port come in small ones.
+const MESSAGE_MAX: usize = 1 << 20;
+/// Most that is typed in one message.
+const TYPED_MAX: usize = 4096;
+
+/// A serial port behind a WebSocket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebConsole {
+    /// Where, on the BMC.
+    pub uri: String,
+}
+
+/// An open serial port: bytes in both directions. The end of what it prints is the end of the connection.
+pub struct WebLine {
+    socket: WebSocketStream<TokioIo<Upgraded>>,
+    /// Of the last message, what nobody has read yet.
+    left: Bytes,
+    /// Its session, where there is one, lasts as long.
+    _client: BmcClient,
+}
+
+impl BmcClient {
+    /// Opens a serial port as whoever is logged in.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get), and [`RedfishError::NotOffered`] where what answers there is no WebSocket.
+    pub async fn open_console(&self, console: &WebConsole) -> Result<WebLine, RedfishError> {
+        let url = self.bmc().resolve_location(&console.uri)?;
+        let upgraded = self.open_web_socket(url).await?;
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(MESSAGE_MAX))
+            .max_frame_size(Some(MESSAGE_MAX));
+        let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, Some(config)).await;
+        Ok(WebLine {
+            socket,
+            left: Bytes::new(),
+            _client: self.clone(),
+        })
+    }
+}
+
+fn broken(fault: tungstenite::Error) -> io::Error {
+    match fault {
+        Error::Io(fault) => fault,
+        other => io::Error::other(other),
+    }
+}
+
+impl AsyncRead for WebLine {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let line = self.get_mut();
+        while line.left.is_empty() {
+            match ready!(Pin::new(&mut line.socket).poll_next(context)) {
+                Some(Ok(Message::Binary(bytes))) => line.left = bytes,
+                Some(Ok(Message::Text(text))) => line.left = text.into(),
+                None | Some(Ok(Message::Close(_)) | Err(Error::ConnectionClosed | Error::AlreadyClosed)) => {
+                    return Poll::Ready(Ok(()));
+                }
+                // Pings, which the library has answered.
+                Some(Ok(_)) => {}
+                Some(Err(fault)) => return Poll::Ready(Err(broken(fault))),
+            }
+        }
+        let length = line.left.len().min(into.remaining());
+        into.put_slice(&line.left.split_to(length));
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for WebLine {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut socket = Pin::new(&mut self.get_mut().socket);
+        ready!(socket.as_mut().poll_ready(context)).map_err(broken)?;
+        let typed = &bytes[..bytes.len().min(TYPED_MAX)];
+        let message = Message::Binary(Bytes::copy_from_slice(typed));
+        socket.start_send(message).map_err(broken)?;
+        Poll::Ready(Ok(typed.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_flush(context).map_err(broken)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().socket).poll_close(context).map_err(broken)
+    }
+}

@@ -1,0 +1,54 @@
+//! What makes new firmware run.
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::client::BmcClient;
+use crate::error::RedfishError;
+use crate::retry::Repeat;
+use crate::views::{Action, ActionInfo};
+
+/// What has to happen after an update before the new version runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// Nothing: the BMC does what is needed by itself.
+    None,
+    /// The BMC restarts.
+    BmcReset,
+    /// The machine is switched off and on.
+    HostReset,
+    /// All power is taken away, standby power too.
+    AcCycle,
+}
+
+impl BmcClient {
+    /// Restarts the BMC itself; the machine goes on. It does not answer for minutes afterwards.
+    ///
+    /// # Errors
+    /// [`RedfishError::NotOffered`] where the manager has no reset; what the BMC said.
+    pub async fn reset_bmc(&self) -> Result<(), RedfishError> {
+        let manager = self.manager().await?;
+        let Some(action) = Action::find(manager.resource(), "Manager.Reset") else {
+            return Err(RedfishError::NotOffered {
+                bmc: self.address(),
+                what: "a restart of the BMC".to_owned(),
+                offered: "no Manager.Reset".to_owned(),
+            });
+        };
+        let mut allowed = action.allowable("ResetType");
+        if let (true, Some(info)) = (allowed.is_empty(), &action.info)
+            && let Ok(info) = self.get(info).await
+        {
+            allowed = ActionInfo::from(info).allowable("ResetType");
+        }
+        let wanted = ["GracefulRestart", "ForceRestart"];
+        let kind = wanted
+            .into_iter()
+            .find(|kind| allowed.iter().any(|one| one == kind))
+            .unwrap_or("GracefulRestart");
+        self.post(&action.target, &json!({"ResetType": kind}), Repeat::IfRefused)
+            .await
+            .map(drop)
+    }
+}

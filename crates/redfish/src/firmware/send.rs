@@ -1,0 +1,253 @@
+//! Sending firmware: by whichever way is offered, in the profile's order.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::{FirmwareEntry, UpdateOffer, Upload};
+use crate::client::BmcClient;
+use crate::error::RedfishError;
+use crate::quirks::{UpdateProfile, UpdateTargets, UpdateWay};
+use crate::resource::Resource;
+use crate::retry::Repeat;
+use crate::task::TaskHandle;
+use crate::transport::Reply;
+
+/// A firmware file.
+#[derive(Debug, Clone)]
+pub struct FirmwareImage {
+    /// Where it lies.
+    pub file: PathBuf,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// The name that the BMC is told: some go by its ending.
+    pub name: String,
+    /// Where the BMC may fetch it, for `SimpleUpdate`; none: it cannot.
+    pub url: Option<String>,
+}
+
+/// An update that a BMC has accepted: enough to ask for it again later, by another process.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UpdateTicket {
+    /// The way that was taken.
+    pub way: Option<UpdateWay>,
+    /// Where to ask how far it is, first the task and then its monitor; empty where the BMC gave neither.
+    pub places: Vec<String>,
+}
+
+impl BmcClient {
+    /// Sends an update of one piece of firmware to the BMC and returns as soon as the BMC has accepted it.
+    ///
+    /// Nothing is repeated that may have begun an update.
+    ///
+    /// # Errors
+    /// [`RedfishError::NotOffered`] where no way is offered that is possible with this image; else what the BMC said to the
+    /// last way that was tried.
+    pub async fn start_update(
+        &self,
+        entry: &FirmwareEntry,
+        image: &FirmwareImage,
+    ) -> Result<UpdateTicket, RedfishError> {
+        let profile = self.profile().await?.update.clone();
+        let service = self.update_service().await?;
+        let offer = UpdateOffer::of(&service);
+        if let Some(most) = offer.max_bytes
+            && image.bytes > most
+        {
+            return Err(self.no_way(format!(
+                "files of at most {most} bytes, and this one has {}",
+                image.bytes
+            )));
+        }
+        let mut refusal = None;
+        for way in &profile.ways {
+            let order = Order {
+                client: self,
+                service: &service,
+                offer: &offer,
+                profile: &profile,
+                entry,
+                image,
+            };
+            let sent = match way {
+                UpdateWay::Multipart => order.multipart().await,
+                UpdateWay::Push => order.push().await,
+                UpdateWay::Simple => order.simple().await,
+            };
+            match sent {
+                Ok(Some(reply)) => {
+                    let task = TaskHandle::of(&reply, self.bmc());
+                    return Ok(UpdateTicket {
+                        way: Some(*way),
+                        places: task.map(|task| task.places()).unwrap_or_default(),
+                    });
+                }
+                Ok(None) => {}
+                // It is named and not there: the next way may be.
+                Err(failure) if matches!(failure.status(), Some(404 | 405 | 501)) => refusal = Some(failure),
+                Err(failure) => return Err(failure),
+            }
+        }
+        Err(refusal.unwrap_or_else(|| self.no_way(told(&offer, image))))
+    }
+
+    fn no_way(&self, offered: String) -> RedfishError {
+        RedfishError::NotOffered {
+            bmc: self.address(),
+            what: "an update of this firmware with this file".to_owned(),
+            offered,
+        }
+    }
+}
+
+fn told(offer: &UpdateOffer, image: &FirmwareImage) -> String {
+    if offer.is_empty() {
+        return "no way to update firmware".to_owned();
+    }
+    match (&offer.simple, &image.url) {
+        (Some(_), None) => "SimpleUpdate, for which no address was given that it could fetch from".to_owned(),
+        _ => "only ways that its profile leaves out".to_owned(),
+    }
+}
+
+/// One update on its way.
+struct Order<'a> {
+    client: &'a BmcClient,
+    service: &'a Resource,
+    offer: &'a UpdateOffer,
+    profile: &'a UpdateProfile,
+    entry: &'a FirmwareEntry,
+    image: &'a FirmwareImage,
+}
+
+impl Order<'_> {
+    fn targets(&self) -> Vec<String> {
+        match self.profile.targets {
+            UpdateTargets::Entry => vec![self.entry.path.clone()],
+            UpdateTargets::Related if !self.entry.related.is_empty() => self.entry.related.clone(),
+            UpdateTargets::Related => vec![self.entry.path.clone()],
+            UpdateTargets::None => Vec::new(),
+        }
+    }
+
+    fn parameters(&self) -> Value {
+        let mut parameters = json!({});
+        // The standard wants the list even where it is empty.
+        parameters["Targets"] = json!(self.targets());
+        let time = "Immediate";
+        if self.offer.apply_times.iter().any(|listed| listed == time) {
+            parameters["@Redfish.OperationApplyTime"] = json!(time);
+        }
+        for (name, value) in &self.profile.parameters {
+            parameters[name] = value.clone();
+        }
+        parameters
+    }
+
+    async fn multipart(&self) -> Result<Option<Reply>, RedfishError> {
+        let Some(uri) = &self.offer.multipart else {
+            return Ok(None);
+        };
+        let url = self.client.bmc().resolve(None, uri)?;
+        let upload = Upload::multipart(
+            url,
+            self.image.file.clone(),
+            self.image.bytes,
+            &self.parameters(),
+            self.profile.oem_parameters_for(&self.entry.id),
+            &self.image.name,
+        );
+        self.claimed(&upload).await.map(Some)
+    }
+
+    async fn push(&self) -> Result<Option<Reply>, RedfishError> {
+        let Some(uri) = &self.offer.push else {
+            return Ok(None);
+        };
+        let url = self.client.bmc().resolve(None, uri)?;
+        let upload = Upload::bare(url, self.image.file.clone(), self.image.bytes);
+        let targets = self.targets();
+        // The bare file names no target: where the service has a place for it, it is said there before.
+        if self.service.at(&["HttpPushUriTargets"]).is_some() && !self.profile.claim && !targets.is_empty() {
+            self.tell_service(&json!({"HttpPushUriTargets": targets})).await?;
+        }
+        self.claimed(&upload).await.map(Some)
+    }
+
+    /// Uploads, where the profile asks for it with the service claimed before and set free afterwards.
+    async fn claimed(&self, upload: &Upload) -> Result<Reply, RedfishError> {
+        const BUSY: &str = "HttpPushUriTargetsBusy";
+        if !self.profile.claim || self.service.at(&[BUSY]).is_none() {
+            return self.client.upload(upload).await;
+        }
+        if self.service.flag(&[BUSY]) == Some(true) {
+            return Err(RedfishError::WaitedTooLong {
+                bmc: self.client.address(),
+                what: "the end of another's update (HttpPushUriTargetsBusy)".to_owned(),
+                waited_s: 0,
+                last: "true".to_owned(),
+            });
+        }
+        self.tell_service(&json!({BUSY: true, "HttpPushUriTargets": self.targets()}))
+            .await?;
+        let sent = self.client.upload(upload).await;
+        let freed = self.tell_service(&json!({BUSY: false, "HttpPushUriTargets": []})).await;
+        if let Err(failure) = freed {
+            tracing::warn!(%failure, "the update service stays claimed");
+        }
+        sent
+    }
+
+    async fn tell_service(&self, body: &Value) -> Result<(), RedfishError> {
+        let service = self.client.get(self.service.path()).await?;
+        self.client.patch(&service, body).await.map(drop)
+    }
+
+    async fn simple(&self) -> Result<Option<Reply>, RedfishError> {
+        let (Some(target), Some(url)) = (&self.offer.simple, &self.image.url) else {
+            return Ok(None);
+        };
+        let mut last = None;
+        for body in self.simple_bodies(url) {
+            match self.client.post(target, &body, Repeat::IfRefused).await {
+                Ok(reply) => return Ok(Some(reply)),
+                Err(failure) if matches!(failure.status(), Some(400 | 422)) => last = Some(failure),
+                Err(failure) => return Err(failure),
+            }
+        }
+        last.map_or(Ok(None), Err)
+    }
+
+    /// Bodies to try: what the standard has, with the protocol apart where the list is of protocols; then with
+    /// credentials for a server that wants none, as some insist.
+    fn simple_bodies(&self, url: &str) -> Vec<Value> {
+        let protocol = url.split("://").next().unwrap_or_default().to_ascii_uppercase();
+        let targets = self.targets();
+        let mut body = json!({"ImageURI": url, "TransferProtocol": protocol});
+        if !targets.is_empty() {
+            body["Targets"] = json!(targets);
+        }
+        if self.profile.bare_simple_uri
+            && let Some((_, rest)) = url.split_once("://")
+        {
+            body["ImageURI"] = json!(rest);
+        }
+        for (name, value) in &self.profile.parameters {
+            body[name] = value.clone();
+        }
+        let mut bodies = Vec::new();
+        if !self.profile.dummy_credentials {
+            bodies.push(body.clone());
+            let mut without = body.clone();
+            if let Some(without) = without.as_object_mut() {
+                without.remove("TransferProtocol");
+            }
+            bodies.push(without);
+        }
+        body["Username"] = json!("none");
+        body["Password"] = json!("none");
+        bodies.push(body);
+        bodies
+    }
+}

@@ -1,0 +1,398 @@
+//! One door for whoever talks to one BMC: so many requests at once, and none for a while after several in a row got no answer.
+//!
+//! Clients of one BMC share a [`Gate`] where they are given the same [`Gates`]; a client by itself has one of its own. The
+//! door closes after [`FAILURES`] requests in a row without an answer and opens by a crack later: one request at a time may
+//! try, and its answer opens the door for all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::address::BmcAddress;
+use crate::environment::Environment;
+use crate::error::RedfishError;
+use crate::retry;
+
+/// Requests in a row without an answer after which the BMC is left alone. Each one that a caller asks for may count up to
+/// three times, because it is repeated.
+const FAILURES: u32 = 5;
+/// For how long, the first time; twice as long each time that a try fails.
+const FIRST: Duration = Duration::from_secs(5);
+/// At most so long.
+const CAP: Duration = Duration::from_secs(60);
+/// Requests at once that no BMC has to bear more of (GB200: "at most four clients").
+const MOST: usize = 4;
+/// Requests at once of all clients that share a door, where no profile says otherwise.
+const USUAL: usize = 2;
+/// How often it is looked whether somebody's try is over.
+const TRIED_POLL: Duration = Duration::from_millis(100);
+/// Longest text that is kept of the last failure, in characters.
+const LAST_CHARS: usize = 300;
+
+/// The door to one BMC.
+#[derive(Debug)]
+pub struct Gate {
+    permits: Semaphore,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Permits that there are, and that there should be.
+    width: usize,
+    wanted: usize,
+    breaker: Breaker,
+}
+
+/// Whether the BMC is talked to: a function of values.
+#[derive(Debug, Default)]
+struct Breaker {
+    /// Failures since the last answer.
+    failures: u32,
+    /// Since the door was last open: how often it was closed.
+    closed: u32,
+    door: Door,
+    last: String,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    #[default]
+    Open,
+    /// Nobody passes before this.
+    Closed { until: Duration },
+    /// One has passed to try.
+    Tried,
+}
+
+/// A request that has passed. What came of it is told by [`answered`](Self::answered) or [`failed`](Self::failed); one that
+/// was given up says nothing, and somebody else may try.
+#[derive(Debug)]
+pub(crate) struct Pass<'a> {
+    gate: &'a Gate,
+    is_try: bool,
+    _permit: Option<SemaphorePermit<'a>>,
+}
+
+impl Gate {
+    /// A door for so many at once, clamped to 1..=4.
+    pub(crate) fn new(at_once: usize) -> Self {
+        let width = at_once.clamp(1, MOST);
+        Self {
+            permits: Semaphore::new(width),
+            state: Mutex::new(State {
+                width,
+                wanted: width,
+                breaker: Breaker::default(),
+            }),
+        }
+    }
+
+    /// From now on so many at once, clamped to 1..=4.
+    pub(crate) fn set_width(&self, at_once: usize) {
+        let mut state = self.lock();
+        state.wanted = at_once.clamp(1, MOST);
+        if state.wanted > state.width {
+            self.permits.add_permits(state.wanted - state.width);
+            state.width = state.wanted;
+        }
+    }
+
+    /// How many pass at once.
+    pub(crate) fn at_once(&self) -> usize {
+        self.lock().wanted
+    }
+
+    /// Waits for a place; fails at once where the BMC is left alone. `now` is asked when the place is there.
+    pub(crate) async fn pass(&self, bmc: &str, now: impl Fn() -> Duration) -> Result<Pass<'_>, RedfishError> {
+        // Whoever would be turned away stands in no line.
+        self.look(bmc, now())?;
+        let permit = loop {
+            // The semaphore is never closed; should it be, the request simply goes out unlimited.
+            let Ok(permit) = self.permits.acquire().await else {
+                break None;
+            };
+            let mut state = self.lock();
+            if state.width <= state.wanted {
+                break Some(permit);
+            }
+            state.width -= 1;
+            permit.forget();
+        };
+        // By itself: in the head of a match, the lock would be held through its arms, which take it again.
+        let admitted = self.lock().breaker.admit(now());
+        let is_try = admitted.map_err(|wait| self.resting(bmc, wait))?;
+        Ok(Pass {
+            gate: self,
+            is_try,
+            _permit: permit,
+        })
+    }
+
+    fn look(&self, bmc: &str, now: Duration) -> Result<(), RedfishError> {
+        let wait = self.lock().breaker.wait(now);
+        wait.map_or(Ok(()), |wait| Err(self.resting(bmc, wait)))
+    }
+
+    fn resting(&self, bmc: &str, wait: Duration) -> RedfishError {
+        let state = self.lock();
+        RedfishError::Resting {
+            bmc: bmc.to_owned(),
+            failures: state.breaker.failures,
+            wait_s: u64::try_from(wait.as_millis().div_ceil(1000))
+                .unwrap_or(u64::MAX)
+                .max(1),
+            last: state.breaker.last.clone(),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.lock().breaker.door == Door::Open
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pass<'_> {
+    /// The BMC has answered, whatever it said.
+    pub(crate) fn answered(mut self) {
+        self.is_try = false;
+        self.gate.lock().breaker = Breaker::default();
+    }
+
+    /// No answer came. `jitter` in `0.0..1.0` spreads the tries of many clients.
+    pub(crate) fn failed(mut self, failure: &RedfishError, now: Duration, jitter: f64) {
+        let is_try = std::mem::take(&mut self.is_try);
+        let breaker = &mut self.gate.lock().breaker;
+        breaker.failed(is_try, now, jitter);
+        breaker.last = failure.to_string().chars().take(LAST_CHARS).collect();
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        if self.is_try {
+            self.gate.lock().breaker.given_up();
+        }
+    }
+}
+
+impl Breaker {
+    /// For how long the door is still closed; none where it is not.
+    fn wait(&self, now: Duration) -> Option<Duration> {
+        match self.door {
+            Door::Open => None,
+            Door::Closed { until } if now >= until => None,
+            Door::Closed { until } => Some(until.saturating_sub(now)),
+            Door::Tried => Some(Duration::ZERO),
+        }
+    }
+
+    /// Lets one pass, who tries for all others where the answer is true.
+    fn admit(&mut self, now: Duration) -> Result<bool, Duration> {
+        match self.wait(now) {
+            Some(wait) => Err(wait),
+            None if self.door == Door::Open => Ok(false),
+            None => {
+                self.door = Door::Tried;
+                Ok(true)
+            }
+        }
+    }
+
+    fn failed(&mut self, is_try: bool, now: Duration, jitter: f64) {
+        self.failures = self.failures.saturating_add(1);
+        let closes = is_try || (self.door == Door::Open && self.failures >= FAILURES);
+        if closes {
+            let pause = retry::spread(retry::grow(FIRST, CAP, self.closed), jitter);
+            self.closed = self.closed.saturating_add(1);
+            self.door = Door::Closed {
+                until: now.saturating_add(pause),
+            };
+        }
+    }
+
+    fn given_up(&mut self) {
+        if self.door == Door::Tried {
+            self.door = Door::Closed { until: Duration::ZERO };
+        }
+    }
+}
+
+/// The doors of all BMCs that a program talks to, by address.
+#[derive(Debug, Default)]
+pub struct Gates {
+    by_address: Mutex<HashMap<String, Arc<Gate>>>,
+}
+
+impl Gates {
+    pub(crate) fn of(&self, address: &str) -> Arc<Gate> {
+        let mut gates = self.lock();
+        let gate = gates.entry(address.to_owned());
+        gate.or_insert_with(|| Arc::new(Gate::new(USUAL))).clone()
+    }
+
+    /// Waits until a BMC that is left alone may be tried again, for `limit` at most: for who has to talk to it in any case,
+    /// while whoever else is turned away at once. `address` is a BMC's as [`BmcTarget`](crate::BmcTarget) takes it.
+    pub async fn until_open(&self, address: &str, environment: &dyn Environment, limit: Duration) {
+        let Ok(address) = BmcAddress::parse(address) else {
+            return;
+        };
+        let address = address.to_string();
+        let end = environment.now().saturating_add(limit);
+        loop {
+            let gate = self.lock().get(&address).cloned();
+            let now = environment.now();
+            let Some(wait) = gate.and_then(|gate| gate.lock().breaker.wait(now)) else {
+                return;
+            };
+            if now >= end {
+                return;
+            }
+            // Somebody else may be trying just now.
+            environment.sleep(wait.max(TRIED_POLL).min(end - now)).await;
+        }
+    }
+
+    /// Forgets the doors that nobody uses, but those that are closed.
+    pub fn tidy(&self) {
+        self.lock()
+            .retain(|_, gate| Arc::strong_count(gate) > 1 || !gate.is_open());
+    }
+
+    /// How many are remembered.
+    pub fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Gate>>> {
+        self.by_address.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(s: u64) -> Duration {
+        Duration::from_secs(s)
+    }
+
+    /// Its time passes where somebody sleeps.
+    #[derive(Debug, Default)]
+    struct Slept(Mutex<Duration>);
+
+    #[async_trait::async_trait]
+    impl Environment for Slept {
+        fn now(&self) -> Duration {
+            *self.0.lock().unwrap()
+        }
+        async fn sleep(&self, duration: Duration) {
+            *self.0.lock().unwrap() += duration;
+        }
+        fn jitter(&self) -> f64 {
+            0.5
+        }
+    }
+
+    #[tokio::test]
+    async fn who_has_to_waits_until_the_door_opens_by_a_crack() {
+        let gates = Gates::default();
+        let environment = &Slept::default();
+        let address = BmcAddress::parse("https://10.0.0.1").unwrap().to_string();
+        let began = environment.now();
+        gates.until_open("https://10.0.0.1", environment, at(60)).await;
+        assert_eq!(environment.now(), began, "nobody is left alone");
+        let gate = gates.of(&address);
+        for _ in 0..FAILURES {
+            gate.lock().breaker.failed(false, environment.now(), 0.5);
+        }
+        gates.until_open("https://10.0.0.1/", environment, at(1)).await;
+        assert!(
+            gate.lock().breaker.admit(environment.now()).is_err(),
+            "the limit was first"
+        );
+        gates.until_open("https://10.0.0.1/", environment, at(60)).await;
+        assert_eq!(gate.lock().breaker.admit(environment.now()), Ok(true));
+    }
+
+    #[test]
+    fn the_door_closes_after_failures_in_a_row_and_one_at_a_time_tries() {
+        let mut breaker = Breaker::default();
+        for _ in 1..FAILURES {
+            breaker.failed(false, at(0), 0.5);
+            assert_eq!(breaker.admit(at(0)), Ok(false));
+        }
+        breaker.failed(false, at(0), 0.5);
+        assert_eq!(breaker.admit(at(4)), Err(at(1)));
+        assert_eq!(breaker.admit(at(5)), Ok(true), "by a crack");
+        assert_eq!(breaker.admit(at(5)), Err(at(0)), "one at a time");
+        breaker.given_up();
+        assert_eq!(breaker.admit(at(5)), Ok(true), "who gave up says nothing");
+        for (now, next) in [(5, 15), (15, 35), (35, 75), (75, 135), (135, 195)] {
+            breaker.failed(true, at(now), 0.5);
+            assert_eq!(breaker.admit(at(next - 1)), Err(at(1)));
+            assert_eq!(breaker.admit(at(next)), Ok(true), "pauses grow up to a minute");
+        }
+    }
+
+    #[test]
+    fn what_was_under_way_when_the_door_closed_does_not_close_it_again() {
+        let mut breaker = Breaker::default();
+        (0..FAILURES).for_each(|_| breaker.failed(false, at(0), 0.5));
+        breaker.failed(false, at(3), 0.5);
+        assert_eq!(breaker.admit(at(5)), Ok(true));
+    }
+
+    #[tokio::test]
+    async fn the_width_follows_what_is_set_and_never_exceeds_four() {
+        let gate = Gate::new(100);
+        assert_eq!(gate.at_once(), 4);
+        let passes = [
+            gate.pass("b", Duration::default).await.unwrap(),
+            gate.pass("b", Duration::default).await.unwrap(),
+        ];
+        gate.set_width(1);
+        drop(passes);
+        let one = gate.pass("b", Duration::default).await.unwrap();
+        assert_eq!(gate.permits.available_permits(), 0);
+        one.answered();
+        gate.set_width(9);
+        assert_eq!((gate.at_once(), gate.permits.available_permits()), (4, 4));
+    }
+
+    #[tokio::test]
+    async fn who_stands_in_line_is_turned_away_when_the_door_closes() {
+        let gate = &Gate::new(1);
+        let first = gate.pass("b", Duration::default).await.unwrap();
+        let fails = async {
+            let failures = |gate: &Gate| (0..FAILURES).for_each(|_| gate.lock().breaker.failed(false, at(0), 0.5));
+            failures(gate);
+            drop(first);
+        };
+        // Polled in this order: the second stands in line before the first one fails.
+        let (second, ()) = tokio::join!(biased; gate.pass("b", Duration::default), fails);
+        assert!(
+            matches!(second, Err(RedfishError::Resting { wait_s: 5, .. })),
+            "{second:?}"
+        );
+    }
+
+    #[test]
+    fn doors_that_nobody_uses_are_forgotten_unless_they_are_closed() {
+        let gates = Gates::default();
+        let kept = gates.of("a");
+        let closed = gates.of("b");
+        (0..FAILURES).for_each(|_| closed.lock().breaker.failed(false, at(0), 0.5));
+        drop(closed);
+        drop(gates.of("c"));
+        gates.tidy();
+        assert_eq!(gates.count(), 2);
+        assert!(Arc::ptr_eq(&kept, &gates.of("a")));
+        assert!(!gates.of("b").is_open());
+    }
+}

@@ -1,0 +1,134 @@
+//! What single BMCs need done differently when firmware is updated.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::matches;
+use crate::firmware::Activation;
+
+/// A way by which a BMC takes firmware.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpdateWay {
+    /// `MultipartHttpPushUri`.
+    Multipart,
+    /// `HttpPushUri`.
+    Push,
+    /// `UpdateService.SimpleUpdate`.
+    Simple,
+}
+
+/// What is named as target of an update.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpdateTargets {
+    /// The inventory entry.
+    Entry,
+    /// The parts that the entry runs on; the entry where it names none.
+    Related,
+    /// Nothing: the file says what it is for.
+    None,
+}
+
+/// What makes a piece of firmware run.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ActivationRule {
+    /// Pattern of the entry's id.
+    pub id: String,
+    /// What has to happen.
+    pub by: Activation,
+}
+
+/// How firmware is updated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UpdateProfile {
+    /// Ways in the order in which they are tried, of those that are offered.
+    pub ways: Vec<UpdateWay>,
+    /// What is named as target.
+    pub targets: UpdateTargets,
+    /// Further parameters of every update.
+    pub parameters: BTreeMap<String, Value>,
+    /// Bodies of the part `OemParameters` of a multipart push, by patterns of the entry's id; the first that matches.
+    pub oem_parameters: Vec<(String, Value)>,
+    /// Whether the service is claimed by `HttpPushUriTargetsBusy` for the time of an upload.
+    pub claim: bool,
+    /// Whether `SimpleUpdate` wants credentials for a server that asks for none.
+    pub dummy_credentials: bool,
+    /// Whether `SimpleUpdate` wants the address without its scheme.
+    pub bare_simple_uri: bool,
+    /// What makes firmware run, by patterns of the entry's id; the first that matches.
+    pub activation: Vec<ActivationRule>,
+}
+
+impl Default for UpdateProfile {
+    fn default() -> Self {
+        Self {
+            ways: vec![UpdateWay::Multipart, UpdateWay::Push, UpdateWay::Simple],
+            targets: UpdateTargets::Entry,
+            parameters: BTreeMap::new(),
+            oem_parameters: Vec::new(),
+            claim: false,
+            dummy_credentials: false,
+            bare_simple_uri: false,
+            activation: Vec::new(),
+        }
+    }
+}
+
+impl UpdateProfile {
+    /// The vendor's own parameters for an entry.
+    pub fn oem_parameters_for(&self, id: &str) -> Option<&Value> {
+        let found = self.oem_parameters.iter().find(|(pattern, _)| matches(pattern, id));
+        found.map(|(_, value)| value)
+    }
+
+    /// What makes an entry's new version run, where that is known.
+    pub fn activation_of(&self, id: &str) -> Option<Activation> {
+        let found = self.activation.iter().find(|rule| matches(&rule.id, id));
+        found.map(|rule| rule.by)
+    }
+}
+
+/// The same as it stands in a file.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct UpdateOverrides {
+    ways: Option<Vec<UpdateWay>>,
+    targets: Option<UpdateTargets>,
+    parameters: BTreeMap<String, Value>,
+    oem_parameters: Option<Vec<OemParameters>>,
+    claim: Option<bool>,
+    dummy_credentials: Option<bool>,
+    bare_simple_uri: Option<bool>,
+    activation: Option<Vec<ActivationRule>>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OemParameters {
+    id: String,
+    body: Value,
+}
+
+impl UpdateOverrides {
+    pub(super) fn apply(&self, to: &mut UpdateProfile) {
+        fn set<T: Clone>(to: &mut T, from: Option<&T>) {
+            if let Some(from) = from {
+                to.clone_from(from);
+            }
+        }
+        set(&mut to.ways, self.ways.as_ref());
+        set(&mut to.targets, self.targets.as_ref());
+        to.parameters.extend(self.parameters.clone());
+        if let Some(all) = &self.oem_parameters {
+            to.oem_parameters = all.iter().map(|one| (one.id.clone(), one.body.clone())).collect();
+        }
+        set(&mut to.claim, self.claim.as_ref());
+        set(&mut to.dummy_credentials, self.dummy_credentials.as_ref());
+        set(&mut to.bare_simple_uri, self.bare_simple_uri.as_ref());
+        set(&mut to.activation, self.activation.as_ref());
+    }
+}

@@ -1,0 +1,264 @@
+//! HTTP/1.1 to one BMC: requests with a limit of time for the whole answer, over connections that are kept for a moment.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Request, Response, StatusCode, request};
+use http_body::{Body, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::upgrade::Upgraded;
+use hyper_util::client::legacy;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::{Instant, timeout_at};
+
+use crate::firmware::Streamed;
+use crate::link::{Connector, LinkFault};
+use crate::settings::Settings;
+use crate::tls;
+
+/// BMCs close idle connections early; ours are gone before that.
+const IDLE: Duration = Duration::from_secs(4);
+
+/// What goes out behind the head of a request.
+pub(crate) enum Payload {
+    Whole(Bytes),
+    File(Streamed),
+}
+
+impl Payload {
+    pub(crate) fn empty() -> Self {
+        Self::Whole(Bytes::new())
+    }
+}
+
+impl Body for Payload {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match self.get_mut() {
+            Self::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Self::File(file) => Pin::new(file).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Whole(bytes) => bytes.is_empty(),
+            Self::File(file) => file.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Self::File(file) => file.size_hint(),
+        }
+    }
+}
+
+/// The connections to one BMC. Clones share them.
+#[derive(Debug, Clone)]
+pub(crate) struct Sender {
+    client: legacy::Client<Connector, Payload>,
+}
+
+impl Sender {
+    pub(crate) fn new(tls: tls::Connector, settings: &Settings) -> Self {
+        let client = legacy::Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(IDLE)
+            .pool_max_idle_per_host(settings.max_concurrent.clamp(1, 4))
+            .build(Connector::new(tls, settings.connect_timeout));
+        Self { client }
+    }
+
+    /// Sends a request and takes the head of the answer, of whatever status; `limit` is for the whole answer.
+    pub(crate) async fn send(
+        &self,
+        request: request::Builder,
+        payload: Payload,
+        limit: Duration,
+    ) -> Result<Answer, SendError> {
+        let deadline = Deadline {
+            limit,
+            at: Instant::now() + limit,
+        };
+        let mut request: Request<Payload> = request
+            .body(payload)
+            .map_err(|source| SendError(Cause::Request(source)))?;
+        add_defaults(request.headers_mut());
+        let response = deadline.keeps(self.client.request(request)).await?;
+        let response = response.map_err(|source| SendError(Cause::Client(source)))?;
+        Ok(Answer { response, deadline })
+    }
+}
+
+fn add_defaults(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (header::ACCEPT, "application/json"),
+        // Compression turns strong ETags into weak ones on several BMCs.
+        (header::ACCEPT_ENCODING, "identity"),
+        (HeaderName::from_static("odata-version"), "4.0"),
+        (header::USER_AGENT, "rackwright"),
+    ] {
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
+    }
+}
+
+/// When the whole answer must be there.
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    limit: Duration,
+    at: Instant,
+}
+
+impl Deadline {
+    async fn keeps<T>(self, work: impl Future<Output = T>) -> Result<T, SendError> {
+        let done = timeout_at(self.at, work).await;
+        done.map_err(|_| SendError(Cause::Late(self.limit)))
+    }
+}
+
+/// The head of an answer, and its body as it comes.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    response: Response<Incoming>,
+    deadline: Deadline,
+}
+
+impl Answer {
+    pub(crate) fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    /// Bytes of the body, where that is told beforehand.
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.response.body().size_hint().exact()
+    }
+
+    /// The connection, where the BMC has agreed to speak something else on it.
+    pub(crate) async fn upgraded(self) -> Result<Upgraded, SendError> {
+        let upgraded = self.deadline.keeps(hyper::upgrade::on(self.response)).await?;
+        upgraded.map_err(|source| SendError(Cause::Body(source)))
+    }
+
+    /// The next piece of the body; none at its end.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, SendError> {
+        loop {
+            let body = self.response.body_mut();
+            let next = std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
+            match self.deadline.keeps(next).await? {
+                None => return Ok(None),
+                Some(Err(source)) => return Err(SendError(Cause::Body(source))),
+                // What is no data is a trailer.
+                Some(Ok(frame)) => {
+                    if let Ok(data) = frame.into_data() {
+                        return Ok(Some(data));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What went wrong below the answers of HTTP, with its chain of causes.
+#[derive(Debug)]
+pub struct SendError(Cause);
+
+#[derive(Debug)]
+enum Cause {
+    /// The request cannot be written as HTTP.
+    Request(http::Error),
+    /// No connection, or it broke before the head of the answer.
+    Client(legacy::Error),
+    /// It broke under way.
+    Body(hyper::Error),
+    /// The time for the whole answer is over, which was so long.
+    Late(Duration),
+}
+
+/// How an exchange failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failed {
+    Unreachable,
+    Tls,
+    NoSharedCipher,
+    TimedOut,
+    Broken,
+}
+
+impl SendError {
+    pub(crate) fn how(&self) -> Failed {
+        if let Cause::Client(client) = &self.0
+            && let Some(fault) = client.source().and_then(|cause| cause.downcast_ref::<LinkFault>())
+        {
+            return fault.how();
+        }
+        if self.is_timeout() {
+            Failed::TimedOut
+        } else {
+            Failed::Broken
+        }
+    }
+
+    /// Whether time ran out, here or in the kernel.
+    pub(crate) fn is_timeout(&self) -> bool {
+        let mut cause: Option<&(dyn Error + 'static)> = Some(self);
+        while let Some(inner) = cause {
+            let kernel = inner.downcast_ref::<io::Error>();
+            let ours = inner.downcast_ref::<LinkFault>();
+            if kernel.is_some_and(|fault| fault.kind() == io::ErrorKind::TimedOut)
+                || ours.is_some_and(LinkFault::is_timeout)
+            {
+                return true;
+            }
+            cause = inner.source();
+        }
+        matches!(self.0, Cause::Late(_))
+    }
+
+    /// The limit of time, where it is ours that is over.
+    pub(crate) fn limit(&self) -> Option<Duration> {
+        match self.0 {
+            Cause::Late(limit) => Some(limit),
+            _ => None,
+        }
+    }
+
+    /// The first cause that says something: the HTTP library's own only says where it stood.
+    fn told(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.0 {
+            Cause::Request(fault) => Some(fault),
+            Cause::Client(fault) => Some(fault.source().unwrap_or(fault)),
+            Cause::Body(fault) => Some(fault),
+            Cause::Late(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for SendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.told() {
+            Some(cause) => write!(f, "{cause}"),
+            None => f.write_str("the time for the whole answer is over"),
+        }
+    }
+}
+
+impl Error for SendError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.told()?.source()
+    }
+}

@@ -1,0 +1,110 @@
+//! TLS by the platform's OpenSSL, which has the RSA key exchange that rustls lacks.
+
+use std::io;
+use std::net::IpAddr;
+use std::pin::Pin as Pinned;
+use std::sync::{Arc, LazyLock};
+
+use openssl::error::ErrorStack;
+use openssl::ssl::{
+    self, Ssl, SslContext, SslMethod, SslMode, SslOptions, SslSessionCacheMode, SslVerifyMode, SslVersion,
+};
+use rustls_pki_types::CertificateDer;
+use tokio::net::TcpStream;
+use tokio_openssl::SslStream;
+
+use super::{BoxError, CertificateFingerprint, Pin, TlsFault};
+
+/// What is said where the BMC takes none of the cipher suites.
+pub(crate) const NO_SHARED_CIPHER: &str =
+    "the BMC shares no cipher suite with the platform's OpenSSL (alert handshake_failure)";
+
+/// TLS over TCP.
+pub(crate) type Stream = SslStream<TcpStream>;
+
+/// Forward secrecy first, then RSA key exchange. Spelled out, as some platforms leave the latter out of `DEFAULT`. Level 1
+/// bears keys of 1024 bits, which old BMCs have.
+const SUITES_1_2: &str = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:ECDHE+AES:DHE+AES:kRSA+AESGCM:kRSA+AES:\
+     !aNULL:!eNULL:!PSK:!SRP:!aDSS:@SECLEVEL=1";
+/// In the order of the built-in TLS.
+const SUITES_1_3: &str = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+
+/// Reasons of OpenSSL (sslerr.h): the numbers of alerts are theirs plus 1000.
+const NO_CIPHER: [i32; 2] = [1040, 1071];
+const UNEXPECTED_EOF: i32 = 294;
+
+/// One for all BMCs: what it takes to make is no matter of theirs.
+static CONTEXT: LazyLock<Result<SslContext, ErrorStack>> = LazyLock::new(context);
+
+fn context() -> Result<SslContext, ErrorStack> {
+    let mut context = SslContext::builder(SslMethod::tls_client())?;
+    context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    context.set_cipher_list(SUITES_1_2)?;
+    context.set_ciphersuites(SUITES_1_3)?;
+    // No chain, no date and no name is judged: the pin is what is trusted, and it is looked at in `connect`.
+    context.set_verify(SslVerifyMode::NONE);
+    context.set_options(SslOptions::NO_COMPRESSION | SslOptions::NO_RENEGOTIATION);
+    context.set_mode(SslMode::RELEASE_BUFFERS);
+    context.set_session_cache_mode(SslSessionCacheMode::OFF);
+    Ok(context.build())
+}
+
+/// What outlives the connections to a BMC. Nothing: to resume a session is unsafe in OpenSSL's binding.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {}
+
+/// Shakes hands with one BMC, whose certificate must be the pinned one.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    context: &'static SslContext,
+    pin: Arc<Pin>,
+}
+
+impl Connector {
+    pub(crate) fn new(pin: &Arc<Pin>, _kept: &Kept) -> Result<Self, BoxError> {
+        Ok(Self {
+            context: CONTEXT.as_ref().map_err(ErrorStack::clone)?,
+            pin: Arc::clone(pin),
+        })
+    }
+
+    /// The certificate is judged when its key is proven, and before anything else is sent.
+    pub(crate) async fn connect(&self, host: &str, tcp: TcpStream) -> Result<Stream, TlsFault> {
+        let mut stream = self.stream(host, tcp).map_err(refused)?;
+        Pinned::new(&mut stream).connect().await.map_err(fault)?;
+        let shown = stream.ssl().peer_certificate();
+        let shown = shown.ok_or_else(|| TlsFault::Refused("the BMC showed no certificate".into()))?;
+        let shown = CertificateDer::from(shown.to_der().map_err(refused)?);
+        let checked = self.pin.check(CertificateFingerprint::of(&shown));
+        checked.map_err(|fault| TlsFault::Refused(fault.into()))?;
+        Ok(stream)
+    }
+
+    fn stream(&self, host: &str, tcp: TcpStream) -> Result<Stream, ErrorStack> {
+        let mut tls = Ssl::new(self.context)?;
+        if host.parse::<IpAddr>().is_err() {
+            tls.set_hostname(host)?;
+        }
+        SslStream::new(tls, tcp)
+    }
+}
+
+fn refused(source: ErrorStack) -> TlsFault {
+    TlsFault::Refused(source.into())
+}
+
+/// The connection's own faults are no refusal.
+fn fault(source: ssl::Error) -> TlsFault {
+    let Some(stack) = source.ssl_error() else {
+        let source = source.into_io_error();
+        return TlsFault::Broken(source.unwrap_or_else(|_| io::ErrorKind::UnexpectedEof.into()));
+    };
+    let has = |codes: &[i32]| stack.errors().iter().any(|error| codes.contains(&error.reason_code()));
+    if has(&[UNEXPECTED_EOF]) {
+        TlsFault::Broken(io::ErrorKind::UnexpectedEof.into())
+    } else if has(&NO_CIPHER) {
+        TlsFault::NoSharedCipher(stack.clone().into())
+    } else {
+        refused(stack.clone())
+    }
+}

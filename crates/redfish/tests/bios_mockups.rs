@@ -1,0 +1,218 @@
+//! BIOS settings and Secure Boot as recorded BMCs tell them, compared with the recordings themselves.
+//!
+//! Only with `RACKWRIGHT_MOCKUPS=DIR`, as in `mockups.rs`.
+
+#![allow(clippy::unwrap_used)] // helpers of tests fail loudly
+
+#[path = "scripted/server.rs"]
+#[allow(dead_code)]
+mod server;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rackwright_redfish::{AttributeKind, BmcClient, BmcTarget, RedfishError, Settings};
+use serde_json::Value;
+use server::{Answer, Request, Server};
+
+/// What was counted in a recording by other means than the client's.
+struct Expected {
+    recording: &'static str,
+    system: Option<&'static str>,
+    /// Where changes are written.
+    settings: &'static str,
+    /// Attributes in force, rules of the registry, and those of them that are read-only.
+    counts: [usize; 3],
+    mode: &'static str,
+    /// Certificates in the databases; none: the BMC lists no databases.
+    certificates: Option<usize>,
+}
+
+type Tree = BTreeMap<String, Value>;
+
+fn read_tree(root: &Path) -> Tree {
+    let (mut tree, mut folders) = (Tree::new(), vec![root.to_owned()]);
+    // One recording begins at the service's root.
+    let prefix = if root.join("redfish/v1").is_dir() {
+        ""
+    } else {
+        "/redfish/v1"
+    };
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.file_name().is_some_and(|name| name == "index.json") {
+                let relative = folder.strip_prefix(root).unwrap().to_str().unwrap();
+                if let Ok(value) = serde_json::from_slice(&std::fs::read(&path).unwrap()) {
+                    tree.insert(key(&format!("{prefix}/{relative}")), value);
+                }
+            }
+        }
+    }
+    tree
+}
+
+fn key(path: &str) -> String {
+    path.trim_end_matches('/').to_lowercase()
+}
+
+async fn serve(tree: Tree) -> Server {
+    let handler = move |request: &Request| match request.method.as_str() {
+        "GET" => tree
+            .get(&key(&request.path))
+            .map_or_else(|| Answer::status(404), |body| Answer::json(200, body)),
+        "POST" if request.path.to_lowercase().trim_end_matches('/').ends_with("/sessions") => Answer::status(201)
+            .with("X-Auth-Token", "t")
+            .with("Location", &format!("{}/1", request.path)),
+        "DELETE" => Answer::status(204),
+        _ => Answer::status(405),
+    };
+    Server::start(None, Duration::ZERO, Arc::new(handler)).await
+}
+
+async fn check(folder: &Path, expected: &Expected) {
+    let name = expected.recording;
+    let tree = read_tree(&folder.join(name));
+    let server = serve(tree.clone()).await;
+    let target = BmcTarget {
+        address: server.url(),
+        username: "admin".to_owned(),
+        password: "password".into(),
+        certificate_sha256: None,
+        system: expected.system.map(str::to_owned),
+    };
+    let client = BmcClient::connect(target, Settings::default()).await.unwrap();
+    let state = client.bios().await.unwrap().unwrap();
+    assert_eq!(state.settings_path, expected.settings, "{name}");
+    // Nothing is lost: every attribute with the recording's own value.
+    let recorded = tree[&key(&state.path)]["Attributes"].as_object().unwrap();
+    for (attribute, value) in recorded {
+        let seen = state.current.get(attribute).map(ToString::to_string);
+        let wanted = match value {
+            Value::String(text) => text.clone(),
+            Value::Null => String::new(),
+            other => other.to_string(),
+        };
+        assert_eq!(seen.as_deref(), Some(wanted.as_str()), "{name}: {attribute}");
+    }
+    let rules = client.bios_rules(&state).await.unwrap().unwrap_or_default();
+    let fixed = rules.values().filter(|rule| rule.read_only).count();
+    println!(
+        "{name}: {} attributes, {} rules, {fixed} read-only, {} wait, {} requests",
+        state.current.len(),
+        rules.len(),
+        state.pending.len(),
+        server.requests().len()
+    );
+    assert_eq!([state.current.len(), rules.len(), fixed], expected.counts, "{name}");
+    // Nearly everything that is in force fits its own rule: words, numbers and truth values are read as they are meant.
+    let known = state.current.iter().filter_map(|(attribute, value)| {
+        let rule = rules.get(attribute)?;
+        (rule.kind != AttributeKind::Password && !rule.read_only).then(|| {
+            rule.fit(&value.to_string())
+                .map_err(|fault| format!("{attribute} = {value}: {fault}"))
+        })
+    });
+    let (good, bad): (Vec<_>, Vec<_>) = known.partition(Result::is_ok);
+    println!(
+        "{name}: {} fit their rule, {} do not: {:?}",
+        good.len(),
+        bad.len(),
+        bad.iter().take(3).collect::<Vec<_>>()
+    );
+    assert!(bad.len() * 20 <= good.len() + bad.len(), "{name}: {bad:?}");
+    let wish = [("NoSuchAttribute".to_owned(), "x".to_owned())].into();
+    let refused = client.set_bios(&state, &wish).await.unwrap_err();
+    assert!(
+        matches!(refused, RedfishError::UnfitSettings { .. }),
+        "{name}: {refused}"
+    );
+    let secure = client.secure_boot().await.unwrap().unwrap();
+    assert_eq!((secure.enabled, secure.in_force), (Some(false), Some(false)), "{name}");
+    assert_eq!(secure.mode.as_deref(), Some(expected.mode), "{name}");
+    let certificates = client.secure_boot_certificates().await.unwrap();
+    println!(
+        "{name}: resets {:?}, certificates {:?}",
+        secure.resets,
+        certificates.as_ref().map(Vec::len)
+    );
+    assert_eq!(certificates.map(|all| all.len()), expected.certificates, "{name}");
+    assert!(
+        server.requests().iter().all(|request| request.method != "PATCH"),
+        "{name}: it was only read"
+    );
+    client.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn recorded_settings() {
+    let Some(folder) = std::env::var_os("RACKWRIGHT_MOCKUPS").map(PathBuf::from) else {
+        println!("SKIPPED recorded settings: RACKWRIGHT_MOCKUPS is not set");
+        return;
+    };
+    let all = [
+        (
+            "dell",
+            None,
+            "/redfish/v1/Systems/System.Embedded.1/Bios/Settings",
+            [455, 682, 328],
+            "DeployedMode",
+            Some(6),
+        ),
+        (
+            "hpe",
+            None,
+            "/redfish/v1/systems/1/bios/settings/",
+            [277, 402, 24],
+            "UserMode",
+            None,
+        ),
+        (
+            "lenovo",
+            None,
+            "/redfish/v1/Systems/1/Bios/Pending",
+            [348, 348, 61],
+            "UserMode",
+            None,
+        ),
+        (
+            "supermicro",
+            None,
+            "/redfish/v1/Systems/1/Bios/SD",
+            [379, 495, 0],
+            "SetupMode",
+            Some(0),
+        ),
+        (
+            "gigabyte",
+            None,
+            "/redfish/v1/Systems/Self/Bios/SD",
+            [550, 549, 2],
+            "SetupMode",
+            None,
+        ),
+        (
+            "nvidia_viking",
+            Some("DGX"),
+            "/redfish/v1/Systems/DGX/Bios/SD",
+            [223, 223, 0],
+            "UserMode",
+            Some(10),
+        ),
+    ];
+    for (recording, system, settings, counts, mode, certificates) in all {
+        let expected = Expected {
+            recording,
+            system,
+            settings,
+            counts,
+            mode,
+            certificates,
+        };
+        check(&folder, &expected).await;
+    }
+}

@@ -1,0 +1,251 @@
+//! Counts and reads a recording by itself, from the plain JSON by kind and place, and compares field by field what the
+//! client made of it: nothing is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rackwright_redfish::{BmcInventory, PartInfo};
+use serde_json::Value;
+
+type Tree = BTreeMap<String, Value>;
+/// Path in lower case, and fields as texts.
+type Rows = BTreeSet<(String, Vec<String>)>;
+
+const PART: [&str; 3] = ["Manufacturer", "Model", "SerialNumber"];
+
+fn kind(body: &Value) -> &str {
+    let kind = body["@odata.type"].as_str().unwrap_or_default();
+    kind.trim_start_matches('#').split('.').next().unwrap()
+}
+
+fn is_absent(body: &Value) -> bool {
+    body["Status"]["State"] == "Absent"
+}
+
+/// A text that says something.
+fn text(value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        Value::Bool(flag) => flag.to_string(),
+        _ => String::new(),
+    };
+    let says_nothing = [
+        "null",
+        "none",
+        "n/a",
+        "na",
+        "unknown",
+        "not available",
+        "not specified",
+        "to be filled by o.e.m.",
+    ];
+    if says_nothing.contains(&text.to_lowercase().as_str()) {
+        String::new()
+    } else {
+        text
+    }
+}
+
+/// All resources of a kind whose path has these segments from the root on; `*` stands for any one.
+fn rows(tree: &Tree, wanted: &str, place: &str, fields: &[&str]) -> Rows {
+    let pattern: Vec<&str> = place.split('/').collect();
+    let fits = |path: &str| {
+        let segments: Vec<&str> = path.trim_start_matches("/redfish/v1/").split('/').collect();
+        segments.len() == pattern.len() && segments.iter().zip(&pattern).all(|(a, b)| *b == "*" || a == b)
+    };
+    let found = tree
+        .iter()
+        .filter(|(path, body)| kind(body) == wanted && !is_absent(body) && (place.is_empty() || fits(path)));
+    found
+        .map(|(path, body)| (path.clone(), fields.iter().map(|field| text(&body[*field])).collect()))
+        .collect()
+}
+
+fn path(path: &str) -> String {
+    path.trim_end_matches('/').to_lowercase()
+}
+
+fn or_empty(value: &Option<impl ToString>) -> String {
+    value.as_ref().map(ToString::to_string).unwrap_or_default()
+}
+
+fn same(name: &str, what: &str, recorded: &Rows, read: &Rows) {
+    let lost: Vec<_> = recorded.difference(read).collect();
+    let made_up: Vec<_> = read.difference(recorded).collect();
+    assert!(
+        lost.is_empty() && made_up.is_empty(),
+        "{name}, {what}: lost {lost:#?}, made up {made_up:#?}"
+    );
+    println!("{name}: {} {what} compared field by field", recorded.len());
+}
+
+/// Parts that resources of a kind hold inline, by name; only those of holders that a chassis links.
+fn inline(tree: &Tree, holder: &str, list: &str) -> usize {
+    let holders: BTreeSet<String> = tree
+        .iter()
+        .filter(|(_, body)| kind(body) == "Chassis")
+        .filter_map(|(_, body)| body[holder]["@odata.id"].as_str().map(path))
+        .collect();
+    let lists = holders.iter().filter_map(|holder| tree.get(holder)?[list].as_array());
+    lists.flatten().filter(|one| one.is_object() && !is_absent(one)).count()
+}
+
+/// The drives that simple storage holds inline, in the fields of drives.
+fn simple_drives(tree: &Tree) -> Rows {
+    let mut found = Rows::new();
+    for (path, body) in tree.iter().filter(|(_, body)| kind(body) == "SimpleStorage") {
+        let devices = body["Devices"].as_array().unwrap();
+        for (index, one) in devices.iter().enumerate().filter(|(_, one)| !is_absent(one)) {
+            let fields = [
+                "Manufacturer",
+                "Model",
+                "SerialNumber",
+                "MediaType",
+                "Protocol",
+                "CapacityBytes",
+            ];
+            let fields = fields.iter().map(|field| text(&one[*field])).collect();
+            found.insert((format!("{path}#/devices/{index}"), fields));
+        }
+    }
+    found
+}
+
+fn parts(read: &[PartInfo]) -> Rows {
+    let row = |one: &PartInfo| {
+        let fields = [&one.manufacturer, &one.model, &one.serial];
+        (path(&one.path), fields.into_iter().map(or_empty).collect())
+    };
+    read.iter().filter(|one| !one.path.contains('#')).map(row).collect()
+}
+
+/// Compares an inventory with the recording that it was read from.
+pub fn check(name: &str, tree: &Tree, read: &BmcInventory) {
+    processors(name, tree, read);
+    memory(name, tree, read);
+    drives(name, tree, read);
+    adapters_and_firmware(name, tree, read);
+    power_and_fans(name, tree, read);
+    sensors(name, tree, read);
+}
+
+fn processors(name: &str, tree: &Tree, read: &BmcInventory) {
+    let processors = read.processors.iter().map(|one| {
+        let words = [&one.kind, &one.manufacturer, &one.model, &one.serial].map(or_empty);
+        let numbers = [or_empty(&one.cores), or_empty(&one.threads)];
+        (path(&one.path), words.into_iter().chain(numbers).collect())
+    });
+    let fields = [
+        "ProcessorType",
+        "Manufacturer",
+        "Model",
+        "SerialNumber",
+        "TotalCores",
+        "TotalThreads",
+    ];
+    let recorded = rows(tree, "Processor", "systems/*/processors/*", &fields);
+    same(name, "processors", &recorded, &processors.collect());
+}
+
+fn memory(name: &str, tree: &Tree, read: &BmcInventory) {
+    let memory = read.memory.iter().map(|one| {
+        let words = [&one.manufacturer, &one.part_number, &one.serial].map(or_empty);
+        let numbers = [or_empty(&one.capacity_mib), or_empty(&one.speed_mhz)];
+        (path(&one.path), words.into_iter().chain(numbers).collect())
+    });
+    let fields = [
+        "Manufacturer",
+        "PartNumber",
+        "SerialNumber",
+        "CapacityMiB",
+        "OperatingSpeedMhz",
+    ];
+    let mut recorded = rows(tree, "Memory", "systems/*/memory/*", &fields);
+    recorded.retain(|(_, fields)| fields[3] != "0");
+    same(name, "memory modules", &recorded, &memory.collect());
+}
+
+fn drives(name: &str, tree: &Tree, read: &BmcInventory) {
+    let drives = read.drives.iter().map(|one| {
+        let words = [&one.manufacturer, &one.model, &one.serial, &one.media, &one.protocol].map(or_empty);
+        (
+            path(&one.path),
+            words.into_iter().chain([or_empty(&one.capacity_bytes)]).collect(),
+        )
+    });
+    let fields = [
+        "Manufacturer",
+        "Model",
+        "SerialNumber",
+        "MediaType",
+        "Protocol",
+        "CapacityBytes",
+    ];
+    let mut recorded = rows(tree, "Drive", "", &fields);
+    // One recording holds a second copy of itself in a folder of its own.
+    let places = ["/redfish/v1/systems/", "/redfish/v1/chassis/"];
+    recorded.retain(|(path, _)| places.iter().any(|place| path.starts_with(place)));
+    // One machine's drives say nothing, and no storage links them; its older simple storage holds them inline.
+    recorded.retain(|(_, fields)| fields.iter().any(|field| !field.is_empty()));
+    let (held, linked): (Rows, Rows) = drives.partition(|(path, _)| path.contains('#'));
+    same(name, "drives", &recorded, &linked);
+    if recorded.is_empty() {
+        same(name, "drives of simple storage", &simple_drives(tree), &held);
+    }
+}
+
+fn adapters_and_firmware(name: &str, tree: &Tree, read: &BmcInventory) {
+    let adapters = read
+        .nics
+        .iter()
+        .filter(|one| path(&one.path).contains("/networkadapters/"));
+    let adapters = adapters.map(|one| {
+        let words = [&one.manufacturer, &one.model, &one.serial].map(or_empty);
+        (path(&one.path), words.into_iter().collect())
+    });
+    let recorded = rows(tree, "NetworkAdapter", "chassis/*/networkadapters/*", &PART);
+    same(name, "network adapters", &recorded, &adapters.collect());
+    let firmware = read.firmware.iter().map(|one| {
+        let fields = vec![or_empty(&one.name), or_empty(&one.version), or_empty(&one.updateable)];
+        (path(&one.path), fields)
+    });
+    let recorded = rows(
+        tree,
+        "SoftwareInventory",
+        "updateservice/*/*",
+        &["Name", "Version", "Updateable"],
+    );
+    same(name, "firmware entries", &recorded, &firmware.collect());
+}
+
+fn power_and_fans(name: &str, tree: &Tree, read: &BmcInventory) {
+    let supplies = rows(tree, "PowerSupply", "chassis/*/powersubsystem/powersupplies/*", &PART);
+    same(name, "power supplies", &supplies, &parts(&read.power_supplies));
+    let fans = rows(tree, "Fan", "chassis/*/thermalsubsystem/fans/*", &PART);
+    same(name, "fans", &fans, &parts(&read.fans));
+    if supplies.is_empty() {
+        assert_eq!(
+            read.power_supplies.len(),
+            inline(tree, "Power", "PowerSupplies"),
+            "{name}"
+        );
+    }
+    if fans.is_empty() {
+        assert_eq!(read.fans.len(), inline(tree, "Thermal", "Fans"), "{name}");
+    }
+    println!(
+        "{name}: {} power supplies, {} fans",
+        read.power_supplies.len(),
+        read.fans.len()
+    );
+}
+
+fn sensors(name: &str, tree: &Tree, read: &BmcInventory) {
+    let listed: BTreeSet<String> = read.sensors.iter().map(|link| path(link)).collect();
+    let is_sensor =
+        |(path, body): &(&String, &Value)| kind(body) == "Sensor" && path.starts_with("/redfish/v1/chassis/");
+    let recorded = tree.iter().filter(is_sensor).map(|(path, _)| path);
+    let lost: Vec<&String> = recorded.filter(|path| !listed.contains(*path)).collect();
+    assert!(lost.is_empty(), "{name}: sensors lost: {lost:#?}");
+    println!("{name}: {} sensors", listed.len());
+}

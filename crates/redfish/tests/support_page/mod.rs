@@ -1,0 +1,126 @@
+//! `docs/bmc-support.md`: which machine offers what. Each test writes or checks the rows of the machines that it has; rows
+//! of machines that are not there (recordings, emulators) stay as they are. `UPDATE_DOCS=1` writes.
+
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::Path;
+
+use rackwright_redfish::capabilities::{Capability, Report};
+
+/// All machines of the page, in its order.
+const MACHINES: [&str; 13] = [
+    "Dell PowerEdge R750 (recorded)",
+    "Gigabyte H262 (recorded)",
+    "HPE DL385 Gen10 Plus v2 (recorded)",
+    "Lenovo SR670 V2 (recorded)",
+    "NVIDIA DGX H100 (recorded)",
+    "Supermicro SYS-821GE-TNHR (recorded)",
+    "sushy-emulator, fake driver",
+    "sushy-emulator, libvirt test driver",
+    "rackwright-sim, vm",
+    "rackwright-sim, dgx-h100",
+    "lab, QEMU",
+    "OpenIPMI ipmi_sim (IPMI)",
+    "virtualbmc, libvirt test driver (IPMI)",
+];
+/// Columns of each table: the first capability of each.
+const TABLES: [(&str, Capability); 4] = [
+    ("Power", Capability::PowerOn),
+    ("Boot", Capability::BootPxe),
+    ("Media, firmware, accounts", Capability::MediaCd),
+    ("Services", Capability::Sessions),
+];
+const INTRODUCTION: &str = "# Which BMC offers what
+
+Written by tests (`UPDATE_DOCS=1`), each of which fails when its rows are not so: `crates/redfish/tests/mockups.rs` (recorded machines,
+with `RACKWRIGHT_MOCKUPS`), `crates/redfish/tests/sushy.rs`, `crates/sim/tests/mockup.rs`, `crates/ipmi/tests`. A row whose machine a run does not have
+is left alone.
+
+`pass`: there, in a form that Rackwright can use. `-`: not offered by this BMC. `fail`: linked, but it cannot be read. See
+[bmc.md](bmc.md) for `rackwright bmc probe`, which says the same, with reasons, of any BMC.
+
+Of the BMCs marked IPMI, each `pass` was done over IPMI, and read back where it can be; `-` is what IPMI has not, what Rackwright does not ask over it (sensors), or
+what this BMC does not keep (`ipmi_sim` forgets all of a boot override but the device). A node's Ethernet addresses stand in its BMC's address
+([ipmi.md](ipmi.md)).
+
+What was changed and read back, beside power and boot: BIOS settings and the version of the BIOS on `sushy-emulator` before libvirt's test driver
+(`crates/redfish/tests/emulator/libvirt.rs`). There a setting counts at once, and `SimpleUpdate` raises the minor version without fetching the file, so
+that neither a setting that waits for a start nor the way of a file is proven there: those are proven on simulated BMCs alone. libvirt's QEMU driver
+would show no more: settings and versions are words in the machine's description there, too.
+";
+
+fn columns(table: usize) -> &'static [Capability] {
+    let begin = |index: usize| {
+        TABLES
+            .get(index)
+            .and_then(|(_, first)| Capability::ALL.iter().position(|one| one == first))
+    };
+    &Capability::ALL[begin(table).unwrap()..begin(table + 1).unwrap_or(Capability::ALL.len())]
+}
+
+fn row(machine: &str, table: usize, report: &Report) -> String {
+    let cells = columns(table).iter().map(|one| {
+        let outcome = report.finding(*one).unwrap().outcome.to_string();
+        if outcome == "not offered" {
+            "-".to_owned()
+        } else {
+            outcome
+        }
+    });
+    format!("| {machine} | {} |", cells.collect::<Vec<_>>().join(" | "))
+}
+
+/// The page with these rows of one machine, and all others as they were.
+fn page(former: &str, machine: &str, report: &Report) -> String {
+    let mut page = INTRODUCTION.to_owned();
+    let mut sections = former.split("\n## ").skip(1);
+    for (index, (title, _)) in TABLES.iter().enumerate() {
+        let section = sections.next().unwrap_or_default();
+        let titles: Vec<&str> = columns(index).iter().map(|one| one.title()).collect();
+        page.push_str(&format!("\n## {title}\n\n| machine | {} |\n", titles.join(" | ")));
+        page.push_str(&format!("|{}\n", "---|".repeat(titles.len() + 1)));
+        for known in MACHINES {
+            let begin = format!("| {known} |");
+            if known == machine {
+                page.push_str(&format!("{}\n", row(machine, index, report)));
+            } else if let Some(line) = section.lines().find(|line| line.starts_with(&begin)) {
+                page.push_str(&format!("{line}\n"));
+            }
+        }
+    }
+    page
+}
+
+/// Checks the rows of a machine, or writes them.
+pub fn check(machine: &str, report: &Report) {
+    assert!(MACHINES.contains(&machine), "{machine} is not on the list of machines");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/bmc-support.md");
+    let updates = std::env::var_os("UPDATE_DOCS").is_some();
+    let mut file = std::fs::File::options()
+        .read(true)
+        .write(updates)
+        .create(updates)
+        .truncate(false)
+        .open(&path)
+        .unwrap();
+    // Tests are processes of their own, and several write.
+    if updates {
+        file.lock().unwrap();
+    }
+    let mut former = String::new();
+    file.read_to_string(&mut former).unwrap();
+    let wanted = page(&former, machine, report);
+    if updates {
+        file.set_len(0).unwrap();
+        file.rewind().unwrap();
+        file.write_all(wanted.as_bytes()).unwrap();
+        return;
+    }
+    for index in 0..TABLES.len() {
+        let row = row(machine, index, report);
+        assert!(
+            former.lines().any(|line| line == row),
+            "docs/bmc-support.md has not this row; UPDATE_DOCS=1 writes it: {row}\n{report:#?}"
+        );
+    }
+    assert_eq!(former, wanted, "docs/bmc-support.md is not as UPDATE_DOCS=1 writes it");
+}

@@ -1,0 +1,336 @@
+//! A serial port over the SSH server of a BMC.
+//!
+//! The host key is judged, and its keeper told of it, before name and password are sent. Every step has a time limit.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use russh::client::AuthResult;
+use russh::client::{self, Handle, KeyboardInteractiveAuthResponse, Msg};
+use russh::keys::{HashAlg, PublicKeyOrCertificate};
+use russh::{AlgorithmKind, ChannelStream, MethodKind};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::Line;
+
+/// For the TCP connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// For the key exchange, and again for login and shell: BMCs are slow at arithmetic.
+const LOGIN_LIMIT: Duration = Duration::from_secs(45);
+/// A BMC that is silent for so long is asked whether it lives; three times, and the line counts as broken.
+const KEEPALIVE: Duration = Duration::from_secs(20);
+/// Rounds of questions that a login may take.
+const QUESTIONS: usize = 4;
+
+/// Where a serial port is offered, and how to get in.
+#[derive(Debug, Clone)]
+pub struct Way {
+    /// Host name or address of the BMC, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// User at the BMC.
+    pub user: String,
+    /// The user's password.
+    pub password: SecretString,
+    /// The host key that must answer, as `SHA256:` and base64; none: whichever answers is taken and told.
+    pub host_key: Option<String>,
+    /// Typed after the login, a line each, where a command line stands before the serial port.
+    pub commands: Vec<String>,
+}
+
+/// An SSH server that showed the right host key, or the first one. Nobody is logged in yet.
+pub struct Met {
+    at: String,
+    handle: Handle<Judge>,
+    host_key: String,
+}
+
+/// Why a serial port was not opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// Retryable: nobody listens.
+    #[error("cannot connect to {at} for the console")]
+    Connect {
+        /// Host and port.
+        at: String,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Retryable: no answer in time.
+    #[error("{at} gave no answer within {limit_s} s while {what}")]
+    Timeout {
+        /// Host and port.
+        at: String,
+        /// What was going on.
+        what: &'static str,
+        /// The limit in seconds.
+        limit_s: u64,
+    },
+    /// Somebody else answers; nothing was sent to them.
+    #[error("{at} shows the SSH host key {shown}, not the pinned {pinned}: nothing was sent to it")]
+    HostKeyChanged {
+        /// Host and port.
+        at: String,
+        /// The pinned one.
+        pinned: String,
+        /// The one that was shown.
+        shown: String,
+    },
+    /// Permanent: the BMC has no host key of a kind that can be checked here.
+    #[error("{at} offers no SSH {what} that can be used, only {theirs}")]
+    NothingInCommon {
+        /// Host and port.
+        at: String,
+        /// "host key", "cipher" and so on.
+        what: String,
+        /// What it offers.
+        theirs: String,
+    },
+    /// Permanent until somebody changes the password.
+    #[error("{at} refuses the user {user} by SSH")]
+    Refused {
+        /// Host and port.
+        at: String,
+        /// Who tried.
+        user: String,
+    },
+    /// Retryable: the protocol broke off.
+    #[error("the SSH connection to {at} broke while {what}")]
+    Protocol {
+        /// Host and port.
+        at: String,
+        /// What was going on.
+        what: &'static str,
+        /// Why.
+        #[source]
+        source: Box<russh::Error>,
+    },
+}
+
+impl DialError {
+    /// Whether the same again may help. What needs an operator is tried again seldom or never.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            Self::Connect { .. } | Self::Timeout { .. } | Self::Protocol { .. }
+        )
+    }
+}
+
+/// Goes to the SSH server and has its host key judged. Neither name nor password is sent: whoever keeps host keys does so now.
+///
+/// # Errors
+/// Each names host and port.
+pub async fn meet(way: &Way) -> Result<Met, DialError> {
+    let at = format!("{}:{}", way.host, way.port);
+    let connect = TcpStream::connect((way.host.as_str(), way.port));
+    let stream = match timeout(CONNECT_LIMIT, connect).await {
+        Err(_) => return Err(late(&at, "connecting", CONNECT_LIMIT)),
+        Ok(connected) => connected.map_err(|source| DialError::Connect { at: at.clone(), source })?,
+    };
+    let _ = stream.set_nodelay(true);
+    let config = client::Config {
+        keepalive_interval: Some(KEEPALIVE),
+        keepalive_max: 3,
+        ..client::Config::default()
+    };
+    let shown = Arc::new(Mutex::new(String::new()));
+    let judge = Judge {
+        pinned: way.host_key.clone(),
+        shown: Arc::clone(&shown),
+    };
+    let exchange = client::connect_stream(Arc::new(config), stream, judge);
+    let handle = match timeout(LOGIN_LIMIT, exchange).await {
+        Err(_) => return Err(late(&at, "exchanging keys", LOGIN_LIMIT)),
+        Ok(exchanged) => exchanged.map_err(|error| not_met(&at, way, error))?,
+    };
+    let host_key = shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    Ok(Met { at, handle, host_key })
+}
+
+fn late(at: &str, what: &'static str, limit: Duration) -> DialError {
+    DialError::Timeout {
+        at: at.to_owned(),
+        what,
+        limit_s: limit.as_secs(),
+    }
+}
+
+impl Met {
+    /// The host key that was shown, as `SHA256:` and base64.
+    #[must_use]
+    pub fn host_key(&self) -> &str {
+        &self.host_key
+    }
+
+    /// Logs in and opens the serial port.
+    ///
+    /// # Errors
+    /// Each names host and port.
+    pub async fn open(self, way: &Way) -> Result<Line, DialError> {
+        let at = self.at.clone();
+        let opened = timeout(LOGIN_LIMIT, self.log_in(way)).await;
+        opened.unwrap_or_else(|_| Err(late(&at, "logging in", LOGIN_LIMIT)))
+    }
+
+    async fn log_in(mut self, way: &Way) -> Result<Line, DialError> {
+        let at = self.at;
+        let broke = |what| {
+            let at = at.clone();
+            move |source| DialError::Protocol {
+                at,
+                what,
+                source: Box::new(source),
+            }
+        };
+        let is_in = log_in(&mut self.handle, way).await.map_err(broke("logging in"))?;
+        if !is_in {
+            let user = way.user.clone();
+            return Err(DialError::Refused { at, user });
+        }
+        let opening = "opening a shell";
+        let channel = self.handle.channel_open_session().await.map_err(broke(opening))?;
+        let pty = channel.request_pty(false, "vt100", 80, 24, 0, 0, &[]).await;
+        pty.map_err(broke(opening))?;
+        channel.request_shell(false).await.map_err(broke(opening))?;
+        let mut line = SshLine {
+            stream: channel.into_stream(),
+            _handle: self.handle,
+        };
+        for command in &way.commands {
+            let typed = async {
+                line.write_all(command.as_bytes()).await?;
+                line.write_all(b"\r").await?;
+                line.flush().await
+            };
+            let typed = typed.await.map_err(russh::Error::IO);
+            typed.map_err(broke("entering the console"))?;
+        }
+        Ok(Box::new(line))
+    }
+}
+
+fn not_met(at: &str, way: &Way, error: JudgeError) -> DialError {
+    let at = at.to_owned();
+    match error {
+        JudgeError::Other(shown) => DialError::HostKeyChanged {
+            at,
+            pinned: way.host_key.clone().unwrap_or_default(),
+            shown,
+        },
+        JudgeError::Russh(russh::Error::NoCommonAlgo { kind, theirs, .. }) => DialError::NothingInCommon {
+            at,
+            what: match kind {
+                AlgorithmKind::Key => "host key".to_owned(),
+                other => format!("{other:?}").to_ascii_lowercase(),
+            },
+            theirs: theirs.join(", "),
+        },
+        JudgeError::Russh(source) => DialError::Protocol {
+            at,
+            what: "exchanging keys",
+            source: Box::new(source),
+        },
+    }
+}
+
+/// By password; where only questions are asked, the password answers the ones that are not to be seen.
+async fn log_in(handle: &mut Handle<Judge>, way: &Way) -> Result<bool, russh::Error> {
+    let password = way.password.expose_secret();
+    match handle.authenticate_password(&way.user, password).await? {
+        AuthResult::Success => return Ok(true),
+        // A further way that is not offered counts as a further refusal: BMCs lock accounts.
+        AuthResult::Failure { remaining_methods, .. }
+            if !remaining_methods.contains(&MethodKind::KeyboardInteractive) =>
+        {
+            return Ok(false);
+        }
+        AuthResult::Failure { .. } => {}
+    }
+    let mut answer = handle
+        .authenticate_keyboard_interactive_start(&way.user, None::<String>)
+        .await?;
+    for _ in 0..QUESTIONS {
+        match answer {
+            KeyboardInteractiveAuthResponse::Success => return Ok(true),
+            KeyboardInteractiveAuthResponse::Failure { .. } => return Ok(false),
+            KeyboardInteractiveAuthResponse::InfoRequest { prompts, .. } => {
+                let words = prompts.iter().map(|prompt| match prompt.echo {
+                    true => way.user.clone(),
+                    false => password.to_owned(),
+                });
+                let words = words.collect();
+                answer = handle.authenticate_keyboard_interactive_respond(words).await?;
+            }
+        }
+    }
+    Ok(false)
+}
+
+/// Accepts the pinned host key, or the first one, and remembers it.
+struct Judge {
+    pinned: Option<String>,
+    shown: Arc<Mutex<String>>,
+}
+
+#[derive(Debug)]
+enum JudgeError {
+    Other(String),
+    Russh(russh::Error),
+}
+
+impl From<russh::Error> for JudgeError {
+    fn from(error: russh::Error) -> Self {
+        Self::Russh(error)
+    }
+}
+
+impl client::Handler for Judge {
+    type Error = JudgeError;
+
+    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, JudgeError> {
+        let shown = match shown {
+            PublicKeyOrCertificate::PublicKey { key, .. } => key.fingerprint(HashAlg::Sha256).to_string(),
+            PublicKeyOrCertificate::Certificate(_) => return Err(JudgeError::Other("(a certificate)".into())),
+        };
+        if self.pinned.as_ref().is_some_and(|pinned| *pinned != shown) {
+            return Err(JudgeError::Other(shown));
+        }
+        *self.shown.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        Ok(true)
+    }
+}
+
+/// A shell's two directions, and the connection that has to live as long.
+struct SshLine {
+    stream: ChannelStream<Msg>,
+    _handle: Handle<Judge>,
+}
+
+impl AsyncRead for SshLine {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for SshLine {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}

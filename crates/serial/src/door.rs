@@ -1,0 +1,401 @@
+//! The door for OpenSSH clients: `ssh NODE@HOST` is the console of that node, and nothing else.
+//!
+//! The user name is the node, the key or a one-time token in place of a password says who comes. There are no other channels, no forwarding, no files and no commands
+//! but the two words that say how to come in. Connections are bounded, and so is the time until somebody has logged in and
+//! the time that a connection may be idle.
+
+use std::borrow::Cow;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use russh::keys::{HashAlg, PrivateKey, PublicKey};
+use russh::server::{
+    Auth, ChannelOpenHandle, Config, Handle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey, run_stream,
+};
+use russh::{Channel, ChannelId, MethodKind, MethodSet, SshId};
+use secrecy::{ExposeSecret as _, SecretString};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// When no connection can be accepted: a process without free file descriptors.
+const BREATHER: Duration = Duration::from_millis(100);
+
+/// How somebody comes to a console.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry {
+    /// To look.
+    ReadOnly,
+    /// To write, if nobody else does.
+    Write,
+    /// To write, whoever else does.
+    TakeOver,
+}
+
+/// What is said to whoever is at a console.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Said {
+    /// The machine printed it.
+    Data(Vec<u8>),
+    /// A sentence of ours.
+    Notice(String),
+    /// It is over, and why.
+    End(String),
+}
+
+/// Somebody who was let in to a console.
+#[derive(Debug)]
+pub struct Guest {
+    /// What they type. Closed: they went.
+    pub input: mpsc::Sender<Vec<u8>>,
+    /// What they are shown, to the end.
+    pub output: mpsc::Receiver<Said>,
+}
+
+/// By what somebody was let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Badge {
+    /// The fingerprint of their key.
+    Key(String),
+    /// Their name, which a token told.
+    Member(String),
+}
+
+/// Who decides about clients. Keys are named by their fingerprints: `SHA256:` and base64.
+#[async_trait]
+pub trait Desk: Send + Sync + 'static {
+    /// Whether somebody has registered this key. Asked before and after its signature was checked.
+    async fn knows(&self, key: &str) -> bool;
+
+    /// Uses up a token for the console of a node. The name of whose it was; none: it is good for nothing, or not there.
+    async fn redeem(&self, node: &str, token: &str) -> Option<String>;
+
+    /// Lets somebody in to the console of a node, or says in a sentence why not.
+    async fn enter(&self, node: &str, badge: &Badge, entry: Entry, from: SocketAddr) -> Result<Guest, String>;
+}
+
+/// Bounds of the door.
+#[derive(Debug, Clone, Copy)]
+pub struct DoorLimits {
+    /// Connections at once.
+    pub connections: usize,
+    /// From the connection to the login.
+    pub login: Duration,
+    /// Without a byte in either direction.
+    pub idle: Duration,
+    /// Tokens that a connection may try; with none passwords are not asked for.
+    pub tokens: u8,
+}
+
+/// The SSH server.
+pub struct Door {
+    config: Arc<Config>,
+    limits: DoorLimits,
+    desk: Arc<dyn Desk>,
+}
+
+impl Door {
+    /// A door with its host key, in OpenSSH's private key format.
+    ///
+    /// # Errors
+    /// The key is none; a sentence.
+    pub fn new(host_key: &SecretString, limits: DoorLimits, desk: Arc<dyn Desk>) -> Result<Self, String> {
+        // The decoder's error is left out on purpose: it may quote the key.
+        let key = PrivateKey::from_openssh(host_key.expose_secret())
+            .map_err(|_| "the console's SSH host key is no OpenSSH key".to_owned())?;
+        let config = Config {
+            server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-rackwright_console")),
+            methods: methods(limits.tokens),
+            auth_rejection_time: Duration::from_secs(1),
+            auth_rejection_time_initial: Some(Duration::ZERO),
+            keys: vec![key],
+            max_auth_attempts: 10,
+            inactivity_timeout: Some(limits.idle),
+            ..Config::default()
+        };
+        Ok(Self {
+            config: Arc::new(config),
+            limits,
+            desk,
+        })
+    }
+
+    /// Lets clients in until the task ends, and ends their connections with it.
+    pub async fn run(self, listener: TcpListener) {
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, from)) if connections.len() < self.limits.connections => {
+                        let (config, desk) = (Arc::clone(&self.config), Arc::clone(&self.desk));
+                        connections.spawn(connection(stream, from, config, desk, self.limits));
+                    }
+                    Ok((_, from)) => tracing::warn!(%from, "too many connections to the console's SSH port"),
+                    Err(error) => {
+                        tracing::warn!(%error, "no connection to the console's SSH port can be accepted");
+                        tokio::time::sleep(BREATHER).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+            }
+        }
+    }
+}
+
+/// How somebody may log in who may try so many tokens still.
+fn methods(tokens: u8) -> MethodSet {
+    match tokens {
+        0 => MethodSet::from(&[MethodKind::PublicKey][..]),
+        _ => MethodSet::from(&[MethodKind::PublicKey, MethodKind::Password][..]),
+    }
+}
+
+async fn connection(stream: TcpStream, from: SocketAddr, config: Arc<Config>, desk: Arc<dyn Desk>, limits: DoorLimits) {
+    let _ = stream.set_nodelay(true);
+    let Ok(plug) = stream.as_fd().try_clone_to_owned() else {
+        return;
+    };
+    let _plug = Plug(plug.into());
+    let is_in = Arc::new(AtomicBool::new(false));
+    let visit = Visit {
+        desk,
+        from,
+        is_in: Arc::clone(&is_in),
+        tokens: limits.tokens,
+        badge: None,
+        node: String::new(),
+        channel: None,
+        input: None,
+    };
+    let served = async {
+        // A client that breaks off is no fault of ours.
+        if let Ok(session) = run_stream(config, stream, visit).await {
+            let _ = session.await;
+        }
+    };
+    tokio::pin!(served);
+    let late = tokio::time::timeout(limits.login, &mut served).await.is_err();
+    if late && is_in.load(Ordering::Relaxed) {
+        served.await;
+    }
+}
+
+/// Ends a connection when dropped: russh runs it in a task of its own.
+struct Plug(std::net::TcpStream);
+
+impl Drop for Plug {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// The SHA-256 of a public key, as OpenSSH shows it.
+#[must_use]
+pub fn fingerprint(key: &PublicKey) -> String {
+    key.fingerprint(HashAlg::Sha256).to_string()
+}
+
+/// Fingerprint and plain text (without its comment) of a line as in `id_ed25519.pub`.
+///
+/// # Errors
+/// It is none, or of a kind that cannot be checked here; a sentence.
+pub fn public_key(line: &str) -> Result<(String, String), String> {
+    let line = line.trim();
+    if line.len() > 16 * 1024 || line.contains(['\n', '\r']) {
+        return Err("one line of a public key file, such as id_ed25519.pub".into());
+    }
+    let mut key = PublicKey::from_openssh(line)
+        .map_err(|_| "no public key in OpenSSH's form: one line of a file such as id_ed25519.pub".to_owned())?;
+    let kind = key.algorithm().as_str().to_owned();
+    if !(kind.contains("ed25519") || kind.starts_with("ecdsa-")) {
+        return Err(format!(
+            "keys of kind {kind} are not taken: make one with `ssh-keygen -t ed25519`"
+        ));
+    }
+    key.set_comment("");
+    let text = key
+        .to_openssh()
+        .map_err(|_| "the key cannot be written down".to_owned())?;
+    Ok((fingerprint(&key), text.trim().to_owned()))
+}
+
+/// One client.
+struct Visit {
+    desk: Arc<dyn Desk>,
+    from: SocketAddr,
+    is_in: Arc<AtomicBool>,
+    /// Tokens that may be tried still.
+    tokens: u8,
+    badge: Option<Badge>,
+    node: String,
+    channel: Option<ChannelId>,
+    input: Option<mpsc::Sender<Vec<u8>>>,
+}
+
+impl Visit {
+    async fn judge(&self, key: &PublicKey) -> Auth {
+        if self.desk.knows(&fingerprint(key)).await {
+            Auth::Accept
+        } else {
+            Auth::reject()
+        }
+    }
+
+    async fn begin(&mut self, channel: ChannelId, entry: Entry, session: &mut Session) -> Result<(), russh::Error> {
+        if self.channel != Some(channel) || self.input.is_some() {
+            return session.channel_failure(channel);
+        }
+        let Some(badge) = &self.badge else {
+            return session.channel_failure(channel);
+        };
+        session.channel_success(channel)?;
+        match self.desk.enter(&self.node, badge, entry, self.from).await {
+            Ok(guest) => {
+                self.input = Some(guest.input);
+                tokio::spawn(show(session.handle(), channel, guest.output));
+                Ok(())
+            }
+            Err(why) => {
+                session.extended_data(channel, 1, format!("rackwright: {why}\r\n"))?;
+                session.exit_status_request(channel, 1)?;
+                session.eof(channel)?;
+                session.close(channel)
+            }
+        }
+    }
+}
+
+/// Tells a client what is said, to the end.
+async fn show(handle: Handle, channel: ChannelId, mut output: mpsc::Receiver<Said>) {
+    let mut status = 0;
+    while let Some(said) = output.recv().await {
+        let sent = match said {
+            Said::Data(bytes) => handle.data(channel, bytes).await.is_ok(),
+            Said::Notice(text) => note(&handle, channel, &text).await,
+            Said::End(text) => {
+                status = 1;
+                note(&handle, channel, &text).await;
+                false
+            }
+        };
+        if !sent {
+            break;
+        }
+    }
+    let _ = handle.exit_status_request(channel, status).await;
+    let _ = handle.eof(channel).await;
+    let _ = handle.close(channel).await;
+}
+
+async fn note(handle: &Handle, channel: ChannelId, text: &str) -> bool {
+    let text = format!("\r\n[rackwright: {text}]\r\n");
+    handle.extended_data(channel, 1, text.into_bytes()).await.is_ok()
+}
+
+impl Handler for Visit {
+    type Error = russh::Error;
+
+    /// So that no signature is checked of a key that opens nothing.
+    async fn auth_publickey_offered(&mut self, _: &str, offer: PublicKeyOffer<'_>) -> Result<Auth, russh::Error> {
+        Ok(self.judge(offer.public_key).await)
+    }
+
+    async fn auth_publickey(&mut self, user: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, russh::Error> {
+        self.badge = Some(Badge::Key(fingerprint(key.public_key)));
+        user.clone_into(&mut self.node);
+        Ok(self.judge(key.public_key).await)
+    }
+
+    /// A token in place of a password: one that fits is used up by this.
+    async fn auth_password(&mut self, user: &str, token: &str) -> Result<Auth, russh::Error> {
+        let Some(left) = self.tokens.checked_sub(1) else {
+            return Ok(Auth::reject());
+        };
+        self.tokens = left;
+        if let Some(member) = self.desk.redeem(user, token).await {
+            self.badge = Some(Badge::Member(member));
+            user.clone_into(&mut self.node);
+            return Ok(Auth::Accept);
+        }
+        Ok(Auth::Reject {
+            proceed_with_methods: Some(methods(left)),
+            partial_success: false,
+        })
+    }
+
+    async fn auth_succeeded(&mut self, _: &mut Session) -> Result<(), russh::Error> {
+        self.is_in.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), russh::Error> {
+        // One a connection. Dropped, it says no.
+        if self.channel.is_none() {
+            self.channel = Some(channel.id());
+            reply.accept().await;
+        }
+        Ok(())
+    }
+
+    async fn shell_request(&mut self, channel: ChannelId, session: &mut Session) -> Result<(), russh::Error> {
+        self.begin(channel, Entry::Write, session).await
+    }
+
+    async fn exec_request(
+        &mut self,
+        channel: ChannelId,
+        words: &[u8],
+        session: &mut Session,
+    ) -> Result<(), russh::Error> {
+        match words.trim_ascii() {
+            b"read-only" => self.begin(channel, Entry::ReadOnly, session).await,
+            b"take-over" => self.begin(channel, Entry::TakeOver, session).await,
+            _ => {
+                session.channel_success(channel)?;
+                let text = "rackwright: this is a serial console and runs no commands: say nothing, `read-only` or `take-over`\r\n";
+                session.extended_data(channel, 1, text)?;
+                session.exit_status_request(channel, 127)?;
+                session.eof(channel)?;
+                session.close(channel)
+            }
+        }
+    }
+
+    async fn subsystem_request(
+        &mut self,
+        channel: ChannelId,
+        _: &str,
+        session: &mut Session,
+    ) -> Result<(), russh::Error> {
+        session.channel_failure(channel)
+    }
+
+    async fn data(&mut self, channel: ChannelId, data: &[u8], _: &mut Session) -> Result<(), russh::Error> {
+        if self.channel == Some(channel)
+            && let Some(input) = &self.input
+        {
+            // Whoever types faster than a serial port waits here.
+            let _ = input.send(data.to_vec()).await;
+        }
+        Ok(())
+    }
+
+    async fn channel_eof(&mut self, _: ChannelId, _: &mut Session) -> Result<(), russh::Error> {
+        self.input = None;
+        Ok(())
+    }
+
+    async fn channel_close(&mut self, _: ChannelId, _: &mut Session) -> Result<(), russh::Error> {
+        self.input = None;
+        Ok(())
+    }
+}

@@ -1,0 +1,435 @@
+//! The account service (DSP8010, `AccountService`, `ManagerAccount`): accounts that are made, changed and taken away,
+//! passwords of a wanted length, lock-out after refused logins, fixed slots, and accounts that are good for nothing before
+//! their password was changed (DSP0266, "Password change required").
+
+use super::host::Host;
+use super::reply::{Fault, empty, json, tagged};
+use super::resources;
+use super::routes::{Bmc, Object, To};
+use super::session::same;
+use axum::extract::Path;
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use ring::digest::{SHA256, digest};
+use serde_json::{Map, Value, json};
+use std::time::{Duration, Instant};
+
+pub(super) const SERVICE: &str = "/redfish/v1/AccountService";
+pub(super) const ACCOUNTS: &str = "/redfish/v1/AccountService/Accounts";
+/// Accounts that a BMC without fixed slots holds at once.
+const MOST: usize = 16;
+const ROLES: [&str; 3] = ["Administrator", "Operator", "ReadOnly"];
+
+/// What a BMC asks of its accounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccountRules {
+    /// Shortest password, in characters.
+    pub min_length: usize,
+    /// Longest password, in characters.
+    pub max_length: usize,
+    /// The factory account is good for nothing but to have its password changed.
+    pub must_change: bool,
+    /// Accounts are so many fixed slots: none is made or taken away, the first is the BMC's own, the second the factory's.
+    pub slots: Option<u32>,
+    /// Refused logins that lock an account; none does.
+    pub lockout_threshold: Option<u32>,
+    /// How long it is locked, and after how long refused logins are forgotten.
+    pub lockout: Duration,
+    /// A change without `If-Match` is refused.
+    pub needs_etag: bool,
+}
+
+impl Default for AccountRules {
+    fn default() -> Self {
+        Self {
+            min_length: 8,
+            max_length: 20,
+            must_change: false,
+            slots: None,
+            lockout_threshold: None,
+            lockout: Duration::from_secs(30),
+            needs_etag: false,
+        }
+    }
+}
+
+/// A password.
+#[derive(Debug, Clone)]
+enum Password {
+    /// The one that the machine came with: its host knows it.
+    Factory,
+    Own(String),
+}
+
+#[derive(Debug, Clone)]
+struct Account {
+    id: u32,
+    user: String,
+    password: Password,
+    role: &'static str,
+    enabled: bool,
+    must_change: bool,
+    refused: u32,
+    refused_at: Option<Instant>,
+    locked_until: Option<Instant>,
+    /// Counts changes, for the ETag.
+    changes: u32,
+}
+
+/// The accounts of one BMC. Made when first something happens to them: a fleet has many BMCs.
+#[derive(Debug)]
+pub(super) struct Accounts {
+    rules: AccountRules,
+    list: Option<Vec<Account>>,
+}
+
+/// How a login ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Login {
+    Admitted,
+    /// Let in only to change the password of the account of that number.
+    MustChange(u32),
+    Refused,
+}
+
+impl Accounts {
+    pub(super) fn new(rules: AccountRules) -> Self {
+        Self { rules, list: None }
+    }
+
+    fn list(&mut self, host: &dyn Host) -> &mut Vec<Account> {
+        let rules = self.rules;
+        self.list.get_or_insert_with(|| {
+            let factory = if rules.slots.is_some() { 2 } else { 1 };
+            let ids = 1..=rules.slots.unwrap_or(1).max(factory);
+            let account = |id| Account {
+                id,
+                user: if id == factory {
+                    host.user().to_owned()
+                } else {
+                    String::new()
+                },
+                password: Password::Factory,
+                role: ROLES[0],
+                enabled: id == factory,
+                must_change: id == factory && rules.must_change,
+                refused: 0,
+                refused_at: None,
+                locked_until: None,
+                changes: 0,
+            };
+            ids.map(account).collect()
+        })
+    }
+
+    /// Whether these are name and password of an account. What is refused counts towards its lock-out.
+    pub(super) fn log_in(&mut self, host: &dyn Host, user: &str, password: &str, now: Instant) -> Login {
+        let rules = self.rules;
+        if self.list.is_none() && !rules.must_change && rules.lockout_threshold.is_none() && rules.slots.is_none() {
+            return if host.admits(user, password) {
+                Login::Admitted
+            } else {
+                Login::Refused
+            };
+        }
+        let Some(account) = self
+            .list(host)
+            .iter_mut()
+            .find(|account| !user.is_empty() && account.user == user)
+        else {
+            return Login::Refused;
+        };
+        if account.locked_until.is_some_and(|until| now < until) {
+            return Login::Refused;
+        }
+        let is_right = match &account.password {
+            Password::Factory => host.admits(user, password),
+            Password::Own(own) => same(own, password),
+        };
+        if account
+            .refused_at
+            .is_some_and(|at| now.duration_since(at) >= rules.lockout)
+        {
+            account.refused = 0;
+        }
+        if !is_right || !account.enabled {
+            account.refused += 1;
+            account.refused_at = Some(now);
+            if rules.lockout_threshold.is_some_and(|most| account.refused >= most) {
+                account.locked_until = Some(now + rules.lockout);
+            }
+            return Login::Refused;
+        }
+        (account.refused, account.locked_until) = (0, None);
+        if account.must_change {
+            Login::MustChange(account.id)
+        } else {
+            Login::Admitted
+        }
+    }
+
+    /// The account of that name that must be changed before anything else.
+    pub(super) fn must_change(&mut self, host: &dyn Host, user: &str) -> Option<u32> {
+        if self.list.is_none() && !self.rules.must_change {
+            return None;
+        }
+        let mut list = self.list(host).iter();
+        list.find(|account| account.user == user && account.must_change)
+            .map(|account| account.id)
+    }
+
+    fn service(&self) -> Value {
+        let rules = &self.rules;
+        json!({
+            "@odata.id": SERVICE,
+            "@odata.type": "#AccountService.v1_13_0.AccountService",
+            "Id": "AccountService",
+            "Name": "Account Service",
+            "Status": {"State": "Enabled", "Health": "OK"},
+            "ServiceEnabled": true,
+            "MinPasswordLength": rules.min_length,
+            "MaxPasswordLength": rules.max_length,
+            "AccountLockoutThreshold": rules.lockout_threshold.unwrap_or(0),
+            "AccountLockoutDuration": if rules.lockout_threshold.is_some() { rules.lockout.as_secs() } else { 0 },
+            "AccountLockoutCounterResetAfter": if rules.lockout_threshold.is_some() { rules.lockout.as_secs() } else { 0 },
+            "Accounts": {"@odata.id": ACCOUNTS},
+            "Roles": {"@odata.id": "/redfish/v1/AccountService/Roles"},
+        })
+    }
+
+    /// Takes over what a body says. Everything is checked before anything is changed.
+    fn write(&self, account: &Account, body: &Map<String, Value>) -> Result<Account, Fault> {
+        let mut next = account.clone();
+        for (name, value) in body {
+            let text = || value.as_str().ok_or_else(|| Fault::wrong_type(name, value));
+            match name.as_str() {
+                "UserName" => {
+                    let user = text()?;
+                    if user.len() > 32 {
+                        return Err(Fault::not_in_list(name, user));
+                    }
+                    user.clone_into(&mut next.user);
+                }
+                "Password" => {
+                    let password = text()?;
+                    let length = password.chars().count();
+                    if !(self.rules.min_length..=self.rules.max_length).contains(&length) {
+                        // The value is a secret: the message does not repeat it.
+                        return Err(Fault::not_in_list(name, "of that length"));
+                    }
+                    next.password = Password::Own(password.to_owned());
+                    (next.must_change, next.refused, next.locked_until) = (false, 0, None);
+                }
+                "RoleId" => {
+                    let role = text()?;
+                    let known = ROLES.into_iter().find(|known| *known == role);
+                    next.role = known.ok_or_else(|| Fault::not_in_list(name, role))?;
+                }
+                "Enabled" => next.enabled = value.as_bool().ok_or_else(|| Fault::wrong_type(name, value))?,
+                "AccountTypes" if *value == json!(["Redfish"]) => {}
+                "AccountTypes" => return Err(Fault::not_in_list(name, &value.to_string())),
+                "PasswordChangeRequired" => {
+                    next.must_change = value.as_bool().ok_or_else(|| Fault::wrong_type(name, value))?;
+                }
+                "Locked" | "Id" | "Name" => return Err(Fault::not_writable(name)),
+                name if name.contains("@odata.") => {}
+                _ => return Err(Fault::unknown_property(name)),
+            }
+        }
+        next.changes += 1;
+        Ok(next)
+    }
+}
+
+fn etag(account: &Account) -> String {
+    let text = format!(
+        "{} {} {} {}",
+        account.id, account.user, account.changes, account.enabled
+    );
+    format!("\"{}\"", hex::encode(&digest(&SHA256, text.as_bytes()).as_ref()[..8]))
+}
+
+fn body(account: &Account, now: Instant) -> Value {
+    json!({
+        "@odata.id": format!("{ACCOUNTS}/{}", account.id),
+        "@odata.type": "#ManagerAccount.v1_10_0.ManagerAccount",
+        "Id": account.id.to_string(),
+        "Name": "User Account",
+        "UserName": account.user,
+        "Password": null,
+        "PasswordChangeRequired": account.must_change,
+        "RoleId": account.role,
+        "Enabled": account.enabled,
+        "Locked": account.locked_until.is_some_and(|until| now < until),
+        "AccountTypes": ["Redfish"],
+        "Links": {"Role": {"@odata.id": format!("/redfish/v1/AccountService/Roles/{}", account.role)}},
+    })
+}
+
+pub(super) async fn service(To(bmc): To) -> Response {
+    let body = bmc.accounts().service();
+    super::routes::digested(&body)
+}
+
+pub(super) async fn list(To(bmc): To) -> Response {
+    let ids: Vec<String> = bmc
+        .accounts()
+        .list(bmc.host.as_ref())
+        .iter()
+        .map(|account| account.id.to_string())
+        .collect();
+    let kind = "#ManagerAccountCollection.ManagerAccountCollection";
+    let body = resources::collection(ACCOUNTS, kind, "Accounts", ids.iter().map(String::as_str));
+    super::routes::digested(&body)
+}
+
+fn find<'a>(list: &'a mut [Account], id: &str) -> Result<&'a mut Account, Fault> {
+    let found = list.iter_mut().find(|account| account.id.to_string() == id);
+    found.ok_or_else(|| Fault::not_found(&format!("{ACCOUNTS}/{id}")))
+}
+
+pub(super) async fn read(To(bmc): To, Path(id): Path<String>) -> Result<Response, Fault> {
+    let mut accounts = bmc.accounts();
+    let account = find(accounts.list(bmc.host.as_ref()), &id)?;
+    Ok(tagged(
+        json(StatusCode::OK, &body(account, Instant::now())),
+        &etag(account),
+    ))
+}
+
+pub(super) async fn make(To(bmc): To, Object(wanted): Object) -> Result<Response, Fault> {
+    let mut accounts = bmc.accounts();
+    if accounts.rules.slots.is_some() {
+        return Err(Fault::method("POST"));
+    }
+    for name in ["UserName", "Password", "RoleId"] {
+        if !wanted.contains_key(name) {
+            return Err(Fault::missing_property(name));
+        }
+    }
+    let list = accounts.list(bmc.host.as_ref()).clone();
+    if list.iter().any(|account| wanted["UserName"] == account.user.as_str()) || wanted["UserName"] == "" {
+        return Err(Fault::not_in_list(
+            "UserName",
+            wanted["UserName"].as_str().unwrap_or_default(),
+        ));
+    }
+    if list.len() >= MOST {
+        return Err(Fault::sessions_full());
+    }
+    let blank = Account {
+        id: list.iter().map(|account| account.id).max().unwrap_or(0) + 1,
+        user: String::new(),
+        password: Password::Factory,
+        role: ROLES[0],
+        enabled: true,
+        must_change: false,
+        refused: 0,
+        refused_at: None,
+        locked_until: None,
+        changes: 0,
+    };
+    let made = accounts.write(&blank, &wanted)?;
+    let mut response = tagged(json(StatusCode::CREATED, &body(&made, Instant::now())), &etag(&made));
+    let location = HeaderValue::from_str(&format!("{ACCOUNTS}/{}", made.id));
+    response.headers_mut().insert(
+        header::LOCATION,
+        location.map_err(|_| Fault::internal("a header value"))?,
+    );
+    accounts.list(bmc.host.as_ref()).push(made);
+    Ok(response)
+}
+
+pub(super) async fn change(
+    To(bmc): To,
+    Path(id): Path<String>,
+    headers: HeaderMap,
+    Object(wanted): Object,
+) -> Result<Response, Fault> {
+    // What is about the document itself is no change of it (DSP0266, "PATCH").
+    if !wanted.is_empty() && wanted.keys().all(|name| name.contains("@odata.")) {
+        return Err(Fault::no_operation());
+    }
+    let mut accounts = bmc.accounts();
+    let needs_etag = accounts.rules.needs_etag;
+    let account = find(accounts.list(bmc.host.as_ref()), &id)?.clone();
+    if needs_etag && !headers.contains_key(header::IF_MATCH) {
+        return Err(Fault::precondition_required());
+    }
+    super::routes::check_match(&headers, &etag(&account))?;
+    let next = accounts.write(&account, &wanted)?;
+    let list = accounts.list(bmc.host.as_ref());
+    let is_taken = |other: &Account| other.id != next.id && !next.user.is_empty() && other.user == next.user;
+    if list.iter().any(is_taken) {
+        return Err(Fault::not_in_list("UserName", &next.user));
+    }
+    let etag = etag(&next);
+    *find(list, &id)? = next;
+    Ok(tagged(empty(StatusCode::NO_CONTENT), &etag))
+}
+
+pub(super) async fn delete(To(bmc): To, Path(id): Path<String>) -> Result<Response, Fault> {
+    let mut accounts = bmc.accounts();
+    if accounts.rules.slots.is_some() {
+        return Err(Fault::method("DELETE"));
+    }
+    let list = accounts.list(bmc.host.as_ref());
+    let id = find(list, &id)?.id;
+    list.retain(|account| account.id != id);
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// Whether who is logged in as `user` may do this to accounts: administrators may do all, others change their own.
+pub(super) fn may(bmc: &Bmc, user: &str, method: &http::Method, path: &str) -> bool {
+    if !path.starts_with(ACCOUNTS) || matches!(*method, http::Method::GET | http::Method::HEAD) {
+        return true;
+    }
+    let mut accounts = bmc.accounts();
+    let Some(list) = accounts.list.as_mut() else {
+        return true;
+    };
+    let account = list.iter().find(|account| account.user == user);
+    account.is_some_and(|account| {
+        account.role == ROLES[0] || (*method == http::Method::PATCH && path == format!("{ACCOUNTS}/{}", account.id))
+    })
+}
+
+/// Whether who must change a password may do this: read the account and change it, and end the session.
+pub(super) fn is_allowed(method: &http::Method, path: &str, id: u32) -> bool {
+    let own = format!("{ACCOUNTS}/{id}");
+    path == own && matches!(*method, http::Method::GET | http::Method::PATCH)
+        || *method == http::Method::DELETE && path.starts_with("/redfish/v1/SessionService/Sessions/")
+}
+
+impl Bmc {
+    /// Whether a password opens an account, as a login would have it, but without counting: for tests.
+    pub(crate) fn opens(&self, user: &str, password: &str) -> bool {
+        let mut accounts = self.accounts();
+        let Some(account) = accounts
+            .list(self.host.as_ref())
+            .iter()
+            .find(|account| account.user == user)
+            .cloned()
+        else {
+            return false;
+        };
+        account.enabled
+            && match &account.password {
+                Password::Factory => self.host.admits(user, password),
+                Password::Own(own) => same(own, password),
+            }
+    }
+
+    /// How often logins to an account were refused since the last that was not, and whether it is locked: for tests.
+    pub(crate) fn refusals(&self, user: &str) -> (u32, bool) {
+        let mut accounts = self.accounts();
+        let mut list = accounts.list(self.host.as_ref()).iter();
+        let account = list.find(|account| account.user == user);
+        account.map_or((0, false), |account| {
+            (
+                account.refused,
+                account.locked_until.is_some_and(|until| Instant::now() < until),
+            )
+        })
+    }
+}

@@ -1,0 +1,195 @@
+//! The SSH server of a BMC: whoever logs in with the BMC's account is at the machine's serial port.
+
+use super::Host;
+use russh::keys::PrivateKey;
+use russh::keys::ssh_key::private::{Ed25519Keypair, KeypairData};
+use russh::server::{Auth, ChannelOpenHandle, Config, Handle, Handler, Msg, Session, run_stream};
+use russh::{Channel, ChannelId, MethodKind, MethodSet, SshId};
+use std::borrow::Cow;
+use std::net::Shutdown;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// Connections at once.
+const CONNECTIONS: usize = 8;
+/// How often it is looked whether the machine's serial port is there: it comes and goes with the emulator.
+const POLL: Duration = Duration::from_millis(5);
+/// A client takes what it is told within this.
+const READS: Duration = Duration::from_secs(2);
+/// A connection that says nothing for so long is ended; clients that live ask now and then.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// A host key that no other BMC has.
+pub(crate) fn host_key(seed: &[u8; 32]) -> Option<PrivateKey> {
+    let pair = Ed25519Keypair::from_seed(seed);
+    PrivateKey::new(KeypairData::Ed25519(pair), "").ok()
+}
+
+/// The consoles of one machine.
+pub(crate) struct Console {
+    /// Whose account it is.
+    pub(crate) host: Arc<dyn Host>,
+    /// The Unix socket of the serial port, there while the machine is on. It takes one client.
+    pub(crate) serial: PathBuf,
+    pub(crate) key: PrivateKey,
+}
+
+impl Console {
+    /// Accepts connections until the task is aborted, and ends them with it.
+    pub(crate) async fn run(self, listener: TcpListener) {
+        let config = Arc::new(Config {
+            server_id: SshId::Standard(Cow::Borrowed("SSH-2.0-rackwright_lab_bmc")),
+            methods: MethodSet::from(&[MethodKind::Password][..]),
+            auth_rejection_time: Duration::from_millis(200),
+            auth_rejection_time_initial: Some(Duration::ZERO),
+            keys: vec![self.key],
+            inactivity_timeout: Some(PATIENCE),
+            ..Config::default()
+        });
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) if connections.len() < CONNECTIONS && !self.host.is_down() => {
+                        let visit = Visit {
+                            host: Arc::clone(&self.host),
+                            serial: self.serial.clone(),
+                            input: None,
+                        };
+                        connections.spawn(connection(stream, Arc::clone(&config), visit));
+                    }
+                    Ok(_) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "a console connection cannot be accepted");
+                        tokio::time::sleep(POLL).await;
+                    }
+                },
+                Some(_) = connections.join_next() => {}
+            }
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, config: Arc<Config>, visit: Visit) {
+    let _ = stream.set_nodelay(true);
+    let Ok(plug) = stream.as_fd().try_clone_to_owned() else {
+        return;
+    };
+    let _plug = Plug(plug.into());
+    if let Ok(session) = run_stream(config, stream, visit).await {
+        let _ = session.await;
+    }
+}
+
+/// Ends a connection when dropped: russh runs it in a task of its own.
+struct Plug(std::net::TcpStream);
+
+impl Drop for Plug {
+    fn drop(&mut self) {
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// One client.
+struct Visit {
+    host: Arc<dyn Host>,
+    serial: PathBuf,
+    input: Option<mpsc::Sender<Vec<u8>>>,
+}
+
+impl Handler for Visit {
+    type Error = russh::Error;
+
+    async fn auth_password(&mut self, user: &str, password: &str) -> Result<Auth, russh::Error> {
+        Ok(if self.host.admits(user, password) {
+            Auth::Accept
+        } else {
+            Auth::reject()
+        })
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        _: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), russh::Error> {
+        // One a connection. Dropped, it says no.
+        if self.input.is_none() {
+            reply.accept().await;
+        }
+        Ok(())
+    }
+
+    async fn shell_request(&mut self, channel: ChannelId, session: &mut Session) -> Result<(), russh::Error> {
+        if self.input.is_some() {
+            return session.channel_failure(channel);
+        }
+        session.channel_success(channel)?;
+        let (input, typed) = mpsc::channel(64);
+        self.input = Some(input);
+        tokio::spawn(carry(session.handle(), channel, self.serial.clone(), typed));
+        Ok(())
+    }
+
+    async fn data(&mut self, _: ChannelId, data: &[u8], _: &mut Session) -> Result<(), russh::Error> {
+        if let Some(input) = &self.input {
+            let _ = input.send(data.to_vec()).await;
+        }
+        Ok(())
+    }
+}
+
+/// Carries bytes between a client and the serial port, over as many boots as there are, until the client goes.
+async fn carry(handle: Handle, channel: ChannelId, serial: PathBuf, mut typed: mpsc::Receiver<Vec<u8>>) {
+    loop {
+        let Some(mut port) = open(&serial, &mut typed).await else {
+            return;
+        };
+        let mut buffer = vec![0; 4096];
+        loop {
+            tokio::select! {
+                read = port.read(&mut buffer) => match read {
+                    Ok(count) if count > 0 => {
+                        // No machine waits for who looks at it: a client that does not read is hung up on.
+                        let told = handle.data(channel, buffer[..count].to_vec());
+                        if !matches!(tokio::time::timeout(READS, told).await, Ok(Ok(()))) {
+                            return;
+                        }
+                    }
+                    // The machine is off.
+                    _ => break,
+                },
+                bytes = typed.recv() => {
+                    let Some(bytes) = bytes else { return };
+                    if port.write_all(&bytes).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the serial port. What is typed meanwhile goes nowhere. None: the client went.
+async fn open(serial: &Path, typed: &mut mpsc::Receiver<Vec<u8>>) -> Option<UnixStream> {
+    loop {
+        if let Ok(port) = UnixStream::connect(serial).await {
+            return Some(port);
+        }
+        let pause = tokio::time::sleep(POLL);
+        tokio::pin!(pause);
+        loop {
+            tokio::select! {
+                () = &mut pause => break,
+                bytes = typed.recv() => { bytes?; }
+            }
+        }
+    }
+}

@@ -1,0 +1,413 @@
+//! Which of the BMCs that answered are which machine: one that was never seen, a node, a node at another address, or two
+//! machines that say they are one. A function of its arguments, in whichever order they come.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+use super::identity::{Evidence, Relation, plausible_mac, plausible_serial, plausible_uuid};
+
+/// Different evidence under one key beyond which nothing is compared any more: all of it is a conflict.
+const DIFFERENT_MAX: usize = 64;
+/// A UUID of a service that more addresses than these show is one that its maker gave to all.
+const SERVICES_MAX: usize = 4;
+/// Addresses and nodes that a sentence names.
+const NAMED: usize = 5;
+
+/// A BMC that answered.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// Where: `https://10.0.0.5`.
+    pub address: String,
+    /// UUID of its Redfish service; empty: not known, as all that follows.
+    pub service_uuid: String,
+    /// UUID of the system.
+    pub uuid: String,
+    /// Maker of the system.
+    pub manufacturer: String,
+    /// Serial number of the system.
+    pub serial: String,
+    /// MAC addresses of the system.
+    pub macs: Vec<String>,
+}
+
+/// A node that is enrolled.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct KnownNode {
+    /// Its name.
+    pub id: String,
+    /// Its BMC's address, written as those of what was seen.
+    pub address: String,
+    /// What its BMC said when it was asked last; empty: it was not.
+    pub uuid: String,
+    /// Maker.
+    pub manufacturer: String,
+    /// Serial number.
+    pub serial: String,
+    /// MAC addresses.
+    pub macs: Vec<String>,
+}
+
+/// What a BMC that answered is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judgement {
+    /// Of a machine that is no node.
+    New,
+    /// A node's.
+    Known {
+        /// The node.
+        node: String,
+    },
+    /// A node's, which was known at another address that does not answer.
+    Moved {
+        /// The node.
+        node: String,
+        /// The address that it is known by.
+        from: String,
+    },
+    /// Of the same machine as an earlier entry.
+    SameAs {
+        /// That entry's place in the list, from 0.
+        first: usize,
+    },
+    /// It cannot be told which machine it is.
+    Conflict {
+        /// Why, in a sentence without an end.
+        why: String,
+    },
+}
+
+fn evidence(uuid: &str, maker: &str, serial: &str, macs: &[String], service: &str) -> Evidence {
+    Evidence {
+        uuid: plausible_uuid(uuid),
+        serial: plausible_serial(serial),
+        maker: maker.trim().to_lowercase(),
+        macs: macs.iter().filter_map(|mac| plausible_mac(mac)).collect(),
+        service: plausible_uuid(service),
+    }
+}
+
+/// Everything that was seen, and what belongs together.
+struct Groups {
+    /// By group: the places of its members in the list, in order.
+    members: Vec<Vec<usize>>,
+    /// By group: each different evidence.
+    evidence: Vec<BTreeSet<Evidence>>,
+    /// By group: why it is a conflict.
+    conflict: Vec<Option<String>>,
+}
+
+/// Judges each. `answering` are addresses of known nodes of which it is known that a Redfish service answers there; those in
+/// `seen` answer anyway. Answers in the order of `seen`.
+#[must_use]
+pub fn judge(seen: &[Seen], known: &[KnownNode], answering: &HashSet<String>) -> Vec<Judgement> {
+    let groups = group(seen);
+    let nodes = Nodes::new(known);
+    let live: HashSet<&str> = seen.iter().map(|one| one.address.as_str()).collect();
+    let is_live = |address: &str| live.contains(address) || answering.contains(address);
+    let mut judged: BTreeMap<usize, Judgement> = BTreeMap::new();
+    for (index, members) in groups.members.iter().enumerate() {
+        let Some(first) = members.first().copied() else {
+            continue;
+        };
+        let addresses: BTreeSet<&str> = members.iter().map(|at| seen[*at].address.as_str()).collect();
+        let judgement = match &groups.conflict[index] {
+            Some(why) => Judgement::Conflict { why: why.clone() },
+            None => nodes.judge(&groups.evidence[index], &addresses, &is_live),
+        };
+        let is_conflict = matches!(judgement, Judgement::Conflict { .. });
+        for other in members.iter().skip(1) {
+            let of_other = match is_conflict {
+                true => judgement.clone(),
+                false => Judgement::SameAs { first },
+            };
+            judged.insert(*other, of_other);
+        }
+        judged.insert(first, judgement);
+    }
+    judged.into_values().collect()
+}
+
+/// Puts together what is of one machine.
+fn group(seen: &[Seen]) -> Groups {
+    let mut services: HashMap<String, usize> = HashMap::new();
+    for service in seen.iter().filter_map(|one| plausible_uuid(&one.service_uuid)) {
+        *services.entry(service).or_default() += 1;
+    }
+    let mut classes: BTreeMap<Evidence, Vec<usize>> = BTreeMap::new();
+    let mut alone = Vec::new();
+    for (place, one) in seen.iter().enumerate() {
+        let mut found = evidence(&one.uuid, &one.manufacturer, &one.serial, &one.macs, &one.service_uuid);
+        let is_makers = |service: &String| services.get(service).is_some_and(|count| *count > SERVICES_MAX);
+        found.service = found.service.filter(|service| !is_makers(service));
+        match found.is_empty() {
+            true => alone.push(place),
+            false => classes.entry(found).or_default().push(place),
+        }
+    }
+    let classes: Vec<(Evidence, Vec<usize>)> = classes.into_iter().collect();
+    let mut union = Union::new(classes.len());
+    let mut clashes: BTreeMap<usize, String> = BTreeMap::new();
+    let mut buckets: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (class, (found, _)) in classes.iter().enumerate() {
+        for key in found.keys() {
+            buckets.entry(key).or_default().push(class);
+        }
+    }
+    let compared = Compared {
+        seen,
+        classes: &classes,
+    };
+    for (key, bucket) in &buckets {
+        compared.compare(key, bucket, &mut union, &mut clashes);
+    }
+    let mut groups = compared.gather(&mut union, &clashes);
+    for place in alone {
+        groups.members.push(vec![place]);
+        groups.evidence.push(BTreeSet::new());
+        groups.conflict.push(None);
+    }
+    groups
+}
+
+struct Compared<'a> {
+    seen: &'a [Seen],
+    classes: &'a [(Evidence, Vec<usize>)],
+}
+
+impl Compared<'_> {
+    fn addresses(&self, classes: &[usize]) -> String {
+        let places = classes.iter().flat_map(|class| &self.classes[*class].1);
+        let addresses: BTreeSet<&str> = places.map(|place| self.seen[*place].address.as_str()).collect();
+        named(addresses.into_iter())
+    }
+
+    fn compare(&self, key: &str, bucket: &[usize], union: &mut Union, clashes: &mut BTreeMap<usize, String>) {
+        if bucket.len() > DIFFERENT_MAX {
+            // Nobody could tell which of them is right, and to compare all with all would take for ever.
+            let why = format!(
+                "{} different machines have {}: {}",
+                bucket.len(),
+                worded(key),
+                self.addresses(bucket)
+            );
+            bucket.iter().for_each(|class| note(clashes, *class, &why));
+            return;
+        }
+        for (at, a) in bucket.iter().enumerate() {
+            for b in &bucket[at + 1..] {
+                match self.classes[*a].0.relation(&self.classes[*b].0) {
+                    Relation::Same => union.join(*a, *b),
+                    Relation::Different => {}
+                    Relation::Clash => {
+                        let why = format!(
+                            "{} have {} and are two machines: serial number or MAC addresses differ",
+                            self.addresses(&[*a, *b]),
+                            worded(key)
+                        );
+                        note(clashes, *a, &why);
+                        note(clashes, *b, &why);
+                    }
+                }
+            }
+        }
+    }
+
+    fn gather(&self, union: &mut Union, clashes: &BTreeMap<usize, String>) -> Groups {
+        let mut by_root: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for class in 0..self.classes.len() {
+            by_root.entry(union.root(class)).or_default().push(class);
+        }
+        let mut groups = Groups {
+            members: Vec::new(),
+            evidence: Vec::new(),
+            conflict: Vec::new(),
+        };
+        for classes in by_root.values() {
+            let mut members: Vec<usize> = classes
+                .iter()
+                .flat_map(|class| self.classes[*class].1.clone())
+                .collect();
+            members.sort_unstable();
+            let evidence: BTreeSet<Evidence> = classes.iter().map(|class| self.classes[*class].0.clone()).collect();
+            let uuids: BTreeSet<&String> = evidence.iter().filter_map(|one| one.uuid.as_ref()).collect();
+            let torn = (uuids.len() > 1).then(|| {
+                let addresses = self.addresses(classes);
+                format!("{addresses} share MAC addresses or serial numbers and have different UUIDs")
+            });
+            let clash = classes.iter().filter_map(|class| clashes.get(class)).min().cloned();
+            groups.members.push(members);
+            groups.conflict.push(clash.or(torn));
+            groups.evidence.push(evidence);
+        }
+        groups
+    }
+}
+
+/// Keeps the reason that is first in order, so that it does not depend on who was compared first.
+fn note(clashes: &mut BTreeMap<usize, String>, class: usize, why: &str) {
+    let kept = clashes.entry(class).or_insert_with(|| why.to_owned());
+    if why < kept.as_str() {
+        why.clone_into(kept);
+    }
+}
+
+fn worded(key: &str) -> String {
+    let (kind, value) = key.split_once(' ').unwrap_or(("", key));
+    let kind = match kind {
+        "u" => "the UUID",
+        "s" => "the serial number",
+        "r" => "the service's UUID",
+        _ => "the MAC address",
+    };
+    format!("{kind} {value}")
+}
+
+fn named<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    let shown = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+/// Nodes, found by what a machine says of itself and by address.
+struct Nodes<'a> {
+    nodes: &'a [KnownNode],
+    evidence: Vec<Evidence>,
+    by_key: HashMap<String, Vec<usize>>,
+    by_address: HashMap<&'a str, Vec<usize>>,
+}
+
+impl<'a> Nodes<'a> {
+    fn new(nodes: &'a [KnownNode]) -> Self {
+        let of = |node: &KnownNode| evidence(&node.uuid, &node.manufacturer, &node.serial, &node.macs, "");
+        let evidence: Vec<Evidence> = nodes.iter().map(of).collect();
+        let (mut by_key, mut by_address) = (HashMap::<String, Vec<usize>>::new(), HashMap::<&str, Vec<usize>>::new());
+        for (index, node) in nodes.iter().enumerate() {
+            for key in evidence[index].keys() {
+                by_key.entry(key).or_default().push(index);
+            }
+            by_address.entry(node.address.as_str()).or_default().push(index);
+        }
+        Self {
+            nodes,
+            evidence,
+            by_key,
+            by_address,
+        }
+    }
+
+    fn id(&self, index: usize) -> &str {
+        &self.nodes[index].id
+    }
+
+    /// Judges a machine by its evidence and its addresses.
+    fn judge(
+        &self,
+        found: &BTreeSet<Evidence>,
+        addresses: &BTreeSet<&str>,
+        is_live: &impl Fn(&str) -> bool,
+    ) -> Judgement {
+        let (same, clashing) = self.relatives(found, addresses);
+        let here: BTreeSet<usize> = addresses
+            .iter()
+            .filter_map(|at| self.by_address.get(at))
+            .flatten()
+            .copied()
+            .collect();
+        let ids = |some: &BTreeSet<usize>| named(some.iter().map(|index| self.id(*index)));
+        if !clashing.is_empty() {
+            let why = format!(
+                "it says that it is node {}, but serial number or MAC addresses are of another machine",
+                ids(&clashing)
+            );
+            return Judgement::Conflict { why };
+        }
+        // By the smallest name: which of several is told does not depend on their order.
+        let by_name = |some: &BTreeSet<usize>| some.iter().copied().min_by_key(|index| self.id(*index));
+        let Some(node) = by_name(&same) else {
+            return self.by_place(found, &here, by_name(&here));
+        };
+        if same.len() > 1 {
+            let why = format!("nodes {} are all this machine: delete all but one of them", ids(&same));
+            return Judgement::Conflict { why };
+        }
+        let known = &self.nodes[node];
+        if here.is_empty() && !is_live(&known.address) {
+            return Judgement::Moved {
+                node: known.id.clone(),
+                from: known.address.clone(),
+            };
+        }
+        if !here.is_empty() && !here.contains(&node) {
+            let why = format!(
+                "node {} is known by this address, but the machine is node {}",
+                ids(&here),
+                known.id
+            );
+            return Judgement::Conflict { why };
+        }
+        Judgement::Known { node: known.id.clone() }
+    }
+
+    /// Nodes that are this machine, and those that it only says it is.
+    fn relatives(&self, found: &BTreeSet<Evidence>, addresses: &BTreeSet<&str>) -> (BTreeSet<usize>, BTreeSet<usize>) {
+        let (mut same, mut clashing) = (BTreeSet::new(), BTreeSet::new());
+        for one in found {
+            let keys = one.keys();
+            let candidates = keys.iter().filter_map(|key| self.by_key.get(key)).flatten();
+            for index in candidates.copied().collect::<BTreeSet<usize>>() {
+                let is_here = addresses.contains(self.nodes[index].address.as_str());
+                let relation = match is_here {
+                    true => one.relation_in_place(&self.evidence[index]),
+                    false => one.relation(&self.evidence[index]),
+                };
+                match relation {
+                    Relation::Same => same.insert(index),
+                    Relation::Clash => clashing.insert(index),
+                    Relation::Different => false,
+                };
+            }
+        }
+        (same, clashing)
+    }
+
+    /// A machine that says nothing of a node, at the address of the nodes `here`.
+    fn by_place(&self, found: &BTreeSet<Evidence>, here: &BTreeSet<usize>, first: Option<usize>) -> Judgement {
+        let Some(first) = first else { return Judgement::New };
+        let says = found.iter().any(|one| one.uuid.is_some());
+        let is_told = |index: &usize| self.evidence[*index].uuid.is_some();
+        if says && here.iter().all(is_told) {
+            let why = format!(
+                "node {} is known by this address, but another machine answers there now",
+                self.id(first)
+            );
+            return Judgement::Conflict { why };
+        }
+        Judgement::Known {
+            node: self.id(first).to_owned(),
+        }
+    }
+}
+
+/// Sets that are joined.
+struct Union(Vec<usize>);
+
+impl Union {
+    fn new(count: usize) -> Self {
+        Self((0..count).collect())
+    }
+
+    fn root(&mut self, mut of: usize) -> usize {
+        while self.0[of] != of {
+            self.0[of] = self.0[self.0[of]];
+            of = self.0[of];
+        }
+        of
+    }
+
+    fn join(&mut self, a: usize, b: usize) {
+        let (a, b) = (self.root(a), self.root(b));
+        self.0[a.max(b)] = a.min(b);
+    }
+}

@@ -1,0 +1,143 @@
+//! What the hand-over pack says of the tests.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::judge::rate;
+use super::{Judgement, Kind, Test, Topology, Transport};
+use crate::handover::{ReportRow, Verdict};
+
+/// What was done beside the pairs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Summary {
+    /// Rates of every node sending at once, in Gbit/s, by shift.
+    pub all_at_once: Vec<Vec<f64>>,
+    /// Rounds of pairs.
+    pub rounds: usize,
+    /// Of each direction, in seconds.
+    pub seconds: f64,
+}
+
+/// Rows of the report: how many pairs were tested, the slowest, the latency, all nodes at once.
+#[must_use]
+pub fn rows(cluster: &str, topology: &Topology, judgement: &Judgement, summary: &Summary) -> Vec<ReportRow> {
+    let row = |check: &str, verdict, measured: String, wanted: String| ReportRow {
+        subject: cluster.to_owned(),
+        check: check.to_owned(),
+        verdict,
+        measured,
+        wanted,
+    };
+    let mut rows = Vec::new();
+    for kind in Kind::ALL {
+        let tests: Vec<_> = judgement
+            .tests
+            .iter()
+            .zip(&judgement.bad)
+            .filter(|(test, _)| test.kind() == kind)
+            .collect();
+        let Some((slowest, _)) = tests.iter().min_by(|a, b| a.0.gbit_per_s.total_cmp(&b.0.gbit_per_s)) else {
+            continue;
+        };
+        let bad = tests.iter().filter(|(_, bad)| **bad).count();
+        let verdict = if bad == 0 { Verdict::Passed } else { Verdict::Failed };
+        let least = judgement.wanted.get(&kind).copied().unwrap_or_default();
+        let usual = judgement.usual.get(&kind).copied().unwrap_or(slowest.gbit_per_s);
+        rows.push(row(
+            "network-pairs",
+            verdict,
+            format!(
+                "{}, both ways, {} rounds of {:.1} s: {} tests, {bad} bad; usual {}{}",
+                how(kind, tests.iter().map(|(test, _)| *test)),
+                summary.rounds,
+                summary.seconds,
+                tests.len(),
+                rate(usual),
+                sent_again(kind, tests.iter().map(|(test, _)| *test)),
+            ),
+            format!("each at least {}", rate(least)),
+        ));
+        let pair = format!("{} – {}", topology.name(slowest.a), topology.name(slowest.b));
+        rows.push(row(
+            "network-slowest-pair",
+            verdict,
+            format!(
+                "{pair}: {}, 99 of 100 round trips within {:.0} µs",
+                rate(slowest.gbit_per_s),
+                slowest.p99_us
+            ),
+            format!("at least {}", rate(least)),
+        ));
+    }
+    for (shift, rates) in summary.all_at_once.iter().enumerate() {
+        let Some(least) = rates.iter().copied().reduce(f64::min) else {
+            continue;
+        };
+        let whole = rates.iter().sum::<f64>();
+        let to = if shift == 0 {
+            "the next"
+        } else {
+            "the one half way round"
+        };
+        rows.push(row(
+            "network-all-nodes",
+            if least > 0.0 { Verdict::Passed } else { Verdict::Failed },
+            format!(
+                "each of {} nodes to {to}, all at once, by {}: {} together, the slowest {}",
+                rates.len(),
+                transports(judgement),
+                rate(whole),
+                rate(least)
+            ),
+            "every node gets something through".to_owned(),
+        ));
+    }
+    rows
+}
+
+/// What carried the bytes; of TCP between adapters also why.
+fn how<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> String {
+    match kind {
+        Kind::Rdma => "RDMA between nodes by their adapters".to_owned(),
+        Kind::Address => {
+            let why = "no RDMA: most nodes have no active InfiniBand or RoCE port in common that libibverbs or an address reaches";
+            format!("TCP between nodes by their addresses ({why})")
+        }
+        Kind::Adapter => format!("TCP between nodes by their adapters ({})", without_rdma(tests)),
+    }
+}
+
+/// The reason that most tests gave.
+fn without_rdma<'a>(tests: impl Iterator<Item = &'a Test>) -> String {
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for test in tests {
+        if let Transport::Tcp(Some(why)) = &test.transport {
+            *reasons.entry(why).or_default() += 1;
+        }
+    }
+    let most = reasons.iter().max_by_key(|(_, count)| **count);
+    most.map_or("RDMA is switched off".to_owned(), |(why, _)| match reasons.len() {
+        1 => format!("no RDMA: {why}"),
+        kinds => format!("no RDMA: {why}; and {} reasons more", kinds - 1),
+    })
+}
+
+fn sent_again<'a>(kind: Kind, tests: impl Iterator<Item = &'a Test>) -> String {
+    match kind {
+        // What an adapter sends again it does not tell.
+        Kind::Rdma => String::new(),
+        Kind::Address | Kind::Adapter => {
+            let again: u64 = tests.map(|test| test.retransmits).sum();
+            format!("; {again} segments sent again")
+        }
+    }
+}
+
+/// Of all tests of pairs, by which all nodes at once send as well.
+fn transports(judgement: &Judgement) -> &'static str {
+    let kinds: BTreeSet<bool> = judgement.tests.iter().map(|test| test.kind() == Kind::Rdma).collect();
+    match (kinds.contains(&true), kinds.contains(&false)) {
+        (true, true) => "RDMA and TCP",
+        (true, false) => "RDMA",
+        _ => "TCP",
+    }
+}

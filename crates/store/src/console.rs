@@ -1,0 +1,138 @@
+//! Consoles: SSH keys of members, pinned host keys of BMCs, the site's own host key.
+
+use rackwright_lifecycle::Timestamp;
+
+use crate::sql::{Row, statement};
+use crate::{Result, Store, WriteTx};
+
+/// Keys that a member may have.
+pub const SSH_KEYS_MAX: i64 = 32;
+
+/// A member's SSH key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshKeyRow {
+    /// `SHA256:` and base64.
+    pub fingerprint: String,
+    /// Whose.
+    pub member: String,
+    /// In OpenSSH's form, without a comment.
+    pub public_key: String,
+    /// First registered.
+    pub created_at: Timestamp,
+}
+
+const KEY: &str = "SELECT fingerprint, member, public_key, created_at FROM member_ssh_keys";
+
+fn key(row: &Row) -> Result<SshKeyRow> {
+    Ok(SshKeyRow {
+        fingerprint: row.try_get("fingerprint")?,
+        member: row.try_get("member")?,
+        public_key: row.try_get("public_key")?,
+        created_at: Timestamp(row.try_get("created_at")?),
+    })
+}
+
+impl Store {
+    /// Whose a key is; none: nobody's.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn ssh_key(&self, fingerprint: &str) -> Result<Option<SshKeyRow>> {
+        let sql = format!("{KEY} WHERE fingerprint = $1");
+        let row = statement(sql).bind(fingerprint).fetch_optional(&self.readers).await?;
+        row.as_ref().map(key).transpose()
+    }
+
+    /// A member's keys, oldest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn ssh_keys(&self, member: &str) -> Result<Vec<SshKeyRow>> {
+        let sql = format!("{KEY} WHERE member = $1 ORDER BY created_at, fingerprint");
+        let rows = statement(sql).bind(member).fetch_all(&self.readers).await?;
+        rows.iter().map(key).collect()
+    }
+
+    /// The host key that must answer for the console of an enrolled node at an address; none: not known yet.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn console_pin(&self, node_uid: &str, address: &str) -> Result<Option<String>> {
+        let sql = "SELECT host_key FROM console_pins WHERE node_uid = $1 AND address = $2";
+        let query = statement(sql).bind(node_uid).bind(address);
+        let row = query.fetch_optional(&self.readers).await?;
+        Ok(row.map(|row| row.try_get("host_key")).transpose()?)
+    }
+
+    /// A sealed private key of the site; none: there is none yet.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn sealed_key(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let sql = "SELECT sealed FROM sealed_keys WHERE name = $1";
+        let row = statement(sql).bind(name).fetch_optional(&self.readers).await?;
+        Ok(row.map(|row| row.try_get("sealed")).transpose()?)
+    }
+}
+
+impl WriteTx {
+    /// Registers a key. False, and nothing is changed: it is registered already, or the member has as many as they may have.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn add_ssh_key(&mut self, row: &SshKeyRow) -> Result<bool> {
+        let sql = "INSERT INTO member_ssh_keys (fingerprint, member, public_key, created_at) \
+                   SELECT $1, $2, $3, $4 WHERE (SELECT COUNT(*) FROM member_ssh_keys WHERE member = $2) < $5 \
+                   ON CONFLICT (fingerprint) DO NOTHING";
+        let query = statement(sql)
+            .bind(&row.fingerprint)
+            .bind(&row.member)
+            .bind(&row.public_key);
+        let query = query.bind(row.created_at.0).bind(SSH_KEYS_MAX);
+        Ok(query.execute(&mut self.tx).await? > 0)
+    }
+
+    /// Removes a key: of this member, or of anybody where none is named. False: there is none such.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn remove_ssh_key(&mut self, fingerprint: &str, member: Option<&str>) -> Result<bool> {
+        let sql = "DELETE FROM member_ssh_keys WHERE fingerprint = $1 AND (member = $2 OR $2 = '')";
+        let query = statement(sql).bind(fingerprint).bind(member.unwrap_or_default());
+        Ok(query.execute(&mut self.tx).await? > 0)
+    }
+
+    /// Says which host key must answer at an address from now on; empty: whichever answers next is kept.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn set_console_pin(&mut self, node_uid: &str, address: &str, host_key: &str) -> Result<()> {
+        let sql = "DELETE FROM console_pins WHERE node_uid = $1 AND address = $2";
+        let query = statement(sql).bind(node_uid).bind(address);
+        query.execute(&mut self.tx).await?;
+        if !host_key.is_empty() {
+            self.keep_console_pin(node_uid, address, host_key).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the host key that answered first. False: one is kept already, and stays.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn keep_console_pin(&mut self, node_uid: &str, address: &str, host_key: &str) -> Result<bool> {
+        let sql = "INSERT INTO console_pins (node_uid, address, host_key) VALUES ($1, $2, $3) \
+                   ON CONFLICT (node_uid, address) DO NOTHING";
+        let query = statement(sql).bind(node_uid).bind(address).bind(host_key);
+        Ok(query.execute(&mut self.tx).await? > 0)
+    }
+
+    /// Keeps a sealed private key of the site. False: there is one already, and it stays.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn keep_sealed_key(&mut self, name: &str, sealed: &[u8]) -> Result<bool> {
+        let sql = "INSERT INTO sealed_keys (name, sealed) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING";
+        Ok(statement(sql).bind(name).bind(sealed).execute(&mut self.tx).await? > 0)
+    }
+}

@@ -1,0 +1,337 @@
+//! Searches for BMCs: how far each is, and what it has found.
+
+use std::collections::{HashMap, HashSet};
+
+use rackwright_lifecycle::Timestamp;
+
+use crate::sql::{Row, statement};
+use crate::{Result, Store, StoreError, WriteTx};
+
+/// A search.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DiscoveryRow {
+    /// That of its operation.
+    pub id: String,
+    /// Member who asked.
+    pub requested_by: String,
+    /// When.
+    pub created_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Option<Timestamp>,
+    /// `listening`, `looking`, `judging` or `done`.
+    pub phase: String,
+    /// How it ended when not well.
+    pub message: String,
+    /// What was asked for; JSON.
+    pub spec: String,
+    /// What was learned before addresses are looked at; JSON.
+    pub heard: String,
+    /// Sealed credentials.
+    pub secrets: Vec<u8>,
+    /// All targets before this one are done.
+    pub reached: i64,
+    /// Targets.
+    pub total: i64,
+    /// Targets that did not answer.
+    pub silent: i64,
+    /// The replica at work.
+    pub owner: String,
+    /// Until when nobody else takes it up.
+    pub lease_until: Timestamp,
+}
+
+/// A BMC, or what else answered.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FindingRow {
+    /// The search.
+    pub discovery: String,
+    /// Sorts as addresses do.
+    pub place: String,
+    /// `https://10.0.0.5`
+    pub address: String,
+    /// What it is.
+    pub state: String,
+    /// Place of the entry of the same machine; empty: it is the entry.
+    pub first: String,
+    /// The node that it is, was or has become.
+    pub node: String,
+    /// More about the state, in a sentence without an end.
+    pub why: String,
+    /// Logins that were tried.
+    pub tries: i64,
+    /// What was read; JSON.
+    pub body: String,
+    /// Sealed: the login that was good; empty: none.
+    pub login: Vec<u8>,
+}
+
+const COLUMNS: &str = "SELECT id, requested_by, created_at, ended_at, phase, message, spec, heard, secrets, reached, total, \
+                       silent, owner, lease_until FROM discoveries";
+const FINDING: &str = "SELECT discovery_id, place, address, state, first, node_id, why, tries, body, login \
+                       FROM discovery_findings";
+
+fn discovery(row: &Row) -> Result<DiscoveryRow> {
+    Ok(DiscoveryRow {
+        id: row.try_get("id")?,
+        requested_by: row.try_get("requested_by")?,
+        created_at: Timestamp(row.try_get("created_at")?),
+        ended_at: row.try_get::<Option<i64>>("ended_at")?.map(Timestamp),
+        phase: row.try_get("phase")?,
+        message: row.try_get("message")?,
+        spec: row.try_get("spec")?,
+        heard: row.try_get("heard")?,
+        secrets: row.try_get("secrets")?,
+        reached: row.try_get("reached")?,
+        total: row.try_get("total")?,
+        silent: row.try_get("silent")?,
+        owner: row.try_get("owner")?,
+        lease_until: Timestamp(row.try_get("lease_until")?),
+    })
+}
+
+fn finding(row: &Row) -> Result<FindingRow> {
+    Ok(FindingRow {
+        discovery: row.try_get("discovery_id")?,
+        place: row.try_get("place")?,
+        address: row.try_get("address")?,
+        state: row.try_get("state")?,
+        first: row.try_get("first")?,
+        node: row.try_get("node_id")?,
+        why: row.try_get("why")?,
+        tries: row.try_get("tries")?,
+        body: row.try_get("body")?,
+        login: row.try_get("login")?,
+    })
+}
+
+fn not_found(id: &str) -> StoreError {
+    StoreError::NotFound {
+        kind: "discovery",
+        id: id.to_owned(),
+    }
+}
+
+impl Store {
+    /// One search.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn discovery(&self, id: &str) -> Result<DiscoveryRow> {
+        let sql = format!("{COLUMNS} WHERE id = $1");
+        let row = statement(sql).bind(id).fetch_optional(&self.readers).await?;
+        discovery(&row.ok_or_else(|| not_found(id))?)
+    }
+
+    /// Searches, newest first, before `before` (empty: from the newest).
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn discoveries(&self, before: &str, limit: i64) -> Result<Vec<DiscoveryRow>> {
+        let sql = format!("{COLUMNS} WHERE ($1 = '' OR id < $1) ORDER BY id DESC LIMIT $2");
+        let rows = statement(sql).bind(before).bind(limit).aside();
+        rows.fetch_all(&self.readers).await?.iter().map(discovery).collect()
+    }
+
+    /// Searches that this replica may take up: its own, and those whose replica has not been heard of.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn discoveries_to_take(&self, replica: &str, now: Timestamp) -> Result<Vec<String>> {
+        let sql = "SELECT id FROM discoveries WHERE ended_at IS NULL AND (owner = $1 OR lease_until < $2) ORDER BY id";
+        let rows = statement(sql)
+            .bind(replica)
+            .bind(now.0)
+            .fetch_all(&self.readers)
+            .await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Takes a search up. False when somebody else has.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn take_discovery(&self, id: &str, replica: &str, now: Timestamp, until: Timestamp) -> Result<bool> {
+        let sql = "UPDATE discoveries SET owner = $1, lease_until = $2 WHERE id = $3 AND ended_at IS NULL \
+                   AND (owner = $1 OR lease_until < $4)";
+        let query = statement(sql).bind(replica).bind(until.0).bind(id).bind(now.0);
+        Ok(self.execute(query).await? > 0)
+    }
+
+    /// One finding, by its address.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn finding(&self, discovery: &str, address: &str) -> Result<FindingRow> {
+        let sql = format!("{FINDING} WHERE discovery_id = $1 AND address = $2");
+        let row = statement(sql)
+            .bind(discovery)
+            .bind(address)
+            .fetch_optional(&self.readers);
+        let row = row.await?.ok_or_else(|| StoreError::NotFound {
+            kind: "finding",
+            id: address.to_owned(),
+        });
+        finding(&row?)
+    }
+
+    /// Findings after `after`, in the order of their addresses; of one state, with an empty one all that are finished but further
+    /// addresses of others, and with `*` those, too.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn findings(&self, discovery: &str, state: &str, after: &str, limit: i64) -> Result<Vec<FindingRow>> {
+        let sql = format!(
+            "{FINDING} WHERE discovery_id = $1 AND place > $2 AND (state = $3 OR ($3 = '' AND state <> 'asking' AND state <> 'same') OR ($3 = '*' AND state <> 'asking')) \
+             ORDER BY place LIMIT $4"
+        );
+        let rows = statement(sql)
+            .bind(discovery)
+            .bind(after)
+            .bind(state)
+            .bind(limit)
+            .aside();
+        rows.fetch_all(&self.readers).await?.iter().map(finding).collect()
+    }
+
+    /// Addresses of the same machines as these entries, by the entries' places.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn finding_others(&self, discovery: &str, first: &str, last: &str) -> Result<Vec<(String, String)>> {
+        let sql = "SELECT first, address FROM discovery_findings WHERE discovery_id = $1 AND first >= $2 AND first <= $3 \
+                   AND first <> '' ORDER BY first, place";
+        let rows = statement(sql).bind(discovery).bind(first).bind(last).aside();
+        let rows = rows.fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// How many findings of each state there are.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn finding_counts(&self, discovery: &str) -> Result<Vec<(String, i64)>> {
+        let sql =
+            "SELECT state, COUNT(*) FROM discovery_findings WHERE discovery_id = $1 GROUP BY state ORDER BY state";
+        let rows = statement(sql).bind(discovery).aside().fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// Logins that were tried at each place that is not finished.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn finding_tries(&self, discovery: &str) -> Result<HashMap<String, i64>> {
+        let sql = "SELECT place, tries FROM discovery_findings WHERE discovery_id = $1 AND state = 'asking'";
+        let rows = statement(sql).bind(discovery).fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// Places that are finished: whoever goes on with the search does not look at them again.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn finding_places(&self, discovery: &str) -> Result<HashSet<String>> {
+        let sql = "SELECT place FROM discovery_findings WHERE discovery_id = $1 AND state <> 'asking'";
+        let rows = statement(sql).bind(discovery).aside().fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Writes down that a login is about to be tried: a crash must not have it tried more often than is allowed.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn note_login_try(&self, row: &FindingRow) -> Result<()> {
+        let sql = "INSERT INTO discovery_findings (discovery_id, place, address, state, first, node_id, why, tries, body, login) \
+                   VALUES ($1, $2, $3, 'asking', '', '', '', 1, '{}', $4) \
+                   ON CONFLICT (discovery_id, place) DO UPDATE SET tries = discovery_findings.tries + 1";
+        let query = statement(sql).bind(&row.discovery).bind(&row.place).bind(&row.address);
+        self.execute(query.bind(Vec::new().as_slice())).await?;
+        Ok(())
+    }
+}
+
+impl WriteTx {
+    /// Searches that have not ended. Nobody else begins one until this change ends.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn open_discoveries(&mut self) -> Result<Vec<DiscoveryRow>> {
+        let guard = format!("SELECT id FROM discovery_guard{}", self.kind.for_update());
+        statement(guard).fetch_all(&mut self.tx).await?;
+        let sql = format!("{COLUMNS} WHERE ended_at IS NULL ORDER BY id");
+        let rows = statement(sql).fetch_all(&mut self.tx).await?;
+        rows.iter().map(discovery).collect()
+    }
+
+    /// A new search. Of those that ended only the newest `keep` stay.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn insert_discovery(&mut self, row: &DiscoveryRow, keep: i64) -> Result<()> {
+        let sql = "DELETE FROM discoveries WHERE ended_at IS NOT NULL AND id NOT IN \
+                   (SELECT id FROM discoveries WHERE ended_at IS NOT NULL ORDER BY id DESC LIMIT $1)";
+        statement(sql).bind(keep).execute(&mut self.tx).await?;
+        let sql = "INSERT INTO discoveries (id, requested_by, created_at, ended_at, phase, message, spec, heard, secrets, \
+                   reached, total, silent, owner, lease_until) \
+                   VALUES ($1, $2, $3, NULL, $4, '', $5, $6, $7, $8, $9, $10, $11, $12)";
+        let query = statement(sql)
+            .bind(&row.id)
+            .bind(&row.requested_by)
+            .bind(row.created_at.0);
+        let query = query
+            .bind(&row.phase)
+            .bind(&row.spec)
+            .bind(&row.heard)
+            .bind(&row.secrets);
+        let query = query.bind(row.reached).bind(row.total).bind(row.silent);
+        query
+            .bind(&row.owner)
+            .bind(row.lease_until.0)
+            .execute(&mut self.tx)
+            .await?;
+        Ok(())
+    }
+
+    /// Stores how far a search is. False when it is another replica's by now, or has ended: then nothing may be stored.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn save_discovery(&mut self, row: &DiscoveryRow) -> Result<bool> {
+        let sql = "UPDATE discoveries SET phase = $1, heard = $2, reached = $3, total = $4, silent = $5, lease_until = $6, \
+                   ended_at = $7, message = $8 WHERE id = $9 AND owner = $10 AND ended_at IS NULL";
+        let query = statement(sql).bind(&row.phase).bind(&row.heard).bind(row.reached);
+        let query = query.bind(row.total).bind(row.silent).bind(row.lease_until.0);
+        let query = query.bind(row.ended_at.map(|at| at.0)).bind(&row.message);
+        let query = query.bind(&row.id).bind(&row.owner);
+        Ok(query.execute(&mut self.tx).await? > 0)
+    }
+
+    /// Forgets the credentials of a search: it has ended.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn forget_discovery_secrets(&mut self, id: &str) -> Result<()> {
+        let query = statement("UPDATE discoveries SET secrets = $1 WHERE id = $2");
+        query.bind(Vec::new().as_slice()).bind(id).execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Stores findings, each in the place of what is known of its address in that search.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_findings(&mut self, rows: &[FindingRow]) -> Result<()> {
+        let sql = "INSERT INTO discovery_findings (discovery_id, place, address, state, first, node_id, why, tries, body, login) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT (discovery_id, place) DO UPDATE SET \
+                   address = excluded.address, state = excluded.state, first = excluded.first, \
+                   node_id = excluded.node_id, why = excluded.why, tries = excluded.tries, body = excluded.body, \
+                   login = excluded.login";
+        for row in rows {
+            let query = statement(sql).bind(&row.discovery).bind(&row.place).bind(&row.address);
+            let query = query.bind(&row.state).bind(&row.first).bind(&row.node).bind(&row.why);
+            let query = query.bind(row.tries).bind(&row.body).bind(&row.login);
+            query.execute(&mut self.tx).await?;
+        }
+        Ok(())
+    }
+}

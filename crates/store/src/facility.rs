@@ -1,0 +1,352 @@
+//! What meters and sensors said last, what is wrong now, and which nodes that holds.
+
+use std::collections::HashSet;
+
+use rackwright_lifecycle::Timestamp;
+
+use crate::sql::{Row, statement};
+use crate::{Change, Result, Store, WriteTx};
+
+/// What was read of one thing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadingRow {
+    /// `node`, `pdu` or `cooling`.
+    pub kind: String,
+    /// Its name in the site.
+    pub name: String,
+    /// When it was read.
+    pub at: Timestamp,
+    /// When it was stored.
+    pub stored_at: Timestamp,
+    /// JSON.
+    pub body: String,
+}
+
+/// Something that is wrong now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlarmRow {
+    /// Kind and subject: `leak cdu/cdu-1`.
+    pub id: String,
+    /// What.
+    pub kind: String,
+    /// Of what.
+    pub subject: String,
+    /// How bad it is.
+    pub severity: String,
+    /// What is wrong, in a sentence without an end.
+    pub message: String,
+    /// What to do.
+    pub advice: String,
+    /// What was measured, in thousandths of the unit.
+    pub measured: Option<i64>,
+    /// What it may be, in thousandths of the unit.
+    pub limit: Option<i64>,
+    /// Of the figures.
+    pub unit: String,
+    /// How many nodes hang on it.
+    pub nodes: i64,
+    /// Which: a digest of their names.
+    pub which: String,
+    /// They must not be switched on.
+    pub blocks: bool,
+    /// They are not given to new clusters.
+    pub cordons: bool,
+    /// Since when.
+    pub opened_at: Timestamp,
+    /// When it was last found to be so.
+    pub seen_at: Timestamp,
+}
+
+/// Nodes that are held with one statement.
+const HELD_AT_ONCE: usize = 200;
+
+const ALARM: &str = "id, kind, subject, severity, message, advice, measured, limit_at, unit, nodes, blocks, cordons, \
+                     opened_at, seen_at, which";
+
+fn alarm(row: &Row) -> Result<AlarmRow> {
+    Ok(AlarmRow {
+        id: row.try_get("id")?,
+        kind: row.try_get("kind")?,
+        subject: row.try_get("subject")?,
+        severity: row.try_get("severity")?,
+        message: row.try_get("message")?,
+        advice: row.try_get("advice")?,
+        measured: row.try_get("measured")?,
+        limit: row.try_get("limit_at")?,
+        unit: row.try_get("unit")?,
+        nodes: row.try_get("nodes")?,
+        which: row.try_get("which")?,
+        blocks: row.try_get::<i64>("blocks")? != 0,
+        cordons: row.try_get::<i64>("cordons")? != 0,
+        opened_at: Timestamp(row.try_get("opened_at")?),
+        seen_at: Timestamp(row.try_get("seen_at")?),
+    })
+}
+
+fn reading(row: &Row) -> Result<ReadingRow> {
+    Ok(ReadingRow {
+        kind: row.try_get("kind")?,
+        name: row.try_get("name")?,
+        at: Timestamp(row.try_get("at")?),
+        stored_at: Timestamp(row.try_get("stored_at")?),
+        body: row.try_get("body")?,
+    })
+}
+
+/// What keeps a node from being switched on: the one alarm that was first.
+const BLOCK: &str = "SELECT a.message FROM facility_holds h JOIN facility_alarms a ON a.id = h.alarm_id \
+                     WHERE h.node_id = $1 AND h.blocks = 1 ORDER BY a.opened_at, a.id LIMIT 1";
+
+impl Store {
+    /// Readings stored at `since` or later, oldest first, at most `limit`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn facility_readings(&self, since: Timestamp, limit: i64) -> Result<Vec<ReadingRow>> {
+        let sql = "SELECT kind, name, at, stored_at, body FROM facility_readings WHERE stored_at >= $1 \
+                   ORDER BY stored_at, kind, name LIMIT $2";
+        let rows = statement(sql).bind(since.0).bind(limit).aside();
+        rows.fetch_all(&self.readers).await?.iter().map(reading).collect()
+    }
+
+    /// The last reading of one thing.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn facility_reading(&self, kind: &str, name: &str) -> Result<Option<ReadingRow>> {
+        let sql = "SELECT kind, name, at, stored_at, body FROM facility_readings WHERE kind = $1 AND name = $2";
+        let row = statement(sql).bind(kind).bind(name).fetch_optional(&self.readers);
+        row.await?.as_ref().map(reading).transpose()
+    }
+
+    /// Address and certificate that a PDU or a cooling unit is known by.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn facility_pin(&self, kind: &str, name: &str) -> Result<Option<String>> {
+        let query = statement("SELECT pin FROM facility_pins WHERE kind = $1 AND name = $2");
+        let row = query.bind(kind).bind(name).fetch_optional(&self.readers).await?;
+        row.map(|row| Ok(row.try_get(0)?)).transpose()
+    }
+
+    /// Everything that has a pin, by kind and name.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn facility_pins(&self) -> Result<Vec<(String, String)>> {
+        let query = statement("SELECT kind, name FROM facility_pins ORDER BY kind, name");
+        let rows = query.fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+    }
+
+    /// Alarms by id after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn alarms(&self, after: &str, limit: i64) -> Result<Vec<AlarmRow>> {
+        let sql = format!("SELECT {ALARM} FROM facility_alarms WHERE id > $1 ORDER BY id LIMIT $2");
+        let rows = statement(sql).bind(after).bind(limit);
+        rows.fetch_all(&self.readers).await?.iter().map(alarm).collect()
+    }
+
+    /// Alarms that hold a node, oldest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn alarms_of(&self, node: &str) -> Result<Vec<AlarmRow>> {
+        let sql = format!(
+            "SELECT {ALARM} FROM facility_alarms WHERE id IN (SELECT alarm_id FROM facility_holds WHERE node_id = $1) \
+             ORDER BY opened_at, id"
+        );
+        let rows = statement(sql).bind(node);
+        rows.fetch_all(&self.readers).await?.iter().map(alarm).collect()
+    }
+
+    /// Nodes that an alarm holds, after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn held_by(&self, alarm: &str, after: &str, limit: i64) -> Result<Vec<String>> {
+        let sql = "SELECT node_id FROM facility_holds WHERE alarm_id = $1 AND node_id > $2 ORDER BY node_id LIMIT $3";
+        let rows = statement(sql).bind(alarm).bind(after).bind(limit);
+        let rows = rows.fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Nodes that are not given to new clusters because of an alarm.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn cordoned_nodes(&self) -> Result<Vec<String>> {
+        let sql = "SELECT DISTINCT node_id FROM facility_holds WHERE cordons = 1 ORDER BY node_id";
+        let rows = statement(sql).fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// What keeps a node from being switched on.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn power_block(&self, node: &str) -> Result<Option<String>> {
+        let row = statement(BLOCK).bind(node).fetch_optional(&self.readers).await?;
+        row.map(|row| Ok(row.try_get(0)?)).transpose()
+    }
+}
+
+impl WriteTx {
+    /// Stores readings, each unless a newer one of the same thing is there.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_facility_readings(&mut self, rows: &[ReadingRow]) -> Result<()> {
+        let sql = "INSERT INTO facility_readings (kind, name, at, stored_at, body) VALUES ($1, $2, $3, $4, $5) \
+                   ON CONFLICT (kind, name) DO UPDATE SET at = excluded.at, stored_at = excluded.stored_at, \
+                   body = excluded.body WHERE facility_readings.at <= excluded.at";
+        // In one order, whoever else stores some of the same.
+        let mut sorted: Vec<&ReadingRow> = rows.iter().collect();
+        sorted.sort_by(|a, b| (&a.kind, &a.name).cmp(&(&b.kind, &b.name)));
+        for row in sorted {
+            let query = statement(sql).bind(&row.kind).bind(&row.name).bind(row.at.0);
+            let query = query.bind(row.stored_at.0).bind(&row.body);
+            query.execute(&mut self.tx).await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the address and the certificate by which a PDU or a cooling unit is known from now on.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_facility_pin(&mut self, kind: &str, name: &str, pin: &str) -> Result<()> {
+        let sql = "INSERT INTO facility_pins (kind, name, pin) VALUES ($1, $2, $3) \
+                   ON CONFLICT (kind, name) DO UPDATE SET pin = excluded.pin";
+        let query = statement(sql).bind(kind).bind(name).bind(pin);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Forgets by what a PDU or a cooling unit was known.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn forget_facility_pin(&mut self, kind: &str, name: &str) -> Result<()> {
+        let query = statement("DELETE FROM facility_pins WHERE kind = $1 AND name = $2");
+        query.bind(kind).bind(name).execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Forgets readings that are older than `before`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn forget_facility_readings(&mut self, before: Timestamp) -> Result<()> {
+        let query = statement("DELETE FROM facility_readings WHERE stored_at < $1").bind(before.0);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Opens an alarm, or notes that it is still so; `nodes` are those that it holds from now on. The time at which it was
+    /// opened first stays. Nodes that it blocked and does not block any more are due if they wait for alarms to clear, by the
+    /// head of what they wait for. True when some are.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_alarm(&mut self, row: &AlarmRow, nodes: &[String], waits_begin: &str) -> Result<bool> {
+        let sql = "SELECT node_id FROM facility_holds WHERE alarm_id = $1 AND blocks = 1 ORDER BY node_id";
+        let before = statement(sql).bind(&row.id).fetch_all(&mut self.tx).await?;
+        let before: Vec<String> = before
+            .iter()
+            .map(|row| row.try_get(0))
+            .collect::<std::result::Result<_, _>>()?;
+        let sql = format!(
+            "INSERT INTO facility_alarms ({ALARM}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) \
+             ON CONFLICT (id) DO UPDATE SET severity = excluded.severity, message = excluded.message, \
+             advice = excluded.advice, measured = excluded.measured, limit_at = excluded.limit_at, nodes = excluded.nodes, which = excluded.which, \
+             blocks = excluded.blocks, cordons = excluded.cordons, seen_at = excluded.seen_at"
+        );
+        let query = statement(sql).bind(&row.id).bind(&row.kind).bind(&row.subject);
+        let query = query.bind(&row.severity).bind(&row.message).bind(&row.advice);
+        let query = query.bind(row.measured).bind(row.limit).bind(&row.unit).bind(row.nodes);
+        let query = query.bind(i64::from(row.blocks)).bind(i64::from(row.cordons));
+        let query = query.bind(row.opened_at.0).bind(row.seen_at.0).bind(&row.which);
+        query.execute(&mut self.tx).await?;
+        self.let_go(&row.id).await?;
+        if row.blocks || row.cordons {
+            self.hold_nodes(row, nodes).await?;
+        }
+        let held: HashSet<&String> = nodes.iter().filter(|_| row.blocks).collect();
+        let freed: Vec<&String> = before.iter().filter(|node| !held.contains(node)).collect();
+        let mut are_due = false;
+        for some in freed.chunks(HELD_AT_ONCE) {
+            are_due |= self.wake_held(some, waits_begin, row.seen_at).await?;
+        }
+        Ok(are_due)
+    }
+
+    async fn hold_nodes(&mut self, row: &AlarmRow, nodes: &[String]) -> Result<()> {
+        for some in nodes.chunks(HELD_AT_ONCE) {
+            let places: Vec<String> = (0..some.len()).map(|n| format!("($1, ${}, $2, $3)", n + 4)).collect();
+            let sql = format!(
+                "INSERT INTO facility_holds (alarm_id, node_id, blocks, cordons) VALUES {} ON CONFLICT DO NOTHING",
+                places.join(", ")
+            );
+            let query = statement(sql)
+                .bind(&row.id)
+                .bind(i64::from(row.blocks))
+                .bind(i64::from(row.cordons));
+            let query = some.iter().fold(query, |query, node| query.bind(node));
+            query.execute(&mut self.tx).await?;
+        }
+        Ok(())
+    }
+
+    async fn wake_held(&mut self, nodes: &[&String], waits_begin: &str, now: Timestamp) -> Result<bool> {
+        let places: Vec<String> = (0..nodes.len()).map(|n| format!("${}", n + 4)).collect();
+        let sql = format!(
+            "UPDATE nodes SET due_at = $1 WHERE id IN ({}) AND due_at > $1 AND substr(wait_why, 1, CAST($2 AS INTEGER)) = $3",
+            places.join(", ")
+        );
+        let head = i64::try_from(waits_begin.chars().count()).unwrap_or(i64::MAX);
+        let query = statement(sql).bind(now.0).bind(head).bind(waits_begin);
+        let query = nodes.iter().fold(query, |query, node| query.bind(*node));
+        Ok(query.execute(&mut self.tx).await? > 0)
+    }
+
+    async fn let_go(&mut self, alarm: &str) -> Result<()> {
+        let query = statement("DELETE FROM facility_holds WHERE alarm_id = $1").bind(alarm);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Clears an alarm. Nodes that wait for alarms to clear, by the head of what they wait for, are due then.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn clear_alarm(&mut self, id: &str, waits_begin: &str, now: Timestamp) -> Result<()> {
+        let sql = "UPDATE nodes SET due_at = $1 WHERE id IN (SELECT node_id FROM facility_holds WHERE alarm_id = $2 \
+                   AND blocks = 1) AND due_at > $1 AND substr(wait_why, 1, CAST($3 AS INTEGER)) = $4";
+        let head = i64::try_from(waits_begin.chars().count()).unwrap_or(i64::MAX);
+        let query = statement(sql).bind(now.0).bind(id).bind(head).bind(waits_begin);
+        query.execute(&mut self.tx).await?;
+        self.let_go(id).await?;
+        let query = statement("DELETE FROM facility_alarms WHERE id = $1").bind(id);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// What keeps a node from being switched on, within this change.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn power_block(&mut self, node: &str) -> Result<Option<String>> {
+        let row = statement(BLOCK).bind(node).fetch_optional(&mut self.tx).await?;
+        row.map(|row| Ok(row.try_get(0)?)).transpose()
+    }
+}
+
+impl Store {
+    /// Tells other processes that nodes may be due: after a change that made many due at once.
+    pub fn say_due(&self) {
+        self.hints.say(Change::Due);
+    }
+}

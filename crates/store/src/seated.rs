@@ -1,0 +1,86 @@
+//! The nodes of all clusters at once, as far as lists and the watch over the fabric need them.
+
+use std::collections::BTreeMap;
+
+use rackwright_lifecycle::{Power, Reading, State, Timestamp};
+
+use crate::error::corrupt;
+use crate::sql::{Row, statement};
+use crate::{Readings, Result, Scope, Store};
+
+/// A node of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeatedNode {
+    /// The node.
+    pub node: String,
+    /// The cluster.
+    pub cluster: String,
+    /// Where the node is in its life.
+    pub state: State,
+    /// Since when.
+    pub since: Timestamp,
+    /// What it waits for.
+    pub wait_why: String,
+    /// Its power.
+    pub power: Reading<Power>,
+}
+
+/// How many nodes a cluster has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SeatedCount {
+    /// All of them, spares included.
+    pub nodes: u32,
+    /// Those that were handed over and are in use.
+    pub active: u32,
+}
+
+fn seated(row: &Row) -> Result<SeatedNode> {
+    let node: String = row.try_get("id")?;
+    let state: String = row.try_get("state")?;
+    let readings: Readings = serde_json::from_str(row.try_get("readings")?).map_err(|e| corrupt("node", &node, e))?;
+    Ok(SeatedNode {
+        cluster: row.try_get("cluster_id")?,
+        state: State::parse(&state).ok_or_else(|| corrupt("node", &node, format!("unknown state {state:?}")))?,
+        since: Timestamp(row.try_get("state_since")?),
+        wait_why: row.try_get("wait_why")?,
+        power: readings.power,
+        node,
+    })
+}
+
+impl Store {
+    /// The nodes of all clusters whose system runs or is being checked, by id.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn seated_nodes(&self) -> Result<Vec<SeatedNode>> {
+        let sql = "SELECT n.id, c.cluster_id, n.state, n.state_since, n.wait_why, n.readings FROM cluster_nodes c \
+                   JOIN nodes n ON n.id = c.node_id WHERE n.state IN ('active', 'validating') ORDER BY n.id";
+        let rows = statement(sql).aside().fetch_all(&self.readers).await?;
+        rows.iter().map(seated).collect()
+    }
+
+    /// Nodes of the clusters whose ids are from `first` to `last`, counted. Clusters without nodes are left out.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn count_seated(&self, scope: &Scope, first: &str, last: &str) -> Result<BTreeMap<String, SeatedCount>> {
+        let sql = format!(
+            "SELECT c.cluster_id, COUNT(*), COUNT(CASE WHEN n.state = 'active' THEN 1 END) FROM cluster_nodes c \
+             JOIN nodes n ON n.id = c.node_id WHERE c.cluster_id >= $1 AND c.cluster_id <= $2{} GROUP BY c.cluster_id",
+            scope.rows("n.customer", 3)
+        );
+        let query = scope.bind(statement(sql).bind(first).bind(last));
+        let rows = query.aside().fetch_all(&self.readers).await?;
+        let number = |row: &Row, at: usize| -> Result<u32> {
+            let count: i64 = row.try_get(at)?;
+            Ok(u32::try_from(count).unwrap_or(u32::MAX))
+        };
+        rows.iter()
+            .map(|row| {
+                let (nodes, active) = (number(row, 1)?, number(row, 2)?);
+                Ok((row.try_get(0)?, SeatedCount { nodes, active }))
+            })
+            .collect()
+    }
+}

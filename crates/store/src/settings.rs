@@ -1,0 +1,114 @@
+//! How the settings of nodes' firmware stood when they were last read.
+
+use rackwright_lifecycle::Timestamp;
+
+use crate::sql::{Row, statement};
+use crate::{Result, Store, WriteTx};
+
+/// What was read last of one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingsRow {
+    /// The node.
+    pub node: String,
+    /// When it was read.
+    pub read_at: Timestamp,
+    /// When all were last as wanted after a start that the control plane made.
+    pub verified_at: Option<Timestamp>,
+    /// Since when they are otherwise than wanted.
+    pub drifted_at: Option<Timestamp>,
+    /// JSON.
+    pub body: String,
+}
+
+/// What was read of a node's settings just now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SettingsRead {
+    /// After a start that the control plane made; such a reading proves something.
+    pub is_proof: bool,
+    /// All are as wanted.
+    pub is_as_wanted: bool,
+    /// JSON.
+    pub body: String,
+}
+
+const COLUMNS: &str = "node_id, read_at, verified_at, drifted_at, body";
+
+fn read(row: &Row) -> Result<SettingsRow> {
+    Ok(SettingsRow {
+        node: row.try_get("node_id")?,
+        read_at: Timestamp(row.try_get("read_at")?),
+        verified_at: row.try_get::<Option<i64>>("verified_at")?.map(Timestamp),
+        drifted_at: row.try_get::<Option<i64>>("drifted_at")?.map(Timestamp),
+        body: row.try_get("body")?,
+    })
+}
+
+impl Store {
+    /// How a node's settings stood when they were last read.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn node_settings(&self, node: &str) -> Result<Option<SettingsRow>> {
+        let sql = format!("SELECT {COLUMNS} FROM node_settings WHERE node_id = $1");
+        let row = statement(sql).bind(node).fetch_optional(&self.readers).await?;
+        row.as_ref().map(read).transpose()
+    }
+
+    /// The SKU of every node, by its id.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn node_skus(&self) -> Result<Vec<(String, String)>> {
+        let rows = statement("SELECT id, sku FROM nodes").fetch_all(&self.readers).await?;
+        rows.iter()
+            .map(|row| Ok((row.try_get("id")?, row.try_get("sku")?)))
+            .collect()
+    }
+
+    /// Nodes after `after` whose settings are otherwise than wanted, by id, at most `limit`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn settings_drift(&self, after: &str, limit: i64) -> Result<Vec<SettingsRow>> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM node_settings WHERE drifted_at IS NOT NULL AND node_id > $1 ORDER BY node_id LIMIT $2"
+        );
+        let rows = statement(sql).bind(after).bind(limit);
+        rows.fetch_all(&self.readers).await?.iter().map(read).collect()
+    }
+}
+
+impl WriteTx {
+    /// Keeps what was read of a node's settings. True when they have just become otherwise than wanted, or otherwise in
+    /// another way than before.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_node_settings(&mut self, node: &str, seen: &SettingsRead, now: Timestamp) -> Result<bool> {
+        let sql = format!("SELECT {COLUMNS} FROM node_settings WHERE node_id = $1");
+        let before = statement(sql).bind(node).fetch_optional(&mut self.tx).await?;
+        let before = before.as_ref().map(read).transpose()?;
+        let proven = (seen.is_proof && seen.is_as_wanted).then_some(now);
+        let verified_at = proven.or(before.as_ref().and_then(|row| row.verified_at));
+        let since = before.as_ref().and_then(|row| row.drifted_at);
+        let drifted_at = (!seen.is_as_wanted).then(|| since.unwrap_or(now));
+        let sql = "INSERT INTO node_settings (node_id, read_at, verified_at, drifted_at, body) \
+                   VALUES ($1, $2, $3, $4, $5) ON CONFLICT (node_id) DO UPDATE SET read_at = excluded.read_at, \
+                   verified_at = excluded.verified_at, drifted_at = excluded.drifted_at, body = excluded.body";
+        let query = statement(sql).bind(node).bind(now.0).bind(verified_at.map(|at| at.0));
+        let query = query.bind(drifted_at.map(|at| at.0)).bind(&seen.body);
+        query.execute(&mut self.tx).await?;
+        let is_other = before.is_none_or(|row| row.drifted_at.is_none() || row.body != seen.body);
+        Ok(!seen.is_as_wanted && is_other)
+    }
+
+    /// Forgets what was read of a node's settings: nothing is wanted of it any more.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn forget_node_settings(&mut self, node: &str) -> Result<()> {
+        let query = statement("DELETE FROM node_settings WHERE node_id = $1").bind(node);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+}

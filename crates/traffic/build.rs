@@ -1,0 +1,18 @@
+//! Puts the program that `RACKWRIGHT_TRAFFIC_RDMA` names where `src/carried.rs` includes it; nothing, where it names none.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-env-changed=RACKWRIGHT_TRAFFIC_RDMA");
+    let place = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?).join("carried");
+    match std::env::var_os("RACKWRIGHT_TRAFFIC_RDMA").filter(|path| !path.is_empty()) {
+        None => std::fs::write(place, [])?,
+        Some(path) => {
+            let path = PathBuf::from(path);
+            println!("cargo::rerun-if-changed={}", path.display());
+            std::fs::copy(&path, place).map_err(|e| format!("{}: {e}", path.display()))?;
+        }
+    }
+    Ok(())
+}

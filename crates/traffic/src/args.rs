@@ -1,0 +1,175 @@
+//! The command line.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// How to use it.
+const USAGE: &str = "usage: rackwright-traffic serve --deadline-s N [--port P]\n       \
+                     rackwright-traffic run --ms N [--streams N] [--one-way] [--tcp] LANE[/PEER]=ADDRESS:PORT...\n       \
+                     rackwright-traffic verbs\n\
+                     The token, 32 hex digits, is in RACKWRIGHT_TRAFFIC_TOKEN.";
+/// A test is seconds; nobody means an hour.
+const LONGEST_MS: u64 = 600_000;
+/// A server outlives no validation.
+const LONGEST_S: u64 = 6 * 3600;
+/// Threads on both sides.
+const MOST_STREAMS: u32 = 64;
+/// A machine has no more adapters.
+const MOST_LANES: usize = 64;
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Command {
+    /// Start a server that goes on alone, and say where it listens.
+    Serve {
+        /// It ends by itself after so long.
+        deadline: Duration,
+        /// 0: any that is free.
+        port: u16,
+    },
+    /// Be that server.
+    Listen {
+        /// As above.
+        deadline: Duration,
+        /// As above.
+        port: u16,
+    },
+    /// Measure.
+    Run(Order),
+    /// Say whether RDMA can be used at all.
+    Verbs,
+}
+
+/// What to measure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// How long each direction sends.
+    pub lasts: Duration,
+    /// Connections for each lane.
+    pub streams: u32,
+    /// Only send: no latency, nothing back.
+    pub one_way: bool,
+    /// Not by RDMA, even where that is possible.
+    pub tcp: bool,
+    /// All at once.
+    pub lanes: Vec<Goal>,
+}
+
+/// Where one lane goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Goal {
+    /// Name of our own adapter; `-`: whichever way the system routes.
+    pub lane: String,
+    /// Name of the server's, where the address is not that adapter's own: by RDMA only.
+    pub peer: Option<String>,
+    /// The server's address.
+    pub address: IpAddr,
+    /// Its port.
+    pub port: u16,
+}
+
+fn number(word: &str, value: Option<&String>, most: u64) -> Result<u64, String> {
+    let value = value.ok_or_else(|| format!("{word} needs a number"))?;
+    let number = value.parse().ok().filter(|number| *number <= most);
+    number.ok_or_else(|| format!("{word}: {value:?} is no number up to {most}"))
+}
+
+fn goal(word: &str) -> Result<Goal, String> {
+    let wrong = || format!("{word:?} is not LANE=ADDRESS:PORT");
+    let (lane, at) = word.split_once('=').ok_or_else(wrong)?;
+    let (address, port) = at.rsplit_once(':').ok_or_else(wrong)?;
+    let address = address.trim_start_matches('[').trim_end_matches(']');
+    let (lane, peer) = match lane.split_once('/') {
+        Some((lane, peer)) => (lane, Some(peer.to_owned())),
+        None => (lane, None),
+    };
+    Ok(Goal {
+        lane: lane.to_owned(),
+        peer,
+        address: address.parse().map_err(|_| wrong())?,
+        port: port.parse().map_err(|_| wrong())?,
+    })
+}
+
+impl Command {
+    /// Reads the words after the program's name.
+    ///
+    /// # Errors
+    /// What is wrong with them, and how they should be.
+    pub fn of(words: &[String]) -> Result<Self, String> {
+        let (verb, rest) = words.split_first().ok_or_else(|| USAGE.to_owned())?;
+        let (mut deadline_s, mut port, mut ms, mut streams) = (0, 0, 0, 1);
+        let (mut one_way, mut tcp, mut lanes) = (false, false, Vec::new());
+        let mut rest = rest.iter();
+        while let Some(word) = rest.next() {
+            match word.as_str() {
+                "--deadline-s" => deadline_s = number(word, rest.next(), LONGEST_S)?,
+                "--port" => port = number(word, rest.next(), u16::MAX.into())? as u16,
+                "--ms" => ms = number(word, rest.next(), LONGEST_MS)?,
+                "--streams" => streams = number(word, rest.next(), MOST_STREAMS.into())? as u32,
+                "--one-way" => one_way = true,
+                "--tcp" => tcp = true,
+                other => lanes.push(goal(other)?),
+            }
+        }
+        let deadline = Duration::from_secs(deadline_s);
+        match verb.as_str() {
+            "serve" | "listen" if deadline_s == 0 => Err("--deadline-s is needed, at least 1".into()),
+            "serve" => Ok(Self::Serve { deadline, port }),
+            "listen" => Ok(Self::Listen { deadline, port }),
+            "verbs" => Ok(Self::Verbs),
+            "run" if ms == 0 || streams == 0 => Err("--ms and --streams must be at least 1".into()),
+            "run" if lanes.is_empty() || lanes.len() > MOST_LANES => Err(format!("1 to {MOST_LANES} lanes\n{USAGE}")),
+            "run" => Ok(Self::Run(Order {
+                lasts: Duration::from_millis(ms),
+                streams,
+                one_way,
+                tcp,
+                lanes,
+            })),
+            _ => Err(USAGE.to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(line: &str) -> Result<Command, String> {
+        Command::of(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn orders_read() {
+        let order = of("run --ms 500 --streams 4 mlx5_0=[fe80::1]:4242 -=10.0.0.1:4242 a/b=10.0.0.1:1").unwrap();
+        let Command::Run(order) = order else {
+            panic!("{order:?}")
+        };
+        assert_eq!((order.lasts.as_millis(), order.streams, order.one_way), (500, 4, false));
+        assert_eq!(order.lanes[0].address, "fe80::1".parse::<IpAddr>().unwrap());
+        assert_eq!((order.lanes[1].lane.as_str(), order.lanes[1].port), ("-", 4242));
+        assert_eq!(
+            (order.lanes[1].peer.as_deref(), order.lanes[2].peer.as_deref()),
+            (None, Some("b"))
+        );
+        assert!(!order.tcp);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told() {
+        for (line, word) in [
+            ("", "usage"),
+            ("serve", "--deadline-s"),
+            ("serve --deadline-s 99999999", "--deadline-s"),
+            ("run --ms 0 -=10.0.0.1:1", "--ms"),
+            ("run --ms 5", "lanes"),
+            ("run --ms 5 -=here:1", "LANE=ADDRESS:PORT"),
+            ("run --ms 5 --streams 1000 -=10.0.0.1:1", "--streams"),
+            ("fly --ms 5", "usage"),
+        ] {
+            let fault = of(line).unwrap_err();
+            assert!(fault.contains(word), "{line}: {fault}");
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The side that asks, and measures.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Shutdown, SocketAddr, SocketAddrV6, TcpStream};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::args::{Goal, Order};
+use crate::rdma::{self, Fault, Joined, card::Kind};
+use crate::report::{Lane, Measured, Rate, Report, RoundTrip, Transport};
+use crate::wire::{self, Mode, PATIENCE, Taken, Token};
+use crate::{lanes, tcp_info};
+
+/// For a connection.
+const CONNECT: Duration = Duration::from_secs(5);
+/// Round trips that are measured, unless their time is up before.
+const PINGS: usize = 400;
+const PING_TIME: Duration = Duration::from_millis(500);
+/// So many before the first that counts.
+const WARM_UP: usize = 10;
+
+/// Measures every lane, all at once, and prints the report.
+///
+/// # Errors
+/// There is no token. A lane that cannot be measured says so in the report.
+pub fn run(order: &Order) -> Result<(), String> {
+    let token = wire::token()?;
+    let own = lanes::found();
+    let report = Report {
+        lanes: all(order, &own, &token),
+    };
+    let line = serde_json::to_string(&report).map_err(|e| e.to_string())?;
+    println!("{line}");
+    Ok(())
+}
+
+fn all(order: &Order, own: &[Lane], token: &Token) -> Vec<Measured> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = order
+            .lanes
+            .iter()
+            .map(|goal| scope.spawn(move || measured(order, goal, own, token)))
+            .collect();
+        let joined = threads.into_iter().zip(&order.lanes);
+        joined
+            .map(|(thread, goal)| {
+                thread.join().unwrap_or_else(|_| Measured {
+                    lane: goal.lane.clone(),
+                    error: Some("the measurement itself failed".into()),
+                    ..Measured::default()
+                })
+            })
+            .collect()
+    })
+}
+
+fn measured(order: &Order, goal: &Goal, own: &[Lane], token: &Token) -> Measured {
+    let mut measured = Measured {
+        lane: goal.lane.clone(),
+        ..Measured::default()
+    };
+    let way = match Way::of(goal, own) {
+        Ok(way) => way,
+        Err(fault) => {
+            measured.error = Some(fault);
+            return measured;
+        }
+    };
+    if goal.lane != "-" && !order.tcp {
+        match by_rdma(order, goal, &way, token, &mut measured) {
+            Err(Fault::Unavailable(why)) if measured.round_trip.is_none() && measured.sent.is_none() => {
+                measured.no_rdma = Some(why);
+            }
+            done => {
+                measured.transport = Transport::Rdma;
+                if let Err(Fault::Unavailable(why) | Fault::Failed(why)) = done {
+                    measured.error = Some(format!("RDMA with {}: {why}", way.to));
+                }
+                return measured;
+            }
+        }
+    }
+    if goal.peer.is_some() {
+        let why = measured.no_rdma.as_deref().unwrap_or("it is not wanted");
+        let words = format!(
+            "{}: the adapters have no addresses for TCP, and RDMA is not possible: {why}",
+            way.to
+        );
+        measured.error = Some(words);
+        return measured;
+    }
+    let mut each = || {
+        if !order.one_way {
+            measured.round_trip = Some(ping(&way, token)?);
+        }
+        measured.sent = Some(push(&way, token, order)?);
+        if !order.one_way {
+            measured.received = Some(pull(&way, token, order)?);
+        }
+        Ok::<_, io::Error>(())
+    };
+    measured.error = each().err().map(|error| format!("{}: {error}", way.to));
+    measured
+}
+
+fn by_rdma(order: &Order, goal: &Goal, way: &Way, token: &Token, measured: &mut Measured) -> Result<(), Fault> {
+    let join = |kind, lasts| {
+        let stream = way.ask(token, Mode::Rdma, lasts)?;
+        rdma::join(stream, &goal.lane, goal.peer.as_deref(), kind)
+    };
+    let together = |kind, each: fn(Joined, Duration) -> Result<Taken, Fault>| {
+        let join = |_| join(kind, order.lasts);
+        let streams: Vec<Joined> = (0..order.streams).map(join).collect::<Result<_, _>>()?;
+        let shares: Vec<_> = std::thread::scope(|scope| {
+            let begin = |joined| scope.spawn(move || each(joined, order.lasts));
+            let threads: Vec<_> = streams.into_iter().map(begin).collect();
+            let failed = |_| Err(Fault::Failed("a stream's thread failed".into()));
+            threads.into_iter().map(|t| t.join().unwrap_or_else(failed)).collect()
+        });
+        let taken: Vec<Share> = shares
+            .into_iter()
+            .map(|share| Ok((share?, 0)))
+            .collect::<Result<_, Fault>>()?;
+        Ok::<_, Fault>(rate(&taken))
+    };
+    if !order.one_way {
+        let times = join(Kind::Ping, PING_TIME)?.ping(WARM_UP, PINGS, PING_TIME)?;
+        measured.round_trip = Some(round_trip(times));
+    }
+    measured.sent = Some(together(Kind::Push, Joined::push)?);
+    if !order.one_way {
+        measured.received = Some(together(Kind::Pull, Joined::pull)?);
+    }
+    Ok(())
+}
+
+/// How a lane's connections are made.
+struct Way {
+    to: SocketAddr,
+    /// The interface they leave by; none: as the system routes.
+    by: Option<String>,
+}
+
+impl Way {
+    fn of(goal: &Goal, own: &[Lane]) -> Result<Self, String> {
+        if goal.lane == "-" {
+            let to = SocketAddr::new(goal.address, goal.port);
+            return Ok(Self { to, by: None });
+        }
+        let lane = own.iter().find(|lane| lane.name == goal.lane);
+        let lane = lane.ok_or_else(|| format!("there is no active adapter {} with an address here", goal.lane))?;
+        let to = match goal.address {
+            IpAddr::V6(address) if address.is_unicast_link_local() => {
+                let scope = lane.interface.as_deref().and_then(lanes::index).unwrap_or(0);
+                SocketAddrV6::new(address, goal.port, 0, scope).into()
+            }
+            address => SocketAddr::new(address, goal.port),
+        };
+        // The machine's address is not reached by the adapter.
+        let by = lane.interface.clone().filter(|_| goal.peer.is_none());
+        Ok(Self { to, by })
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let socket = Socket::new(Domain::for_address(self.to), Type::STREAM, Some(Protocol::TCP))?;
+        if let Some(interface) = &self.by {
+            socket.bind_device(Some(interface.as_bytes()))?;
+        }
+        socket.connect_timeout(&self.to.into(), CONNECT)?;
+        let stream = TcpStream::from(socket);
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(stream)
+    }
+
+    fn ask(&self, token: &Token, mode: Mode, lasts: Duration) -> io::Result<TcpStream> {
+        let mut stream = self.connect()?;
+        wire::ask(&mut stream, token, mode, lasts)?;
+        Ok(stream)
+    }
+}
+
+fn ping(way: &Way, token: &Token) -> io::Result<RoundTrip> {
+    let mut stream = way.ask(token, Mode::Ping, PING_TIME)?;
+    let mut byte = [0];
+    let mut times = Vec::with_capacity(PINGS);
+    let begun = Instant::now();
+    for turn in 0..PINGS + WARM_UP {
+        let sent = Instant::now();
+        stream.write_all(&byte)?;
+        stream.read_exact(&mut byte)?;
+        if turn >= WARM_UP {
+            times.push(sent.elapsed());
+        }
+        if begun.elapsed() > PING_TIME && !times.is_empty() {
+            break;
+        }
+    }
+    Ok(round_trip(times))
+}
+
+fn round_trip(mut times: Vec<Duration>) -> RoundTrip {
+    times.sort_unstable();
+    let at = |share: f64| {
+        let place = (times.len().saturating_sub(1) as f64 * share).round() as usize;
+        times.get(place).map_or(0.0, |time| time.as_secs_f64() * 1e6)
+    };
+    RoundTrip {
+        p50_us: at(0.50),
+        p99_us: at(0.99),
+    }
+}
+
+/// One stream's share: what was taken, and segments sent again.
+type Share = (Taken, u64);
+
+/// Several streams at once, all connected before the first of them sends.
+fn together(
+    way: &Way,
+    token: &Token,
+    order: &Order,
+    mode: Mode,
+    each: impl Fn(TcpStream) -> io::Result<Share> + Sync,
+) -> io::Result<Rate> {
+    let connect = |_| way.connect();
+    let streams: Vec<TcpStream> = (0..order.streams).map(connect).collect::<Result<_, _>>()?;
+    let shares: Vec<io::Result<Share>> = std::thread::scope(|scope| {
+        let each = &each;
+        let begin = |mut stream: TcpStream| {
+            scope.spawn(move || {
+                wire::ask(&mut stream, token, mode, order.lasts)?;
+                each(stream)
+            })
+        };
+        let threads: Vec<_> = streams.into_iter().map(begin).collect();
+        let failed = |_| Err(io::Error::other("a stream's thread failed"));
+        threads.into_iter().map(|t| t.join().unwrap_or_else(failed)).collect()
+    });
+    let shares: Vec<Share> = shares.into_iter().collect::<Result<_, _>>()?;
+    Ok(rate(&shares))
+}
+
+fn rate(shares: &[Share]) -> Rate {
+    let bytes: u64 = shares.iter().map(|(taken, _)| taken.bytes).sum();
+    let seconds = shares
+        .iter()
+        .map(|(taken, _)| taken.took.as_secs_f64())
+        .fold(0.0, f64::max);
+    Rate {
+        bytes,
+        seconds,
+        gbit_per_s: if seconds > 0.0 {
+            bytes as f64 * 8.0 / 1e9 / seconds
+        } else {
+            0.0
+        },
+        retransmits: shares.iter().map(|(_, again)| again).sum(),
+    }
+}
+
+fn push(way: &Way, token: &Token, order: &Order) -> io::Result<Rate> {
+    together(way, token, order, Mode::Sink, |mut stream| {
+        wire::send(&mut stream, order.lasts)?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut answer = [0; 16];
+        stream.read_exact(&mut answer)?;
+        let (bytes, nanos) = answer.split_at(8);
+        let taken = Taken {
+            bytes: number(bytes),
+            took: Duration::from_nanos(number(nanos)),
+        };
+        Ok((taken, tcp_info::retransmits(&stream).unwrap_or_default()))
+    })
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+fn pull(way: &Way, token: &Token, order: &Order) -> io::Result<Rate> {
+    together(way, token, order, Mode::Source, |mut stream| {
+        let (mut taken, tail) = wire::drain(&mut stream)?;
+        let Some(retransmits) = tail.strip_prefix(&wire::END) else {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server broke off"));
+        };
+        taken.bytes = taken.bytes.saturating_sub(wire::TAIL as u64);
+        Ok((taken, number(retransmits)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    const TOKEN: Token = [7; 16];
+
+    fn server() -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || crate::server::serve(&listener, TOKEN, &crate::guests::Guests::new()));
+        port
+    }
+
+    fn order(port: u16, one_way: bool) -> Order {
+        Order {
+            lasts: Duration::from_millis(100),
+            streams: 2,
+            one_way,
+            tcp: false,
+            lanes: vec![Goal {
+                lane: "-".into(),
+                peer: None,
+                address: "127.0.0.1".parse().unwrap(),
+                port,
+            }],
+        }
+    }
+
+    #[test]
+    fn both_ways_and_latency_are_measured() {
+        let measured = all(&order(server(), false), &[], &TOKEN).remove(0);
+        assert_eq!(measured.error, None);
+        for rate in [measured.sent.unwrap(), measured.received.unwrap()] {
+            assert!(rate.bytes > 1 << 20, "{rate:?}");
+            assert!(rate.gbit_per_s > 0.01 && rate.seconds < 5.0, "{rate:?}");
+            let own = rate.bytes as f64 * 8.0 / 1e9 / rate.seconds;
+            assert!((own - rate.gbit_per_s).abs() < 1e-9);
+        }
+        let trip = measured.round_trip.unwrap();
+        assert!(trip.p50_us > 0.0 && trip.p50_us <= trip.p99_us, "{trip:?}");
+    }
+
+    #[test]
+    fn one_way_only_sends() {
+        let measured = all(&order(server(), true), &[], &TOKEN).remove(0);
+        assert!(measured.sent.is_some() && measured.received.is_none() && measured.round_trip.is_none());
+    }
+
+    #[test]
+    fn who_does_not_know_the_token_gets_nothing() {
+        let measured = all(&order(server(), false), &[], &[8; 16]).remove(0);
+        assert!(measured.error.is_some() && measured.sent.is_none(), "{measured:?}");
+    }
+
+    #[test]
+    fn nobody_there_and_no_such_lane_are_told() {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let measured = all(&order(port, false), &[], &TOKEN).remove(0);
+        assert!(measured.error.unwrap().starts_with("127.0.0.1:"));
+        let mut order = order(port, false);
+        order.lanes[0].lane = "mlx5_7".into();
+        let measured = all(&order, &[], &TOKEN).remove(0);
+        assert!(measured.error.unwrap().contains("no active adapter mlx5_7"));
+    }
+
+    #[test]
+    fn a_server_that_breaks_off_is_no_measurement() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            wire::hear(&mut stream, &TOKEN, Duration::from_secs(10)).unwrap();
+            stream.write_all(&[0x5a; 1 << 16]).unwrap();
+        });
+        let mut order = order(port, false);
+        order.streams = 1;
+        let way = Way::of(&order.lanes[0], &[]).unwrap();
+        assert_eq!(
+            pull(&way, &TOKEN, &order).unwrap_err().to_string(),
+            "the server broke off"
+        );
+    }
+
+    #[test]
+    fn where_there_is_no_adapter_the_lane_goes_by_tcp_and_says_why() {
+        let mut order = order(server(), true);
+        order.lanes[0].lane = "none0".into();
+        let own = Lane {
+            name: "none0".into(),
+            guid: String::new(),
+            address: None,
+            interface: None,
+        };
+        let measured = all(&order, std::slice::from_ref(&own), &TOKEN).remove(0);
+        assert_eq!((measured.transport, measured.error), (Transport::Tcp, None));
+        assert_eq!(measured.no_rdma.as_deref(), Some("here: there is no adapter none0"));
+        assert!(measured.sent.unwrap().bytes > 0);
+        order.lanes[0].peer = Some("none0".into());
+        let measured = all(&order, std::slice::from_ref(&own), &TOKEN).remove(0);
+        let why = measured.error.unwrap();
+        assert!(
+            why.ends_with("RDMA is not possible: here: there is no adapter none0"),
+            "{why}"
+        );
+    }
+}

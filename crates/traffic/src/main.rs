@@ -1,0 +1,47 @@
+//! Traffic between two machines, measured: `serve` on one, `run` on the other.
+//!
+//! It is copied to machines whose systems hold nothing of ours, runs once and is removed: one static program, no
+//! configuration, and no files but the folder that it was brought in, which the server removes when it ends alone. RDMA needs
+//! the system's own library: where there is an adapter, the static program goes on as a dynamic one that it carries
+//! (`carried`), and by TCP where that cannot be. Whoever does not know the token that both sides were given is sent nothing.
+
+mod args;
+#[cfg(target_feature = "crt-static")]
+mod carried;
+mod client;
+mod guests;
+mod lanes;
+mod rdma;
+mod report;
+mod server;
+mod tcp_info;
+mod wire;
+
+use std::process::ExitCode;
+
+use args::Command;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let done = Command::of(&words).and_then(|command| {
+        #[cfg(target_feature = "crt-static")]
+        carried::go_on(&words);
+        done(command)
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("rackwright-traffic: {fault}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn done(command: Command) -> Result<(), String> {
+    match command {
+        Command::Serve { deadline, port } => server::start(deadline, port),
+        Command::Listen { deadline, port } => server::listen(deadline, port),
+        Command::Run(order) => client::run(&order),
+        Command::Verbs => rdma::available(),
+    }
+}

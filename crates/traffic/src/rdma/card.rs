@@ -1,0 +1,192 @@
+//! What the two sides tell each other of their ends, and the way that both take from it.
+
+use serde::{Deserialize, Serialize};
+
+use super::port::{Family, Gid, Pkey};
+
+/// What the client wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Messages there and back.
+    Ping,
+    /// The client writes.
+    Push,
+    /// The server writes.
+    Pull,
+}
+
+/// One end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Card {
+    /// Ethernet; else InfiniBand.
+    pub is_ethernet: bool,
+    /// In an InfiniBand subnet.
+    pub lid: u16,
+    /// 1 to 5: 256 to 4096 bytes.
+    pub mtu: u32,
+    /// Number of the queue pair.
+    pub pair: u32,
+    /// Number of its first packet.
+    pub psn: u32,
+    /// Where it may be written to.
+    pub address: u64,
+    /// The key for that.
+    pub key: u32,
+    /// The best first.
+    pub gids: Vec<Gid>,
+    /// The best first.
+    pub pkeys: Vec<Pkey>,
+}
+
+/// What the client asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// The server's lane; empty: the one with the address that the connection came to.
+    pub lane: String,
+    /// What is measured.
+    pub kind: Kind,
+    /// The client's end.
+    pub card: Card,
+}
+
+/// What the server says to that.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Answer {
+    /// Its end.
+    Taken(Card),
+    /// Why it cannot.
+    Refused(String),
+}
+
+/// How one end reaches the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// Place of its own partition.
+    pub pkey: u16,
+    /// Place of its own address, and the other's; none: by LID.
+    pub gids: Option<(u8, Gid)>,
+    /// The smaller MTU.
+    pub mtu: u32,
+}
+
+/// The ways of both ends, the client's first. Both sides work it out of the same two cards.
+///
+/// # Errors
+/// There is none, and why.
+pub fn agree(client: &Card, server: &Card) -> Result<(Way, Way), String> {
+    if client.is_ethernet != server.is_ethernet {
+        return Err("one adapter's link is Ethernet, the other's InfiniBand".into());
+    }
+    let mtu = client.mtu.min(server.mtu);
+    if !(1..=5).contains(&mtu) {
+        return Err(format!("{mtu} is no MTU of a path"));
+    }
+    let (here, there) = pkeys(client, server)?;
+    let way = |pkey: &Pkey, gids| Way {
+        pkey: pkey.index,
+        gids,
+        mtu,
+    };
+    if !client.is_ethernet {
+        if client.lid == 0 || server.lid == 0 {
+            return Err("a port has no LID: the subnet manager has not seen it".into());
+        }
+        return Ok((way(&here, None), way(&there, None)));
+    }
+    let pair = client.gids.iter().find_map(|own| {
+        let family = Family::of(own.address);
+        let other = server.gids.iter().find(|gid| Family::of(gid.address) == family)?;
+        Some((*own, *other))
+    });
+    let (own, other) = pair.ok_or("the ports have no RoCE v2 addresses of one family")?;
+    Ok((
+        way(&here, Some((own.index, other))),
+        way(&there, Some((other.index, own))),
+    ))
+}
+
+/// The first partition that both are in, one of them at least as a full member.
+fn pkeys(client: &Card, server: &Card) -> Result<(Pkey, Pkey), String> {
+    let found = client.pkeys.iter().find_map(|own| {
+        let is_met = |other: &&Pkey| (own.key ^ other.key) & 0x7fff == 0 && (own.key | other.key) & 0x8000 != 0;
+        Some((*own, *server.pkeys.iter().find(is_met)?))
+    });
+    let words = |card: &Card| {
+        let keys: Vec<String> = card.pkeys.iter().take(8).map(|p| format!("{:#06x}", p.key)).collect();
+        keys.join(", ")
+    };
+    found.ok_or_else(|| {
+        format!(
+            "the ports share no partition: {} here, {} there",
+            words(client),
+            words(server)
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card(is_ethernet: bool, gids: &[(u8, &str)], pkeys: &[(u16, u16)]) -> Card {
+        Card {
+            is_ethernet,
+            lid: 7,
+            mtu: 5,
+            pair: 1,
+            psn: 2,
+            address: 3,
+            key: 4,
+            gids: gids
+                .iter()
+                .map(|(index, address)| Gid {
+                    index: *index,
+                    address: address.parse().unwrap(),
+                })
+                .collect(),
+            pkeys: pkeys
+                .iter()
+                .map(|(index, key)| Pkey {
+                    index: *index,
+                    key: *key,
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn both_take_addresses_of_one_family_and_the_smaller_mtu() {
+        let client = card(true, &[(3, "::ffff:10.0.0.1"), (1, "fe80::1")], &[(0, 0xffff)]);
+        let mut server = card(true, &[(5, "::ffff:10.0.0.2"), (0, "fe80::2")], &[(0, 0xffff)]);
+        server.mtu = 3;
+        let (here, there) = agree(&client, &server).unwrap();
+        assert_eq!((here.mtu, there.mtu), (3, 3));
+        assert_eq!(here.gids, Some((3, server.gids[0])));
+        assert_eq!(there.gids, Some((5, client.gids[0])));
+        server.gids.remove(0);
+        assert_eq!(agree(&client, &server).unwrap().0.gids, Some((1, server.gids[0])));
+        server.gids.clear();
+        assert!(agree(&client, &server).unwrap_err().contains("RoCE v2"));
+        server.is_ethernet = false;
+        assert!(agree(&client, &server).unwrap_err().contains("Ethernet"));
+    }
+
+    #[test]
+    fn a_partition_is_shared_where_one_is_a_full_member() {
+        let client = card(false, &[], &[(2, 0x8012), (0, 0x7fff)]);
+        let server = card(false, &[], &[(0, 0x7fff), (1, 0x0012)]);
+        let (here, there) = agree(&client, &server).unwrap();
+        assert_eq!((here.pkey, there.pkey, here.gids), (2, 1, None));
+        let limited = card(false, &[], &[(0, 0x7fff), (1, 0x0013)]);
+        let why = agree(&limited, &server).unwrap_err();
+        assert!(
+            why.contains("no partition: 0x7fff, 0x0013 here, 0x7fff, 0x0012 there"),
+            "{why}"
+        );
+        let mut unseen = server;
+        unseen.lid = 0;
+        assert!(agree(&client, &unseen).unwrap_err().contains("LID"));
+    }
+}

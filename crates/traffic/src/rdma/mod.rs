@@ -1,0 +1,331 @@
+//! Traffic by RDMA: writes of a reliable queue pair into the other side's memory, which no processor touches.
+//!
+//! A TCP connection with the token (see [`wire`](crate::wire)) carries what both ends must know of each other, one line of
+//! JSON each way ([`card`]); then a byte from the client, and queue pairs do the rest:
+//!
+//! | kind | client | server |
+//! |---|---|---|
+//! | ping | sends a byte and waits for one, two bytes at the end | each back |
+//! | push | writes until its time is up, and hangs up | waits for that |
+//! | pull | waits for a line | writes until the time is up, then a line with what came of it |
+//!
+//! A write's completion says that its bytes have arrived at the other adapter, so the side that writes is the one that counts.
+
+pub mod card;
+mod port;
+mod queue;
+mod sys;
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::io::{self, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::lanes;
+use crate::wire::{PATIENCE, Taken};
+use card::{Answer, Card, Kind, Offer, agree};
+use port::Port;
+use queue::{DEPTH, MESSAGE, Queue};
+
+/// Of a line.
+const LONGEST_LINE: usize = 16 * 1024;
+/// Polls without a result before others may have the processor: an adapter in software works on the same one.
+const SPINS: u32 = 64;
+/// Bytes of the last message of a ping.
+const LAST: u32 = 2;
+/// Both ends are ready.
+const GO: u8 = b'g';
+
+/// Why nothing was measured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// There is no RDMA between the two: TCP may be tried.
+    Unavailable(String),
+    /// There is, and it failed.
+    Failed(String),
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+impl From<String> for Fault {
+    fn from(words: String) -> Self {
+        Self::Failed(words)
+    }
+}
+
+/// What came of a pull, from the server.
+#[derive(Debug, Serialize, Deserialize)]
+struct Outcome {
+    bytes: u64,
+    nanos: u64,
+    error: Option<String>,
+}
+
+/// Whether this program can load what RDMA needs here.
+///
+/// # Errors
+/// It cannot, and why.
+pub fn available() -> Result<(), String> {
+    sys::verbs().map(drop)
+}
+
+/// Whether a lane of this machine can be used.
+///
+/// # Errors
+/// It cannot, and why.
+pub fn usable(lane: &str) -> Result<(), String> {
+    Queue::new(Port::of(lane)?, 0).map(drop)
+}
+
+fn own(lane: &str) -> Result<Queue, String> {
+    // Numbers of packets need not be secret, only different from run to run.
+    let psn = RandomState::new().hash_one(lane) as u32;
+    Queue::new(Port::of(lane)?, psn)
+}
+
+fn put(stream: &mut TcpStream, value: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn take<T: DeserializeOwned>(stream: &mut TcpStream) -> io::Result<T> {
+    let mut line = Vec::new();
+    let mut byte = [0];
+    loop {
+        stream.read_exact(&mut byte)?;
+        if byte[0] == b'\n' {
+            return Ok(serde_json::from_slice(&line)?);
+        }
+        line.push(byte[0]);
+        if line.len() > LONGEST_LINE {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "the line is too long"));
+        }
+    }
+}
+
+/// A connected queue pair, and the connection by which it was agreed.
+pub struct Joined {
+    queue: Queue,
+    peer: Card,
+    stream: TcpStream,
+}
+
+/// Connects a lane with one of the server's: with that name, or with the address that the connection goes to. The server waits for the client to begin.
+///
+/// # Errors
+/// One of the two cannot, or nobody answers.
+pub fn join(mut stream: TcpStream, lane: &str, peer_lane: Option<&str>, kind: Kind) -> Result<Joined, Fault> {
+    let mut queue = own(lane).map_err(|why| Fault::Unavailable(format!("here: {why}")))?;
+    let card = queue.card();
+    let offer = Offer {
+        lane: peer_lane.unwrap_or_default().to_owned(),
+        kind,
+        card: card.clone(),
+    };
+    put(&mut stream, &offer)?;
+    let peer = match take(&mut stream)? {
+        Answer::Taken(peer) => peer,
+        Answer::Refused(why) => return Err(Fault::Unavailable(format!("there: {why}"))),
+    };
+    let (way, _) = agree(&card, &peer).map_err(Fault::Unavailable)?;
+    queue.connect(way, &peer)?;
+    if kind == Kind::Ping {
+        queue.expect()?;
+    }
+    Ok(Joined { queue, peer, stream })
+}
+
+/// The server's side of it, to the end.
+///
+/// # Errors
+/// The client is gone, or RDMA failed, which it sees as well.
+pub fn answer(mut stream: TcpStream, lasts: Duration) -> Result<(), Fault> {
+    let offer: Offer = take(&mut stream)?;
+    let asked = stream.local_addr()?.ip();
+    let made = || {
+        let lane = match offer.lane.is_empty() {
+            true => lanes::at(asked).ok_or_else(|| format!("no adapter has the address {asked}"))?,
+            false => offer.lane.clone(),
+        };
+        let mut queue = own(&lane)?;
+        let card = queue.card();
+        let (_, way) = agree(&offer.card, &card)?;
+        queue.connect(way, &offer.card)?;
+        if offer.kind == Kind::Ping {
+            queue.expect()?;
+        }
+        Ok::<_, String>((queue, card))
+    };
+    let (mut queue, card) = match made() {
+        Ok(made) => made,
+        Err(why) => return Ok(put(&mut stream, &Answer::Refused(why))?),
+    };
+    put(&mut stream, &Answer::Taken(card))?;
+    let mut byte = [0];
+    stream.read_exact(&mut byte)?;
+    match offer.kind {
+        Kind::Ping => echo(&mut queue, Instant::now() + lasts + PATIENCE)?,
+        // What is written comes by itself; the client's end is this one's.
+        Kind::Push => {
+            stream.set_read_timeout(Some(lasts + PATIENCE))?;
+            stream.read_exact(&mut byte)?;
+        }
+        Kind::Pull => {
+            let wrote = write(&mut queue, &offer.card, lasts);
+            let taken = wrote.as_ref().copied().unwrap_or(Taken {
+                bytes: 0,
+                took: Duration::ZERO,
+            });
+            let outcome = Outcome {
+                bytes: taken.bytes,
+                nanos: u64::try_from(taken.took.as_nanos()).unwrap_or(u64::MAX),
+                error: wrote.err(),
+            };
+            put(&mut stream, &outcome)?;
+        }
+    }
+    Ok(())
+}
+
+/// Polls without a result; now and then others may have the processor.
+struct Patience {
+    idle: u32,
+    lasts: Duration,
+    until: Instant,
+}
+
+impl Patience {
+    /// For so long without a result.
+    fn of(lasts: Duration) -> Self {
+        let until = Instant::now() + lasts;
+        Self { idle: 0, lasts, until }
+    }
+
+    fn renew(&mut self) {
+        self.until = Instant::now() + self.lasts;
+    }
+
+    fn wait(&mut self) -> Result<(), String> {
+        self.idle += 1;
+        if self.idle < SPINS {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        self.idle = 0;
+        std::thread::yield_now();
+        match Instant::now() < self.until {
+            true => Ok(()),
+            false => Err(format!(
+                "the adapter said nothing for {:.1} s",
+                self.lasts.as_secs_f64()
+            )),
+        }
+    }
+}
+
+/// Writes until the time is up, and then until all has arrived.
+fn write(queue: &mut Queue, peer: &Card, lasts: Duration) -> Result<Taken, String> {
+    let (mut bytes, mut took) = (0, Duration::ZERO);
+    let begun = Instant::now();
+    let mut patience = Patience::of(PATIENCE);
+    loop {
+        while queue.on_their_way() < DEPTH && begun.elapsed() < lasts {
+            queue.write(peer)?;
+        }
+        if queue.on_their_way() == 0 {
+            return Ok(Taken { bytes, took });
+        }
+        let done = queue.poll()?.sent;
+        if done == 0 {
+            patience.wait()?;
+            continue;
+        }
+        patience.renew();
+        took = begun.elapsed();
+        bytes += u64::from(done) * MESSAGE as u64;
+    }
+}
+
+/// The bytes of the next message.
+fn next(queue: &mut Queue) -> Result<u32, String> {
+    let mut patience = Patience::of(PATIENCE);
+    loop {
+        if let Some(bytes) = queue.poll()?.received {
+            queue.expect()?;
+            return Ok(bytes);
+        }
+        patience.wait()?;
+    }
+}
+
+fn echo(queue: &mut Queue, until: Instant) -> Result<(), String> {
+    while next(queue)? < LAST && Instant::now() < until {
+        queue.send(1)?;
+    }
+    Ok(())
+}
+
+impl Joined {
+    /// Writes.
+    ///
+    /// # Errors
+    /// A write failed.
+    pub fn push(mut self, lasts: Duration) -> Result<Taken, Fault> {
+        self.stream.write_all(&[GO])?;
+        Ok(write(&mut self.queue, &self.peer, lasts)?)
+    }
+
+    /// Has the server write.
+    ///
+    /// # Errors
+    /// A write failed there, or the server is gone.
+    pub fn pull(mut self, lasts: Duration) -> Result<Taken, Fault> {
+        self.stream.write_all(&[GO])?;
+        // The server is patient with its adapter for as long.
+        self.stream.set_read_timeout(Some(lasts + 2 * PATIENCE))?;
+        let outcome: Outcome = take(&mut self.stream)?;
+        match outcome.error {
+            Some(error) => Err(Fault::Failed(format!("there: {error}"))),
+            None => Ok(Taken {
+                bytes: outcome.bytes,
+                took: Duration::from_nanos(outcome.nanos),
+            }),
+        }
+    }
+
+    /// Times of round trips, until there are so many or the time is up.
+    ///
+    /// # Errors
+    /// A message was lost.
+    pub fn ping(mut self, warm_up: usize, most: usize, lasts: Duration) -> Result<Vec<Duration>, Fault> {
+        self.stream.write_all(&[GO])?;
+        let (begun, mut times) = (Instant::now(), Vec::with_capacity(most));
+        for turn in 0..warm_up + most {
+            let sent = Instant::now();
+            self.queue.send(1)?;
+            next(&mut self.queue)?;
+            if turn >= warm_up {
+                times.push(sent.elapsed());
+            }
+            if begun.elapsed() > lasts && !times.is_empty() {
+                break;
+            }
+        }
+        self.queue.send(LAST as usize)?;
+        // It must have arrived before the queue pair is gone.
+        let mut patience = Patience::of(PATIENCE);
+        while self.queue.on_their_way() > 0 {
+            self.queue.poll()?;
+            patience.wait()?;
+        }
+        Ok(times)
+    }
+}

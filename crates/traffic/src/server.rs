@@ -1,0 +1,148 @@
+//! The side that answers.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::guests::{self, Guest, Guests};
+use crate::report::Ready;
+use crate::wire::{self, Mode, PATIENCE, Token};
+use crate::{lanes, rdma, tcp_info};
+
+/// After a connection that could not be taken, mostly because too many files are open.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Longer than any direction of a test.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Starts a server in a process group of its own, which outlives the login that started it, and prints its first line.
+///
+/// # Errors
+/// It did not start.
+pub fn start(deadline: Duration, port: u16) -> Result<(), String> {
+    // Not by its path: it may have none any more (see `carried`).
+    let mut child = Command::new("/proc/self/exe")
+        // The name tells where it was brought to.
+        .arg0(std::env::args_os().next().unwrap_or_default())
+        .arg("listen")
+        .args([
+            "--deadline-s",
+            &deadline.as_secs().to_string(),
+            "--port",
+            &port.to_string(),
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|e| format!("the server cannot be started: {e}"))?;
+    let mut line = String::new();
+    if let Some(out) = child.stdout.take() {
+        let read = BufReader::new(out.take(1 << 20)).read_line(&mut line);
+        read.map_err(|e| format!("the server said nothing: {e}"))?;
+    }
+    if line.is_empty() {
+        let status = child.wait().map_err(|e| e.to_string())?;
+        return Err(format!(
+            "the server ended at once: {status}; is RACKWRIGHT_TRAFFIC_TOKEN set, and the port free?"
+        ));
+    }
+    print!("{line}");
+    Ok(())
+}
+
+fn bind(port: u16) -> io::Result<TcpListener> {
+    let both = || {
+        let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
+        socket.set_only_v6(false)?;
+        socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).into())?;
+        socket.listen(256)?;
+        Ok::<_, io::Error>(TcpListener::from(socket))
+    };
+    // A system without IPv6 has IPv4.
+    both().or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
+}
+
+/// Serves until the deadline, or until nobody has asked for a while; then this process ends and takes its folder with it.
+///
+/// # Errors
+/// There is no token, or nobody can listen.
+pub fn listen(deadline: Duration, port: u16) -> Result<(), String> {
+    let token = wire::token()?;
+    let listener = bind(port).map_err(|e| format!("cannot listen on port {port}: {e}"))?;
+    let port = listener.local_addr().map_err(|e| e.to_string())?.port();
+    let ready = Ready {
+        port,
+        pid: std::process::id(),
+        lanes: lanes::found(),
+    };
+    let (guests, folder) = (Guests::new(), guests::own_folder());
+    let until = Arc::clone(&guests);
+    let watch = move || {
+        guests::wait_for_end(&until, folder.as_deref(), deadline, guests::IDLE);
+        if let Some(folder) = folder {
+            let _ = std::fs::remove_dir_all(folder);
+        }
+        std::process::exit(0);
+    };
+    let watching = std::thread::Builder::new().spawn(watch);
+    watching.map_err(|e| format!("a server that would never end is not started: {e}"))?;
+    let line = serde_json::to_string(&ready).map_err(|e| e.to_string())?;
+    println!("{line}");
+    io::stdout().flush().map_err(|e| e.to_string())?;
+    serve(&listener, token, &guests);
+    Ok(())
+}
+
+/// Serves every connection in a thread of its own.
+pub fn serve(listener: &TcpListener, token: Token, guests: &Arc<Guests>) {
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Tried again at once, it fails again at once.
+            std::thread::sleep(PAUSE);
+            continue;
+        };
+        let Some(mut guest) = guests.admit() else { continue };
+        // A client that breaks off, or that there is no thread for, is the client's to tell.
+        let answering = move || answer(stream, &token, &mut guest);
+        if std::thread::Builder::new().spawn(answering).is_err() {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+fn answer(mut stream: TcpStream, token: &Token, guest: &mut Guest) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let (mode, lasts) = wire::hear(&mut stream, token, PATIENCE)?;
+    guest.know();
+    stream.set_read_timeout(Some(PATIENCE))?;
+    match mode {
+        Mode::Ping => {
+            let mut byte = [0];
+            while stream.read_exact(&mut byte).is_ok() {
+                stream.write_all(&byte)?;
+            }
+        }
+        Mode::Sink => {
+            let (taken, _) = wire::drain(&mut stream)?;
+            let nanos = u64::try_from(taken.took.as_nanos()).unwrap_or(u64::MAX);
+            stream.write_all(&taken.bytes.to_be_bytes())?;
+            stream.write_all(&nanos.to_be_bytes())?;
+        }
+        Mode::Source => {
+            wire::send(&mut stream, lasts.min(LONGEST))?;
+            let retransmits = tcp_info::retransmits(&stream).unwrap_or_default();
+            stream.write_all(&wire::END)?;
+            stream.write_all(&retransmits.to_be_bytes())?;
+        }
+        // What failed there is told to the client in its own words.
+        Mode::Rdma => return rdma::answer(stream, lasts.min(LONGEST)).or(Ok(())),
+    }
+    stream.shutdown(Shutdown::Write)
+}

@@ -1,0 +1,217 @@
+//! What the two sides say to each other: a header from the client, a byte back, then as the header says.
+//!
+//! | mode | client | server |
+//! |---|---|---|
+//! | ping | bytes, one by one | each back |
+//! | sink | sends until its time is up, and closes its side | bytes and nanoseconds, both as u64 |
+//! | source | reads | sends until its time is up, then [`END`] and its retransmits as u64, and closes |
+//! | rdma | agrees with the server on queue pairs (see [`rdma`](crate::rdma)) | the same |
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Begins a header.
+const MAGIC: [u8; 4] = *b"RWT1";
+/// Magic, token, mode, milliseconds.
+const HEADER: usize = 4 + 16 + 1 + 4;
+/// What a server answers to a header that it takes.
+const TAKEN: u8 = b'+';
+/// Comes behind the last block of a source: without it the server broke off.
+pub const END: [u8; 8] = *b"RWT1 end";
+/// [`END`] and a number.
+pub const TAIL: usize = 16;
+/// Sent at once.
+pub const BLOCK: usize = 256 * 1024;
+/// Whoever says nothing for so long is hung up on.
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What both sides were given, and nobody else.
+pub type Token = [u8; 16];
+
+/// The token of this process.
+///
+/// # Errors
+/// There is none.
+pub fn token() -> Result<Token, String> {
+    let text = std::env::var("RACKWRIGHT_TRAFFIC_TOKEN").unwrap_or_default();
+    let wrong = || "RACKWRIGHT_TRAFFIC_TOKEN must be 32 hex digits".to_owned();
+    if text.len() != 32 || !text.is_ascii() {
+        return Err(wrong());
+    }
+    let mut token = [0; 16];
+    for (at, byte) in token.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| wrong())?;
+    }
+    Ok(token)
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Latency.
+    Ping,
+    /// The server reads.
+    Sink,
+    /// The server sends.
+    Source,
+    /// Queue pairs send.
+    Rdma,
+}
+
+impl Mode {
+    const ALL: [(Self, u8); 4] = [
+        (Self::Ping, b'p'),
+        (Self::Sink, b'i'),
+        (Self::Source, b'o'),
+        (Self::Rdma, b'r'),
+    ];
+
+    fn byte(self) -> u8 {
+        Self::ALL
+            .iter()
+            .find(|(mode, _)| *mode == self)
+            .map_or(0, |(_, byte)| *byte)
+    }
+
+    fn of(byte: u8) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .find(|(_, other)| *other == byte)
+            .map(|(mode, _)| *mode)
+    }
+}
+
+/// Asks a server.
+///
+/// # Errors
+/// It hung up, which a wrong token brings.
+pub fn ask(stream: &mut TcpStream, token: &Token, mode: Mode, lasts: Duration) -> io::Result<()> {
+    let mut header = Vec::with_capacity(HEADER);
+    header.extend_from_slice(&MAGIC);
+    header.extend_from_slice(token);
+    header.push(mode.byte());
+    header.extend_from_slice(&u32::try_from(lasts.as_millis()).unwrap_or(u32::MAX).to_be_bytes());
+    stream.write_all(&header)?;
+    let mut answer = [0];
+    stream.read_exact(&mut answer)?;
+    match answer[0] {
+        TAKEN => Ok(()),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "another program answers there",
+        )),
+    }
+}
+
+/// Reads all of it within one limit, however small the pieces are in which it comes. Leaves a read timeout behind.
+fn read_within(stream: &mut TcpStream, buffer: &mut [u8], limit: Duration) -> io::Result<()> {
+    let (begun, mut filled) = (Instant::now(), 0);
+    while filled < buffer.len() {
+        let left = limit.saturating_sub(begun.elapsed());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer[filled..])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => filled += read,
+        }
+    }
+    Ok(())
+}
+
+/// Hears a client: what it wants, if it knows the token. Leaves a read timeout behind.
+///
+/// # Errors
+/// It does not, or it has not said so within the limit.
+pub fn hear(stream: &mut TcpStream, token: &Token, limit: Duration) -> io::Result<(Mode, Duration)> {
+    let mut header = [0; HEADER];
+    read_within(stream, &mut header, limit)?;
+    let refused = || io::Error::new(io::ErrorKind::PermissionDenied, "no client of this test");
+    // Every byte is looked at, so that the time taken says nothing of the token.
+    let differs = header[4..20].iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
+    if header[..4] != MAGIC || differs != 0 {
+        return Err(refused());
+    }
+    let mode = Mode::of(header[20]).ok_or_else(refused)?;
+    let ms = u32::from_be_bytes([header[21], header[22], header[23], header[24]]);
+    stream.write_all(&[TAKEN])?;
+    Ok((mode, Duration::from_millis(ms.into())))
+}
+
+/// Sends until the time is up.
+///
+/// # Errors
+/// The other side is gone.
+pub fn send(stream: &mut TcpStream, lasts: Duration) -> io::Result<()> {
+    let block = vec![0x5a; BLOCK];
+    let begun = Instant::now();
+    while begun.elapsed() < lasts {
+        stream.write_all(&block)?;
+    }
+    Ok(())
+}
+
+/// What was read, and how long that took from the first byte to the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// Bytes.
+    pub bytes: u64,
+    /// Time.
+    pub took: Duration,
+}
+
+/// Reads until the other side closes; gives the last [`TAIL`] bytes as well.
+///
+/// # Errors
+/// The other side is gone, or silent for [`PATIENCE`].
+pub fn drain(stream: &mut TcpStream) -> io::Result<(Taken, [u8; TAIL])> {
+    let mut block = vec![0; BLOCK];
+    let mut tail = [0; TAIL];
+    let (mut bytes, mut first, mut last) = (0, None, Duration::ZERO);
+    let begun = Instant::now();
+    loop {
+        let read = stream.read(&mut block)?;
+        if read == 0 {
+            break;
+        }
+        last = begun.elapsed();
+        first.get_or_insert(last);
+        bytes += read as u64;
+        let new = read.min(TAIL);
+        tail.rotate_left(new);
+        tail[TAIL - new..].copy_from_slice(&block[read - new..read]);
+    }
+    let took = last.saturating_sub(first.unwrap_or_default());
+    Ok((Taken { bytes, took }, tail))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_header_that_comes_in_drips_has_one_limit() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        let dripping = std::thread::spawn(move || {
+            let mut sent = 0;
+            while sent < HEADER - 1 && client.write_all(b"R").is_ok() {
+                sent += 1;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            sent
+        });
+        let error = hear(&mut stream, &[0; 16], Duration::from_millis(200)).unwrap_err();
+        assert!(
+            matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock),
+            "{error:?}"
+        );
+        drop(stream);
+        assert!(dripping.join().unwrap() < HEADER - 1, "it was heard to its end");
+    }
+}

@@ -1,0 +1,218 @@
+//! Serial consoles of real machines: recorded while they boot, and used by OpenSSH's client and by the CLI.
+
+// Helpers outside of test functions.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, SERVER_IPV4};
+use rackwright_tests::client::Client;
+use rackwright_tests::site::{BOOT, Settings, Site};
+
+const SOON: Duration = Duration::from_secs(60);
+/// Where the control plane lets SSH clients in.
+const PORT: &str = "2222";
+
+/// A new key, and a client configuration that knows nothing else.
+fn key(dir: &Path, name: &str) -> PathBuf {
+    let file = dir.join(name);
+    let mut made = Command::new("ssh-keygen");
+    made.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&file);
+    assert!(made.status().expect("ssh-keygen runs").success());
+    file
+}
+
+fn ssh(dir: &Path, key: &Path, user: &str, host: &str, port: &str) -> Command {
+    let mut command = Command::new("ssh");
+    command.args([
+        "-F",
+        "none",
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "StrictHostKeyChecking=accept-new",
+    ]);
+    command.args(["-o", "IdentitiesOnly=yes", "-o", "IdentityAgent=none"]);
+    command.arg("-o").arg(format!(
+        "UserKnownHostsFile={}",
+        dir.join(format!("known-{host}-{port}")).display()
+    ));
+    command.arg("-i").arg(key).args(["-p", port, "-l", user, host]);
+    command
+}
+
+struct Keys {
+    dir: PathBuf,
+    own: PathBuf,
+}
+
+impl Keys {
+    /// OpenSSH's client at a console.
+    fn at(&self, node: &str, words: &[&str]) -> Client {
+        let mut command = ssh(&self.dir, &self.own, node, &SERVER_IPV4.to_string(), PORT);
+        Client::start(command.arg("-tt").args(words))
+    }
+}
+
+#[test]
+fn a_boot_is_recorded_and_a_console_is_used() {
+    lab::run_test("a_boot_is_recorded_and_a_console_is_used", async |namespace| {
+        let config = LabConfig {
+            firmware: Firmware::Bios,
+            memory_mb: 768,
+            ..LabConfig::default()
+        };
+        let lab = Lab::start(&namespace, config).await.expect("the lab starts");
+        let further = format!("console: {{record: booting}}\nconsole_ssh: {{listen: \"{SERVER_IPV4}:{PORT}\"}}\n");
+        let settings = Settings {
+            further,
+            ..Settings::default()
+        };
+        let dir = namespace.state_dir().join("site");
+        let site = Site::start(&dir, &settings).await;
+        let keys = Keys {
+            own: key(&dir, "own"),
+            dir: dir.clone(),
+        };
+        strangers_are_not_let_in(&site, &keys).await;
+        site.cli(["ssh-key", "add", &format!("{}.pub", keys.own.display())]);
+        site.enroll("n1", lab.machine(0));
+        let watcher = keys.at("n1", &["read-only"]);
+        watcher.sees("the console is open", BOOT).await;
+        let state = site.until("n1", &["available", "failed"], BOOT).await;
+        assert_eq!(state, "available", "{}", site.reason("n1"));
+        the_boot_is_recorded(&site, &watcher);
+        drop(watcher);
+
+        site.add_image("tiny", "tiny.raw.zst");
+        let public = std::fs::read_to_string(dir.join("own.pub")).unwrap();
+        site.cli(["node", "deploy", "n1", "--image", "tiny", "--ssh-key", public.trim()]);
+        let state = site.until("n1", &["active", "failed"], BOOT).await;
+        assert_eq!(state, "active", "{}", site.reason("n1"));
+        a_shell_on_the_serial_port(&site, &keys);
+        it_is_used_by_one_and_seen_by_others(&site, &keys).await;
+        another_host_key_stops_it(&site, &keys).await;
+        let log = site.cli(["node", "console", "log", "n1"]);
+        assert!(
+            !log.contains("by-ssh-42"),
+            "what the holder of the node does is not recorded"
+        );
+        no_secret_is_in_the_log(&site, lab.machine(0).bmc().password());
+        site.stop().await;
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
+async fn strangers_are_not_let_in(site: &Site, keys: &Keys) {
+    let mut stranger = keys.at("n1", &[]);
+    assert_eq!(stranger.ended(SOON).await, Some(255), "{}", stranger.text());
+    assert!(stranger.text().contains("Permission denied"), "{}", stranger.text());
+    let events = site.cli(["events", "-o", "json"]);
+    assert!(!events.contains("console.attached"), "{events}");
+}
+
+/// Firmware, boot loader, kernel and agent, live and in the recording.
+fn the_boot_is_recorded(site: &Site, watcher: &Client) {
+    let log = site.cli(["node", "console", "log", "n1", "--boot", "-1"]);
+    for text in [&log, &watcher.text()] {
+        for wanted in ["SeaBIOS", "iPXE", "Linux version", "MARK"] {
+            assert!(text.contains(wanted), "{wanted} is missing: {text}");
+        }
+    }
+    assert!(log.starts_with("--- switched on at "), "{log}");
+    assert!(!log.contains('\u{1b}'), "escape sequences are left out");
+    let raw = site.cli(["node", "console", "log", "n1", "--raw"]);
+    assert!(raw.contains('\u{1b}'), "with --raw they are not");
+    let boots = site.json(["node", "console", "boots", "n1"]);
+    assert!(boots["size_bytes"].as_u64().is_some_and(|size| size > 1000), "{boots}");
+    let future = site.cli(["node", "console", "log", "n1", "--since", "2100-01-01T00:00:00Z"]);
+    assert_eq!(future, "");
+}
+
+/// The image has no getty: its owner starts one.
+fn a_shell_on_the_serial_port(site: &Site, keys: &Keys) {
+    let node = site.json(["node", "get", "n1"]);
+    let address = node["status"]["address"]
+        .as_str()
+        .expect("the node has an address")
+        .to_owned();
+    let mut command = ssh(&keys.dir, &keys.own, "root", &address, "22");
+    let output = command
+        .arg("setsid getty -n -l /bin/sh 115200 ttyS0 vt100 >/dev/null 2>&1 </dev/null &")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+async fn it_is_used_by_one_and_seen_by_others(site: &Site, keys: &Keys) {
+    let mut first = keys.at("n1", &[]);
+    first.sees("the console is open", SOON).await;
+    first.types("\r");
+    first.types("echo by-ssh-$((40+2))\r");
+    first.sees("by-ssh-42", SOON).await;
+    // Another writer is refused, looks on, or takes over, which the first is told.
+    let mut second = keys.at("n1", &[]);
+    assert_eq!(second.ended(SOON).await, Some(1));
+    assert!(
+        second.text().contains("operator types at the console"),
+        "{}",
+        second.text()
+    );
+    let mut commands = keys.at("n1", &["cat", "/etc/passwd"]);
+    assert_eq!(commands.ended(SOON).await, Some(127), "{}", commands.text());
+    let watcher = keys.at("n1", &["read-only"]);
+    watcher.sees("the console is open", SOON).await;
+    let mut cli = Client::start(site.command().args(["node", "console", "n1", "--take-over"]));
+    cli.sees("the console is open", SOON).await;
+    first.sees("operator has taken over", SOON).await;
+    first.types("echo in-vain-$((40+2))\r");
+    cli.types("echo by-cli-$((40+2))\r");
+    for client in [&cli, &watcher, &first] {
+        client.sees("by-cli-42", SOON).await;
+        assert!(!client.text().contains("in-vain-42"), "{}", client.text());
+    }
+    cli.types("~.");
+    assert_eq!(cli.ended(SOON).await, Some(0), "{}", cli.text());
+    // Neither other channels nor forwarding.
+    let mut forward = ssh(&keys.dir, &keys.own, "n1", &SERVER_IPV4.to_string(), PORT);
+    let forward = forward
+        .args(["-W", &format!("{SERVER_IPV4}:7070")])
+        .stdin(Stdio::null())
+        .output();
+    assert!(!forward.unwrap().status.success());
+}
+
+/// The BMC's SSH host key is pinned: with another one nothing is sent, and an event tells of it.
+async fn another_host_key_stops_it(site: &Site, keys: &Keys) {
+    let other = format!("SHA256:{}", "A".repeat(43));
+    site.cli(["node", "console", "host-key", "n1", &other]);
+    let client = keys.at("n1", &["read-only"]);
+    client.sees("not the pinned SHA256:AAAA", SOON).await;
+    let events = site.cli(["events", "--target", "nodes/n1", "-o", "json"]);
+    assert!(events.contains("security.bmc-host-key-changed"), "{events}");
+    site.cli(["node", "console", "host-key", "n1", "--forget"]);
+    let client = keys.at("n1", &["read-only"]);
+    client.sees("the console is open", SOON).await;
+}
+
+/// The BMC's password is in nothing that the control plane wrote but sealed.
+fn no_secret_is_in_the_log(site: &Site, secret: &str) {
+    let mut folders = vec![site.dir().join("data"), site.dir().to_owned()];
+    let mut looked = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_none_or(|kind| kind != "password") && path.is_file() {
+                let bytes = std::fs::read(&path).unwrap();
+                let found = bytes.windows(secret.len()).any(|part| part == secret.as_bytes());
+                assert!(!found, "{} holds the BMC's password", path.display());
+                looked += 1;
+            }
+        }
+    }
+    assert!(looked > 3);
+}

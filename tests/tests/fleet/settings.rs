@@ -1,0 +1,247 @@
+//! Settings of simulated firmware as a SKU wants them: written, proven after a start, changed behind our back, put right.
+
+use rackwright_redfish::{BmcClient, BmcTarget, Settings};
+use rackwright_sim::fleet::SimNode;
+
+use super::*;
+
+/// What goes wrong with each machine: nothing; the first start loses what waited for it; every start does.
+const FAULTS: &str = "faults:\n  - {fault: settings-ignored, nodes: [1], at: 1, times: 1}\n  \
+                      - {fault: settings-ignored, nodes: [2]}\n";
+
+const WANTED: &str = "bios: {Sriov: Enabled, NumaPerSocket: 2, QuietBoot: false}, secure_boot: enabled";
+
+/// Machines 0 to 2 of a SKU that wants `settings`, and one of a SKU that wants nothing.
+fn site_file(fleet: &Fleet, settings: &str) -> String {
+    let sku = |name: &str, further: &str| {
+        format!(
+            "- {{name: {name}, power: {{max_watts: 1000}}, psus: {{count: 1, watts: 3000, needed: 1}}, height_units: 1{further}}}\n"
+        )
+    };
+    let mut text = format!(
+        "site: {{name: lab}}\nrooms: [{{name: hall}}]\nracks: [{{name: r1, room: hall}}]\nskus:\n{}{}nodes:\n",
+        sku("wants", &format!(", {settings}")),
+        sku("plain", "")
+    );
+    for index in 0..fleet.nodes() {
+        let (name, unit) = (fleet.node(index).name(), index + 1);
+        let sku = if index < 3 { "wants" } else { "plain" };
+        text.push_str(&format!("- {{name: {name}, sku: {sku}, rack: r1, unit: {unit}}}\n"));
+    }
+    text
+}
+
+fn apply(site: &Site, text: &str) {
+    let file = site.dir().join("site.yaml");
+    std::fs::write(&file, text).expect("the file can be written");
+    let done = tokio::task::block_in_place(|| {
+        site.try_cli(["site".as_ref(), "apply".as_ref(), file.as_os_str(), "--yes".as_ref()])
+    });
+    assert!(done.status.success(), "{:?}", texts(&done));
+}
+
+async fn client_of(node: &SimNode) -> BmcClient {
+    let pin = node.fingerprint().expect("a certificate").expect("over TLS");
+    let target = BmcTarget {
+        address: node.url(),
+        username: node.user().to_owned(),
+        password: node.password().into(),
+        certificate_sha256: Some(pin.parse().expect("a fingerprint")),
+        system: None,
+    };
+    BmcClient::connect(target, Settings::default())
+        .await
+        .expect("the BMC answers")
+}
+
+/// Somebody with root changes a setting and starts the machine again.
+async fn meddle(node: &SimNode) {
+    let client = client_of(node).await;
+    let bios = client.bios().await.expect("it can be read").expect("it is there");
+    assert_eq!(bios.current["Sriov"].to_string(), "Enabled");
+    let wish = [("Sriov".to_owned(), "Disabled".to_owned())].into();
+    client.set_bios(&bios, &wish).await.expect("it is taken");
+    assert!(node.press_button(), "it was off");
+    client.close().await.expect("the session ends");
+    node.wait_for(|view| matches!(view.phase, Phase::Booting(_) | Phase::Up(_)))
+        .await;
+}
+
+fn standings(site: &Site, id: &str) -> Vec<(String, String)> {
+    let told = site.json(["node", "settings", id]);
+    let rows = told["settings"].as_array().expect("a list").iter();
+    rows.map(|row| {
+        let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+        (text("name"), text("standing").replace("SETTING_STANDING_", ""))
+    })
+    .collect()
+}
+
+async fn until_drift(site: &Site, wanted: &[&str]) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        let told = tokio::task::block_in_place(|| site.json(["node", "settings", "drift"]));
+        let rows = told.as_array().expect("a list").iter();
+        let found: Vec<&str> = rows.map(|row| row["name"].as_str().expect("a text")).collect();
+        if found == wanted {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{told:#}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_are_as_wanted_before_a_machine_is_anybodys_and_drift_is_told_and_put_right() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start_with(dir.path(), "pxe", "settings_watch: {interval_s: 2}\n").await;
+    let config = FleetConfig {
+        nodes: 4,
+        faults: Script::parse("faults.yaml", FAULTS, 4).unwrap_or_else(|error| panic!("{error}")),
+        boot_server: Some(plane.dhcp),
+        tftp_port: plane.tftp_port,
+        ..FleetConfig::default()
+    };
+    let fleet = Fleet::with_systems(config, Arc::new(Seen::default()))
+        .await
+        .expect("the fleet starts");
+    let site = &plane.site;
+    apply(site, &site_file(&fleet, WANTED));
+    let names: Vec<String> = (0..4).map(|index| fleet.node(index).name()).collect();
+    enrolled(&plane, &fleet, &names).await;
+    proven(site, &fleet, &names);
+    let failed = format!("nodes/{}", names[2]);
+    until_drift(site, &[&failed]).await;
+
+    meddle(&fleet.node(0)).await;
+    let drifted = format!("nodes/{}", names[0]);
+    until_drift(site, &[&drifted, &failed]).await;
+    let events = site.cli(["events", "--target", &drifted, "-o", "json"]);
+    assert!(events.contains("node.settings-drift"), "{events}");
+    assert!(
+        events.contains("bios/Sriov is wanted") && events.contains("node.settings-verified"),
+        "{events}"
+    );
+    assert_eq!(
+        client_of(&fleet.node(0))
+            .await
+            .bios()
+            .await
+            .expect("it reads")
+            .expect("it is there")
+            .pending
+            .len(),
+        0
+    );
+
+    let done = tokio::task::block_in_place(|| site.cli(["node", "settings", "apply", &names[0], "--wait"]));
+    assert!(done.contains(&names[0]), "{done}");
+    assert_eq!(site.state(&names[0]), "available");
+    until_drift(site, &[&failed]).await;
+    let refused = tokio::task::block_in_place(|| site.try_cli(["node", "settings", "apply", &names[3]]));
+    let (_, words) = texts(&refused);
+    assert!(
+        !refused.status.success() && words.contains("no settings of the firmware are wanted"),
+        "{words}"
+    );
+
+    // What can never be is refused by name and list, and nothing of it is written.
+    apply(site, &site_file(&fleet, "bios: {Sriov: Sometimes, QuietBoot: true}"));
+    let refused = tokio::task::block_in_place(|| site.try_cli(["node", "settings", "apply", &names[1], "--wait"]));
+    let (_, words) = texts(&refused);
+    assert!(!refused.status.success(), "{words}");
+    let reason = site.reason(&names[1]);
+    assert!(
+        reason.contains("Sriov = \"Sometimes\": it takes one of Enabled, Disabled"),
+        "{reason}"
+    );
+    let bios = client_of(&fleet.node(1))
+        .await
+        .bios()
+        .await
+        .expect("it reads")
+        .expect("it is there");
+    assert_eq!(
+        (bios.current["QuietBoot"].to_string().as_str(), bios.pending.len()),
+        ("false", 0)
+    );
+    plane.site.stop().await;
+    fleet.stop().await;
+}
+
+/// Who was started how often, and what is told of each.
+fn proven(site: &Site, fleet: &Fleet, names: &[String]) {
+    // One start where they stay, one more for each that lost them, none for those of which nothing is wanted.
+    let boots: Vec<u32> = (0..4).map(|index| fleet.node(index).view().boots).collect();
+    assert_eq!(boots, [1, 2, 3, 1]);
+    let reason = site.reason(&names[2]);
+    let sentence = "did not stay in 3 starts: bios/NumaPerSocket is wanted \"2\" and is \"1\"";
+    assert!(reason.contains(sentence), "{reason}");
+    for (index, name) in names.iter().enumerate().take(2) {
+        let told = site.json(["node", "settings", name]);
+        assert!(
+            told["verify_time"].is_string() && told["drift_time"].is_null(),
+            "{index}: {told:#}"
+        );
+        assert!(
+            standings(site, name)
+                .iter()
+                .all(|(_, standing)| standing == "AS_WANTED"),
+            "{told:#}"
+        );
+    }
+    assert_eq!(standings(site, &names[0]).len(), 4);
+    let explained = site.cli(["node", "explain", &names[0]]);
+    assert!(explained.contains("firmware settings"), "{explained}");
+    // Of the other nothing is wanted, and nothing was asked.
+    assert!(site.cli(["node", "settings", &names[3]]).contains("wants nothing"));
+    assert!(!site.cli(["node", "explain", &names[3]]).contains("firmware settings"));
+}
+
+/// Enrols all, and waits until each is where its faults lead.
+async fn enrolled(plane: &Plane, fleet: &Fleet, names: &[String]) {
+    let file = plane.site.dir().join("nodes.yaml");
+    let mut text = Vec::new();
+    fleet
+        .describe(Format::Yaml, None, &mut text)
+        .expect("the fleet can be described");
+    std::fs::write(&file, text).expect("the file can be written");
+    tokio::task::block_in_place(|| plane.site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
+    for (index, name) in names.iter().enumerate() {
+        let wanted = if index == 2 { "failed" } else { "available" };
+        let state = plane.site.until(name, &["available", "failed"], SOON).await;
+        assert_eq!(state, wanted, "{name}: {}", plane.site.reason(name));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_bmcs_job_for_settings_is_waited_for_and_one_that_fails_says_why() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start(dir.path()).await;
+    let config = FleetConfig {
+        nodes: 3,
+        faults: Script::parse("faults.yaml", FAULTS, 3).unwrap_or_else(|error| panic!("{error}")),
+        boot_server: Some(plane.dhcp),
+        tftp_port: plane.tftp_port,
+        // Longer than a start into the agent: what is read at once is not in force yet.
+        settings_jobs: Some(Duration::from_secs(8)),
+        ..FleetConfig::default()
+    };
+    let fleet = Fleet::with_systems(config, Arc::new(Seen::default()))
+        .await
+        .expect("the fleet starts");
+    let site = &plane.site;
+    apply(site, &site_file(&fleet, WANTED));
+    let names: Vec<String> = (0..3).map(|index| fleet.node(index).name()).collect();
+    enrolled(&plane, &fleet, &names).await;
+    let boots: Vec<u32> = (0..3).map(|index| fleet.node(index).view().boots).collect();
+    assert_eq!(boots, [1, 2, 3]);
+    let reason = site.reason(&names[2]);
+    let sentence = "did not stay in 3 starts: the BMC's job for them ended as Exception: \
+                    The settings do not go with the memory that is fitted.";
+    assert!(reason.contains(sentence), "{reason}");
+    plane.site.stop().await;
+    fleet.stop().await;
+}
