@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rackwright_sim::lab::{self, Firmware, Lab, LabConfig, SERVER_IPV4};
+use rackwright_sim::lab::{self, Consoles, Firmware, Lab, LabConfig, SERVER_IPV4};
 use rackwright_tests::client::Client;
 use rackwright_tests::site::{BOOT, Settings, Site};
 
@@ -103,6 +103,51 @@ fn a_boot_is_recorded_and_a_console_is_used() {
         site.stop().await;
         lab.stop().await.expect("the lab ends");
     });
+}
+
+/// How iPXE says that a key is waited for, and what it says then.
+const IPXE_ASKS: &str = "Ctrl-B";
+const IPXE_SHELL: &str = "iPXE>";
+
+#[test]
+fn a_console_behind_a_web_socket_is_recorded_and_used() {
+    lab::run_test(
+        "a_console_behind_a_web_socket_is_recorded_and_used",
+        async |namespace| {
+            let config = LabConfig {
+                firmware: Firmware::Bios,
+                consoles: Consoles::WebSocket,
+                ..LabConfig::default()
+            };
+            let lab = Lab::start(&namespace, config).await.expect("the lab starts");
+            let settings = Settings {
+                further: "console: {record: always}\n".to_owned(),
+                ..Settings::default()
+            };
+            let dir = namespace.state_dir().join("site");
+            let site = Site::start(&dir, &settings).await;
+            site.enroll("n1", lab.machine(0));
+            let mut client = Client::start(site.command().args(["node", "console", "n1"]));
+            client.sees("the console is open", SOON).await;
+            // The boot code of the network card, which takes commands.
+            client.sees(IPXE_ASKS, BOOT).await;
+            client.types("\u{2}");
+            client.sees(IPXE_SHELL, SOON).await;
+            client.types("show net0/mac\r");
+            client
+                .sees(&format!("net0/mac:hex = {}", lab.machine(0).mac()), SOON)
+                .await;
+            client.types("~.");
+            assert_eq!(client.ended(SOON).await, Some(0), "{}", client.text());
+            let log = site.cli(["node", "console", "log", "n1"]);
+            for wanted in ["SeaBIOS", IPXE_SHELL, lab.machine(0).mac()] {
+                assert!(log.contains(wanted), "{wanted} is missing: {log}");
+            }
+            no_secret_is_in_the_log(&site, lab.machine(0).bmc().password());
+            site.stop().await;
+            lab.stop().await.expect("the lab ends");
+        },
+    );
 }
 
 async fn strangers_are_not_let_in(site: &Site, keys: &Keys) {

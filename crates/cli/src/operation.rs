@@ -228,6 +228,16 @@ pub fn conclude(ui: &Ui, operations: &[Operation]) -> Result<(), CliError> {
     wait::verdict(&ui.silenced(), operations)
 }
 
+/// [`finish`] with one, of which nothing more is wanted.
+pub async fn finish_one(
+    cx: &Cx,
+    client: &std::sync::Arc<Client>,
+    started: Operation,
+    waiting: wait::WaitArgs,
+) -> Result<(), CliError> {
+    finish(cx, client, vec![started], waiting).await.map(drop)
+}
+
 /// Waits when that is asked for, shows what came of it, and answers with the last that is known of them.
 pub async fn finish(
     cx: &Cx,

@@ -169,13 +169,10 @@ async fn consent(cx: &Cx, client: &Client, id: &str, what: &str, yes: bool) -> R
     }
     let nodes = get(client, id).await?.status.unwrap_or_default().members.len();
     let lost = format!("what is on the drives of {} of {id}", plural(nodes, "node"));
-    if !cx.ui.can_ask() {
-        return Err(CliError::usage(
-            format!("this destroys {lost}, and there is nobody to ask"),
-            "give --yes if that is meant",
-        ));
-    }
-    cx.ui.confirm(&format!("{what} destroys {lost}, some at a time."))
+    cx.ui.consent(
+        &format!("this destroys {lost}"),
+        &format!("{what} destroys {lost}, some at a time."),
+    )
 }
 
 /// Wants another image on all nodes.
@@ -202,9 +199,7 @@ pub async fn reimage(cx: &Cx, args: ReimageArgs) -> Result<(), CliError> {
     };
     let doing = format!("reimage cluster {id}");
     let started = rpc!(client, ClusterServiceClient.reimage_cluster, doing, request).await?;
-    operation::finish(cx, &client, vec![started], args.waiting)
-        .await
-        .map(drop)
+    operation::finish_one(cx, &client, started, args.waiting).await
 }
 
 /// Has a reimage that stopped go on.
@@ -218,9 +213,7 @@ pub async fn resume(cx: &Cx, args: ResumeArgs) -> Result<(), CliError> {
     };
     let doing = format!("resume the reimage of cluster {id}");
     let started = rpc!(client, ClusterServiceClient.resume_cluster_reimage, doing, request).await?;
-    operation::finish(cx, &client, vec![started], args.waiting)
-        .await
-        .map(drop)
+    operation::finish_one(cx, &client, started, args.waiting).await
 }
 
 /// Wants the former image back.
@@ -235,9 +228,7 @@ pub async fn roll_back(cx: &Cx, args: RollBackArgs) -> Result<(), CliError> {
     };
     let doing = format!("roll back cluster {id}");
     let started = rpc!(client, ClusterServiceClient.roll_back_cluster, doing, request).await?;
-    operation::finish(cx, &client, vec![started], args.waiting)
-        .await
-        .map(drop)
+    operation::finish_one(cx, &client, started, args.waiting).await
 }
 
 /// Wants a failed cluster built once more.
@@ -250,9 +241,7 @@ pub async fn retry(cx: &Cx, args: RetryArgs) -> Result<(), CliError> {
     };
     let doing = format!("retry cluster {id}");
     let started = rpc!(client, ClusterServiceClient.retry_cluster, doing, request).await?;
-    operation::finish(cx, &client, vec![started], args.waiting)
-        .await
-        .map(drop)
+    operation::finish_one(cx, &client, started, args.waiting).await
 }
 
 #[cfg(test)]

@@ -34,13 +34,10 @@ pub async fn run(cx: &Cx, args: ReleaseArgs) -> Result<(), CliError> {
     let id = short(&args.name).to_owned();
     if !args.yes {
         let lost = lost(&get(&client, &id).await?);
-        if !cx.ui.can_ask() {
-            return Err(CliError::usage(
-                format!("this destroys {lost}, and there is nobody to ask"),
-                "give --yes if that is meant",
-            ));
-        }
-        cx.ui.confirm(&format!("Releasing {id} destroys {lost}."))?;
+        cx.ui.consent(
+            &format!("this destroys {lost}"),
+            &format!("Releasing {id} destroys {lost}."),
+        )?;
     }
     let request = ReleaseClusterRequest {
         name: names::full("clusters", &id),
@@ -48,9 +45,7 @@ pub async fn run(cx: &Cx, args: ReleaseArgs) -> Result<(), CliError> {
     };
     let doing = format!("release cluster {id}");
     let started = rpc!(client, ClusterServiceClient.release_cluster, doing, request).await?;
-    operation::finish(cx, &client, vec![started], args.waiting)
-        .await
-        .map(drop)
+    operation::finish_one(cx, &client, started, args.waiting).await
 }
 
 /// What is gone afterwards.

@@ -57,13 +57,11 @@ pub async fn run(cx: &Cx, args: ResizeArgs) -> Result<(), CliError> {
         let plan = planned(&client, &id, size.clone()).await?;
         if plan.fits && !plan.leave.is_empty() {
             let lost = format!("what is on the drives of {}", listed(&plan.leave));
-            if !cx.ui.can_ask() {
-                return Err(CliError::usage(
-                    format!("this destroys {lost}, and there is nobody to ask"),
-                    "give --yes if that is meant; --plan shows what joins and leaves",
-                ));
-            }
-            cx.ui.confirm(&format!("Resizing {id} destroys {lost}."))?;
+            cx.ui.consent_or(
+                &format!("this destroys {lost}"),
+                &format!("Resizing {id} destroys {lost}."),
+                "give --yes if that is meant; --plan shows what joins and leaves",
+            )?;
         }
     }
     let request = ResizeClusterRequest {
@@ -73,9 +71,7 @@ pub async fn run(cx: &Cx, args: ResizeArgs) -> Result<(), CliError> {
     };
     let doing = format!("resize cluster {id}");
     let started = rpc!(client, ClusterServiceClient.resize_cluster, doing, request).await?;
-    operation::finish(cx, &client, vec![started], args.waiting)
-        .await
-        .map(drop)
+    operation::finish_one(cx, &client, started, args.waiting).await
 }
 
 async fn planned(client: &Client, id: &str, size: ClusterSize) -> Result<ClusterResizePlan, CliError> {

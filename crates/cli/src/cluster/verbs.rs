@@ -67,9 +67,7 @@ pub async fn replace(cx: &Cx, args: ReplaceArgs) -> Result<(), CliError> {
         mutation: Some(args.mutation.once()),
     };
     let started = rpc!(client, ClusterServiceClient.replace_cluster_node, doing, request).await?;
-    operation::finish(cx, &client, vec![started], args.waiting)
-        .await
-        .map(drop)
+    operation::finish_one(cx, &client, started, args.waiting).await
 }
 
 /// Sets the end of the lease.

@@ -118,9 +118,7 @@ pub async fn run(cx: &Cx, args: StartArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
     let doing = "begin a discovery";
     let started = rpc!(client, DiscoveryServiceClient.start_discovery, doing, request).await?;
-    operation::finish(cx, &client, vec![started], args.waiting)
-        .await
-        .map(drop)
+    operation::finish_one(cx, &client, started, args.waiting).await
 }
 
 fn logins(args: &StartArgs) -> Result<Vec<DiscoveryLogin>, CliError> {

@@ -181,13 +181,10 @@ impl Consent {
             return Ok(());
         }
         let list = ids.join(", ");
-        if !ui.can_ask() {
-            return Err(CliError::usage(
-                format!("this destroys what is on the drives of {list}, and there is nobody to ask"),
-                "give --yes if that is meant",
-            ));
-        }
-        ui.confirm(&format!("{what} {list}: everything on the drives is lost."))
+        ui.consent(
+            &format!("this destroys what is on the drives of {list}"),
+            &format!("{what} {list}: everything on the drives is lost."),
+        )
     }
 }
 

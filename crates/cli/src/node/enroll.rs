@@ -114,7 +114,5 @@ pub async fn run(cx: &Cx, args: EnrollArgs) -> Result<(), CliError> {
         mutation: Some(args.mutation.once()),
     };
     let started = rpc!(client, NodeServiceClient.enroll_node, doing, request).await?;
-    operation::finish(cx, &client, vec![started], args.waiting)
-        .await
-        .map(drop)
+    operation::finish_one(cx, &client, started, args.waiting).await
 }

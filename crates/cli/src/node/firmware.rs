@@ -77,9 +77,7 @@ async fn update(cx: &Cx, args: UpdateArgs) -> Result<(), CliError> {
     };
     let doing = format!("update the firmware of {id}");
     let started = rpc!(client, FirmwareServiceClient.update_node_firmware, doing, request).await?;
-    operation::finish(cx, &client, vec![started], args.waiting)
-        .await
-        .map(drop)
+    operation::finish_one(cx, &client, started, args.waiting).await
 }
 
 fn details(firmware: &NodeFirmware, paint: Paint, width: Option<usize>) -> String {

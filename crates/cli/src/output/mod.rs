@@ -111,11 +111,27 @@ impl Ui {
         self.stderr_is_terminal && io::stdin().is_terminal()
     }
 
-    /// Asks on the terminal, and goes on only after a typed `yes`. Look first whether `can_ask`.
+    /// Asks whether to do what `does` says; where there is no terminal, `--yes` is needed.
     ///
     /// # Errors
-    /// `Usage` for every other answer; the terminal could not be read.
-    pub fn confirm(&self, question: &str) -> Result<(), CliError> {
+    /// `Usage` when there is nobody to ask, and for every answer but `yes`; the terminal could not be read.
+    pub fn consent(&self, does: &str, question: &str) -> Result<(), CliError> {
+        self.consent_or(does, question, "give --yes if that is meant")
+    }
+
+    /// The same with other words for where there is nobody to ask.
+    ///
+    /// # Errors
+    /// Those of [`consent`](Self::consent).
+    pub fn consent_or(&self, does: &str, question: &str, advice: &str) -> Result<(), CliError> {
+        if self.can_ask() {
+            return self.confirm(question);
+        }
+        Err(CliError::usage(format!("{does}, and there is nobody to ask"), advice))
+    }
+
+    /// Asks on the terminal, and goes on only after a typed `yes`.
+    fn confirm(&self, question: &str) -> Result<(), CliError> {
         let term = Term::stderr();
         let asked = term.write_str(&format!("{question} Type yes to go on: "));
         let answer = asked

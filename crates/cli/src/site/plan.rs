@@ -64,14 +64,8 @@ pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
         let status = Status::aborted(format!("{found}, not version {}", mutation.resource_version));
         return Err(CliError::rpc("apply the site", status));
     }
-    if asks && !cx.ui.can_ask() {
-        return Err(CliError::usage(
-            "this changes the site, and there is nobody to ask",
-            "give --yes if that is meant",
-        ));
-    }
     if asks {
-        cx.ui.confirm("This becomes the site.")?;
+        cx.ui.consent("this changes the site", "This becomes the site.")?;
     }
     let request = ApplySiteRequest {
         files: sent.files,

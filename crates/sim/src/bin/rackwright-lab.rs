@@ -4,7 +4,7 @@ use clap::{Args, Parser, Subcommand};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rackwright_sim::lab::{
-    self, DiskKind, Entered, Firmware, Lab, LabConfig, LabError, Namespace, NetworkRom, Reentry, ResetType,
+    self, Consoles, DiskKind, Entered, Firmware, Lab, LabConfig, LabError, Namespace, NetworkRom, Reentry, ResetType,
 };
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -58,6 +58,9 @@ struct Up {
     /// Gives each machine a TPM 2.0
     #[arg(long)]
     tpm: bool,
+    /// How their BMCs offer the serial ports
+    #[arg(long, value_enum, default_value = "ssh")]
+    consoles: Consoles,
     /// Keeps drives, firmware variables and serial logs in this folder (made anew at each start)
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -130,6 +133,7 @@ async fn inside(up: Up, namespace: Namespace) -> Result<ExitCode, LabError> {
         network_rom: up.network_rom,
         tpm: up.tpm,
         dir: up.dir,
+        consoles: up.consoles,
         ..LabConfig::default()
     };
     let lab = Lab::start(&namespace, config).await?;

@@ -134,7 +134,9 @@ impl Handler for Visit {
         session.channel_success(channel)?;
         let (input, typed) = mpsc::channel(64);
         self.input = Some(input);
-        tokio::spawn(carry(session.handle(), channel, self.serial.clone(), typed));
+        let terminal = SshTerminal(session.handle(), channel);
+        let serial = self.serial.clone();
+        tokio::spawn(async move { carry(terminal, &serial, typed).await });
         Ok(())
     }
 
@@ -146,10 +148,24 @@ impl Handler for Visit {
     }
 }
 
+/// Who looks at a serial port.
+pub(super) trait Terminal: Send {
+    /// Shows what the machine prints; `false` if the client is gone.
+    fn show(&mut self, bytes: &[u8]) -> impl Future<Output = bool> + Send;
+}
+
+struct SshTerminal(Handle, ChannelId);
+
+impl Terminal for SshTerminal {
+    async fn show(&mut self, bytes: &[u8]) -> bool {
+        self.0.data(self.1, bytes.to_vec()).await.is_ok()
+    }
+}
+
 /// Carries bytes between a client and the serial port, over as many boots as there are, until the client goes.
-async fn carry(handle: Handle, channel: ChannelId, serial: PathBuf, mut typed: mpsc::Receiver<Vec<u8>>) {
+pub(super) async fn carry(mut terminal: impl Terminal, serial: &Path, mut typed: mpsc::Receiver<Vec<u8>>) {
     loop {
-        let Some(mut port) = open(&serial, &mut typed).await else {
+        let Some(mut port) = open(serial, &mut typed).await else {
             return;
         };
         let mut buffer = vec![0; 4096];
@@ -158,8 +174,8 @@ async fn carry(handle: Handle, channel: ChannelId, serial: PathBuf, mut typed: m
                 read = port.read(&mut buffer) => match read {
                     Ok(count) if count > 0 => {
                         // No machine waits for who looks at it: a client that does not read is hung up on.
-                        let told = handle.data(channel, buffer[..count].to_vec());
-                        if !matches!(tokio::time::timeout(READS, told).await, Ok(Ok(()))) {
+                        let shown = terminal.show(&buffer[..count]);
+                        if !matches!(tokio::time::timeout(READS, shown).await, Ok(true)) {
                             return;
                         }
                     }

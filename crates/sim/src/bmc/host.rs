@@ -5,6 +5,7 @@ use super::update::UpdateWays;
 use super::words::{BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 use async_trait::async_trait;
 use http::Method;
+use std::path::Path;
 
 /// The machine behind a BMC, and what is broken about the BMC itself.
 #[async_trait]
@@ -77,6 +78,11 @@ pub(crate) trait Host: Send + Sync {
         None
     }
 
+    /// The Unix socket of the serial port, there while the machine is on. It takes one client.
+    fn serial(&self) -> Option<&Path> {
+        None
+    }
+
     /// Whether nobody hears of the BMC.
     fn is_down(&self) -> bool {
         false
@@ -96,6 +102,17 @@ pub(crate) struct Climate {
     pub(crate) board_celsius: f64,
 }
 
+/// How a BMC offers the machine's serial port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConsoleWay {
+    /// By an SSH server at this port.
+    Ssh(u16),
+    /// By a WebSocket of the web server.
+    WebSocket,
+    /// By IPMI at this UDP port.
+    Ipmi(u16),
+}
+
 /// What a machine is. Made anew for each request, so that thousands of machines need not keep it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Description {
@@ -111,10 +128,8 @@ pub(crate) struct Description {
     pub(crate) secure_boot: bool,
     pub(crate) tpm: bool,
     pub(crate) reset_types: &'static [ResetType],
-    /// Port of the SSH server that leads to the serial port.
-    pub(crate) console_port: Option<u16>,
-    /// UDP port of IPMI, where the serial port is by that alone.
-    pub(crate) sol_port: Option<u16>,
+    /// How the serial port is reached, where it is.
+    pub(crate) console: Option<ConsoleWay>,
     pub(crate) processors: Vec<Processor>,
     pub(crate) memory: Vec<MemoryModule>,
     pub(crate) nics: Vec<Nic>,

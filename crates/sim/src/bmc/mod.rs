@@ -18,6 +18,7 @@ mod system;
 mod tasks;
 mod time;
 mod update;
+mod web_console;
 mod words;
 
 use crate::lab::LabError;
@@ -25,8 +26,8 @@ pub use accounts::AccountRules;
 pub(crate) use console::{Console, host_key};
 pub(crate) use firmware::Firmware;
 pub(crate) use host::{
-    Accepted, Asked, Climate, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, Processor, Progress,
-    Spoilt, State, Task,
+    Accepted, Asked, Climate, ConsoleWay, Description, Drive, Host, MediaRefused, MemoryModule, Nic, Ordeal, Processor,
+    Progress, Spoilt, State, Task,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
@@ -226,11 +227,12 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, service: Service, mut f
 }
 
 /// Answers the requests of one connection until it ends.
-pub(crate) async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, service: Service) {
+pub(crate) async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, service: Service) {
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
         .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades()
         .await;
     if let Err(error) = served {
         tracing::debug!(%error, "BMC connection ended");

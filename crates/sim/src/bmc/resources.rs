@@ -1,9 +1,9 @@
 //! The documents that clients only read, after DMTF's schemas (DSP8010).
 
-use super::host::{Description, Host};
+use super::host::{ConsoleWay, Description, Host};
 use super::time::{now_s, time};
 use super::words::ResetType;
-use super::{climate, events, update};
+use super::{climate, events, update, web_console};
 use serde_json::{Value, json};
 
 /// Makes a document, or `None` where this machine has no such resource.
@@ -257,22 +257,8 @@ pub(super) fn system(machine: &Description) -> Value {
             },
         },
     });
-    if let Some(port) = machine.console_port {
-        system["SerialConsole"] = json!({
-            "MaxConcurrentSessions": 1,
-            "SSH": {
-                "ServiceEnabled": true,
-                "Port": port,
-                "SharedWithManagerCLI": false,
-                "HotKeySequenceDisplay": "Press ~. to end the session",
-            },
-        });
-    }
-    if let Some(port) = machine.sol_port {
-        system["SerialConsole"] = json!({
-            "MaxConcurrentSessions": 1,
-            "IPMI": {"ServiceEnabled": true, "Port": port, "HotKeySequenceDisplay": "Press ~. to end the session"},
-        });
+    if let Some(way) = machine.console {
+        system["SerialConsole"] = serial_console(way);
     }
     if machine.uefi {
         system["SecureBoot"] = link("/redfish/v1/Systems/1/SecureBoot");
@@ -281,6 +267,24 @@ pub(super) fn system(machine: &Description) -> Value {
         system["TrustedModules"] = json!([{"InterfaceType": "TPM2_0", "Status": status(OK)}]);
     }
     system
+}
+
+fn serial_console(way: ConsoleWay) -> Value {
+    let leave = "Press ~. to end the session";
+    match way {
+        ConsoleWay::Ssh(port) => json!({
+            "MaxConcurrentSessions": 1,
+            "SSH": {"ServiceEnabled": true, "Port": port, "SharedWithManagerCLI": false, "HotKeySequenceDisplay": leave},
+        }),
+        ConsoleWay::WebSocket => json!({
+            "MaxConcurrentSessions": 1,
+            "WebSocket": {"ServiceEnabled": true, "Interactive": true, "ConsoleURI": web_console::PATH},
+        }),
+        ConsoleWay::Ipmi(port) => json!({
+            "MaxConcurrentSessions": 1,
+            "IPMI": {"ServiceEnabled": true, "Port": port, "HotKeySequenceDisplay": leave},
+        }),
+    }
 }
 
 fn processor(host: &dyn Host, id: &str) -> Option<Value> {

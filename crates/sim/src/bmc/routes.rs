@@ -9,7 +9,7 @@ use super::reply::{Fault, empty, json, tagged};
 use super::resources;
 use super::session::{Refused, Sessions, basic};
 use super::update::Updates;
-use super::{Limits, events, firmware, ordeal, system, tasks, update};
+use super::{Limits, events, firmware, ordeal, system, tasks, update, web_console};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
@@ -175,6 +175,7 @@ pub(crate) fn router() -> Router {
         .route("/redfish/v1/Managers/1/LogServices/SEL/Entries/{id}", get(log::entry))
         .route(log::CLEAR, post(log::clear))
         .route(events::STREAM, get(events::stream))
+        .route(web_console::PATH, get(web_console::open))
         .route(update::RESET_CHASSIS, post(update::reset_chassis))
         .route("/redfish/v1/UpdateService", get(update::service).patch(update::change))
         .route("/redfish/v1/UpdateService/multipart", post(update::multipart))

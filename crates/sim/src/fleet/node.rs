@@ -12,8 +12,8 @@ use super::shared::Shared;
 use super::tasks::Tasks;
 use super::tls::Secured;
 use crate::bmc::{
-    Accepted, Asked, BootOverride, Climate, Description, Drive, Firmware, Host, MediaRefused, MemoryModule, Nic,
-    Ordeal, PowerState, Processor, ResetRefused, ResetType, State, Task, UpdateWays, same,
+    Accepted, Asked, BootOverride, Climate, ConsoleWay, Description, Drive, Firmware, Host, MediaRefused, MemoryModule,
+    Nic, Ordeal, PowerState, Processor, ResetRefused, ResetType, State, Task, UpdateWays, same,
 };
 use async_trait::async_trait;
 use std::collections::VecDeque;
@@ -441,8 +441,7 @@ impl Host for Node {
             secure_boot: false,
             tpm: false,
             reset_types: sku.reset_types,
-            console_port: None,
-            sol_port: self.shared.config.sol_port,
+            console: self.shared.config.sol_port.map(ConsoleWay::Ipmi),
             processors: processors(sku),
             memory: (0..sku.modules.count).map(module).collect(),
             nics: (0..sku.nics).map(nic).collect(),

@@ -37,6 +37,16 @@ pub enum DiskKind {
     Both,
 }
 
+/// How the BMCs offer the serial ports of their machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Consoles {
+    /// By an SSH server each.
+    Ssh,
+    /// By a WebSocket of their web servers.
+    #[value(name = "websocket")]
+    WebSocket,
+}
+
 /// Which network boot code the UEFI machines run. BIOS machines always use QEMU's iPXE ROM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum NetworkRom {
@@ -72,6 +82,8 @@ pub struct LabConfig {
     pub bmc_session_timeout: Duration,
     /// Largest virtual media image that a BMC accepts, in bytes.
     pub media_bytes: u64,
+    /// How the BMCs offer the serial ports.
+    pub consoles: Consoles,
 }
 
 impl Default for LabConfig {
@@ -88,6 +100,7 @@ impl Default for LabConfig {
             bmc_sessions: 8,
             bmc_session_timeout: Duration::from_secs(300),
             media_bytes: 4 << 30,
+            consoles: Consoles::Ssh,
         }
     }
 }

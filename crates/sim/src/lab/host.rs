@@ -3,13 +3,13 @@
 use super::machine::{Machine, Media};
 use super::media;
 use super::qemu::{MANUFACTURER, MODEL};
-use super::start::console_port;
 use crate::bmc::{
-    Accepted, Asked, BootOverride, Description, Drive, Faults, Host, MediaRefused, MemoryModule, Nic, Ordeal,
-    PowerState, Processor, ResetRefused, ResetType, State, same,
+    Accepted, Asked, BootOverride, ConsoleWay, Description, Drive, Faults, Host, MediaRefused, MemoryModule, Nic,
+    Ordeal, PowerState, Processor, ResetRefused, ResetType, State, same,
 };
 use crate::lab::Firmware;
 use async_trait::async_trait;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -19,6 +19,9 @@ pub(crate) struct LabHost {
     pub(crate) machine: Machine,
     pub(crate) faults: watch::Receiver<Faults>,
     pub(crate) media_bytes: u64,
+    pub(crate) console: ConsoleWay,
+    /// The Unix socket of the serial port.
+    pub(crate) serial: PathBuf,
 }
 
 #[async_trait]
@@ -43,8 +46,7 @@ impl Host for LabHost {
             secure_boot: machine.firmware() == Firmware::UefiSecureBoot,
             tpm: machine.tpm(),
             reset_types: &ResetType::ALL,
-            console_port: Some(console_port(machine.index())),
-            sol_port: None,
+            console: Some(self.console),
             processors: vec![Processor {
                 id: "CPU0".to_owned(),
                 kind: "CPU",
@@ -121,6 +123,10 @@ impl Host for LabHost {
             // The machine is gone, and its BMC with it.
             None => std::future::pending().await,
         }
+    }
+
+    fn serial(&self) -> Option<&Path> {
+        Some(&self.serial)
     }
 
     async fn suffer(&self, _: Asked<'_>) -> Ordeal {

@@ -102,11 +102,6 @@ impl Machine {
         &self.inner.hardware.name
     }
 
-    /// Its position in the lab.
-    pub(crate) fn index(&self) -> usize {
-        self.inner.index
-    }
-
     /// MAC address of its NIC, lower case with colons.
     pub fn mac(&self) -> &str {
         &self.inner.hardware.mac

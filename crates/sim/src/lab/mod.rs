@@ -36,7 +36,7 @@ mod state;
 
 pub use crate::bmc::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 pub use accelerator::Accelerator;
-pub use config::{DiskKind, Firmware, LabConfig, NetworkRom};
+pub use config::{Consoles, DiskKind, Firmware, LabConfig, NetworkRom};
 pub use doctor::{Check, examine};
 pub use enter::{Entered, Namespace, Outcome, Reentry, enter, install_crypto, run_test};
 pub use error::LabError;

@@ -1,14 +1,14 @@
 //! Starting a lab: machines that are switched off, each with a BMC that is up.
 
 use super::actor::Actor;
-use super::config::{DiskKind, LabConfig};
+use super::config::{Consoles, DiskKind, LabConfig};
 use super::enter::Namespace;
 use super::file::LabFile;
 use super::host::LabHost;
 use super::machine::{BmcAccess, Inner, Machine};
 use super::qemu::{Drive, DriveBus, Hardware};
 use super::{Accelerator, LabError, SERVER_IPV4, doctor, network, state};
-use crate::bmc::{self, Faults};
+use crate::bmc::{self, ConsoleWay, Faults};
 use ring::rand::{SecureRandom, SystemRandom};
 use secrecy::SecretString;
 use std::fs::{self, File};
@@ -118,8 +118,15 @@ impl Lab {
             machine: machine.clone(),
             faults: fault_receiver.clone(),
             media_bytes: config.media_bytes,
+            console: match config.consoles {
+                Consoles::Ssh => ConsoleWay::Ssh(console_port(index)),
+                Consoles::WebSocket => ConsoleWay::WebSocket,
+            },
+            serial: machine.console_path(),
         });
-        self.add_console(&machine, Arc::clone(&host)).await?;
+        if let ConsoleWay::Ssh(port) = host.console {
+            self.add_console(&machine, Arc::clone(&host), port).await?;
+        }
         let server = bmc::Server::bind(
             machine.name(),
             host,
@@ -137,8 +144,8 @@ impl Lab {
     }
 
     /// The SSH server of a machine's BMC.
-    async fn add_console(&mut self, machine: &Machine, host: Arc<LabHost>) -> Result<(), LabError> {
-        let address = SocketAddr::from((SERVER_IPV4, console_port(machine.index())));
+    async fn add_console(&mut self, machine: &Machine, host: Arc<LabHost>, port: u16) -> Result<(), LabError> {
+        let address = SocketAddr::from((SERVER_IPV4, port));
         let failed = |source| LabError::Listen {
             machine: machine.name().to_owned(),
             address,
@@ -177,7 +184,7 @@ impl Lab {
 }
 
 /// The port of the SSH server that leads to a machine's serial port.
-pub(super) fn console_port(index: usize) -> u16 {
+fn console_port(index: usize) -> u16 {
     CONSOLE_FIRST_PORT + index as u16
 }
 

@@ -1,0 +1,96 @@
+//! The serial port over a WebSocket of the web server (RFC 6455; `SerialConsole.WebSocket` of a ComputerSystem).
+
+use super::console::{Terminal, carry};
+use super::host::ConsoleWay;
+use super::reply::Fault;
+use super::routes::{Bmc, To};
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use futures::stream::{SplitSink, SplitStream};
+use futures::{SinkExt as _, StreamExt as _};
+use http::{HeaderMap, StatusCode, header};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::{Message, Role};
+
+/// As OpenBMC has it.
+pub(super) const PATH: &str = "/console0";
+
+type Socket = WebSocketStream<TokioIo<Upgraded>>;
+
+/// Opens the serial port; the login has been checked, as of every request.
+pub(super) async fn open(To(bmc): To, mut request: Request) -> Result<Response, Fault> {
+    let is_there = bmc.host.description().console == Some(ConsoleWay::WebSocket) && bmc.host.serial().is_some();
+    if !is_there {
+        return Err(Fault::not_found(PATH));
+    }
+    let Some(key) = asked(request.headers()) else {
+        return answer(StatusCode::UPGRADE_REQUIRED, None);
+    };
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(serve(upgrade, bmc));
+    answer(StatusCode::SWITCHING_PROTOCOLS, Some(&key))
+}
+
+fn answer(status: StatusCode, accept: Option<&str>) -> Result<Response, Fault> {
+    let mut answer = Response::builder()
+        .status(status)
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "websocket");
+    if let Some(accept) = accept {
+        answer = answer.header(header::SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    answer
+        .body(Body::empty())
+        .map_err(|_| Fault::internal("no answer can be made"))
+}
+
+/// How a request for a WebSocket is accepted; `None` if it is none.
+fn asked(headers: &HeaderMap) -> Option<String> {
+    let says = |name: header::HeaderName, word: &str| {
+        let value = headers.get(name).and_then(|value| value.to_str().ok());
+        value.is_some_and(|value| value.split(',').any(|part| part.trim().eq_ignore_ascii_case(word)))
+    };
+    let is_asked = says(header::CONNECTION, "upgrade")
+        && says(header::UPGRADE, "websocket")
+        && says(header::SEC_WEBSOCKET_VERSION, "13");
+    let key = headers.get(header::SEC_WEBSOCKET_KEY)?;
+    is_asked.then(|| derive_accept_key(key.as_bytes()))
+}
+
+/// Until the client goes. The connection is out of the web server's hands by then.
+async fn serve(upgrade: OnUpgrade, bmc: Arc<Bmc>) {
+    let Ok(upgraded) = upgrade.await else { return };
+    let Some(serial) = bmc.host.serial() else { return };
+    let socket: Socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
+    let (to, from) = socket.split();
+    let (input, typed) = mpsc::channel(64);
+    tokio::join!(carry(to, serial, typed), read(from, input));
+}
+
+impl Terminal for SplitSink<Socket, Message> {
+    async fn show(&mut self, bytes: &[u8]) -> bool {
+        self.send(Message::Binary(bytes.to_vec().into())).await.is_ok()
+    }
+}
+
+/// Hands over what is typed until the client goes.
+async fn read(mut from: SplitStream<Socket>, input: mpsc::Sender<Vec<u8>>) {
+    while let Some(Ok(message)) = from.next().await {
+        let typed = match message {
+            Message::Binary(bytes) => bytes.to_vec(),
+            Message::Text(text) => text.as_bytes().to_vec(),
+            Message::Close(_) => return,
+            // Pings, which the library answers.
+            _ => continue,
+        };
+        if input.send(typed).await.is_err() {
+            return;
+        }
+    }
+}
