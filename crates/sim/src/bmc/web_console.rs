@@ -70,7 +70,10 @@ async fn serve(upgrade: OnUpgrade, bmc: Arc<Bmc>) {
     let socket: Socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
     let (to, from) = socket.split();
     let (input, typed) = mpsc::channel(64);
-    tokio::join!(carry(to, serial, typed), read(from, input));
+    tokio::select! {
+        () = carry(to, serial, typed) => {}
+        () = read(from, input) => {}
+    }
 }
 
 impl Terminal for SplitSink<Socket, Message> {
