@@ -451,6 +451,22 @@ impl Site {
         }
     }
 
+    /// Waits until what was recorded of the node's console holds this, and answers what was.
+    ///
+    /// # Panics
+    /// When it does not within `limit`.
+    pub async fn until_recorded(&self, id: &str, wanted: &str, limit: Duration) -> String {
+        let deadline = Instant::now() + limit;
+        loop {
+            let log = self.cli(["node", "console", "log", id]);
+            if log.contains(wanted) {
+                return log;
+            }
+            assert!(Instant::now() < deadline, "{wanted:?} is not recorded: {log}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// The reason the node gives for where it is.
     #[must_use]
     pub fn reason(&self, id: &str) -> String {

@@ -13,7 +13,7 @@ use rackwright_site::fabric::Guid;
 use rackwright_site::file::{Source, check};
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 use rackwright_site::model::{Redundancy, Site as Hall};
-use rackwright_tests::fabric::Lab;
+use rackwright_tests::fabric::{Lab, folder};
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, program};
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ const SPEED: &str = "20";
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
     let begun = Instant::now();
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = folder();
     let mut demo = Demo::start(dir.path()).await;
     demo.story().await;
     let failed = demo.failed;

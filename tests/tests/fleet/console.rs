@@ -26,19 +26,6 @@ fn enrol(site: &Site, id: &str, bmc: &IpmiSim) {
     ]);
 }
 
-/// Waits until what was recorded holds this.
-async fn until_recorded(site: &Site, id: &str, wanted: &str) -> String {
-    let deadline = Instant::now() + SOON;
-    loop {
-        let log = site.cli(["node", "console", "log", id]);
-        if log.contains(wanted) {
-            return log;
-        }
-        assert!(Instant::now() < deadline, "{wanted:?} is not recorded: {log}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
 fn at(site: &Site, words: &[&str]) -> Client {
     Client::start(site.command().args(["node", "console"]).args(words))
 }
@@ -65,7 +52,7 @@ async fn the_console_of_an_ipmi_node_is_shown_typed_to_and_recorded() {
     client.types("~.");
     assert_eq!(client.ended(SOON).await, Some(0), "{}", client.text());
 
-    let log = until_recorded(site, "n1", "Password:").await;
+    let log = site.until_recorded("n1", "Password:", SOON).await;
     assert!(log.contains("kernel: here I am"), "{log}");
     let boots = site.cli(["node", "console", "boots", "n1"]);
     assert!(boots.contains("FIRST OUTPUT") && boots.lines().count() > 1, "{boots}");
