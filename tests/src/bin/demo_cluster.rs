@@ -27,7 +27,7 @@ const CLUSTERS: &str = "clusters:\n\
 /// Until the control plane has seen what becomes of a cable.
 const SOON: Duration = Duration::from_secs(120);
 /// So much faster than the machines' own time passes theirs.
-const SPEED: &str = "20";
+const SPEED: &str = "40";
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
