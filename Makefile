@@ -33,9 +33,11 @@ demo: deps images build ## Two real machines from power-off to handed over and b
 demo-cluster: deps build ## Two customers get clusters of 128 simulated machines on the fabric of a real OpenSM
 	$(BIN)/rackwright-demo-cluster
 
-# Programs and tests are built at once: by themselves, the programs would be built with other features of the same crates.
+# Lints and images side by side: images wait for packages and for one long link of the agent. Programs and tests are built at
+# once: by themselves, the programs would be built with other features of the same crates.
 .PHONY: test
-test: deps lint images ## Everything: format, lints, licences, all tests, the real machines included
+test: deps ## Everything: format, lints, licences, all tests, the real machines included
+	$(MAKE) --no-print-directory -j2 lint images
 	cargo build --locked --workspace --bins --tests --profile $(PROFILE)
 	cargo nextest run --locked --workspace --cargo-profile $(PROFILE)
 	$(MAKE) test-platform-tls
