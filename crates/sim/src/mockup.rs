@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
 /// Most resources of a recording.
@@ -203,7 +203,7 @@ fn fault(status: StatusCode, id: &str, words: &str) -> Response<Full<Bytes>> {
 pub struct Mockup {
     url: String,
     fingerprint: Option<String>,
-    accepting: AbortHandle,
+    accepting: JoinHandle<()>,
 }
 
 impl Mockup {
@@ -226,7 +226,7 @@ impl Mockup {
         } else {
             ("http", None, None)
         };
-        let accepting = tokio::spawn(accept(listener, acceptor, Arc::new(tree))).abort_handle();
+        let accepting = tokio::spawn(accept(listener, acceptor, Arc::new(tree)));
         Ok(Self {
             url: format!("{scheme}://{local}"),
             fingerprint,
@@ -242,6 +242,12 @@ impl Mockup {
     /// `sha256:` and the digest of its certificate; none over plain HTTP.
     pub fn fingerprint(&self) -> Option<&str> {
         self.fingerprint.as_deref()
+    }
+
+    /// Stops listening. When this returns its address is free; after a mere drop it is so a little later.
+    pub async fn stop(mut self) {
+        self.accepting.abort();
+        let _ = (&mut self.accepting).await;
     }
 }
 

@@ -199,7 +199,7 @@ async fn what_moves_is_told_and_clones_are_enrolled_by_nobody() {
         format!("https://{}", at(1))
     );
 
-    drop(one);
+    one.stop().await;
     let moved = made_up(dir.path(), &at(2), &uuid(1), "SN-ONE", "00:16:3e:00:00:01").await;
     let _clones = [
         made_up(dir.path(), &at(3), &uuid(2), "SN-TWO", "00:16:3e:00:00:02").await,
@@ -241,7 +241,7 @@ async fn what_moves_is_told_and_clones_are_enrolled_by_nobody() {
         format!("https://{}", at(2))
     );
     // No login is tried at a node's address, so that the certificate has to tell that another machine answers there.
-    drop(moved);
+    moved.stop().await;
     let _other = made_up(dir.path(), &at(2), &uuid(9), "SN-NINE", "00:16:3e:00:00:09").await;
     let id = start(&site, &range);
     ended(&site, &id).await;
