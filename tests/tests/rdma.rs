@@ -2,6 +2,8 @@
 //! and a cable between them. `make images` builds the machines (images/rdma); QEMU must be 7.2 or newer.
 
 use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -53,6 +55,7 @@ wait
 struct Machine {
     process: Child,
     serial: PathBuf,
+    monitor: PathBuf,
 }
 
 impl Machine {
@@ -75,14 +78,16 @@ impl Machine {
             .status();
         assert!(packed.expect("tar runs").success(), "`make images` builds the program");
         let serial = dir.join(format!("{last}.log"));
+        let monitor = dir.join(format!("{last}.monitor"));
         let socket = dir.join("cable");
         let words = format!(
             "-machine q35 -accel tcg,tb-size=64 -cpu max -m 384 -nodefaults -display none -no-reboot \
              -netdev stream,id=net,{cable},addr.type=unix,addr.path={} -device virtio-net-pci,netdev=net,mac=52:54:00:00:00:0{last} \
-             -drive file={},format=raw,if=virtio,readonly=on -serial file:{}",
+             -drive file={},format=raw,if=virtio,readonly=on -serial file:{} -monitor unix:{},server=on,wait=off",
             socket.display(),
             disk.display(),
-            serial.display()
+            serial.display(),
+            monitor.display()
         );
         let process = Command::new("qemu-system-x86_64")
             .args(words.split_whitespace())
@@ -96,7 +101,28 @@ impl Machine {
             .stderr(File::create(dir.join(format!("{last}.errors"))).expect("a file"))
             .spawn()
             .expect("QEMU starts");
-        Self { process, serial }
+        Self {
+            process,
+            serial,
+            monitor,
+        }
+    }
+
+    /// What comes over the cable is lost from now on, as when it is pulled. The other end may go on sending: if QEMU ended
+    /// instead, what soft-RoCE sent last could lie with the other's network card for ever, and no retry would come after it.
+    fn pull_cable(&self) {
+        let mut monitor = UnixStream::connect(&self.monitor).expect("QEMU's monitor");
+        monitor.set_read_timeout(Some(LIMIT)).expect("a limit");
+        monitor.write_all(b"set_link net off\n").expect("the monitor listens");
+        // A prompt before the command and one after it.
+        let mut said = String::new();
+        while said.matches("(qemu) ").count() < 2 {
+            let mut bytes = [0; 256];
+            let count = monitor.read(&mut bytes).expect("the monitor answers");
+            assert!(count > 0, "the monitor hung up: {said}");
+            said.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+        assert!(!said.contains("Error"), "{said}");
     }
 
     fn log(&self) -> String {
@@ -156,14 +182,14 @@ fn says(lane: &Value, key: &str, words: &str) {
 #[test]
 fn two_machines_measure_by_rdma_and_say_why_where_they_do_not() {
     let dir = tempfile::tempdir().expect("a folder");
-    let mut server = Machine::start(dir.path(), 1, SERVER, "server=on");
+    let server = Machine::start(dir.path(), 1, SERVER, "server=on");
     until("the cable is there", &[&server], || dir.path().join("cable").exists());
     let client = Machine::start(dir.path(), 2, CLIENT, "server=off");
     until("the client has measured", &[&server, &client], || {
         client.log().contains("rdma: now")
     });
-    // In the midst of a measurement, as a cable does that is pulled.
-    server.process.kill().expect("QEMU ends");
+    // In the midst of a measurement.
+    server.pull_cable();
     until("the client comes to its end", &[&client], || {
         client.log().contains("rdma: the end")
     });
