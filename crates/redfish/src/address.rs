@@ -56,12 +56,12 @@ impl BmcAddress {
         if url.host_str().is_none_or(str::is_empty) {
             return Err(invalid("there is no host name or IP address"));
         }
-        let path = url.path().trim_end_matches('/');
-        let path = path.strip_suffix("/v1").unwrap_or(path);
-        let base_path = path
-            .strip_suffix("/redfish")
-            .unwrap_or(url.path().trim_end_matches('/'))
-            .to_owned();
+        let mut path = url.path().trim_end_matches('/');
+        // As often as it is there: an address that is shown must mean the same when it is given again.
+        while let Some(before) = path.strip_suffix("/v1").unwrap_or(path).strip_suffix("/redfish") {
+            path = before.trim_end_matches('/');
+        }
+        let base_path = path.to_owned();
         url.set_path("/");
         Ok(Self { origin: url, base_path })
     }
@@ -165,6 +165,11 @@ mod tests {
             ("[fd77::1]:8001", "https://[fd77::1]:8001", "/redfish/v1/"),
             ("https://10.0.0.1/redfish/v1/", "https://10.0.0.1", "/redfish/v1/"),
             ("https://10.0.0.1/redfish", "https://10.0.0.1", "/redfish/v1/"),
+            (
+                "https://10.0.0.1/redfish//redfish/v1/redfish/v1",
+                "https://10.0.0.1",
+                "/redfish/v1/",
+            ),
             (
                 "http://127.0.0.1:8000/rack1/node2/",
                 "http://127.0.0.1:8000/rack1/node2",
