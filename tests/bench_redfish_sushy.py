@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import sushy
 
-CLOSED = ("/$metadata", "/JsonSchemas", "/Registries", "/SessionService/Sessions/", "/TaskService/Tasks/")
+CLOSED = ("/$metadata", "/JsonSchemas", "/Registries", "/SessionService/Sessions/", "/TaskService/Tasks/", "/Entries/")
 PATIENCE_S = 60
 
 
