@@ -152,7 +152,7 @@ mod tests {
                 std::thread::sleep(SHORT);
             }
         });
-        wait_for_end(&guests, Some(dir.path()), LONG, 3 * SHORT);
+        wait_for_end(&guests, Some(dir.path()), LONG, 8 * SHORT);
         assert!(begun.elapsed() >= 10 * SHORT, "{:?}", begun.elapsed());
         keeper.join().unwrap();
     }
