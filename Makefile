@@ -51,6 +51,11 @@ test-platform-tls: deps ## The tests of the BMC client once more, with TLS by th
 FUZZ_SECONDS ?= 60
 FUZZ_CORPUS ?= target/fuzz/corpus
 
+.PHONY: test-attacks
+test-attacks: deps ## The attacks of docs/security.md against a running rackwrightd (part of `make test`)
+	cargo build --locked --workspace --bins --profile $(PROFILE)
+	cargo nextest run --locked -p rackwright-tests --test attacks --cargo-profile $(PROFILE)
+
 .PHONY: fuzz
 fuzz: deps ## Looks for answers of a BMC that the client's views cannot bear, for FUZZ_SECONDS, 60 if not said
 	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/crates/fuzz/rustc-with-coverage.sh \

@@ -1,0 +1,17 @@
+//! Attacks against a running `rackwrightd`: each test plays an attacker and fails if the attack succeeds.
+//! `docs/security.md` lists the attacks with the name of the test that tries each one. `make test-attacks` runs them all.
+
+#[path = "attacks/claims.rs"]
+mod claims;
+#[path = "attacks/erase.rs"]
+mod erase;
+#[path = "attacks/exhaustion.rs"]
+mod exhaustion;
+#[path = "attacks/impostor.rs"]
+mod impostor;
+#[path = "attacks/members.rs"]
+mod members;
+#[path = "attacks/restore.rs"]
+mod restore;
+#[path = "attacks/secrets.rs"]
+mod secrets;

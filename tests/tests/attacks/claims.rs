@@ -1,0 +1,1 @@
+//! A claim changes hands only by release and erase.

@@ -1,0 +1,1 @@
+//! Erase certificates that the facts do not support.

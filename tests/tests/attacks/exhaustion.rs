@@ -1,0 +1,1 @@
+//! Clients that try to use up memory, connections and disk space.

@@ -1,0 +1,1 @@
+//! A host on the boot network that poses as the agent of a node.

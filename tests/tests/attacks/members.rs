@@ -1,0 +1,1 @@
+//! Members and agents after their rights have ended.

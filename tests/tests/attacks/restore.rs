@@ -1,0 +1,1 @@
+//! A control plane that starts on old or copied data.
