@@ -195,6 +195,14 @@ impl Site {
     /// # Panics
     /// When it does not become ready.
     pub async fn restart_logging(&mut self, filter: &str) {
+        self.restart_as(filter, &[]).await;
+    }
+
+    /// The same with further arguments of `rackwrightd serve`.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    pub async fn restart_as(&mut self, filter: &str, arguments: &[&str]) {
         self.starts += 1;
         let ready = self.dir.join(format!("ready-{}", self.starts));
         let log = |name: &str| {
@@ -212,6 +220,7 @@ impl Site {
                 self.dir.join("rackwrightd.yaml").as_os_str(),
             ])
             .args([OsStr::new("--ready-file"), ready.as_os_str()])
+            .args(arguments)
             .env("RACKWRIGHT_LOG", filter)
             .stdin(Stdio::null())
             .stdout(log("rackwrightd.out"))
@@ -252,6 +261,14 @@ impl Site {
     /// # Panics
     /// When it does not end within 30 s.
     pub async fn stop(mut self) {
+        self.halt().await;
+    }
+
+    /// The same for one that is started again.
+    ///
+    /// # Panics
+    /// When it does not end within 30 s.
+    pub async fn halt(&mut self) {
         let Some(mut daemon) = self.daemon.take() else { return };
         let pid = daemon.id().expect("rackwrightd runs").to_string();
         let sent = Command::new("kill")

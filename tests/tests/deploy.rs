@@ -3,6 +3,7 @@
 // Helpers outside of test functions.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -98,5 +99,45 @@ fn systemd_would_not_take_a_worse_one() {
         let output = verify_unit(&unit().replace(good, bad));
         let words = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() || !words.is_empty(), "{bad:?} is taken");
+    }
+}
+
+/// What the unit sets; of a setting that stands there twice, the last value.
+fn settings(text: &str) -> BTreeMap<&str, &str> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split_once('=')).collect()
+}
+
+#[test]
+fn the_unit_keeps_secrets_in_and_others_out() {
+    let unit = unit();
+    let settings = settings(&unit);
+    for (name, value) in [
+        ("LimitCORE", "0"),
+        ("UMask", "0077"),
+        ("StateDirectoryMode", "0700"),
+        ("NoNewPrivileges", "yes"),
+        ("ProtectSystem", "strict"),
+        ("ProtectHome", "yes"),
+        ("PrivateTmp", "yes"),
+        ("PrivateDevices", "yes"),
+        ("ProtectKernelTunables", "yes"),
+        ("ProtectKernelModules", "yes"),
+        ("ProtectKernelLogs", "yes"),
+        ("ProtectControlGroups", "yes"),
+        ("RestrictAddressFamilies", "AF_INET AF_INET6 AF_UNIX AF_NETLINK"),
+        ("RestrictNamespaces", "yes"),
+        ("RestrictSUIDSGID", "yes"),
+        ("LockPersonality", "yes"),
+        ("MemoryDenyWriteExecute", "yes"),
+        ("SystemCallArchitectures", "native"),
+        ("SystemCallFilter", "@system-service"),
+        ("CapabilityBoundingSet", "CAP_NET_BIND_SERVICE CAP_NET_RAW"),
+        ("KeyringMode", "private"),
+    ] {
+        assert_eq!(settings.get(name), Some(&value), "{name}");
+    }
+    for name in ["MemoryMax", "TasksMax", "LimitNOFILE"] {
+        assert!(settings.contains_key(name), "{name} has no bound");
     }
 }

@@ -1,5 +1,6 @@
 //! What is written down stays true: no left-over marks, no dead links, every dependency explained.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -168,4 +169,40 @@ fn the_state_diagrams_are_the_charts() {
         }
         from = begin;
     }
+}
+
+/// `module::test` of every attack test.
+fn attacks() -> BTreeSet<String> {
+    let folder = root().join("tests/tests/attacks");
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).expect("the attack tests") {
+        let path = entry.expect("a folder entry").path();
+        if !path.is_file() {
+            continue;
+        }
+        let module = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let file = syn::parse_file(&fs::read_to_string(&path).expect("an attack test")).expect("Rust");
+        for item in file.items {
+            let syn::Item::Fn(function) = item else { continue };
+            let is_test =
+                |attribute: &syn::Attribute| attribute.path().segments.last().is_some_and(|s| s.ident == "test");
+            if function.attrs.iter().any(is_test) {
+                found.insert(format!("{module}::{}", function.sig.ident));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn the_threat_model_names_every_attack_test_and_no_other() {
+    let text = fs::read_to_string(root().join("docs/security.md")).expect("docs/security.md");
+    let rows = text.lines().filter(|line| line.starts_with("| "));
+    let named: BTreeSet<String> = rows
+        .filter_map(|row| row.trim_end_matches(" |").rsplit_once("| `"))
+        .map(|(_, test)| test.trim_end_matches('`').to_owned())
+        .collect();
+    let attacks = attacks();
+    assert!(attacks.len() > 30, "{attacks:?}");
+    assert_eq!(named, attacks);
 }

@@ -10,6 +10,8 @@ mod cluster;
 mod deploys;
 #[path = "replicas/fleet.rs"]
 mod fleet;
+#[path = "replicas/members.rs"]
+mod members;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};

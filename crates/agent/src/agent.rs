@@ -194,8 +194,15 @@ async fn registration(settings: &Settings, machine: &Arc<Machine>) -> Result<Reg
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
     let mut endpoints = settings.endpoints.iter().cycle();
-    // One for all tries: an answer may be lost after the token was used, and the same request is answered again.
-    let request = Request::new()?;
+    // One key for all tries, and for an agent that starts again in this boot: an answer may be lost after the token was used,
+    // and only the same key is answered again.
+    let request = match machine.host.kept_key() {
+        Some(key) => Request::of(key)?,
+        None => Request::new()?,
+    };
+    if let Err(error) = machine.host.keep_key(&request.key_pem) {
+        tracing::warn!("key not kept: {error}");
+    }
     loop {
         let Some(endpoint) = endpoints.next() else {
             return Err(AgentError::Unreachable {
@@ -271,6 +278,7 @@ async fn try_registration(
             message: status.message().to_owned(),
         }),
     })?;
+    adjust_clock(&*machine.host, answer.metadata());
     let identity = Identity::new(request.key_pem.clone(), answer.into_inner());
     // Without the file, only an agent that starts again suffers.
     if let Err(error) = machine.host.keep_identity(&identity) {
@@ -300,6 +308,18 @@ fn set_clock(host: &dyn Host, authority: &Authority) {
             tracing::warn!("the clock was outside the CA certificate's validity and was set by the boot server's")
         }
         Err(error) => tracing::warn!("the clock is outside the CA certificate's validity and cannot be set: {error}"),
+    }
+}
+
+/// Sets the clock by the control plane's answer; see [`clock`].
+fn adjust_clock(host: &dyn Host, answer: &tonic::metadata::MetadataMap) {
+    let date = answer.get("date").and_then(|date| date.to_str().ok());
+    let Some(time) = clock::adjustment(clock::unix_s(), date) else {
+        return;
+    };
+    match host.set_clock(time) {
+        Ok(()) => tracing::warn!("the clock differed from the control plane's and was set"),
+        Err(error) => tracing::warn!("the clock differs from the control plane's and cannot be set: {error}"),
     }
 }
 

@@ -1,4 +1,7 @@
-//! The agent's clock, and the one correction it makes to it.
+//! The agent's clock, and the corrections the agent makes to it.
+//!
+//! Later the clock is set once more, by the control plane's answer to the registration: times in reports must fit the
+//! control plane's clock, and that answer comes over TLS from a server whose CA is pinned.
 //!
 //! A machine whose battery is flat starts in the past, and then no certificate of the control plane is valid yet.
 //! The certificate of the control plane's CA is pinned by its hash, so its own validity may be trusted: a clock
@@ -34,6 +37,15 @@ pub fn correction(now: i64, valid: (i64, i64), date_header: Option<&str>) -> Opt
         return None;
     }
     date_header.and_then(parse_http_date).filter(|time| inside(*time))
+}
+
+/// Seconds by which the clock may differ from the control plane's.
+const DRIFT_S: i64 = 2;
+
+/// The Unix time to set the clock to, if `now` differs from the `Date` header of an answer of the control plane.
+pub fn adjustment(now: i64, date_header: Option<&str>) -> Option<i64> {
+    let time = date_header.and_then(parse_http_date)?;
+    (time.abs_diff(now) > DRIFT_S.unsigned_abs()).then_some(time)
 }
 
 /// Unix seconds now.
@@ -116,6 +128,22 @@ mod tests {
         assert_eq!(correction(0, (0, 1), date), None, "0 is inside");
         assert_eq!(correction(5, (0, 1), date), None, "the header is outside");
         assert_eq!(correction(0, valid, None), None);
+    }
+
+    #[test]
+    fn the_clock_follows_the_control_planes() {
+        let date = Some("Sun, 06 Nov 1994 08:49:37 GMT");
+        for (now, wanted) in [
+            (784_111_777, None),
+            (784_111_775, None),
+            (784_111_774, Some(784_111_777)),
+            (0, Some(784_111_777)),
+            (i64::MAX, Some(784_111_777)),
+        ] {
+            assert_eq!(adjustment(now, date), wanted, "{now}");
+        }
+        assert_eq!(adjustment(0, None), None);
+        assert_eq!(adjustment(0, Some("yesterday")), None);
     }
 
     #[test]

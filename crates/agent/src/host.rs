@@ -6,6 +6,7 @@ use std::io;
 use std::net::IpAddr;
 
 use rackwright_api::v1::Inventory;
+use secrecy::SecretString;
 
 use crate::cmdline::Mac;
 use crate::console;
@@ -62,6 +63,19 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// [`LedgerError`]
     fn ledger(&self) -> Result<Ledger, LedgerError>;
+
+    /// The key that an earlier agent of this boot made, PEM: it may have registered it. A boot registers one key.
+    fn kept_key(&self) -> Option<SecretString> {
+        None
+    }
+
+    /// Keeps the key for the next agent of this boot, before it is registered.
+    ///
+    /// # Errors
+    /// [`IdentityError::Io`]
+    fn keep_key(&self, _key_pem: &SecretString) -> Result<(), IdentityError> {
+        Ok(())
+    }
 
     /// The identity that an earlier agent of this boot kept.
     fn kept_identity(&self) -> Option<Identity>;
@@ -126,6 +140,14 @@ impl Host for KernelHost {
             Ok(()) => Ledger::open(&path),
             Err(source) => Err(LedgerError::Io { path, source }),
         }
+    }
+
+    fn kept_key(&self) -> Option<SecretString> {
+        identity::load_key(&self.0.state)
+    }
+
+    fn keep_key(&self, key_pem: &SecretString) -> Result<(), IdentityError> {
+        identity::save_key(&self.0.state, key_pem)
     }
 
     fn kept_identity(&self) -> Option<Identity> {

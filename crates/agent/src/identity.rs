@@ -180,6 +180,15 @@ impl Request {
             key_pem: SecretString::from(key.serialize_pem()),
         })
     }
+
+    /// A request for a key that was made before.
+    ///
+    /// # Errors
+    /// [`IdentityError::Request`]
+    pub fn of(key_pem: SecretString) -> Result<Self, IdentityError> {
+        let csr_pem = request(&KeyPair::from_pem(key_pem.expose_secret())?)?;
+        Ok(Self { key_pem, csr_pem })
+    }
 }
 
 /// A request for a certificate to the key. The control plane takes nothing but the public key from it; the name is for
@@ -236,20 +245,33 @@ impl Identity {
     /// # Errors
     /// [`IdentityError::Io`]
     pub fn save(&self, state: &Path) -> Result<(), IdentityError> {
-        make_state_folder(state).map_err(|source| IdentityError::Io {
-            path: state.display().to_string(),
-            source,
-        })?;
-        write_private(&state.join(KEY_FILE), self.key_pem.expose_secret().as_bytes())?;
+        save_key(state, &self.key_pem)?;
         write_private(&state.join(RESPONSE_FILE), &self.registration.encode_to_vec())
     }
 
     /// The identity that an earlier agent of this boot kept.
     pub fn load(state: &Path) -> Option<Self> {
         let registration = RegisterResponse::decode(&*fs::read(state.join(RESPONSE_FILE)).ok()?).ok()?;
-        let key_pem = SecretString::from(fs::read_to_string(state.join(KEY_FILE)).ok()?);
+        let key_pem = load_key(state)?;
         Some(Self { key_pem, registration })
     }
+}
+
+/// Keeps the key for the next agent of this boot.
+///
+/// # Errors
+/// [`IdentityError::Io`]
+pub fn save_key(state: &Path, key_pem: &SecretString) -> Result<(), IdentityError> {
+    make_state_folder(state).map_err(|source| IdentityError::Io {
+        path: state.display().to_string(),
+        source,
+    })?;
+    write_private(&state.join(KEY_FILE), key_pem.expose_secret().as_bytes())
+}
+
+/// The key that an earlier agent of this boot kept.
+pub fn load_key(state: &Path) -> Option<SecretString> {
+    Some(SecretString::from(fs::read_to_string(state.join(KEY_FILE)).ok()?))
 }
 
 /// Makes the folder for the agent's state, closed to others.
@@ -332,6 +354,11 @@ mod tests {
         let state = dir.path().join("run/rackwright");
         assert!(Identity::load(&state).is_none());
         let request = Request::new().unwrap();
+        assert!(load_key(&state).is_none());
+        save_key(&state, &request.key_pem).unwrap();
+        let again = Request::of(load_key(&state).unwrap()).unwrap();
+        assert_eq!(again.key_pem.expose_secret(), request.key_pem.expose_secret());
+        assert!(Identity::load(&state).is_none(), "a key alone is no identity");
         assert!(request.csr_pem.starts_with("-----BEGIN CERTIFICATE REQUEST-----"));
         let registration = RegisterResponse {
             node: "nodes/a".into(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::drives::Drives;
 use crate::drives::block::BlockDrives;
+use crate::erase::{DriveEraser, Eraser};
 use crate::host::{Host, KernelHost};
 use crate::jobs::power::{KernelPower, Power};
 use crate::jobs::writer::{ImageWriter, StoreWriter};
@@ -18,6 +19,8 @@ pub struct Machine {
     pub drives: Arc<dyn Drives>,
     /// Who writes images.
     pub writer: Arc<dyn ImageWriter>,
+    /// Erases drives.
+    pub eraser: Arc<dyn Eraser>,
     /// The power switch.
     pub power: Arc<dyn Power>,
 }
@@ -29,6 +32,7 @@ impl Machine {
         Self {
             drives: Arc::new(BlockDrives::new(root.clone())),
             writer: Arc::new(StoreWriter),
+            eraser: Arc::new(DriveEraser),
             power: Arc::new(KernelPower::new(&root.proc)),
             host: Arc::new(KernelHost(root)),
         }

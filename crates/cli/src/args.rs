@@ -10,8 +10,8 @@ use crate::client::Client;
 use crate::error::CliError;
 use crate::output::{Format, Ui};
 use crate::{
-    apply, auth, bench, bmc, boot, capacity, cluster, discover, events, fabric, firmware, image, node, operation,
-    power, site, units, usage,
+    apply, auth, bench, bmc, boot, capacity, cluster, control, discover, events, fabric, firmware, image, node,
+    operation, power, site, units, usage,
 };
 
 /// Operator's command line of Rackwright.
@@ -91,6 +91,9 @@ pub enum Command {
     /// Tokens for new members
     #[command(subcommand)]
     Token(auth::TokenCommand),
+    /// Members: who may log in, and the end of that
+    #[command(subcommand)]
+    Member(auth::member::MemberCommand),
     /// Your SSH keys, for consoles by `ssh NODE@SERVER`
     #[command(subcommand)]
     SshKey(auth::ssh_key::SshKeyCommand),
@@ -111,6 +114,9 @@ pub enum Command {
     /// Clusters: plan, create, watch, hand over, release
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// The control plane itself: whether it is paused
+    #[command(subcommand)]
+    Control(control::ControlCommand),
     /// InfiniBand fabrics: their shape, and their cabling against the plan
     #[command(subcommand)]
     Fabric(fabric::FabricCommand),

@@ -109,7 +109,8 @@ impl Client {
                     "the credential of context `{name}` ended at {}",
                     units::stamp_seconds(validity.not_after)
                 ),
-                "ask an operator for a token (`rackwright token create`) and run `rackwright login` with it",
+                "ask an operator for a token (`rackwright token create`) and run `rackwright login` with it; where no operator \
+                 can log in any more, `rackwrightd invite-operator --reason TEXT` on the control plane's host makes one",
             ));
         }
         let servers = if global.server.is_empty() {
@@ -127,7 +128,12 @@ impl Client {
         if validity.due(units::now())
             && let Err(error) = client.renew().await
         {
-            ui.note(&format!("note: the credential could not be renewed: {error}"));
+            let ends = units::stamp_seconds(validity.not_after);
+            let left = units::duration(validity.not_after - units::now());
+            ui.note(&format!(
+                "note: the credential could not be renewed: {error}; it ends at {ends} (in {left}), and after that only a new \
+                 token lets you in"
+            ));
         }
         let client = Arc::new(client);
         tokio::spawn(Self::keep_renewed(Arc::downgrade(&client)));

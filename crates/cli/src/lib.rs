@@ -18,6 +18,7 @@ mod capacity;
 mod client;
 mod cluster;
 mod config;
+mod control;
 mod discover;
 mod error;
 mod events;
@@ -84,6 +85,7 @@ async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
         Command::Login(args) => auth::login::run(cx, args).await,
         Command::Whoami => auth::whoami(cx).await,
         Command::Token(command) => auth::token(cx, command).await,
+        Command::Member(command) => auth::member::run(cx, command).await,
         Command::SshKey(command) => auth::ssh_key::run(cx, command).await,
         Command::Context(command) => auth::context(cx, command),
         Command::Apply(args) => apply::run(cx, args).await,
@@ -91,6 +93,7 @@ async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
         Command::Site(command) => site::run(cx, command).await,
         Command::Power(command) => power::run(cx, command).await,
         Command::Cluster(command) => cluster::run(cx, command).await,
+        Command::Control(command) => control::run(cx, command).await,
         Command::Fabric(command) => fabric::run(cx, command).await,
         Command::Firmware(command) => firmware::run(cx, command).await,
         Command::Image(command) => image::run(cx, command).await,

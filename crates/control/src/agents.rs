@@ -1,14 +1,15 @@
 //! Agents that are connected to this process, and how far their jobs are. Kept in memory: a heartbeat costs no write.
 //!
-//! A node's row says which replica has its agent, and the number of that connection. One of ours that the row does not
-//! name counts for nothing: the agent is elsewhere, or others took this process for dead.
+//! A node's row says which replica has its agent, the number of that connection, and the claim generation and the boot that
+//! it belongs to. A connection of ours that the row does not name, or names otherwise, counts for nothing: the agent is
+//! elsewhere, its claim or its boot is over, or others took this process for dead.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rackwright_api::v1::{ControlMessage, JobProgress};
 use rackwright_lifecycle::{Agent, Reading, Timestamp};
-use rackwright_store::NodeRecord;
+use rackwright_store::{AgentSession, NodeRecord};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +25,8 @@ pub type ToAgent = Box<ControlMessage>;
 pub struct Session {
     /// Differs for every connection of the node: `Hold::session` of its row.
     pub number: i64,
+    /// The claim generation and the boot that it belongs to.
+    pub of: AgentSession,
     /// The kernel's boot id.
     pub boot_id: String,
     /// When this boot first connected.
@@ -92,6 +95,16 @@ impl Agents {
         is_this
     }
 
+    /// Ends the connection of a node whose number is below `number`: the database holds that it is over.
+    pub fn part(&self, node: &str, number: i64) {
+        let mut inner = self.lock();
+        if inner.sessions.get(node).is_some_and(|s| s.number < number)
+            && let Some(session) = inner.sessions.remove(node)
+        {
+            session.end.cancel();
+        }
+    }
+
     /// How many connections there are of those whose name begins so.
     #[must_use]
     pub fn count(&self, prefix: &str) -> usize {
@@ -129,12 +142,13 @@ impl Agents {
         }
     }
 
-    /// The connection that a node's row names, if it is one of ours.
+    /// The connection that a node's row names, if it is one of ours and of the node's present generation.
     #[must_use]
     pub fn held(&self, record: &NodeRecord) -> Option<Session> {
-        let is_ours = record.hold.replica == self.replica;
+        let hold = &record.hold;
+        let counts = hold.replica == self.replica && hold.of.generation == record.node.generation;
         self.session(&record.id)
-            .filter(|session| is_ours && session.number == record.hold.session)
+            .filter(|session| counts && session.number == hold.session && session.of == hold.of)
     }
 
     /// What is known of a node's agent: by its connection if that is ours, else as stored.
@@ -151,7 +165,8 @@ impl Agents {
             };
         }
         let hold = &record.hold;
-        let is_elsewhere = !hold.replica.is_empty() && hold.replica != self.replica;
+        let is_present = hold.of.generation == record.node.generation && !hold.of.boot.is_empty();
+        let is_elsewhere = !hold.replica.is_empty() && hold.replica != self.replica && is_present;
         match &record.readings.agent {
             // Whoever has it says when it is gone.
             present @ Reading::Known {
@@ -211,6 +226,7 @@ mod tests {
     fn connected(agents: &Agents, node: &str) {
         let session = Session {
             number: 0,
+            of: AgentSession::default(),
             boot_id: String::new(),
             booted_at: Timestamp(1),
             heard_at: Timestamp(1),

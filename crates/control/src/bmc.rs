@@ -51,6 +51,9 @@ pub enum BmcError {
         "no password is known for it; `rackwright node update` gives one, `rackwright bmc credentials add` one to be tried"
     )]
     NoPassword,
+    /// The record may be older than the machine.
+    #[error("the node is doubted, and nothing is asked of its BMC before an operator settles that: {0}")]
+    Doubted(String),
     /// The pinned fingerprint is none.
     #[error("the pinned certificate {0:?} is not \"sha256:\" and 64 hex digits")]
     Pin(String),
@@ -78,6 +81,7 @@ impl BmcError {
                 rackwright_ipmi::ErrorKind::Security => ("bmc-security", false),
             },
             Self::NoRedfish => ("bmc-no-redfish", false),
+            Self::Doubted(_) => ("doubted", false),
             Self::Password(_) | Self::Pin(_) => ("bmc-credential", false),
         }
     }
@@ -174,8 +178,11 @@ impl Bmcs {
     /// The client of a node's BMC, made when there is none for what is known of the BMC now.
     ///
     /// # Errors
-    /// The BMC does not answer or does not let us in.
+    /// The BMC does not answer or does not let us in, or the node is doubted.
     pub async fn client(&self, record: &NodeRecord, sealer: &Sealer) -> Result<Arc<BmcClient>, BmcError> {
+        if let Some(doubt) = &record.node.doubt {
+            return Err(BmcError::Doubted(doubt.why.clone()));
+        }
         let stale = {
             let mut clients = self.clients.lock().await;
             match clients.get_mut(&record.id) {

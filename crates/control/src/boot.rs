@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rackwright_identity::{Token, TokenHash};
-use rackwright_lifecycle::{Effect, State, seconds};
+use rackwright_lifecycle::seconds;
 use rackwright_netboot::{
     Binding, BootDirectory, BootFile, BootIntent, BootPlan, Client, DhcpMode, DirectoryError, Lookup, Mac, Netboot,
     NetbootConfig, OneTimeToken, Refusal, StageDropped, StageSeen,
 };
-use rackwright_store::{BootStageRow, NodeRecord, Scope, Store, StoreError, TokenRow, UnknownMachineRow, WriteTx};
+use rackwright_store::{BootStageRow, Scope, StoreError, TokenRow, UnknownMachineRow, WriteTx};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::mpsc;
 
+use crate::agent_boot::{self, Asker, address_text};
 use crate::clock;
 use crate::config::Boot;
 use crate::core::{BootCounts, Core};
@@ -28,8 +29,8 @@ pub use unknown::Told;
 
 /// From the DHCP answer to the script.
 const BOOT_TOKEN_S: i64 = 600;
-/// From the script to the agent's registration: kernel and ramdisk are fetched and started in between.
-const AGENT_TOKEN_S: i64 = 900;
+/// The same of the agent of a machine that belongs to no node.
+const UNKNOWN_TOKEN_S: i64 = 900;
 /// Stages that may wait to be stored.
 const STAGES: usize = 1024;
 /// Between two commits of stages: whoever floods the wire does not keep the database busy.
@@ -105,7 +106,8 @@ impl Directory {
             return Ok(Lookup::Unknown { boot_allowed, address });
         };
         let record = self.core.store.node(&Scope::Site, &node).await?;
-        let boot = if boots_agent(&self.core.store, &record).await? {
+        let is_firmware = client.kind.looks_for_boot();
+        let boot = if agent_boot::looks_for_boot(&self.core, &record, &mac, is_firmware).await? {
             BootIntent::Network { loader: None }
         } else {
             BootIntent::Disk
@@ -135,7 +137,12 @@ impl Directory {
         let mac = text(mac);
         let directory = |e: StoreError| Refusal::Directory(failed(e));
         let now = clock::now();
+        let node = self.core.store.node_of_mac(&mac).await.map_err(directory)?;
         let mut tx = self.core.store.write().await.map_err(directory)?;
+        if let Some(node) = &node {
+            // Locked before its tokens, as by whoever switches it on.
+            tx.node(node).await.map_err(directory)?;
+        }
         let (row, used) = tx
             .token(&hash, "boot")
             .await
@@ -150,44 +157,63 @@ impl Directory {
         if row.subject != mac {
             return Err(Refusal::OtherMachine);
         }
-        if !row.body.is_empty() && row.body != remote.to_string() {
+        let address = address_text(Some(remote));
+        let asker = Asker {
+            mac: &mac,
+            address: &address,
+        };
+        if !row.body.is_empty() && row.body != address {
+            if let Some(node) = &node {
+                agent_boot::second_address(&mut tx, node, asker, &row.body)
+                    .await
+                    .map_err(directory)?;
+                self.core.commit(tx).await.map_err(directory)?;
+            }
             return Err(Refusal::OtherAddress);
         }
         if tx.use_token(&hash, "boot", now).await.map_err(directory)?.is_none() {
             return Err(Refusal::Used); // Since we looked at it.
         }
         tx.revoke_tokens("boot", &mac).await.map_err(directory)?;
-        let plan = self.plan(&mut tx, &mac).await?;
-        tx.commit().await.map_err(directory)?;
-        Ok(plan)
+        let plan = self.plan(&mut tx, node.as_deref(), asker).await?;
+        // Whatever the answer is: a refusal may have contested the boot.
+        self.core.commit(tx).await.map_err(directory)?;
+        plan
     }
 
-    /// The node whose agent this machine may boot now. Empty for a machine that belongs to none, where the site boots these.
-    async fn agent_of(&self, mac: &str) -> Result<String, Refusal> {
-        let directory = |e: StoreError| Refusal::Directory(failed(e));
-        let node = self.core.store.node_of_mac(mac).await.map_err(directory)?;
-        let Some(node) = node else {
-            if self.boot.network.boot_unknown {
-                return Ok(String::new());
-            }
-            let why = "it belongs to no node; enrol its BMC with `rackwright node enroll`";
-            return Err(Refusal::NothingToBoot(why.into()));
-        };
-        let record = self.core.store.node(&Scope::Site, &node).await.map_err(directory)?;
-        if !boots_agent(&self.core.store, &record).await.map_err(directory)? {
-            let why = format!("{node} is {}, and was not switched on for the agent", record.node.state);
-            return Err(Refusal::NothingToBoot(why));
+    /// The agent's own one-time token for this machine. Of one that belongs to no node, where the site boots these.
+    async fn agent_token(
+        &self,
+        tx: &mut WriteTx,
+        node: Option<&str>,
+        asker: Asker<'_>,
+    ) -> Result<Result<String, Refusal>, StoreError> {
+        let nothing = |why: String| Ok(Err(Refusal::NothingToBoot(why)));
+        if let Some(node) = node {
+            let given = agent_boot::give_plan(&self.core, tx, node, asker).await?;
+            return given.map_or_else(|refused| nothing(refused.0), |token| Ok(Ok(token)));
         }
-        Ok(node)
+        if !self.boot.network.boot_unknown {
+            return nothing("it belongs to no node; enrol its BMC with `rackwright node enroll`".into());
+        }
+        tx.revoke_tokens("agent", asker.mac).await?;
+        let (shown, row) = mint(&self.core, "agent", asker.mac, "", UNKNOWN_TOKEN_S)?;
+        tx.put_token(&row).await?;
+        Ok(Ok(shown))
     }
 
-    /// Kernel, ramdisk and a command line with the agent's own one-time token.
-    async fn plan(&self, tx: &mut WriteTx, mac: &str) -> Result<BootPlan, Refusal> {
+    /// Kernel, ramdisk and a command line with the agent's own one-time token. The change is to be committed in any case.
+    async fn plan(
+        &self,
+        tx: &mut WriteTx,
+        node: Option<&str>,
+        asker: Asker<'_>,
+    ) -> Result<Result<BootPlan, Refusal>, Refusal> {
         let directory = |e: StoreError| Refusal::Directory(failed(e));
-        let node = self.agent_of(mac).await?;
-        tx.revoke_tokens("agent", mac).await.map_err(directory)?;
-        let (shown, row) = mint(&self.core, "agent", mac, &node, AGENT_TOKEN_S).map_err(directory)?;
-        tx.put_token(&row).await.map_err(directory)?;
+        let shown = match self.agent_token(tx, node, asker).await.map_err(directory)? {
+            Ok(shown) => shown,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
         let endpoints = &self.core.config.endpoints;
         let cmdline = format!(
             "rackwright.server={} rackwright.token={shown} rackwright.ca={} rackwright.caurl={} {}",
@@ -200,11 +226,11 @@ impl Directory {
             name: name.to_owned(),
             path: path.to_owned(),
         };
-        Ok(BootPlan {
+        Ok(Ok(BootPlan {
             kernel: file("vmlinuz", &self.boot.ramdisk.kernel),
             initrds: vec![file("initrd", &self.boot.ramdisk.initrd)],
             cmdline: SecretString::from(cmdline.trim_end().to_owned()),
-        })
+        }))
     }
 }
 
@@ -221,20 +247,13 @@ fn ca_urls(network: &NetbootConfig, endpoints: &[String]) -> String {
     urls.collect::<Vec<_>>().join(",")
 }
 
-/// Whether a machine that asks now may have our agent. While a node is inspected or erased, only after we switched it on
-/// for that: what runs on it before, its former owner's system, could otherwise pose as the agent and report what it likes.
-async fn boots_agent(store: &Store, record: &NodeRecord) -> Result<bool, StoreError> {
-    match record.node.state {
-        State::Imaging => Ok(true),
-        State::Inspecting | State::Reclaiming => {
-            let attempts = store.attempts(&record.id, record.node.since).await?;
-            Ok(attempts.iter().any(|a| a.attempt.effect == Effect::PowerOn))
-        }
-        _ => Ok(false),
-    }
-}
-
-fn mint(core: &Core, purpose: &str, subject: &str, body: &str, life_s: i64) -> Result<(String, TokenRow), StoreError> {
+pub(crate) fn mint(
+    core: &Core,
+    purpose: &str,
+    subject: &str,
+    body: &str,
+    life_s: i64,
+) -> Result<(String, TokenRow), StoreError> {
     let none = |_| StoreError::NotFound {
         kind: "randomness",
         id: String::new(),
@@ -331,7 +350,9 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = (
         unknown,
         pools: Pools::default(),
     });
-    let netboot = Netboot::bind(network, directory).await.map_err(|e| e.to_string())?;
+    let netboot = Netboot::bind(network, directory, core.listeners.boot.clone())
+        .await
+        .map_err(|e| e.to_string())?;
     let counters = netboot.counters();
     let counts = BootCounts {
         counters: Arc::new(move || counters.snapshot()),

@@ -12,14 +12,20 @@ pub fn now() -> Timestamp {
     if let Some(now) = simulated::get() {
         return now;
     }
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
+    timestamp(SystemTime::now())
 }
 
 /// A timestamp as the standard library has it.
 #[must_use]
 pub fn system_time(at: Timestamp) -> SystemTime {
     UNIX_EPOCH + Duration::from_micros(u64::try_from(at.0).unwrap_or(0))
+}
+
+/// A time of the standard library as a timestamp.
+#[must_use]
+pub fn timestamp(at: SystemTime) -> Timestamp {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// A new id, ordered by time (UUID version 7, RFC 9562).

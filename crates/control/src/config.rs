@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rackwright_lifecycle::{Limits, Policy};
+use rackwright_netboot::connections;
 use rackwright_netboot::{ConfigFaults, NetbootConfig};
 use rackwright_redfish::quirks::QuirkSet;
 use rackwright_store::Database;
 use serde::Deserialize;
 
 use crate::clusters::{manager, network};
-use crate::{console, credentials, discovery, facility, firmware_settings, telemetry, watch_power};
+use crate::{console, credentials, discovery, facility, firmware_settings, space, telemetry, watch_power};
 
 /// Replicas that agents are told of: the list stands on their kernel's command line.
 const ENDPOINTS_MAX: usize = 8;
@@ -45,6 +46,10 @@ struct Wire {
     policy: Policy,
     #[serde(default)]
     limits: Limits,
+    #[serde(default)]
+    connections: connections::Limits,
+    #[serde(default)]
+    storage: space::Settings,
     #[serde(default)]
     profiles: BTreeMap<String, PathBuf>,
     #[serde(default = "default_ssh_port")]
@@ -194,6 +199,10 @@ pub struct Config {
     pub policy: Policy,
     /// How many machines may do at once what burdens what they share.
     pub limits: Limits,
+    /// How many connections listeners take.
+    pub connections: connections::Limits,
+    /// How much room stays free on disks, and how large site files may be.
+    pub storage: space::Settings,
     /// Validation profiles by SKU.
     pub profiles: BTreeMap<String, PathBuf>,
     /// Where installed systems are logged in to.
@@ -335,6 +344,9 @@ impl Wire {
             }
         }
         faults.extend(self.limits.faults());
+        let connections = self.connections.faults();
+        faults.extend(connections.into_iter().map(|fault| format!("connections.{fault}")));
+        self.storage.check(faults);
         if self.ssh_port == 0 {
             faults.push("ssh_port: must be the port of the installed systems' SSH servers; leave it out for 22".into());
         }
@@ -370,6 +382,8 @@ impl Wire {
             images: self.images,
             policy: self.policy,
             limits: self.limits,
+            connections: self.connections,
+            storage: self.storage,
             profiles: self.profiles,
             ssh_port: self.ssh_port,
             telemetry: self.telemetry,

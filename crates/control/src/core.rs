@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use rackwright_identity::{KeyFiles, Rng};
 use rackwright_image::ChunkStore;
 use rackwright_lifecycle::{Outcome, Timestamp};
+use rackwright_netboot::connections::{Connections, Limits};
 use rackwright_store::{EffectRow, EventRow, NodeRecord, Store, StoreError, WriteTx};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::agent_boot::Refusals;
 use crate::agents::Agents;
 use crate::bmc::Bmcs;
 use crate::boot::Told;
@@ -23,9 +25,13 @@ use crate::discovery::Discoveries;
 use crate::facility::Facility;
 use crate::firmware::Firmware;
 use crate::firmware_settings::Wishes;
+use crate::grpc::SiteUploads;
 use crate::hall::Sites;
 use crate::metrics::Metrics;
 use crate::perform::Performer;
+use crate::rights::Rights;
+use crate::space::Space;
+use crate::start::pause::Pause;
 use crate::telemetry::Traces;
 use crate::uploads::Uploads;
 use crate::waits::Waits;
@@ -42,6 +48,29 @@ pub struct BootCounts {
     pub addresses: Arc<dyn Fn() -> Vec<Ipv4Addr> + Send + Sync>,
 }
 
+/// Open connections by listener.
+#[derive(Debug, Clone)]
+pub struct Listeners {
+    /// The API.
+    pub api: Arc<Connections>,
+    /// The image store.
+    pub images: Arc<Connections>,
+    /// Boot HTTP.
+    pub boot: Arc<Connections>,
+}
+
+impl Listeners {
+    /// No connection yet.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            api: Connections::with_certificates("API", limits),
+            images: Connections::with_certificates("image store", limits),
+            boot: Connections::of_boot_http(limits),
+        }
+    }
+}
+
 /// The control plane's shared state.
 pub struct Core {
     /// What is kept.
@@ -56,6 +85,8 @@ pub struct Core {
     pub rng: Arc<dyn Rng>,
     /// Connected agents.
     pub agents: Agents,
+    /// Events about refused agents.
+    pub refusals: Refusals,
     /// Who does the effects.
     pub performer: Arc<dyn Performer>,
     /// Connections to BMCs.
@@ -68,14 +99,22 @@ pub struct Core {
     pub ipmi: Arc<rackwright_ipmi::Manners>,
     /// Logins to installed systems.
     pub logins: rackwright_validate::Logins,
+    /// Open connections by listener.
+    pub listeners: Listeners,
+    /// Room on the disks that uploads are written to.
+    pub space: Space,
     /// Image chunks.
     pub chunks: ChunkStore,
     /// Uploads being written and imported.
     pub uploads: Uploads,
     /// Calls that wait for operations.
     pub waits: Waits,
+    /// What members have open, and whether they still may.
+    pub rights: Arc<Rights>,
     /// Firmware files, and how far updates are.
     pub firmware: Firmware,
+    /// Members who are sending site files.
+    pub site_uploads: SiteUploads,
     /// The site that was read last.
     pub sites: Sites,
     /// Wakes who looks after clusters.
@@ -102,6 +141,8 @@ pub struct Core {
     pub unknown_reports: Mutex<Told>,
     /// Ticks when events were committed.
     pub events: watch::Sender<u64>,
+    /// Whether this process only answers reads.
+    pub pause: Pause,
     /// Ends everything.
     pub stop: CancellationToken,
     /// Where a test may end this process.
@@ -150,12 +191,20 @@ impl Core {
     /// The database failed; nothing of the change stays.
     pub async fn commit(&self, mut tx: WriteTx) -> Result<(), StoreError> {
         let (called, ended) = (tx.take_called(), tx.take_ended());
+        let changes_members = tx.changes_members();
+        let parted = tx.take_parted();
         self.point(Point::BeforeCommit, "").await;
         let begun = Instant::now();
         tx.commit().await?;
         self.metrics.committed(begun.elapsed());
         self.events.send_modify(|n| *n += 1);
+        if changes_members {
+            self.rights.changed();
+        }
         ended.iter().for_each(|operation| self.waits.ended(operation));
+        for (node, session) in &parted {
+            self.agents.part(node, *session);
+        }
         self.point(Point::AfterCommit, "").await;
         for node in called {
             self.wake(&node).await;

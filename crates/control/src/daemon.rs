@@ -12,18 +12,28 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::agent_boot::Refusals;
 use crate::agents::Agents;
 use crate::bmc::Bmcs;
 use crate::config::Config;
 use crate::console::Consoles;
-use crate::core::{Core, Runs};
+use crate::core::{Core, Listeners, Runs};
 use crate::housekeeping::SERVER_LIFETIME;
 use crate::metrics::Metrics;
 use crate::perform::Hardware;
+use crate::space::Space;
+use crate::start::Start;
+use crate::start::lock::{self, LockError};
+use crate::start::other::{self, OtherError};
+use crate::start::pause::Pause;
+use crate::start::restored::{self, AgeError};
 use crate::telemetry::Traces;
 use crate::uploads::{self, Uploads};
 use crate::watch_power::Standing;
-use crate::{boot, clock, clusters, console, firmware, grpc, housekeeping, image_http, replicas, runner, watch_power};
+use crate::{
+    boot, clock, clusters, console, firmware, grpc, hardening, housekeeping, image_http, keys, replicas, runner,
+    user_data, watch_power,
+};
 
 /// The first operator's name.
 const FIRST_OPERATOR: &str = "operator";
@@ -51,6 +61,15 @@ pub enum DaemonError {
     /// An address or port.
     #[error("{0}")]
     Listen(String),
+    /// Another daemon has the database.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Another daemon serves this site from another database.
+    #[error(transparent)]
+    Other(#[from] OtherError),
+    /// The age of the database is not known.
+    #[error(transparent)]
+    Age(#[from] AgeError),
     /// The database was made with other keys.
     #[error(
         "the database is that of a site whose authority is {site}, and the keys in {} are of {ours}: copy the folder from \
@@ -65,6 +84,18 @@ pub enum DaemonError {
         /// Where our keys are.
         keys: PathBuf,
     },
+    /// The site's sealing key was changed, and this replica has only older ones.
+    #[error(
+        "secrets of this site are sealed with key {needed}, which is not in {}: copy the folder from another rackwrightd of \
+         the site, or from the backup made after the last rotation",
+        keys.display()
+    )]
+    OldKeys {
+        /// The id of the key.
+        needed: String,
+        /// Where our keys are.
+        keys: PathBuf,
+    },
 }
 
 fn data(what: impl Into<String>) -> impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> DaemonError {
@@ -72,23 +103,63 @@ fn data(what: impl Into<String>) -> impl FnOnce(Box<dyn std::error::Error + Send
     move |source| DaemonError::Data { what, source }
 }
 
-/// Opens keys, database and folders, making what is not there.
+/// Opens keys, database and folders, making what is not there, without a look for other daemons: for tests.
 ///
 /// # Errors
 /// Something cannot be read or made: named.
+#[cfg(test)]
 pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken) -> Result<Arc<Core>, DaemonError> {
+    let keys = load_keys(&config)?;
+    let core = open_with(config, keys, Pause::new(false, None), traces, stop).await?;
+    restored::advance(&core, false).await?;
+    Ok(core)
+}
+
+fn load_keys(config: &Config) -> Result<KeyFiles, DaemonError> {
+    let (dir, now) = (&config.data_dir, clock::system_time(clock::now()));
+    let subject = format!("Rackwright {}", config.site);
+    let keys = KeyFiles::load_or_create(dir, &subject, now, Arc::new(SystemRng));
+    keys.map_err(|e| data(format!("keys in {}", dir.display()))(e.into()))
+}
+
+/// Opens keys, database and folders, making what is not there. Refuses while another daemon serves this site from the
+/// database, where that is SQLite, or from another database.
+async fn start(config: Config, how: Start, traces: Traces, stop: CancellationToken) -> Result<Arc<Core>, DaemonError> {
+    let keys = load_keys(&config)?;
+    let lock = lock::take(&config.database, &keys.authority.ca_sha256(), how.paused)?;
+    let core = open_with(config, keys, Pause::new(how.paused, lock), traces, stop).await?;
+    if !how.paused {
+        other::ask(&core.config, &core.keys, &core.store, core.rng.as_ref()).await?;
+    }
+    restored::advance(&core, how.restored).await?;
+    Ok(core)
+}
+
+async fn open_with(
+    config: Config,
+    keys: KeyFiles,
+    pause: Pause,
+    traces: Traces,
+    stop: CancellationToken,
+) -> Result<Arc<Core>, DaemonError> {
     let rng: Arc<dyn Rng> = Arc::new(SystemRng);
     let dir = config.data_dir.clone();
-    let now = clock::now();
-    let subject = format!("Rackwright {}", config.site);
-    let keys = KeyFiles::load_or_create(&dir, &subject, clock::system_time(now), rng.clone());
-    let keys = keys.map_err(|e| data(format!("keys in {}", dir.display()))(e.into()))?;
+    let closed = hardening::close_files(&config);
+    let closed = closed.map_err(|e| data("modes of the files of the database and below shared_dir")(e.into()))?;
+    if let Some(first) = closed.first() {
+        tracing::warn!(files = closed.len(), first = %first.display(), "others could read files of ours; they are closed");
+    }
     let store = Store::open(config.database.clone()).await?;
     let ours = keys.authority.ca_sha256();
     let site = store.site_authority(&ours).await?;
     if site != ours {
         let keys = dir.join("keys");
         return Err(DaemonError::OtherSite { site, ours, keys });
+    }
+    let needed = store.needed_sealing_key().await?;
+    if !needed.is_empty() && !keys.sealer.key_ids().contains(&needed) {
+        let keys = dir.join("keys");
+        return Err(DaemonError::OldKeys { needed, keys });
     }
     let shared = &config.shared_dir;
     let path = shared.join("images");
@@ -100,13 +171,17 @@ pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken
     let files = files.map_err(|e| data(format!("firmware {}", path.display()))(e.into()))?;
     let replica = replicas::name(&dir);
     let up_since = replicas::begin(&store, &replica).await?;
+    keys::agree(&store, &keys.sealer, &replica, String::new()).await?;
     Ok(Arc::new(Core {
         agents: Agents::new(&replica, up_since),
+        refusals: Refusals::default(),
         store,
         replica,
         changing: tokio::sync::Semaphore::new(config.bmc_accounts.clone().unwrap_or_default().at_once),
         bmcs: Bmcs::new(config.bmc_quirks.clone()),
         consoles: Consoles::new(&config),
+        listeners: Listeners::new(&config.connections),
+        space: Space::new(&config.storage),
         bmc_work: tokio::sync::Notify::new(),
         ipmi: Arc::default(),
         config,
@@ -117,7 +192,9 @@ pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken
         chunks,
         uploads,
         waits: crate::waits::Waits::default(),
+        rights: Arc::default(),
         firmware: firmware::Firmware::new(files),
+        site_uploads: grpc::SiteUploads::default(),
         sites: crate::hall::Sites::default(),
         clusters: clusters::Clusters::default(),
         runs: Runs::default(),
@@ -130,6 +207,7 @@ pub(crate) async fn open(config: Config, traces: Traces, stop: CancellationToken
         boot_counts: Mutex::default(),
         unknown_reports: Mutex::default(),
         events: watch::Sender::new(0),
+        pause,
         stop,
         #[cfg(test)]
         points: None,
@@ -147,40 +225,51 @@ async fn invite_first_operator(core: &Core) -> Result<Option<String>, DaemonErro
     tx.revoke_tokens("member", FIRST_OPERATOR)
         .await
         .map_err(|e| fail(e.into()))?;
-    let operator = MemberRow {
-        role: "operator".into(),
-        customer: String::new(),
-    };
-    let token = grpc::new_member_token(core, &mut tx, FIRST_OPERATOR, &operator, expires_at).await;
+    let rng = core.rng.as_ref();
+    let token = grpc::new_member_token(rng, &mut tx, FIRST_OPERATOR, &operator(), expires_at, "").await;
     let token = token.map_err(|e| fail(e.into()))?;
     tx.commit().await.map_err(|e| fail(e.into()))?;
     Ok(Some(token))
 }
 
+/// What an operator of the site is given.
+pub(crate) fn operator() -> MemberRow {
+    MemberRow {
+        role: "operator".into(),
+        customer: String::new(),
+    }
+}
+
+/// The command that redeems a token, for people.
+pub(crate) fn login_command(config: &Config, ca_sha256: &str, token: &str) -> String {
+    let name = config.names.first().map_or("localhost", String::as_str);
+    let port = config.api_listen.port();
+    format!(
+        "  rackwright login --server https://{name}:{port} \\\n    --ca-sha256 {ca_sha256} \\\n    --token {token}\n"
+    )
+}
+
 fn print_invitation(core: &Core, token: &str) {
-    let name = core.config.names.first().map_or("localhost", String::as_str);
     println!("No operator has joined this site yet. The first one does so, once and within 24 hours, with:");
     println!();
     println!(
-        "  rackwright login --server https://{name}:{} \\",
-        core.config.api_listen.port()
+        "{}",
+        login_command(&core.config, &core.keys.authority.ca_sha256(), token)
     );
-    println!("    --ca-sha256 {} \\", core.keys.authority.ca_sha256());
-    println!("    --token {token}");
-    println!();
 }
 
-/// Runs until `stop`, and tells `traces` what it does.
+/// Runs until `stop`, and tells `traces` what it does. A paused daemon serves the API alone until an operator resumes it.
 ///
 /// # Errors
 /// Something that is needed cannot be had: named, with what to do where that is known.
 pub async fn run(
     config: Config,
+    how: Start,
     traces: Traces,
     ready: Option<&Path>,
     stop: CancellationToken,
 ) -> Result<(), DaemonError> {
-    let core = open(config, traces, stop.clone()).await?;
+    let core = start(config, how, traces, stop.clone()).await?;
     let names = &core.config.names;
     let now = clock::system_time(clock::now());
     let credential = core.keys.authority.issue_server(names, now, SERVER_LIFETIME);
@@ -191,6 +280,7 @@ pub async fn run(
         server_config(certificate.clone(), core.keys.authority.ca_der(), auth)
             .map_err(|e| data("TLS settings")(e.into()))
     };
+    let (api_tls, images_tls) = (tls(ClientAuth::Optional)?, tls(ClientAuth::Required)?);
     let api = image_http::bind(core.config.api_listen, "the API")
         .await
         .map_err(DaemonError::Listen)?;
@@ -198,6 +288,41 @@ pub async fn run(
         .await
         .map_err(DaemonError::Listen)?;
     let mut tasks = JoinSet::new();
+    let api_core = core.clone();
+    let serve_api = async move {
+        if let Err(error) = grpc::run(api_core.clone(), api, api_tls).await {
+            tracing::error!(%error, "the API ended");
+            api_core.stop.cancel();
+        }
+    };
+    if core.pause.is_on() {
+        invite(&core).await?;
+        tasks.spawn(serve_api);
+        announce(&core, ready)?;
+        tokio::select! {
+            () = stop.cancelled() => return end(&core, tasks).await,
+            () = core.pause.ending() => tracing::info!("an operator ended the pause"),
+        }
+        take_up(&core, &mut tasks).await?;
+    } else {
+        take_up(&core, &mut tasks).await?;
+        invite(&core).await?;
+        tasks.spawn(serve_api);
+    }
+    tasks.spawn(image_http::run(core.clone(), images, images_tls));
+    begin_work(&core, &mut tasks);
+    tasks.spawn(housekeeping::run(core.clone(), certificate.clone(), validity));
+    if core.pause.is_on() {
+        core.pause.lift();
+    } else {
+        announce(&core, ready)?;
+    }
+    stop.cancelled().await;
+    end(&core, tasks).await
+}
+
+/// Answers machines that boot, and takes up what a former run left.
+async fn take_up(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), DaemonError> {
     if let Some(boot) = core.config.boot.clone() {
         tasks.spawn(boot::start(core.clone(), boot).await.map_err(DaemonError::Listen)?);
     }
@@ -205,31 +330,28 @@ pub async fn run(
         let door = console::door::start(core.clone(), &ssh).await;
         tasks.spawn(door.map_err(DaemonError::Listen)?);
     }
-    replicas::recover(&core)
+    user_data::seal_plain_rows(core)
+        .await
+        .map_err(|e| data("user data that an older version stored in the clear")(e.into()))?;
+    replicas::recover(core)
         .await
         .map_err(|e| data("nodes left by a former run")(e.into()))?;
-    uploads::take_up_imports(&core)
+    uploads::take_up_imports(core)
         .await
-        .map_err(|e| data("imports left by a former run")(e.into()))?;
-    if let Some(token) = invite_first_operator(&core).await? {
-        print_invitation(&core, &token);
-    }
-    let api_tls = tls(ClientAuth::Optional)?;
-    let api_core = core.clone();
-    tasks.spawn(async move {
-        if let Err(error) = grpc::run(api_core.clone(), api, api_tls).await {
-            tracing::error!(%error, "the API ended");
-            api_core.stop.cancel();
-        }
-    });
-    tasks.spawn(image_http::run(core.clone(), images, tls(ClientAuth::Required)?));
-    tasks.spawn(runner::run(core.clone(), stop.clone()));
+        .map_err(|e| data("imports left by a former run")(e.into()))
+}
+
+/// Begins everything that does something by itself.
+fn begin_work(core: &Arc<Core>, tasks: &mut JoinSet<()>) {
+    tasks.spawn(runner::run(core.clone(), core.stop.clone()));
     tasks.spawn(clusters::run(core.clone()));
     if let Some(fabric) = core.config.fabric.clone() {
         tasks.spawn(clusters::reconcile::run(core.clone(), fabric));
     }
     tasks.spawn(replicas::run(core.clone()));
+    tasks.spawn(keys::run(core.clone()));
     tasks.spawn(replicas::hear(core.clone()));
+    tasks.spawn(crate::rights::run(core.clone()));
     tasks.spawn(watch_power::run(core.clone()));
     tasks.spawn(crate::bmc_work::run(core.clone()));
     tasks.spawn(crate::facility::run(core.clone()));
@@ -240,9 +362,10 @@ pub async fn run(
     tasks.spawn(async move { tidied.bmcs.tidy(tidied.stop.clone()).await });
     let tidied = core.clone();
     tasks.spawn(async move { tidied.logins.tidy(tidied.stop.clone()).await });
-    tasks.spawn(housekeeping::run(core.clone(), certificate.clone(), validity));
-    announce(&core, ready)?;
-    stop.cancelled().await;
+}
+
+/// Ends everything in order.
+async fn end(core: &Core, mut tasks: JoinSet<()>) -> Result<(), DaemonError> {
     // Connections of machines that were switched off never say goodbye.
     let orderly = async { while tasks.join_next().await.is_some() {} };
     if tokio::time::timeout(ORDERLY_END, orderly).await.is_err() {
@@ -250,6 +373,12 @@ pub async fn run(
     }
     tasks.shutdown().await;
     core.bmcs.close_all().await;
+    // A copy that was made before this is then known to be older.
+    if !core.pause.is_on()
+        && let Err(error) = restored::advance(core, false).await
+    {
+        tracing::warn!(%error, "the age of the database was not advanced at the end");
+    }
     if let Err(error) = core.store.replica_ended(&core.replica).await {
         tracing::warn!(%error, "other replicas take over only when this one has been silent for a while");
     }
@@ -257,11 +386,26 @@ pub async fn run(
     Ok(())
 }
 
+async fn invite(core: &Core) -> Result<(), DaemonError> {
+    if let Some(token) = invite_first_operator(core).await? {
+        print_invitation(core, &token);
+    }
+    Ok(())
+}
+
 fn announce(core: &Core, ready: Option<&Path>) -> Result<(), DaemonError> {
-    println!(
-        "rackwrightd is ready: API on {}, images on {}",
-        core.config.api_listen, core.config.store_listen
-    );
+    if core.pause.is_on() {
+        println!(
+            "rackwrightd is paused: the API on {} answers reads, and nothing is done to any machine. An operator ends the \
+             pause with `rackwright control resume`",
+            core.config.api_listen
+        );
+    } else {
+        println!(
+            "rackwrightd is ready: API on {}, images on {}",
+            core.config.api_listen, core.config.store_listen
+        );
+    }
     if let Some(path) = ready {
         std::fs::write(path, "ready\n").map_err(|e| data(format!("{}", path.display()))(e.into()))?;
     }

@@ -1,10 +1,23 @@
-//! Which drives of a machine may hold what its users wrote, and what tells one from another.
+//! Which drives of a machine may hold what its users wrote, what tells one from another, and who recorded them.
+
+use std::collections::BTreeSet;
 
 use prost::Message as _;
 use rackwright_api::v1::{Drive, Inventory};
-use rackwright_store::StoreError;
+use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::drives::{Difference, DriveList, KnownDrive, ReportedDrive, Source, judge};
+use rackwright_redfish::DriveInfo;
+use rackwright_store::{EventRow, NodeRecord, StoreError, WriteTx};
 
 use crate::core::Core;
+use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
+
+/// Most drives and namespaces of one machine.
+pub const DRIVES_MAX: usize = 512;
+/// The code of a failure because drives differ from the record.
+pub const DIFFER: &str = "drives-differ";
+/// About as much text of differences goes into one message.
+const WORDS_MAX: usize = 320;
 
 /// What the agent last reported of a node; empty when it never did.
 ///
@@ -31,6 +44,176 @@ pub fn key(drive: &Drive) -> String {
         ("", wwn) => wwn.to_owned(),
         (serial, wwn) => format!("{serial} ({wwn})"),
     }
+}
+
+/// A drive or namespace as the agent describes it.
+#[must_use]
+pub fn known(drive: &Drive) -> KnownDrive {
+    let short = |text: &str| cut(text, NAME_MAX);
+    KnownDrive {
+        name: short(&drive.name),
+        serial: short(&drive.serial_number),
+        model: short(&drive.model),
+        size_bytes: Some(drive.size_bytes),
+        wwn: short(&drive.wwn),
+        protocol: short(&drive.transport),
+        key: key(drive),
+    }
+}
+
+/// A drive as the BMC describes it.
+#[must_use]
+pub fn known_to_bmc(drive: &DriveInfo) -> KnownDrive {
+    let short = |text: &Option<String>| cut(text.as_deref().unwrap_or_default(), NAME_MAX);
+    KnownDrive {
+        name: cut(&drive.id, NAME_MAX),
+        serial: short(&drive.serial),
+        model: short(&drive.model),
+        size_bytes: drive.capacity_bytes.filter(|bytes| *bytes > 0),
+        protocol: short(&drive.protocol),
+        ..KnownDrive::default()
+    }
+}
+
+/// The recorded drives of a node. A node that was inspected before drives were recorded has the inventory of that time.
+///
+/// # Errors
+/// The database failed.
+pub async fn recorded(core: &Core, record: &NodeRecord) -> Result<Vec<DriveList>, StoreError> {
+    let mut lists = core.store.drive_lists(&record.id).await?;
+    if lists.iter().any(|list| list.source.is_exact()) {
+        return Ok(lists);
+    }
+    if let Some(bytes) = core.store.expected_inventory(&record.id).await? {
+        let inventory = Inventory::decode(bytes.as_slice()).unwrap_or_default();
+        lists.push(DriveList {
+            source: Source::Inspection,
+            at: record.node.evidence.clean_at.unwrap_or_default(),
+            by: String::new(),
+            drives: fixed(&inventory).map(known).collect(),
+        });
+    }
+    Ok(lists)
+}
+
+/// Differences in words and what to do about them.
+#[must_use]
+pub fn refusal(node: &str, differences: &[Difference]) -> String {
+    let (mut words, mut count) = (String::new(), 0);
+    for difference in differences {
+        let next = cut(&difference.to_string(), WORDS_MAX);
+        if count > 0 && words.len() + next.len() > WORDS_MAX {
+            break;
+        }
+        if count > 0 {
+            words.push_str("; ");
+        }
+        words.push_str(&next);
+        count += 1;
+    }
+    if let more @ 1.. = differences.len() - count {
+        words.push_str(&format!("; and {more} more"));
+    }
+    format!(
+        "the drives differ from the record: {words}. Put the recorded drives back and readmit the node. If the new drives \
+         are right, `rackwright node readmit {node} --accept-drives`; recorded drives that are gone stay unerased"
+    )
+}
+
+/// The event of differences.
+#[must_use]
+pub fn differ_event(node: &str, differences: &[Difference], now: Timestamp) -> EventRow {
+    let words: Vec<String> = differences.iter().map(ToString::to_string).collect();
+    EventRow {
+        at: now,
+        kind: "drives.differ".into(),
+        target: format!("nodes/{node}"),
+        message: cut(&words.join("; "), SENTENCE_MAX),
+        attributes: [("differences".to_owned(), differences.len().to_string())].into(),
+        ..EventRow::default()
+    }
+}
+
+/// The inspection of a node is accepted: its list replaces the former lists of agents and operators. What changed since the
+/// former list is an event.
+///
+/// # Errors
+/// The database failed.
+pub async fn inspected(tx: &mut WriteTx, node: &str, now: Timestamp) -> Result<(), StoreError> {
+    let lists = tx.drive_lists(node).await?;
+    let Some(seen) = lists.iter().find(|list| list.source == Source::Reported) else {
+        return Ok(());
+    };
+    let before: Vec<DriveList> = lists.iter().filter(|list| list.source.is_exact()).cloned().collect();
+    let drives: Vec<ReportedDrive> = seen.drives.iter().map(ReportedDrive::from).collect();
+    if !before.is_empty() {
+        let differences = judge(&before, &drives).differences;
+        if !differences.is_empty() {
+            let event = differ_event(node, &differences, now);
+            tx.add_event(&EventRow {
+                kind: "drives.changed".into(),
+                ..event
+            })
+            .await?;
+        }
+    }
+    let list = DriveList {
+        source: Source::Inspection,
+        ..seen.clone()
+    };
+    tx.put_drive_list(node, &list).await?;
+    for source in [Source::Reported, Source::Operator, Source::BmcReclaiming] {
+        tx.delete_drive_list(node, source).await?;
+    }
+    Ok(())
+}
+
+/// An operator accepts the drives that an agent reported last: they replace the record, and the BMC's entries that differ
+/// from them count no more. Recorded drives that are gone are waited for no longer. False: no report differed.
+///
+/// # Errors
+/// The database failed.
+pub async fn accept(tx: &mut WriteTx, record: &mut NodeRecord, by: &str, now: Timestamp) -> Result<bool, StoreError> {
+    let node = record.id.clone();
+    let lists = tx.drive_lists(&node).await?;
+    let Some(reported) = lists.iter().find(|list| list.source == Source::Reported) else {
+        return Ok(false);
+    };
+    let list = |source, drives| DriveList {
+        source,
+        at: now,
+        by: by.to_owned(),
+        drives,
+    };
+    let operator = list(Source::Operator, reported.drives.clone());
+    let drives: Vec<ReportedDrive> = reported.drives.iter().map(ReportedDrive::from).collect();
+    let differs = |entry: &&KnownDrive| {
+        let lists = [operator.clone(), list(Source::Bmc, vec![(*entry).clone()])];
+        !judge(&lists, &drives).differences.is_empty()
+    };
+    let of_bmc = lists.iter().filter(|list| list.source.is_bmc());
+    let accepted: Vec<KnownDrive> = of_bmc.flat_map(|list| &list.drives).filter(differs).cloned().collect();
+    let keys: BTreeSet<&String> = reported.drives.iter().map(|drive| &drive.key).collect();
+    record.node.evidence.drives.retain(|drive| keys.contains(drive));
+    tx.put_drive_list(&node, &operator).await?;
+    tx.put_drive_list(&node, &list(Source::Accepted, accepted)).await?;
+    for source in [Source::Inspection, Source::Reported] {
+        tx.delete_drive_list(&node, source).await?;
+    }
+    let names: Vec<String> = drives
+        .iter()
+        .map(|d| format!("{} ({}, {} bytes)", d.name, d.serial, d.size_bytes))
+        .collect();
+    tx.add_event(&EventRow {
+        at: now,
+        kind: "drives.accepted".into(),
+        target: format!("nodes/{node}"),
+        message: cut(&format!("{by} accepted the drives {}", names.join(", ")), SENTENCE_MAX),
+        attributes: [("by".to_owned(), by.to_owned())].into(),
+        ..EventRow::default()
+    })
+    .await?;
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -150,6 +150,24 @@ impl Sites {
         Ok(Some((row.version, keep(&self.kept, row.version, site))))
     }
 
+    /// Whether a customer can be named; the inner error says why not. Where no site was applied, any can; where one was, it
+    /// has to have the customer. No name is no customer in particular.
+    ///
+    /// # Errors
+    /// The database failed, or the site that was stored does not read any more.
+    pub async fn check_customer(&self, store: &Store, customer: &str) -> Result<Result<(), String>, HallError> {
+        if customer.is_empty() {
+            return Ok(Ok(()));
+        }
+        let Some((_, site)) = self.current(store).await? else {
+            return Ok(Ok(()));
+        };
+        Ok(match site.customer_named(customer) {
+            Some(_) => Ok(()),
+            None => Err(format!("the site has no customer {customer:?}")),
+        })
+    }
+
     /// The unit of each node; nobody is in one where there is no site, or none for clusters.
     ///
     /// # Errors

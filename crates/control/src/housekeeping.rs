@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_identity::{ServerCertificate, Validity};
-use rackwright_lifecycle::seconds;
-use rackwright_store::StoreError;
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_store::{EventRow, StoreError};
 use tonic::Code;
 
 use crate::clock;
 use crate::core::Core;
+use crate::start::restored;
 use crate::uploads;
 
 /// Between rounds.
@@ -28,11 +29,17 @@ const STAGES_KEPT: i64 = 200_000;
 /// An upload nobody finished is dropped after this.
 const UPLOADS_S: i64 = 2 * DAY_S;
 
+/// A member's certificate that ends within this is warned of. `rackwright` renews one in its last 10 days.
+const WARNED_S: i64 = 7 * DAY_S;
+
 /// Runs for ever.
 pub async fn run(core: Arc<Core>, certificate: Arc<ServerCertificate>, mut validity: Validity) {
     loop {
         if let Err(error) = round(&core).await {
             tracing::warn!(%error, "housekeeping was not finished; the next round goes on");
+        }
+        if let Err(error) = restored::advance(&core, false).await {
+            tracing::warn!(%error, "the age of the database was not advanced");
         }
         let now = clock::system_time(clock::now());
         if validity.reissue_due(now) {
@@ -67,6 +74,7 @@ async fn round(core: &Arc<Core>) -> Result<(), StoreError> {
     core.store
         .forget_boot_stages(now.plus(-seconds(STAGES_S)), STAGES_KEPT)
         .await?;
+    warn_of_ending_certificates(core, now).await?;
     for operation in core.store.overdue_operations(now).await? {
         let mut tx = core.store.write().await?;
         tx.end_operation(
@@ -89,9 +97,39 @@ async fn round(core: &Arc<Core>) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// One event for each certificate of a member that ends soon and was not renewed: after its end the member needs a new token.
+async fn warn_of_ending_certificates(core: &Core, now: Timestamp) -> Result<(), StoreError> {
+    for member in core.store.ending_members(now, now.plus(seconds(WARNED_S))).await? {
+        let Some(ends_at) = member.certificate_ends_at else {
+            continue;
+        };
+        let mut tx = core.store.write().await?;
+        // Another replica may have been faster, or the member has renewed it.
+        if !tx.warn_of_end(&member.name, ends_at).await? {
+            continue;
+        }
+        let days = ends_at.since(now) / (DAY_S * 1_000_000);
+        let message = format!(
+            "the certificate of {} ends in {days} days and was not renewed: any command of `rackwright` renews it; after \
+             its end {} needs a new token",
+            member.name, member.name
+        );
+        tx.add_event(&EventRow {
+            at: now,
+            kind: "security.member-certificate-ends".into(),
+            target: format!("members/{}", member.name),
+            message,
+            ..EventRow::default()
+        })
+        .await?;
+        core.commit(tx).await?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
-    use rackwright_store::BootStageRow;
+    use rackwright_store::{BootStageRow, MemberRow, Scope};
 
     use super::*;
     use crate::testing;
@@ -113,5 +151,39 @@ mod tests {
         round(&core).await.unwrap();
         assert!(core.store.boot_stages("old").await.unwrap().is_empty());
         assert_eq!(core.store.boot_stages("new").await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_certificate_that_ends_soon_is_warned_of_once() {
+        let core = testing::core().await;
+        let now = clock::now();
+        let mut tx = core.store.write().await.unwrap();
+        for (name, days) in [("late", -1), ("soon", 6), ("fresh", 8)] {
+            let viewer = MemberRow {
+                role: "viewer".into(),
+                customer: String::new(),
+            };
+            tx.put_member(name, &viewer, 1, now).await.unwrap();
+            let ends = now.plus(seconds(days * DAY_S + 60));
+            assert!(tx.certificate_issued(name, 1, ends).await.unwrap());
+        }
+        tx.commit().await.unwrap();
+        for _ in 0..2 {
+            round(&core).await.unwrap();
+            let events = core.store.events(&Scope::Site, 0, "", 9).await.unwrap();
+            let told: Vec<_> = events.iter().map(|e| (e.kind.as_str(), e.target.as_str())).collect();
+            assert_eq!(told, [("security.member-certificate-ends", "members/soon")]);
+            assert!(events[0].message.contains("ends in 6 days"), "{events:?}");
+        }
+        let mut tx = core.store.write().await.unwrap();
+        assert!(
+            tx.certificate_issued("soon", 1, now.plus(seconds(5 * DAY_S)))
+                .await
+                .unwrap()
+        );
+        tx.commit().await.unwrap();
+        round(&core).await.unwrap();
+        let events = core.store.events(&Scope::Site, 0, "members/soon", 9).await.unwrap();
+        assert_eq!(events.len(), 2, "of another certificate: {events:?}");
     }
 }

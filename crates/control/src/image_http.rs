@@ -1,7 +1,8 @@
 //! The image store over HTTPS: whole chunks, ranges, and headers that a plain caching proxy understands. Agents'
-//! certificates open it: an agent gets the index of the image that its node's claim names, and any chunk as long as the
-//! node has a claim. A chunk's name is the digest of its content, and only who has the index knows it. Caching proxies
-//! are members that the configuration names (`store.caches`); they get everything.
+//! certificates open it: the agent that registered in the present boot of a node that is imaged gets the index of the image
+//! that the node's claim names, and any chunk. A chunk's name is the digest of its content, and only who has the index knows
+//! it. Caching proxies are members that the configuration names (`store.caches`); they get everything. A connection of a
+//! member ends with the rights of the member.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,35 +12,54 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use rackwright_identity::{ClientKind, identify};
+use rackwright_identity::{ClientIdentity, ClientKind};
 use rackwright_image::serve::{self, Body as Answer};
 use rackwright_lifecycle::{Timestamp, seconds};
-use rackwright_store::{Scope, StoreError};
+use rackwright_store::{AgentSession, StoreError};
+use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
-use tokio_rustls::server::TlsStream;
 use tokio_util::io::ReaderStream;
 
+use crate::agent_boot;
 use crate::clock;
 use crate::core::Core;
-use crate::tls;
+use crate::grpc::{ApiError, Caller, end_of};
+use crate::rights::{self, Grant};
+use crate::tls::{self, Accepted};
 
 /// Bytes read from a file at once.
 const BUFFER: usize = 256 << 10;
 
-/// A node that was seen to have a claim counts as claimed this long: thousands of chunks cost one look.
-const CLAIMED_S: i64 = 5;
+/// Requests at once on a connection.
+const REQUESTS: u32 = 64;
+/// Largest headers of a request.
+const HEADERS: u32 = 16 << 10;
+/// Bytes that a connection keeps of what it has not read yet.
+const HEADERS_MAX: usize = 64 << 10;
+
+/// An agent that was seen to have a right to an image has it this long: thousands of chunks cost one look.
+const ALLOWED_S: i64 = 5;
 
 /// Who is at the other end.
 #[derive(Debug)]
 enum Who {
-    /// The agent of a node.
-    Agent(String),
+    /// The agent of a node, with the claim generation and the boot that its certificate names.
+    Agent(String, AgentSession),
     /// A caching proxy of ours: a member that the configuration names.
-    Cache(String),
+    Cache(Holder),
     /// Another member.
-    Member(String),
+    Member(Holder),
     /// Anybody else.
     Stranger,
+}
+
+/// The member that a certificate names.
+#[derive(Debug)]
+struct Holder {
+    name: String,
+    epoch: u64,
+    /// Ends the connection with the rights of the member.
+    grant: Grant,
 }
 
 /// One connection and who is at its other end.
@@ -47,8 +67,8 @@ enum Who {
 struct Peer {
     core: Arc<Core>,
     who: Who,
-    /// When the node was last seen to have a claim.
-    claimed_at: Mutex<Timestamp>,
+    /// When the agent was last seen to have a right to an image.
+    allowed_at: Mutex<Timestamp>,
 }
 
 impl Peer {
@@ -56,47 +76,67 @@ impl Peer {
         Arc::new(Self {
             core,
             who,
-            claimed_at: Mutex::default(),
+            allowed_at: Mutex::default(),
         })
+    }
+
+    /// The member as it is now; none: there is none any more, or the certificate is of another epoch.
+    async fn caller(&self, holder: &Holder) -> Result<Option<Caller>, StoreError> {
+        match rights::admit(&self.core, &holder.name, holder.epoch, &holder.grant).await {
+            Ok(caller) => Ok(Some(caller)),
+            Err(ApiError::Store(error)) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The grant under which the connection is open; agents and strangers have none.
+    fn grant(&self) -> Option<&Grant> {
+        match &self.who {
+            Who::Cache(holder) | Who::Member(holder) => Some(&holder.grant),
+            Who::Agent(..) | Who::Stranger => None,
+        }
     }
 
     /// Whether whoever is there may have what lies at `path`, below the store's base.
     async fn may_read(&self, path: &str) -> Result<bool, StoreError> {
-        let node = match &self.who {
-            Who::Agent(node) => node,
-            Who::Cache(_) => return Ok(true),
+        let (node, of) = match &self.who {
+            Who::Agent(node, of) => (node, of),
+            Who::Cache(holder) => return Ok(self.caller(holder).await?.is_some()),
             Who::Member(_) | Who::Stranger => return Ok(false),
         };
         let image = path.strip_prefix("/images/");
         let now = clock::now();
-        let seen = *self.claimed_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if image.is_none() && seen <= now && now < seen.plus(seconds(CLAIMED_S)) {
+        let seen = *self.allowed_at.lock().unwrap_or_else(PoisonError::into_inner);
+        if image.is_none() && seen <= now && now < seen.plus(seconds(ALLOWED_S)) {
             return Ok(true);
         }
-        let claim = match self.core.store.node(&Scope::Site, node).await {
-            Ok(record) => record.node.claim,
-            Err(StoreError::NotFound { .. }) => None,
-            Err(error) => return Err(error),
-        };
-        if claim.is_some() {
-            *self.claimed_at.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        let readable = agent_boot::readable_image(&self.core.store, node, of).await?;
+        if readable.is_some() {
+            *self.allowed_at.lock().unwrap_or_else(PoisonError::into_inner) = now;
         }
-        Ok(claim.is_some_and(|c| image.is_none_or(|digest| digest == c.image_digest)))
+        Ok(readable.is_some_and(|readable| image.is_none_or(|digest| digest == readable)))
     }
 }
 
 /// Who is at the other end, by its certificate.
-fn who<S>(core: &Core, stream: &TlsStream<S>) -> Who {
-    let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let Some(identity) = leaf.and_then(|leaf| identify(leaf).ok()) else {
+fn who(core: &Core, identity: Option<ClientIdentity>, leaf: Option<&CertificateDer<'_>>) -> Who {
+    let Some(identity) = identity else {
         return Who::Stranger;
     };
-    match identity.kind {
-        ClientKind::Agent { .. } => Who::Agent(identity.common_name),
-        ClientKind::Member if core.config.store_caches.contains(&identity.common_name) => {
-            Who::Cache(identity.common_name)
+    let epoch = match identity.kind {
+        ClientKind::Agent { claim_generation, boot } => {
+            let generation = claim_generation;
+            return Who::Agent(identity.common_name, AgentSession { generation, boot });
         }
-        ClientKind::Member => Who::Member(identity.common_name),
+        ClientKind::Member { epoch } => epoch,
+    };
+    let name = identity.common_name;
+    let is_cache = core.config.store_caches.contains(&name);
+    let grant = core.rights.open(&name, epoch, leaf.and_then(|leaf| end_of(leaf)));
+    let holder = Holder { name, epoch, grant };
+    match is_cache {
+        true => Who::Cache(holder),
+        false => Who::Member(holder),
     }
 }
 
@@ -110,16 +150,34 @@ fn router(peer: Arc<Peer>) -> Router {
 
 /// Serves until the core stops.
 pub async fn run(core: Arc<Core>, listener: tokio::net::TcpListener, tls: Arc<rustls::ServerConfig>) {
-    let mut connections = tls::accept(listener, tls, core.stop.clone());
-    while let Some(stream) = connections.recv().await {
-        let peer = Peer::new(core.clone(), who(&core, &stream));
+    let limits = &core.config.connections;
+    let mut connections = tls::accept(listener, tls, core.listeners.images.clone(), limits, core.stop.clone());
+    while let Some(Accepted { stream, slot, identity }) = connections.recv().await {
+        let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let peer = Peer::new(core.clone(), who(&core, identity, leaf));
+        let ended = peer.grant().map(Grant::ended);
         let service = hyper_util::service::TowerToHyperService::new(router(peer));
         let stop = core.stop.clone();
         tokio::spawn(async move {
+            let ended = async {
+                match ended {
+                    Some(ended) => ended.await,
+                    None => std::future::pending().await,
+                }
+            };
             let io = hyper_util::rt::TokioIo::new(stream);
-            let builder = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+            let mut builder = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+            builder.http1().max_buf_size(HEADERS_MAX);
+            builder
+                .http2()
+                .max_concurrent_streams(REQUESTS)
+                .max_header_list_size(HEADERS);
+            let closed = slot.closed();
             tokio::select! {
                 () = stop.cancelled() => {}
+                () = closed.cancelled() => {}
+                // In the middle of an answer, too: a cache takes no half of one for the whole.
+                end = ended => tracing::info!(%end, "the connection of a member to the image store is closed"),
                 served = builder.serve_connection(io, service) => if let Err(error) = served {
                     tracing::debug!(%error, "an image connection broke");
                 }
@@ -176,12 +234,14 @@ async fn respond(State(peer): State<Arc<Peer>>, request: Request) -> Response {
 
 /// What Prometheus asks for. Any member of the site may read it: it names no node, but it counts what customers have.
 async fn metrics(State(peer): State<Arc<Peer>>) -> Response {
-    let (Who::Member(name) | Who::Cache(name)) = &peer.who else {
+    let (Who::Member(holder) | Who::Cache(holder)) = &peer.who else {
         return plain(StatusCode::FORBIDDEN);
     };
     let told = async {
-        match peer.core.store.member(name).await? {
-            Some(row) if row.customer.is_empty() => crate::metrics::scrape(&peer.core).await.map(Some),
+        match peer.caller(holder).await? {
+            Some(caller) if caller.scope == rackwright_store::Scope::Site => {
+                crate::metrics::scrape(&peer.core).await.map(Some)
+            }
             _ => Ok(None),
         }
     };
@@ -257,6 +317,7 @@ mod tests {
 
     use rackwright_identity::{ClientAuth, ClientIdentity, ServerCertificate, client_config, server_config};
     use rackwright_lifecycle::State as Stage;
+    use rackwright_store::MemberRow;
     use rustls_pki_types::pem::PemObject as _;
     use rustls_pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName};
     use tokio::io::AsyncWriteExt as _;
@@ -282,15 +343,19 @@ mod tests {
         server_config(certificate, core.keys.authority.ca_der(), ClientAuth::Required).unwrap()
     }
 
-    /// The status line and headers that `identity` is answered with.
-    async fn ask(core: &Core, at: SocketAddr, identity: ClientIdentity, path: &str) -> String {
+    /// A connection of `identity`.
+    async fn open(
+        core: &Core,
+        at: SocketAddr,
+        identity: &ClientIdentity,
+    ) -> tokio_rustls::client::TlsStream<TcpStream> {
         let key = rcgen::KeyPair::generate().unwrap();
         let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap();
         let csr = csr.pem().unwrap();
         let issued = core
             .keys
             .authority
-            .issue_client(&csr, &identity, SystemTime::now(), HOUR)
+            .issue_client(&csr, identity, SystemTime::now(), HOUR)
             .unwrap();
         let chain = CertificateDer::pem_slice_iter(issued.chain_pem.as_bytes());
         let chain: Vec<_> = chain.collect::<Result<_, _>>().unwrap();
@@ -300,7 +365,12 @@ mod tests {
         let stream = TcpStream::connect(at).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();
         let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-        let mut stream = connector.connect(name, stream).await.unwrap();
+        connector.connect(name, stream).await.unwrap()
+    }
+
+    /// The status line and headers that `identity` is answered with.
+    async fn ask(core: &Core, at: SocketAddr, identity: ClientIdentity, path: &str) -> String {
+        let mut stream = open(core, at, &identity).await;
         let request = format!("GET /store/v1/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = Vec::new();
@@ -309,11 +379,25 @@ mod tests {
         String::from_utf8_lossy(&answer).into_owned()
     }
 
+    async fn join(core: &Core, name: &str, epoch: u64) {
+        let viewer = MemberRow {
+            role: "viewer".into(),
+            customer: String::new(),
+        };
+        let mut tx = core.store.write().await.unwrap();
+        tx.put_member(name, &viewer, epoch, clock::now()).await.unwrap();
+        core.commit(tx).await.unwrap();
+    }
+
     #[tokio::test]
     async fn agents_read_what_their_claim_needs_and_caches_everything() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", Stage::Imaging, Some(&digest("1")))).await;
         testing::add(&core, &testing::node("n2", Stage::Inspecting, None)).await;
+        join(&core, "operator", 5).await;
+        join(&core, "cache-1", 5).await;
+        let booted = testing::booted(&core, "n1", "b1").await;
+        let inspected = testing::booted(&core, "n2", "b1").await;
         for name in [digest("1"), digest("2")] {
             std::fs::write(core.chunks.root().join("images").join(name), "an index").unwrap();
         }
@@ -323,17 +407,24 @@ mod tests {
         let (mine, other) = (format!("images/{}", digest("1")), format!("images/{}", digest("2")));
         let chunk = format!("chunks/{}", "3".repeat(64));
         for (who, path, status) in [
-            (ClientIdentity::member("operator"), &mine, 403),
-            (ClientIdentity::member("n1"), &mine, 403),
-            (ClientIdentity::member("operator"), &chunk, 403),
-            (ClientIdentity::member("cache-1"), &other, 200),
+            (ClientIdentity::member("operator", 5), &mine, 403),
+            (ClientIdentity::member("n1", 5), &mine, 403),
+            (ClientIdentity::member("operator", 5), &chunk, 403),
+            (ClientIdentity::member("cache-1", 5), &other, 200),
+            // Of the member who had the name before, and of one from before epochs.
+            (ClientIdentity::member("cache-1", 4), &other, 403),
+            (ClientIdentity::member("cache-1", 0), &other, 403),
             (ClientIdentity::agent("cache-1", 0), &other, 403),
-            (ClientIdentity::agent("n1", 0), &mine, 200),
-            (ClientIdentity::agent("n1", 0), &other, 403),
+            (ClientIdentity::agent_of_boot("n1", 0, &booted.boot), &mine, 200),
+            (ClientIdentity::agent_of_boot("n1", 0, &booted.boot), &other, 403),
             // Not there, but it was looked for.
-            (ClientIdentity::agent("n1", 0), &chunk, 404),
-            (ClientIdentity::agent("n2", 0), &mine, 403),
-            (ClientIdentity::agent("n2", 0), &chunk, 403),
+            (ClientIdentity::agent_of_boot("n1", 0, &booted.boot), &chunk, 404),
+            // Another boot, another claim, and a certificate that names no boot.
+            (ClientIdentity::agent_of_boot("n1", 0, &inspected.boot), &mine, 403),
+            (ClientIdentity::agent_of_boot("n1", 1, &booted.boot), &mine, 403),
+            (ClientIdentity::agent("n1", 0), &chunk, 403),
+            (ClientIdentity::agent_of_boot("n2", 0, &inspected.boot), &mine, 403),
+            (ClientIdentity::agent_of_boot("n2", 0, &inspected.boot), &chunk, 403),
             (ClientIdentity::agent("forgotten", 0), &chunk, 403),
         ] {
             let who = who.unwrap();
@@ -349,10 +440,39 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_open_connection_of_a_cache_ends_with_its_member() {
+        let core = testing::core().await;
+        join(&core, "cache-1", 5).await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let at = listener.local_addr().unwrap();
+        let serving = tokio::spawn(run(core.clone(), listener, tls(&core)));
+        let ending = tokio::spawn(rights::run(Arc::clone(&core)));
+        let cache = ClientIdentity::member("cache-1", 5).unwrap();
+        let mut stream = open(&core, at, &cache).await;
+        let chunk = format!(
+            "GET /store/v1/chunks/{} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+            "3".repeat(64)
+        );
+        stream.write_all(chunk.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 404");
+        let mut tx = core.store.write().await.unwrap();
+        tx.delete_member("cache-1").await.unwrap();
+        core.commit(tx).await.unwrap();
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(1), stream.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "the connection goes on");
+        serving.abort();
+        ending.abort();
+    }
+
+    #[tokio::test]
     async fn an_index_is_looked_up_anew_and_chunks_are_not() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", Stage::Imaging, Some(&digest("1")))).await;
-        let peer = Peer::new(core.clone(), Who::Agent("n1".into()));
+        let booted = testing::booted(&core, "n1", "b1").await;
+        let peer = Peer::new(core.clone(), Who::Agent("n1".into(), booted));
         let (first, next) = (format!("/images/{}", digest("1")), format!("/images/{}", digest("2")));
         assert!(peer.may_read(&first).await.unwrap() && !peer.may_read(&next).await.unwrap());
         let mut tx = core.store.write().await.unwrap();

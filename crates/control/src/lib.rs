@@ -3,6 +3,7 @@
 //! What calls write is intent; what the runner does is decided by `rackwright-lifecycle` and performed here; what was
 //! seen is stored as readings. No transaction and no lock is held while the network is waited for.
 
+pub mod agent_boot;
 pub mod agents;
 pub mod bmc;
 mod bmc_work;
@@ -21,19 +22,26 @@ pub mod firmware;
 pub mod firmware_settings;
 pub mod grpc;
 pub mod hall;
+pub mod hardening;
 pub mod housekeeping;
 pub mod image_http;
+pub mod invite;
+pub mod keys;
 pub mod metrics;
 pub mod perform;
 pub mod replicas;
+pub mod rights;
 pub mod runner;
 #[cfg(test)]
 mod simulation;
+pub mod space;
+pub mod start;
 pub mod telemetry;
 #[cfg(test)]
 mod testing;
 pub mod text;
 pub mod tls;
 pub mod uploads;
+pub mod user_data;
 pub mod waits;
 pub mod watch_power;

@@ -5,9 +5,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rackwright_control::config::Config;
-use rackwright_control::daemon;
+use rackwright_control::keys::rotate;
+use rackwright_control::start::Start;
 use rackwright_control::telemetry::Telemetry;
+use rackwright_control::{daemon, hardening};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -39,6 +42,13 @@ enum Command {
         /// Write this file once everything listens.
         #[arg(long)]
         ready_file: Option<PathBuf>,
+        /// Answer reads and do nothing, until `rackwright control resume`: to look at a copy or at a backup.
+        #[arg(long)]
+        paused: bool,
+        /// The data folder comes from a backup: doubt every node until an operator settles it. Where only the database was
+        /// restored, that is noticed without this.
+        #[arg(long)]
+        restored: bool,
     },
     /// Show what opens the BMC of a node, also while the control plane is down. An event that tells why is stored first.
     BmcPassword {
@@ -51,11 +61,44 @@ enum Command {
         #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
         config: PathBuf,
     },
+    /// Invite an operator, also while the control plane is down: for a site where no operator can log in. An event that says
+    /// why is stored first.
+    InviteOperator {
+        /// Why an operator is invited here, for those who read the events.
+        #[arg(long)]
+        reason: String,
+        /// The operator's name; a member of the site of that name becomes an operator.
+        #[arg(long, default_value = "operator")]
+        name: String,
+        /// The configuration file.
+        #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
+        config: PathBuf,
+    },
+    /// Change a key of the site, also while the control plane is down. An event is stored first.
+    RotateKeys {
+        /// Which key.
+        #[arg(value_enum)]
+        key: RotatedKey,
+        /// Remove the older sealing keys, if nothing is sealed under them any more.
+        #[arg(long)]
+        finish: bool,
+        /// The configuration file.
+        #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
+        config: PathBuf,
+    },
     /// Read and check a configuration file, and say everything that is wrong with it.
     CheckConfig {
         /// The configuration file.
         config: PathBuf,
     },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RotatedKey {
+    /// The key that BMC passwords, private keys and user data are sealed with in the database.
+    Sealing,
+    /// The key that signs erase certificates.
+    Signing,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -68,16 +111,24 @@ enum Log {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if let Err(error) = hardening::harden() {
+        eprintln!("rackwrightd: the process cannot be hardened against core dumps: {error}");
+        return ExitCode::FAILURE;
+    }
     let result = match arguments.command {
         Command::CheckConfig { config } => Config::load(&config)
             .map(|_| println!("{}: good", config.display()))
             .map_err(|e| Box::new(e) as Box<dyn std::error::Error>),
         Command::BmcPassword { node, reason, config } => bmc_password(&config, &node, &reason),
+        Command::InviteOperator { reason, name, config } => invite_operator(&config, &name, &reason),
+        Command::RotateKeys { key, finish, config } => rotate_keys(&config, key, finish),
         Command::Serve {
             config,
             log,
             ready_file,
-        } => serve(&config, log, ready_file),
+            paused,
+            restored,
+        } => serve(&config, Start { paused, restored }, log, ready_file.as_deref()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -118,14 +169,65 @@ fn bmc_password(path: &std::path::Path, node: &str, reason: &str) -> Result<(), 
     Ok(())
 }
 
-fn serve(path: &std::path::Path, log: Log, ready: Option<PathBuf>) -> Result<(), Box<dyn std::error::Error>> {
+/// Lets this process open as many files as it may: each connection is one. Answers how many that is.
+fn raise_open_files() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return u64::MAX;
+    };
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
+}
+
+fn invite_operator(path: &std::path::Path, name: &str, reason: &str) -> Result<(), Box<dyn std::error::Error>> {
     let config = Config::load(path)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    print!(
+        "{}",
+        runtime.block_on(rackwright_control::invite::invite(&config, name, reason))?
+    );
+    Ok(())
+}
+
+fn rotate_keys(path: &std::path::Path, key: RotatedKey, finish: bool) -> Result<(), Box<dyn std::error::Error>> {
+    let config = Config::load(path)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let told = match (key, finish) {
+        (RotatedKey::Sealing, false) => runtime.block_on(rotate::sealing(&config))?,
+        (RotatedKey::Sealing, true) => runtime.block_on(rotate::finish_sealing(&config))?,
+        (RotatedKey::Signing, false) => runtime.block_on(rotate::signing(&config))?,
+        (RotatedKey::Signing, true) => {
+            return Err("--finish belongs to the sealing key: a signing key is changed with one command".into());
+        }
+    };
+    print!("{told}");
+    Ok(())
+}
+
+fn serve(
+    path: &std::path::Path,
+    how: Start,
+    log: Log,
+    ready: Option<&std::path::Path>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let config = Config::load(path)?;
+    let files = raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let telemetry = Telemetry::start(&config)?;
         listen_to_spans(log, &telemetry);
         if rustls::crypto::ring::default_provider().install_default().is_err() {
             tracing::debug!("a TLS provider was installed before");
+        }
+        let connections = &config.connections;
+        let wanted = 2 * connections.total + connections.boot_http;
+        if files < wanted as u64 {
+            tracing::warn!(
+                files,
+                wanted,
+                "this process may open fewer files than connections are allowed: see LimitNOFILE"
+            );
         }
         let stop = CancellationToken::new();
         let mut terminate = signal(SignalKind::terminate())?;
@@ -137,7 +239,7 @@ fn serve(path: &std::path::Path, log: Log, ready: Option<PathBuf>) -> Result<(),
             }
             on_signal.cancel();
         });
-        let ended = daemon::run(config, telemetry.traces(), ready.as_deref(), stop).await;
+        let ended = daemon::run(config, how, telemetry.traces(), ready, stop).await;
         telemetry.end().await;
         Ok(ended?)
     })

@@ -165,6 +165,7 @@ pub struct Metrics {
     looks: Family<LookLabel, Counter>,
     image_requests: Family<StatusLabel, Counter>,
     image_bytes: Counter,
+    calls_refused: Counter,
     vendors: Words,
     codes: Words,
     gauges: Gauges,
@@ -202,6 +203,7 @@ impl Metrics {
             looks: Family::default(),
             image_requests: Family::default(),
             image_bytes: Counter::default(),
+            calls_refused: Counter::default(),
             vendors: Words::default(),
             codes: Words::default(),
             gauges: Gauges::default(),
@@ -262,6 +264,11 @@ impl Metrics {
             "image_bytes",
             "Bytes that the image store answered with",
             self.image_bytes.clone(),
+        );
+        r.register(
+            "calls_refused",
+            "Calls of the API that were refused before they were read",
+            self.calls_refused.clone(),
         );
     }
 
@@ -392,6 +399,12 @@ impl Metrics {
     /// The power of a node at rest was looked at.
     pub fn looked(&self, outcome: &'static str) {
         self.looks.get_or_create(&LookLabel { outcome }).inc();
+    }
+
+    /// Counts calls that are refused before they are read.
+    #[must_use]
+    pub fn calls_refused(&self) -> Counter {
+        self.calls_refused.clone()
     }
 
     /// The image store answered.

@@ -205,7 +205,7 @@ mod tests {
     use rackwright_api::v1;
     use rackwright_api::v1::control_message::Message as Control;
     use rackwright_lifecycle::{Agent, Attempt, Effect, Reading, State};
-    use rackwright_store::{Readings, Scope};
+    use rackwright_store::{AgentSession, Readings, Scope};
     use tokio::sync::mpsc;
     use tokio_util::sync::CancellationToken;
 
@@ -314,7 +314,11 @@ mod tests {
 
     async fn hold(core: &Core, id: &str, replica: &str) -> i64 {
         let mut tx = core.store.write().await.unwrap();
-        let session = tx.hold_agent(id, replica).await.unwrap();
+        let of = AgentSession {
+            generation: 0,
+            boot: "boot".into(),
+        };
+        let session = tx.hold_agent(id, replica, &of).await.unwrap();
         let value = Agent::Present {
             boot_id: "b1".into(),
             booted_at: Timestamp(1),
@@ -362,12 +366,12 @@ mod tests {
             testing::add(&core, &testing::node(id, State::Imaging, None)).await;
         }
         hold(&core, "lost", &core.replica).await;
-        let hello = v1::Hello::default();
         let mut ends = Vec::new();
         for id in ["taken", "good"] {
             let end = CancellationToken::new();
-            let arrived = arrive(&core, id, &hello, mpsc::channel(1).0, end.clone()).await;
-            ends.push((id, arrived.unwrap().0, end));
+            let agent = testing::arriving(id, testing::booted(&core, id, "b1").await, "b1");
+            let arrived = arrive(&core, &agent, mpsc::channel(1).0, end.clone()).await;
+            ends.push((id, arrived.unwrap().unwrap().speaker.number, end));
         }
         let mut tx = core.store.write().await.unwrap();
         assert!(tx.release_agent("taken", ends[0].1, clock::now()).await.unwrap());
@@ -420,17 +424,17 @@ mod tests {
                 boot_id: Some("b1".into()),
             },
         };
+        let agent = testing::arriving("n1", testing::booted(&core, "n1", boot).await, boot);
         let mut tx = core.store.write().await.unwrap();
         tx.begin_effect(&row).await.unwrap();
         tx.commit().await.unwrap();
         hold(&core, "n1", "other").await;
-        let hello = v1::Hello {
-            boot_id: boot.into(),
-            ..v1::Hello::default()
-        };
         let (sender, mut receiver) = mpsc::channel(9);
-        let arrived = arrive(&core, "n1", &hello, sender, CancellationToken::new()).await;
-        welcome(&core, "n1", &hello, arrived.unwrap().1).await.unwrap();
+        let arrived = arrive(&core, &agent, sender, CancellationToken::new()).await;
+        let arrived = arrived.unwrap().unwrap();
+        welcome(&core, &arrived.speaker, &agent.hello, arrived.open)
+            .await
+            .unwrap();
         let owner = core.store.effect("erase").await.unwrap().unwrap().owner;
         assert_eq!(owner, core.replica, "{boot}: it is ours to judge");
         receiver.try_recv().ok().map(|message| *message)

@@ -4,8 +4,12 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
-use rackwright_lifecycle::{Claim, Evidence, Node, State, Timestamp, Wanted};
-use rackwright_store::{ClusterRecord, ClusterSpec, Hold, Identity, NodeRecord, Readings, Scope, Spec};
+use rackwright_api::v1;
+use rackwright_lifecycle::{Attempt, Claim, Effect, Evidence, Node, Outcome, State, Timestamp, Wanted};
+use rackwright_store::{
+    AgentBootRow, AgentSession, ClusterRecord, ClusterSpec, EffectRow, Hold, Identity, NodeRecord, Readings, Scope,
+    Spec,
+};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +17,7 @@ use crate::clock;
 use crate::config::Config;
 use crate::core::Core;
 use crate::daemon;
+use crate::grpc::agents::Arriving;
 use crate::telemetry::Traces;
 
 /// A core and the folder it lives in.
@@ -68,7 +73,8 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
         image_name: "images/some".into(),
         hostname: id.to_owned(),
         ssh_authorized_keys: Vec::new(),
-        user_data: String::new(),
+        has_user_data: false,
+        plain_user_data: String::new(),
         root_drive: String::new(),
         verify_whole_disk: false,
         release_requested: false,
@@ -88,6 +94,7 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
             claim,
             wanted: Wanted::default(),
             evidence: Evidence::default(),
+            doubt: None,
         },
         spec: Spec::default(),
         labels: [].into(),
@@ -96,6 +103,7 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
         readings: Readings::default(),
         hold: Hold::default(),
         address: String::new(),
+        address_witness: String::new(),
         wait_why: String::new(),
         wait_until: at,
         due_at: at,
@@ -122,4 +130,67 @@ pub async fn add(core: &Core, record: &NodeRecord) {
     let mut tx = core.store.write().await.unwrap();
     tx.insert_node(record).await.unwrap();
     tx.commit().await.unwrap();
+}
+
+/// Notes that a node was switched on in its present state. Answers the name of that boot.
+pub async fn switched_on(core: &Core, id: &str) -> String {
+    let boot = core.new_id();
+    let mut tx = core.store.write().await.unwrap();
+    let record = tx.node(id).await.unwrap();
+    let at = clock::now();
+    let row = EffectRow {
+        id: boot.clone(),
+        node_id: id.to_owned(),
+        state_since: record.node.since,
+        number: 1,
+        generation: record.node.generation,
+        owner: core.replica.clone(),
+        attempt: Attempt {
+            effect: Effect::PowerOn,
+            started_at: at,
+            ended_at: None,
+            deadline: at,
+            outcome: Outcome::Open,
+            boot_id: None,
+        },
+    };
+    tx.begin_effect(&row).await.unwrap();
+    tx.end_effect(&boot, &Outcome::Succeeded, at).await.unwrap();
+    tx.commit().await.unwrap();
+    boot
+}
+
+/// The same, and an agent has registered from that boot. Answers what its session belongs to.
+pub async fn booted(core: &Core, id: &str, kernel_boot_id: &str) -> AgentSession {
+    let boot = switched_on(core, id).await;
+    let mut tx = core.store.write().await.unwrap();
+    let record = tx.node(id).await.unwrap();
+    let row = AgentBootRow {
+        node_id: id.to_owned(),
+        boot: boot.clone(),
+        state_since: record.node.since,
+        powered_on_at: clock::now(),
+        mac: "52:54:00:00:00:01".into(),
+        address: "10.0.0.9".into(),
+        kernel_boot_id: kernel_boot_id.to_owned(),
+        registered_at: clock::now(),
+        ..AgentBootRow::default()
+    };
+    tx.put_agent_boot(&row).await.unwrap();
+    tx.commit().await.unwrap();
+    let generation = record.node.generation;
+    AgentSession { generation, boot }
+}
+
+/// An agent with that session and that kernel wants to be taken.
+pub fn arriving(id: &str, of: AgentSession, kernel_boot_id: &str) -> Arriving {
+    Arriving {
+        node: id.to_owned(),
+        of,
+        remote: "10.0.0.9".into(),
+        hello: v1::Hello {
+            boot_id: kernel_boot_id.to_owned(),
+            ..v1::Hello::default()
+        },
+    }
 }

@@ -1,33 +1,48 @@
-//! Accepts TCP connections and makes them TLS, without one slow handshake holding up the next.
+//! Accepts TCP connections and makes them TLS, without one slow handshake holding up the next. Who has shown no certificate
+//! takes a place among the unknown connections of the listener.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_identity::{ClientIdentity, identify};
+use rackwright_netboot::connections::{Connections, Limits, Slot};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-/// A client that does not finish its handshake by then is dropped.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Handshakes at once.
-const HANDSHAKES: usize = 512;
+/// Time between two looks for connections that have been idle too long.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// A connection whose handshake is done.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The stream.
+    pub stream: TlsStream<TcpStream>,
+    /// Its place among the listener's connections. It has to be kept as long as the stream.
+    pub slot: Slot,
+    /// What the peer's certificate says; none: it showed none, or one that names neither a member nor an agent.
+    pub identity: Option<ClientIdentity>,
+}
 
 /// Connections whose handshake is done, until `stop`.
 pub fn accept(
     listener: TcpListener,
     config: Arc<rustls::ServerConfig>,
+    connections: Arc<Connections>,
+    limits: &Limits,
     stop: CancellationToken,
-) -> mpsc::Receiver<TlsStream<TcpStream>> {
+) -> mpsc::Receiver<Accepted> {
     let (sender, receiver) = mpsc::channel(64);
     let acceptor = TlsAcceptor::from(config);
-    let slots = Arc::new(Semaphore::new(HANDSHAKES));
+    let (handshake, idle) = (
+        Duration::from_secs(limits.handshake_s),
+        Duration::from_secs(limits.idle_s),
+    );
+    tokio::spawn(close_idle(connections.clone(), idle.max(handshake), stop.clone()));
     tokio::spawn(async move {
         loop {
-            let Ok(slot) = slots.clone().acquire_owned().await else {
-                return;
-            };
             let accepted = tokio::select! {
                 () = stop.cancelled() => return,
                 accepted = listener.accept() => accepted,
@@ -41,13 +56,29 @@ pub fn accept(
                     continue;
                 }
             };
+            let slot = tokio::select! {
+                () = stop.cancelled() => return,
+                slot = connections.admit(peer.ip()) => slot,
+            };
+            let Some(slot) = slot else { continue };
             let (acceptor, sender) = (acceptor.clone(), sender.clone());
             tokio::spawn(async move {
-                let _slot = slot;
                 let _ = stream.set_nodelay(true);
-                match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+                let closed = slot.closed();
+                let shaken = tokio::select! {
+                    () = closed.cancelled() => return,
+                    shaken = tokio::time::timeout(handshake, acceptor.accept(stream)) => shaken,
+                };
+                match shaken {
                     Ok(Ok(stream)) => {
-                        let _ = sender.send(stream).await;
+                        let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                        let identity = leaf.and_then(|leaf| identify(leaf).ok());
+                        match identity {
+                            Some(_) => slot.handle().known(),
+                            None => slot.handle().opened(),
+                        }
+                        let accepted = Accepted { stream, slot, identity };
+                        let _ = sender.send(accepted).await;
                     }
                     Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),
                     Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
@@ -56,4 +87,14 @@ pub fn accept(
         }
     });
     receiver
+}
+
+async fn close_idle(connections: Arc<Connections>, limit: Duration, stop: CancellationToken) {
+    let mut looks = tokio::time::interval(LOOK);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = looks.tick() => connections.close_idle(limit),
+        }
+    }
 }

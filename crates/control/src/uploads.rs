@@ -2,19 +2,22 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackwright_api::v1;
-use rackwright_image::{Format, ImportError, ImportProgress, ImportRequest, Imported, Sha256, SignaturePolicy};
+use rackwright_image::StoreError as ChunkStoreError;
+use rackwright_image::{Format, ImportError, ImportProgress, ImportRequest, Imported, Room, Sha256, SignaturePolicy};
 use rackwright_store::{EventRow, ImageVersionBody, ImageVersionRow, Scope, StoreError, UploadRow};
 use tonic::Code;
 
 use crate::clock;
 use crate::core::Core;
 use crate::grpc::collect_chunks;
+use crate::space;
 
 /// Between two looks whether somebody asked another replica to end an import.
 const CANCEL_LOOK: Duration = Duration::from_secs(2);
@@ -62,6 +65,12 @@ impl Uploads {
             writing: Mutex::default(),
             imports: Mutex::default(),
         })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// The file of an upload.
@@ -244,6 +253,11 @@ fn import_file(core: &Core, upload: &UploadRow, operation: &str, cancel: &Atomic
     let sha256: Sha256 = upload.body.sha256.parse().map_err(|e| wrong(format!("sha256: {e}")))?;
     request.expected_sha256 = Some(sha256);
     request.signature = (!upload.body.signature.is_empty()).then_some(upload.body.signature.as_str());
+    let room = |bytes| {
+        let checked = core.space.check(core.chunks.root(), bytes);
+        checked.map_err(|full| format!("{full}; {}", space::HINT))
+    };
+    request.room = Room(&room);
     let progress = |p: ImportProgress| core.uploads.set_progress(operation, p);
     rackwright_image::import(&request, &core.chunks, &progress, cancel).map_err(|e| (code_of(&e), told(&e)))
 }
@@ -258,6 +272,12 @@ fn told(error: &dyn std::error::Error) -> String {
 fn code_of(error: &ImportError) -> Code {
     match error {
         ImportError::Cancelled => Code::Cancelled,
+        ImportError::NoRoom(_) => Code::ResourceExhausted,
+        ImportError::Store(ChunkStoreError::Io { source, .. })
+            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
+            Code::ResourceExhausted
+        }
         ImportError::Read { .. } | ImportError::Store(_) => Code::Unavailable,
         _ => Code::InvalidArgument,
     }

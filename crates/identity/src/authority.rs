@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, SerialNumber, SubjectPublicKeyInfo,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData as _, SanType, SerialNumber, SubjectPublicKeyInfo,
 };
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -351,6 +351,13 @@ fn server_name(name: &str) -> Result<SanType, CertificateError> {
         }
         _ => Err(refuse()),
     }
+}
+
+/// The SHA-256 of the public key that a request (PKCS #10) is for, as 64 hex digits: two requests for one key have one.
+pub fn key_of_request(csr_pem: &str) -> Result<String, CertificateError> {
+    let key = public_key_of_request(csr_pem)?;
+    let digest = ring::digest::digest(&ring::digest::SHA256, &key.subject_public_key_info());
+    Ok(hex::encode(digest))
 }
 
 fn public_key_of_request(csr_pem: &str) -> Result<SubjectPublicKeyInfo, CertificateError> {

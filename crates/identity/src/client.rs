@@ -2,8 +2,12 @@
 //!
 //! The identity is one URI in the subject alternative name:
 //!
-//! - `rackwright://member/NAME`: a person or a program that calls the API; what it may do is kept in the store, not here.
-//! - `rackwright://agent/NODE/GENERATION`: the agent of one node, booted under that claim generation.
+//! - `rackwright://member/NAME/EPOCH`: a person or a program that calls the API; what it may do is kept in the store, not
+//!   here. The store also keeps the member's epoch, and a certificate of another epoch has ended. `rackwright://member/NAME`
+//!   is the older form and means epoch 0.
+//! - `rackwright://agent/NODE/GENERATION/BOOT`: the agent of one node, under the claim generation and of the boot (the id
+//!   of the power-on) that it registered in.
+//! - `rackwright://agent/unknown.MAC/0`: the agent of a machine that belongs to no node; no boot of it is expected.
 //!
 //! The subject repeats it for people (`CN` = the name, `OU` = `member` or `agent`), but is never trusted.
 
@@ -11,6 +15,8 @@ use std::fmt;
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::rng::{Rng, RngError, random};
 
 /// The longest name: the upper bound of a common name (RFC 5280, `ub-common-name`).
 const NAME_MAX: usize = 64;
@@ -26,14 +32,19 @@ pub struct ClientIdentity {
 }
 
 /// The kinds of holders of client certificates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ClientKind {
     /// Calls the API.
-    Member,
+    Member {
+        /// The member's epoch when the certificate was issued.
+        epoch: u64,
+    },
     /// The agent in the ramdisk of a node.
     Agent {
         /// The node's claim generation when the certificate was issued.
         claim_generation: u64,
+        /// The boot it registered in; empty for a machine that belongs to no node.
+        boot: String,
     },
 }
 
@@ -60,43 +71,60 @@ pub enum IdentifyError {
 }
 
 impl ClientIdentity {
-    /// A member of the site.
-    pub fn member(name: &str) -> Result<Self, IdentifyError> {
+    /// A member of the site, in the epoch that the store keeps for it.
+    pub fn member(name: &str, epoch: u64) -> Result<Self, IdentifyError> {
         Ok(Self {
             common_name: checked_name(name)?,
-            kind: ClientKind::Member,
+            kind: ClientKind::Member { epoch },
         })
     }
 
-    /// The agent of `node` (its id, without `nodes/`) under a claim generation.
+    /// The agent of a machine without an expected boot, under a claim generation.
     pub fn agent(node: &str, claim_generation: u64) -> Result<Self, IdentifyError> {
+        let boot = String::new();
         Ok(Self {
             common_name: checked_name(node)?,
-            kind: ClientKind::Agent { claim_generation },
+            kind: ClientKind::Agent { claim_generation, boot },
+        })
+    }
+
+    /// The agent of `node` (its id, without `nodes/`) under a claim generation, of one boot.
+    pub fn agent_of_boot(node: &str, claim_generation: u64, boot: &str) -> Result<Self, IdentifyError> {
+        let boot = checked_name(boot)?;
+        Ok(Self {
+            common_name: checked_name(node)?,
+            kind: ClientKind::Agent { claim_generation, boot },
         })
     }
 
     /// The URI that stands in the certificate.
     pub fn uri(&self) -> String {
-        match self.kind {
-            ClientKind::Member => format!("{SCHEME}member/{}", self.common_name),
-            ClientKind::Agent { claim_generation } => {
+        match &self.kind {
+            ClientKind::Member { epoch } => format!("{SCHEME}member/{}/{epoch}", self.common_name),
+            ClientKind::Agent { claim_generation, boot } if boot.is_empty() => {
                 format!("{SCHEME}agent/{}/{claim_generation}", self.common_name)
+            }
+            ClientKind::Agent { claim_generation, boot } => {
+                format!("{SCHEME}agent/{}/{claim_generation}/{boot}", self.common_name)
             }
         }
     }
 
     /// `member` or `agent`.
     pub fn kind_name(&self) -> &'static str {
-        match self.kind {
-            ClientKind::Member => "member",
+        match &self.kind {
+            ClientKind::Member { .. } => "member",
             ClientKind::Agent { .. } => "agent",
         }
     }
 
     /// The names of `self` checked again: the fields are public.
     pub(crate) fn checked(&self) -> Result<(), IdentifyError> {
-        checked_name(&self.common_name).map(|_| ())
+        checked_name(&self.common_name)?;
+        match &self.kind {
+            ClientKind::Agent { boot, .. } if !boot.is_empty() => checked_name(boot).map(|_| ()),
+            ClientKind::Agent { .. } | ClientKind::Member { .. } => Ok(()),
+        }
     }
 
     fn from_uri(uri: &str) -> Result<Self, IdentifyError> {
@@ -104,10 +132,21 @@ impl ClientIdentity {
         let path = uri.strip_prefix(SCHEME).ok_or_else(unknown)?;
         let parts: Vec<&str> = path.split('/').collect();
         match parts.as_slice() {
-            ["member", name] => Self::member(name),
-            ["agent", node, generation] => {
+            ["member", name] => Self::member(name, 0),
+            ["member", name, epoch] => {
+                let identity = Self::member(name, epoch.parse().map_err(|_| unknown())?)?;
+                if identity.uri() == uri {
+                    Ok(identity)
+                } else {
+                    Err(unknown())
+                }
+            }
+            ["agent", node, generation, boot @ ..] if boot.len() < 2 => {
                 let claim_generation: u64 = generation.parse().map_err(|_| unknown())?;
-                let identity = Self::agent(node, claim_generation)?;
+                let identity = match boot.first() {
+                    Some(boot) => Self::agent_of_boot(node, claim_generation, boot)?,
+                    None => Self::agent(node, claim_generation)?,
+                };
                 // "+5" and "05" parse too; only the one form we write is taken.
                 if identity.uri() == uri {
                     Ok(identity)
@@ -161,6 +200,13 @@ pub fn identify(peer_certificate: &[u8]) -> Result<ClientIdentity, IdentifyError
     }
 }
 
+/// A new epoch of a member: 63 random bits, and never 0. A counter would give an epoch twice after an older copy of the
+/// database is restored.
+pub fn new_epoch(rng: &dyn Rng) -> Result<u64, RngError> {
+    let bits = u64::from_le_bytes(random::<8>(rng)?) >> 1;
+    Ok(bits.max(1))
+}
+
 fn checked_name(name: &str) -> Result<String, IdentifyError> {
     let fits = (1..=NAME_MAX).contains(&name.len())
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@-".contains(&b))
@@ -179,12 +225,20 @@ mod tests {
     #[test]
     fn uri_and_back() {
         for identity in [
-            ClientIdentity::member("alice@acme.example").unwrap(),
+            ClientIdentity::member("alice@acme.example", 0).unwrap(),
+            ClientIdentity::member("alice@acme.example", u64::MAX).unwrap(),
             ClientIdentity::agent("gpu-001", 0).unwrap(),
             ClientIdentity::agent("gpu-001", u64::MAX).unwrap(),
+            ClientIdentity::agent_of_boot("gpu-001", 7, "01994d5e-7c1f-7abc-8def-0123456789ab").unwrap(),
         ] {
             assert_eq!(ClientIdentity::from_uri(&identity.uri()).unwrap(), identity);
         }
+    }
+
+    #[test]
+    fn a_certificate_without_an_epoch_is_of_epoch_0() {
+        let old = ClientIdentity::from_uri("rackwright://member/alice").unwrap();
+        assert_eq!(old, ClientIdentity::member("alice", 0).unwrap());
     }
 
     #[test]
@@ -194,11 +248,22 @@ mod tests {
             "https://member/alice",
             "rackwright://member/",
             "rackwright://member/a/b",
+            "rackwright://member/a/",
+            "rackwright://member/a/05",
+            "rackwright://member/a/+5",
+            "rackwright://member/a/18446744073709551616",
+            "rackwright://member/a/1/",
+            "rackwright://member/a/1/2",
             "rackwright://admin/alice",
             "rackwright://agent/gpu-001",
             "rackwright://agent/gpu-001/05",
             "rackwright://agent/gpu-001/+5",
             "rackwright://agent/gpu-001/-1",
+            "rackwright://agent/gpu-001/5/",
+            "rackwright://agent/gpu-001/5/a b",
+            "rackwright://agent/gpu-001/5/-a",
+            "rackwright://agent/gpu-001/05/boot",
+            "rackwright://agent/gpu-001/5/boot/more",
             "rackwright://agent/gpu-001/18446744073709551616",
             "rackwright://agent/../5",
         ] {
@@ -210,10 +275,10 @@ mod tests {
     fn names_that_could_pass_for_another_are_refused() {
         for name in ["", "a/b", "a b", "a\n", "a\0", "ä", ".a", "-a", &"a".repeat(65)] {
             assert!(
-                matches!(ClientIdentity::member(name), Err(IdentifyError::Name(_))),
+                matches!(ClientIdentity::member(name, 1), Err(IdentifyError::Name(_))),
                 "{name:?}"
             );
         }
-        assert!(ClientIdentity::member(&"a".repeat(64)).is_ok());
+        assert!(ClientIdentity::member(&"a".repeat(64), 1).is_ok());
     }
 }

@@ -4,21 +4,28 @@
 //! bytes, so that no value can pass for another field whatever it contains. Numbers are decimal; times are Unix seconds
 //! and nine digits of nanoseconds. One record has exactly one encoding, and [`EraseRecord::decode`] takes no other.
 //!
+//! Version 2 adds the witnesses of the drive. Version 1 has none, and is still read.
+//!
 //! ```text
-//! rackwright-erase-certificate-v1
+//! rackwright-erase-certificate-v2
 //! name=50:nodes/gpu-001/eraseCertificates/…
 //! node=13:nodes/gpu-001
 //! claim_generation=1:3
 //! …
 //! rejected_methods=1:1
 //! rejected_method=36:NVME_SANITIZE_CRYPTO: not supported…
+//! witnesses=1:2
+//! witness=3:bmc
+//! witness=10:inspection
 //! ```
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-const FIRST_LINE: &str = "rackwright-erase-certificate-v1\n";
+const VERSION_1: &str = "rackwright-erase-certificate-v1\n";
+const VERSION_2: &str = "rackwright-erase-certificate-v2\n";
 const PAYLOAD_MAX_BYTES: usize = 64 * 1024;
 const REJECTED_MAX: u64 = 64;
+const WITNESSES_MAX: u64 = 16;
 
 /// What an erase certificate says; the fields of `rackwright.v1.EraseCertificate` without the signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +58,8 @@ pub struct EraseRecord {
     pub sample_bytes: u64,
     /// Stronger methods, and why each did not serve.
     pub rejected_methods: Vec<String>,
+    /// Sources that confirm the drive's serial number, model, size and namespaces, such as `bmc`; empty in version 1 alone.
+    pub witnesses: Vec<String>,
 }
 
 /// Why a record has no payload, or a payload is no record. Permanent.
@@ -71,9 +80,14 @@ pub enum PayloadError {
 }
 
 impl EraseRecord {
-    /// The bytes to sign.
+    /// The bytes to sign: version 2, or version 1 for a record without witnesses.
     pub fn encode(&self) -> Result<Vec<u8>, PayloadError> {
-        let mut text = String::from(FIRST_LINE);
+        let version = if self.witnesses.is_empty() {
+            VERSION_1
+        } else {
+            VERSION_2
+        };
+        let mut text = String::from(version);
         put(&mut text, "name", &self.name);
         put(&mut text, "node", &self.node);
         put(&mut text, "claim_generation", &self.claim_generation.to_string());
@@ -91,7 +105,13 @@ impl EraseRecord {
         for rejected in &self.rejected_methods {
             put(&mut text, "rejected_method", rejected);
         }
-        let too_many = self.rejected_methods.len() as u64 > REJECTED_MAX;
+        if !self.witnesses.is_empty() {
+            put(&mut text, "witnesses", &self.witnesses.len().to_string());
+        }
+        for witness in &self.witnesses {
+            put(&mut text, "witness", witness);
+        }
+        let too_many = self.rejected_methods.len() as u64 > REJECTED_MAX || self.witnesses.len() as u64 > WITNESSES_MAX;
         if too_many || text.len() > PAYLOAD_MAX_BYTES {
             Err(PayloadError::TooLarge)
         } else {
@@ -105,8 +125,10 @@ impl EraseRecord {
             return Err(PayloadError::TooLarge);
         }
         let text = std::str::from_utf8(payload).map_err(|_| PayloadError::Broken("its characters"))?;
+        let version_2 = text.strip_prefix(VERSION_2);
         let mut rest = Lines(
-            text.strip_prefix(FIRST_LINE)
+            version_2
+                .or_else(|| text.strip_prefix(VERSION_1))
                 .ok_or(PayloadError::Broken("its first line"))?,
         );
         let mut record = Self {
@@ -124,6 +146,7 @@ impl EraseRecord {
             samples: rest.number("samples")?,
             sample_bytes: rest.number("sample_bytes")?,
             rejected_methods: Vec::new(),
+            witnesses: Vec::new(),
         };
         let rejected = rest.number("rejected_methods")?;
         if rejected > REJECTED_MAX {
@@ -131,6 +154,17 @@ impl EraseRecord {
         }
         for _ in 0..rejected {
             record.rejected_methods.push(rest.text("rejected_method")?);
+        }
+        let witnesses = if version_2.is_some() {
+            rest.number("witnesses")?
+        } else {
+            0
+        };
+        if witnesses > WITNESSES_MAX {
+            return Err(PayloadError::TooLarge);
+        }
+        for _ in 0..witnesses {
+            record.witnesses.push(rest.text("witness")?);
         }
         if !rest.0.is_empty() {
             return Err(PayloadError::Broken("its end"));
@@ -208,6 +242,7 @@ mod tests {
             samples: 4096,
             sample_bytes: 4096,
             rejected_methods: vec!["sanitize: not supported".into(), String::new()],
+            witnesses: vec!["bmc".into(), "inspection".into()],
         }
     }
 
@@ -215,13 +250,20 @@ mod tests {
     fn encoding_is_fixed() {
         let mut plain = record();
         plain.drive_model = "Ä".into();
-        let expected = "rackwright-erase-certificate-v1\nname=36:nodes/gpu-001/eraseCertificates/4f1c\n\
+        let expected = "rackwright-erase-certificate-v2\nname=36:nodes/gpu-001/eraseCertificates/4f1c\n\
             node=13:nodes/gpu-001\nclaim_generation=1:3\noperation=13:operations/77\ndrive_name=7:nvme0n1\n\
             drive_model=2:Ä\ndrive_serial=6:S1=1:x\ndrive_bytes=13:3840755982336\n\
             method=31:ERASE_METHOD_NVME_FORMAT_CRYPTO\nstart_time=20:1790000000.000000005\n\
             end_time=20:1790000009.000000000\nsamples=4:4096\nsample_bytes=4:4096\nrejected_methods=1:2\n\
-            rejected_method=23:sanitize: not supported\nrejected_method=0:\n";
+            rejected_method=23:sanitize: not supported\nrejected_method=0:\n\
+            witnesses=1:2\nwitness=3:bmc\nwitness=10:inspection\n";
         assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), expected);
+        // As certificates were signed before version 2.
+        plain.witnesses.clear();
+        let old = expected.replace("-v2", "-v1");
+        let (old, _) = old.split_once("witnesses=").unwrap();
+        assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), old);
+        assert_eq!(EraseRecord::decode(old.as_bytes()).unwrap(), plain);
     }
 
     #[test]
@@ -252,7 +294,18 @@ mod tests {
             "count",
         );
         refuse(text.replace("node=13:", "node=99999999999:"), "length beyond the end");
-        refuse(text.replace("-v1", "-v2"), "version");
+        refuse(text.replace("-v2", "-v1"), "witnesses in version 1");
+        refuse(text.replace("-v2", "-v3"), "version");
+        refuse(text.replace("witnesses=1:2", "witnesses=1:1"), "a witness too many");
+        refuse(
+            text.replace("witnesses=1:2", "witnesses=2:99"),
+            "more witnesses than can be",
+        );
+        let none = text.replace(
+            "witnesses=1:2\nwitness=3:bmc\nwitness=10:inspection\n",
+            "witnesses=1:0\n",
+        );
+        refuse(none, "no witness in version 2");
         refuse(format!("{text}\n"), "trailing line");
         refuse(text.replace(".000000005", ".5"), "short nanoseconds");
         for end in 0..text.len() {

@@ -4,7 +4,7 @@
 //! DATA/keys/                 0700
 //!   authority.pem            0600  the CA's certificate and its key
 //!   sealing-0001.key         0600  32 bytes; the highest number seals, all of them open
-//!   signing.key              0600  32 bytes, the Ed25519 seed that signs erase certificates
+//!   signing.key              0600  32 bytes, the Ed25519 seed that signs erase certificates; see `rotation` for later ones
 //! DATA/keys.lock             0600  held while keys are made
 //! ```
 //!
@@ -25,14 +25,16 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::authority::{Authority, CertificateError};
 use crate::rng::{Rng, RngError, random};
+use crate::rotation;
 use crate::seal::{SealError, Sealer, SealingKey};
 use crate::signer::{CertificateSigner, SignatureError};
 
-const SET: &str = "keys";
+pub(crate) const SET: &str = "keys";
 const LOCK: &str = "keys.lock";
 const NEW_SET_PREFIX: &str = ".keys-new-";
+pub(crate) const NEW_KEY_PREFIX: &str = ".new-";
 const AUTHORITY: &str = "authority.pem";
-const SIGNING: &str = "signing.key";
+pub(crate) const SIGNING: &str = "signing.key";
 const SEALING_PREFIX: &str = "sealing-";
 const SEALING_SUFFIX: &str = ".key";
 const FILE_MAX_BYTES: u64 = 64 * 1024;
@@ -118,34 +120,34 @@ impl KeyFiles {
         Self::load(&set, rng, created)
     }
 
-    /// Adds a sealing key to an existing set; it seals from the next start on. Old secrets still open, and those for
-    /// which [`Sealer::needs_reseal`] holds should be sealed anew before an old key is taken away.
-    pub fn rotate_sealing_key(data_dir: &Path, rng: &dyn Rng) -> Result<(), KeyFileError> {
+    /// Takes up keys that were added to the set since. Answers with what is new, in words; empty: nothing is.
+    pub fn refresh(&self, data_dir: &Path) -> Result<Vec<String>, KeyFileError> {
         let set = data_dir.join(SET);
         let _lock = lock(data_dir)?;
-        let newest = sealing_files(&set)?.first().map(|(number, _)| *number);
-        let newest = newest.ok_or_else(|| KeyFileError::Missing(set.join(sealing_name(1))))?;
-        let key = SealingKey::generate(rng)?;
-        let temporary = set.join(format!(".new-{}", hex::encode(random::<8>(rng)?)));
-        write_private(&temporary, key.expose())?;
-        let target = set.join(sealing_name(newest + 1));
-        fs::rename(&temporary, &target).map_err(io_error("rename to", &target))?;
-        sync_directory(&set)
+        let mut new = Vec::new();
+        let known = self.sealer.key_ids();
+        let keys = sealing_keys(&set)?;
+        new.extend(
+            keys.iter()
+                .map(SealingKey::id)
+                .filter(|id| !known.contains(id))
+                .map(|id| format!("sealing key {id}")),
+        );
+        self.sealer.add_keys(&keys)?;
+        let signer = rotation::load_signer(&set)?;
+        let key = hex::encode(signer.public_key());
+        if self.signer.replace(signer) {
+            new.push(format!("signing key {key}"));
+        }
+        Ok(new)
     }
 
     fn load(set: &Path, rng: Arc<dyn Rng>, created: bool) -> Result<Self, KeyFileError> {
         check_private(&fs::metadata(set).map_err(io_error("read", set))?, set, 0o700)?;
         let authority = load_authority(&set.join(AUTHORITY), rng.clone())?;
-        let files = sealing_files(set)?;
-        if files.is_empty() {
-            return Err(KeyFileError::Missing(set.join(sealing_name(1))));
-        }
-        let keys = files
-            .iter()
-            .map(|(_, path)| Ok(SealingKey::from_bytes(*read_key(path)?)))
-            .collect::<Result<Vec<_>, KeyFileError>>()?;
-        let sealer = Sealer::new(&keys, rng)?;
-        let signer = CertificateSigner::from_seed(*read_key(&set.join(SIGNING))?)?;
+        let sealer = Sealer::new(&sealing_keys(set)?, rng)?;
+        rotation::retire_signing_keys(set)?;
+        let signer = rotation::load_signer(set)?;
         Ok(Self {
             authority,
             sealer,
@@ -176,7 +178,7 @@ fn create_set(
     after("authority")?;
     write_private(&new.join(sealing_name(1)), SealingKey::generate(rng.as_ref())?.expose())?;
     after("sealing")?;
-    write_private(&new.join(SIGNING), CertificateSigner::generate(rng.as_ref())?.seed())?;
+    write_private(&new.join(SIGNING), &*CertificateSigner::generate(rng.as_ref())?.seed())?;
     after("signing")?;
     sync_directory(&new)?;
     after("synced")?;
@@ -186,8 +188,16 @@ fn create_set(
     sync_directory(data_dir)
 }
 
-/// Removes what a crash left of sets that were never taken up. The lock is held: nobody is making one.
+/// Removes what a crash left of sets and keys that were never taken up. The lock is held: no other process makes one.
 fn remove_unfinished(data_dir: &Path) -> Result<(), KeyFileError> {
+    let set = data_dir.join(SET);
+    for entry in fs::read_dir(&set).map_err(io_error("list", &set))? {
+        let path = entry.map_err(io_error("list", &set))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if name.starts_with(NEW_KEY_PREFIX) {
+            fs::remove_file(&path).map_err(io_error("remove", &path))?;
+        }
+    }
     for entry in fs::read_dir(data_dir).map_err(io_error("list", data_dir))? {
         let entry = entry.map_err(io_error("list", data_dir))?;
         if entry.file_name().to_string_lossy().starts_with(NEW_SET_PREFIX) {
@@ -213,7 +223,18 @@ fn load_authority(path: &Path, rng: Arc<dyn Rng>) -> Result<Authority, KeyFileEr
 }
 
 /// The sealing keys of the set, newest first.
-fn sealing_files(set: &Path) -> Result<Vec<(u32, PathBuf)>, KeyFileError> {
+fn sealing_keys(set: &Path) -> Result<Vec<SealingKey>, KeyFileError> {
+    let files = sealing_files(set)?;
+    if files.is_empty() {
+        return Err(KeyFileError::Missing(set.join(sealing_name(1))));
+    }
+    let keys = files.iter();
+    keys.map(|(_, path)| Ok(SealingKey::from_bytes(*read_key(path)?)))
+        .collect()
+}
+
+/// The files of the sealing keys of the set, newest first.
+pub(crate) fn sealing_files(set: &Path) -> Result<Vec<(u32, PathBuf)>, KeyFileError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(set).map_err(io_error("list", set))? {
         let entry = entry.map_err(io_error("list", set))?;
@@ -235,11 +256,11 @@ fn sealing_files(set: &Path) -> Result<Vec<(u32, PathBuf)>, KeyFileError> {
     Ok(files)
 }
 
-fn sealing_name(number: u32) -> String {
+pub(crate) fn sealing_name(number: u32) -> String {
     format!("{SEALING_PREFIX}{number:04}{SEALING_SUFFIX}")
 }
 
-fn read_key(path: &Path) -> Result<Zeroizing<[u8; 32]>, KeyFileError> {
+pub(crate) fn read_key(path: &Path) -> Result<Zeroizing<[u8; 32]>, KeyFileError> {
     let bytes = read_private(path)?;
     let key = <[u8; 32]>::try_from(bytes.as_slice());
     key.map(Zeroizing::new).map_err(|_| KeyFileError::Malformed {
@@ -249,7 +270,7 @@ fn read_key(path: &Path) -> Result<Zeroizing<[u8; 32]>, KeyFileError> {
 }
 
 /// Reads a file that only its owner can read; the mode is that of the file that was opened.
-fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
+pub(crate) fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     let file = match File::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(KeyFileError::Missing(path.into())),
         other => other.map_err(io_error("open", path))?,
@@ -270,7 +291,7 @@ fn read_private(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
 }
 
 /// Makes a file that must not be there yet, and waits until it is on the disk.
-fn write_private(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), KeyFileError> {
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -303,7 +324,7 @@ fn private_directory(path: &Path) -> Result<(), KeyFileError> {
         .map_err(io_error("create", path))
 }
 
-fn lock(data_dir: &Path) -> Result<File, KeyFileError> {
+pub(crate) fn lock(data_dir: &Path) -> Result<File, KeyFileError> {
     let path = data_dir.join(LOCK);
     let file = OpenOptions::new()
         .write(true)
@@ -320,13 +341,13 @@ fn exists(path: &Path) -> Result<bool, KeyFileError> {
     path.try_exists().map_err(io_error("look for", path))
 }
 
-fn sync_directory(path: &Path) -> Result<(), KeyFileError> {
+pub(crate) fn sync_directory(path: &Path) -> Result<(), KeyFileError> {
     File::open(path)
         .and_then(|d| d.sync_all())
         .map_err(io_error("sync", path))
 }
 
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeyFileError {
+pub(crate) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> KeyFileError {
     let path = path.to_owned();
     move |source| KeyFileError::Io { what, path, source }
 }
@@ -471,16 +492,5 @@ mod tests {
         fs::write(one.path().join(SET).join(AUTHORITY), mixed).unwrap();
         let error = open(one.path()).unwrap_err();
         assert!(error.to_string().contains("not its certificate's"), "{error}");
-    }
-
-    #[test]
-    fn rotation_adds_a_key_that_seals() {
-        let dir = tempfile::tempdir().unwrap();
-        let before = open(dir.path()).unwrap();
-        let blob = before.sealer.seal(&SecretString::from("x".to_owned()), "p").unwrap();
-        KeyFiles::rotate_sealing_key(dir.path(), &SystemRng).unwrap();
-        let after = open(dir.path()).unwrap();
-        assert!(after.sealer.needs_reseal(&blob));
-        assert_eq!(after.sealer.open(&blob, "p").unwrap().expose_secret(), "x");
     }
 }

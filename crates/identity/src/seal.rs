@@ -14,9 +14,12 @@
 //! 2^32 secrets under one key, far more than a site seals.
 //!
 //! Other keys of the site are derived: HMAC-SHA-256(oldest sealing key, "rackwright derived key: " and the purpose).
+//!
+//! A running daemon takes up further keys (`Sealer::add_keys`). It forgets none before it ends: what it has just sealed
+//! and not stored yet must open afterwards.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 use secrecy::zeroize::Zeroize as _;
@@ -29,8 +32,8 @@ const KEY_ID_BYTES: usize = 8;
 const NONCE_BYTES: usize = 12;
 const TAG_BYTES: usize = 16;
 const HEADER_BYTES: usize = 1 + KEY_ID_BYTES;
-/// The longest secret: keys and passwords, not files.
-const SECRET_MAX_BYTES: usize = 64 * 1024;
+/// The longest secret: cloud-config of customers is the longest that there is.
+const SECRET_MAX_BYTES: usize = 256 * 1024;
 
 /// Why a secret was not sealed or not opened. All but [`SealError::Rng`] are permanent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -84,6 +87,11 @@ pub enum SealError {
 pub struct SealingKey(SecretBox<[u8; 32]>);
 
 impl SealingKey {
+    /// The id that blobs name this key by, as hex digits.
+    pub fn id(&self) -> String {
+        hex::encode(key_id(self))
+    }
+
     /// Makes a new key.
     pub fn generate(rng: &dyn Rng) -> Result<Self, RngError> {
         let mut bytes = random::<32>(rng)?;
@@ -108,40 +116,99 @@ impl fmt::Debug for SealingKey {
     }
 }
 
-/// Seals under the newest key, opens under any, derives from the oldest.
+/// Seals under one key, opens under any, derives from the oldest.
 pub struct Sealer {
-    keys: Vec<([u8; KEY_ID_BYTES], LessSafeKey)>,
-    oldest: ring::hmac::Key,
+    ring: RwLock<Ring>,
     rng: Arc<dyn Rng>,
+}
+
+struct Ring {
+    /// The newest first.
+    keys: Vec<([u8; KEY_ID_BYTES], LessSafeKey)>,
+    /// The place in `keys` of the one that seals.
+    seals_with: usize,
+    oldest: ring::hmac::Key,
+}
+
+impl Ring {
+    fn new(keys: &[SealingKey]) -> Result<Self, SealError> {
+        let oldest = keys.last().ok_or(SealError::NoKey)?;
+        Ok(Self {
+            oldest: ring::hmac::Key::new(ring::hmac::HMAC_SHA256, oldest.expose()),
+            keys: keys.iter().map(opener).collect::<Result<_, _>>()?,
+            seals_with: 0,
+        })
+    }
+
+    fn sealing(&self) -> Result<&([u8; KEY_ID_BYTES], LessSafeKey), SealError> {
+        self.keys.get(self.seals_with).ok_or(SealError::NoKey)
+    }
+}
+
+fn opener(key: &SealingKey) -> Result<([u8; KEY_ID_BYTES], LessSafeKey), SealError> {
+    let unbound = UnboundKey::new(&CHACHA20_POLY1305, key.expose()).map_err(|_| SealError::NoKey)?;
+    Ok((key_id(key), LessSafeKey::new(unbound)))
 }
 
 impl fmt::Debug for Sealer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ids: Vec<String> = self.keys.iter().map(|(id, _)| hex::encode(id)).collect();
-        f.debug_struct("Sealer").field("key_ids", &ids).finish_non_exhaustive()
+        f.debug_struct("Sealer")
+            .field("key_ids", &self.key_ids())
+            .finish_non_exhaustive()
     }
 }
 
 impl Sealer {
-    /// `keys` with the newest first.
+    /// `keys` with the newest first, which seals.
     pub fn new(keys: &[SealingKey], rng: Arc<dyn Rng>) -> Result<Self, SealError> {
-        let oldest = keys.last().ok_or(SealError::NoKey)?;
-        let oldest = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, oldest.expose());
-        let keys = keys
-            .iter()
-            .map(|key| {
-                let unbound = UnboundKey::new(&CHACHA20_POLY1305, key.expose()).map_err(|_| SealError::NoKey)?;
-                Ok((key_id(key), LessSafeKey::new(unbound)))
-            })
-            .collect::<Result<Vec<_>, SealError>>()?;
-        Ok(Self { keys, oldest, rng })
+        Ok(Self {
+            ring: RwLock::new(Ring::new(keys)?),
+            rng,
+        })
+    }
+
+    fn ring(&self) -> RwLockReadGuard<'_, Ring> {
+        self.ring.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes up those of `keys` that are new; `keys` has the newest first. The key that seals stays the same.
+    pub fn add_keys(&self, keys: &[SealingKey]) -> Result<(), SealError> {
+        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        for key in keys.iter().rev() {
+            let id = key_id(key);
+            if !ring.keys.iter().any(|(known, _)| *known == id) {
+                ring.keys.insert(0, opener(key)?);
+                ring.seals_with += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Seals with the key of this id from now on. False: there is no such key.
+    pub fn seal_with(&self, id: &str) -> bool {
+        let mut ring = self.ring.write().unwrap_or_else(PoisonError::into_inner);
+        let place = ring.keys.iter().position(|(known, _)| hex::encode(known) == id);
+        if let Some(place) = place {
+            ring.seals_with = place;
+        }
+        place.is_some()
+    }
+
+    /// Ids of all keys, the newest first.
+    pub fn key_ids(&self) -> Vec<String> {
+        self.ring().keys.iter().map(|(id, _)| hex::encode(id)).collect()
+    }
+
+    /// The id of the key that seals.
+    pub fn seals_with(&self) -> String {
+        self.ring().sealing().map(|(id, _)| hex::encode(id)).unwrap_or_default()
     }
 
     /// A key for one purpose, such as `request-digests`: always the same one, until the oldest sealing key is taken
     /// away. It tells nothing of the sealing keys, nor of keys for other purposes.
     pub fn derive(&self, purpose: &str) -> SecretBox<[u8; 32]> {
         let text = format!("rackwright derived key: {purpose}");
-        let tag = ring::hmac::sign(&self.oldest, text.as_bytes());
+        let tag = ring::hmac::sign(&self.ring().oldest, text.as_bytes());
         SecretBox::init_with_mut(|key: &mut [u8; 32]| key.copy_from_slice(tag.as_ref()))
     }
 
@@ -157,7 +224,8 @@ impl Sealer {
                 bytes: plain.len(),
             });
         }
-        let (id, key) = self.keys.first().ok_or(SealError::NoKey)?;
+        let ring = self.ring();
+        let (id, key) = ring.sealing()?;
         let nonce = random::<NONCE_BYTES>(self.rng.as_ref())?;
         let mut header = [VERSION; HEADER_BYTES];
         header[1..].copy_from_slice(id);
@@ -186,7 +254,8 @@ impl Sealer {
         if body.len() > SECRET_MAX_BYTES + TAG_BYTES {
             return Err(damaged("it is too long"));
         }
-        let (_, key) = self
+        let ring = self.ring();
+        let (_, key) = ring
             .keys
             .iter()
             .find(|(id, _)| id == &header[1..])
@@ -207,13 +276,33 @@ impl Sealer {
         secret
     }
 
-    /// Whether `blob` was sealed under an older key, and should be sealed anew.
+    /// Whether `blob` was sealed under another key than the one that seals now, and should be sealed anew.
     pub fn needs_reseal(&self, blob: &[u8]) -> bool {
-        match (split(blob), self.keys.first()) {
-            (Some((header, ..)), Some((newest, _))) => header[1..] != newest[..],
+        match (split(blob), self.ring().sealing()) {
+            (Some((header, ..)), Ok((present, _))) => header[1..] != present[..],
             _ => false,
         }
     }
+
+    /// Seals `blob` anew if it needs that. None: it stays as it is.
+    pub fn reseal(&self, blob: &[u8], purpose: &str) -> Result<Option<Vec<u8>>, SealError> {
+        if !self.needs_reseal(blob) {
+            return Ok(None);
+        }
+        self.seal(&self.open(blob, purpose)?, purpose).map(Some)
+    }
+}
+
+/// The id of the key that `blob` was sealed under, as hex digits. None: it is no sealed secret.
+pub fn sealed_under(blob: &[u8]) -> Option<String> {
+    split(blob).map(|(header, ..)| hex::encode(&header[1..]))
+}
+
+/// How blobs begin that are sealed under the key of this id. None: that is no id.
+pub fn seal_header(id: &str) -> Option<[u8; HEADER_BYTES]> {
+    let mut header = [VERSION; HEADER_BYTES];
+    hex::decode_to_slice(id, &mut header[1..]).ok()?;
+    Some(header)
 }
 
 fn split(blob: &[u8]) -> Option<(&[u8; HEADER_BYTES], &[u8; NONCE_BYTES], &[u8])> {
@@ -305,6 +394,29 @@ mod tests {
         let fresh = both.seal(&secret("hunter2"), PURPOSE).unwrap();
         assert!(!both.needs_reseal(&fresh));
         assert!(matches!(old.open(&fresh, PURPOSE), Err(SealError::UnknownKey { .. })));
+    }
+
+    #[test]
+    fn further_keys_are_taken_up_and_seal_when_that_is_said() {
+        let sealer = sealer(&[key(1)]);
+        let blob = sealer.seal(&secret("hunter2"), PURPOSE).unwrap();
+        sealer.add_keys(&[key(2), key(1)]).unwrap();
+        assert_eq!(sealer.key_ids(), [key(2).id(), key(1).id()]);
+        assert_eq!(sealer.seals_with(), key(1).id());
+        assert!(!sealer.needs_reseal(&blob));
+        assert_eq!(sealer.reseal(&blob, PURPOSE).unwrap(), None);
+        assert!(!sealer.seal_with(&key(3).id()));
+        assert!(sealer.seal_with(&key(2).id()));
+        let resealed = sealer.reseal(&blob, PURPOSE).unwrap().unwrap();
+        assert_eq!(sealed_under(&resealed), Some(key(2).id()));
+        assert_eq!(seal_header(&key(2).id()).unwrap(), resealed[..HEADER_BYTES]);
+        assert_eq!(seal_header("no id"), None);
+        assert_eq!(sealed_under(&blob), Some(key(1).id()));
+        assert_eq!(sealer.open(&resealed, PURPOSE).unwrap().expose_secret(), "hunter2");
+        assert!(sealer.reseal(&blob, "bmc-password:nodes/gpu-002").is_err());
+        sealer.add_keys(&[key(2)]).unwrap();
+        assert_eq!(sealer.key_ids().len(), 2, "none is forgotten");
+        assert!(sealer.open(&blob, PURPOSE).is_ok());
     }
 
     #[test]

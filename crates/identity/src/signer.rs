@@ -1,12 +1,16 @@
 //! Signs erase certificates: Ed25519 (RFC 8032) over the bytes of [`crate::EraseRecord::encode`].
 
 use std::fmt;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
-use secrecy::zeroize::Zeroize as _;
+use secrecy::zeroize::{Zeroize as _, Zeroizing};
 use secrecy::{ExposeSecret as _, SecretBox};
 
 use crate::rng::{Rng, RngError, random};
+
+/// The first line of what a signing key says of the one after it.
+const STATEMENT: &str = "rackwright-signing-key-v1";
 
 /// The signature does not hold, or the key cannot be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -19,10 +23,57 @@ pub enum SignatureError {
     PublicKey(usize),
 }
 
-/// The control plane's signing key.
-pub struct CertificateSigner {
+/// A signing key of the site, in use or retired. Each is signed by the one before it, so that whoever knows the first one
+/// can follow to the present one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SigningKey {
+    /// Its place among the site's signing keys, from 1.
+    pub number: u32,
+    /// What verifies its signatures.
+    pub public_key: [u8; 32],
+    /// Signature of the key before it over [`SigningKey::statement`]; empty: it is the first one.
+    pub signature: Vec<u8>,
+}
+
+impl SigningKey {
+    /// What the key before it has signed.
+    #[must_use]
+    pub fn statement(&self, before: &[u8; 32]) -> String {
+        format!(
+            "{STATEMENT}\nnumber={}\npublic_key={}\nbefore={}\n",
+            self.number,
+            hex::encode(self.public_key),
+            hex::encode(before)
+        )
+    }
+
+    /// Whether each key but the first one is signed by the one before it.
+    ///
+    /// # Errors
+    /// A link does not hold.
+    pub fn check_chain(keys: &[Self]) -> Result<(), SignatureError> {
+        for (place, key) in keys.iter().enumerate() {
+            if usize::try_from(key.number) != Ok(place + 1) {
+                return Err(SignatureError::Invalid);
+            }
+            let Some(before) = place.checked_sub(1).and_then(|place| keys.get(place)) else {
+                continue;
+            };
+            let statement = key.statement(&before.public_key);
+            CertificateSigner::verify(&before.public_key, statement.as_bytes(), &key.signature)?;
+        }
+        Ok(())
+    }
+}
+
+/// The control plane's signing key, and the public ones of the keys before it.
+pub struct CertificateSigner(RwLock<Present>);
+
+struct Present {
     seed: SecretBox<[u8; 32]>,
     pair: Ed25519KeyPair,
+    /// Oldest first; the last one is `pair`'s.
+    keys: Vec<SigningKey>,
 }
 
 impl fmt::Debug for CertificateSigner {
@@ -46,22 +97,83 @@ impl CertificateSigner {
     pub fn from_seed(seed: [u8; 32]) -> Result<Self, SignatureError> {
         // "unchecked" only means that there is no public key to compare with: it follows from the seed.
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| SignatureError::Invalid)?;
-        Ok(Self {
+        let mut public_key = [0; 32];
+        public_key.copy_from_slice(pair.public_key().as_ref());
+        let only = SigningKey {
+            number: 1,
+            public_key,
+            signature: Vec::new(),
+        };
+        Ok(Self(RwLock::new(Present {
             seed: SecretBox::new(Box::new(seed)),
             pair,
-        })
+            keys: vec![only],
+        })))
+    }
+
+    /// The same after other keys: `keys` has the oldest first, and this one last.
+    ///
+    /// # Errors
+    /// A key is not signed by the one before it, or the last one is another than the seed's.
+    pub fn with_chain(self, keys: Vec<SigningKey>) -> Result<Self, SignatureError> {
+        SigningKey::check_chain(&keys)?;
+        if keys.last().is_none_or(|last| last.public_key != self.public_key()) {
+            return Err(SignatureError::Invalid);
+        }
+        let present = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(Self(RwLock::new(Present { keys, ..present })))
+    }
+
+    fn present(&self) -> RwLockReadGuard<'_, Present> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Signs with the key of `other` from now on. True: it is another one.
+    pub fn replace(&self, other: Self) -> bool {
+        let is_other = other.public_key() != self.public_key();
+        let other = other.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = other;
+        is_other
+    }
+
+    /// A key that follows this one, signed by it, and its seed.
+    pub(crate) fn successor(&self, rng: &dyn Rng) -> Result<(Self, SigningKey), RngError> {
+        let next = Self::generate(rng)?;
+        let present = self.present();
+        let last = present.keys.last().ok_or(RngError)?;
+        let mut key = SigningKey {
+            number: last.number + 1,
+            public_key: next.public_key(),
+            signature: Vec::new(),
+        };
+        let statement = key.statement(&last.public_key);
+        key.signature = present.pair.sign(statement.as_bytes()).as_ref().to_vec();
+        Ok((next, key))
     }
 
     /// What verifies the signatures; 32 bytes.
     pub fn public_key(&self) -> [u8; 32] {
         let mut key = [0; 32];
-        key.copy_from_slice(self.pair.public_key().as_ref());
+        key.copy_from_slice(self.present().pair.public_key().as_ref());
         key
+    }
+
+    /// All signing keys that the site has had, oldest first. Certificates by any of them are the site's.
+    pub fn keys(&self) -> Vec<SigningKey> {
+        self.present().keys.clone()
+    }
+
+    /// A signature of 64 bytes, and the public key that verifies it.
+    pub fn sign_with_key(&self, payload: &[u8]) -> (Vec<u8>, [u8; 32]) {
+        let present = self.present();
+        let mut key = [0; 32];
+        key.copy_from_slice(present.pair.public_key().as_ref());
+        (present.pair.sign(payload).as_ref().to_vec(), key)
     }
 
     /// 64 bytes.
     pub fn sign(&self, payload: &[u8]) -> Vec<u8> {
-        self.pair.sign(payload).as_ref().to_vec()
+        self.sign_with_key(payload).0
     }
 
     /// Whether `signature` is by `public_key` over `payload`. The caller must know whose key that is: compare it with
@@ -75,8 +187,8 @@ impl CertificateSigner {
             .map_err(|_| SignatureError::Invalid)
     }
 
-    pub(crate) fn seed(&self) -> &[u8; 32] {
-        self.seed.expose_secret()
+    pub(crate) fn seed(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(*self.present().seed.expose_secret())
     }
 }
 
@@ -104,6 +216,39 @@ mod tests {
             "92a009a9f0d4cab8720e820b5f642540a2b27b5416503f8fb3762223ebdb69da085ac1e43e15996e458f3613d0f11d8c387b2eaeb4302aeeb00d291612bb0c00"
         );
         CertificateSigner::verify(&signer.public_key(), &[0x72], &signature).unwrap();
+    }
+
+    #[test]
+    fn whoever_knows_the_first_key_can_follow_to_the_present_one() {
+        let signer = CertificateSigner::from_seed([7; 32]).unwrap();
+        let first = signer.public_key();
+        let mut keys = signer.keys();
+        for number in 2..4 {
+            let (next, key) = signer.successor(&crate::SystemRng).unwrap();
+            assert_eq!(key.number, number);
+            keys.push(key);
+            let next = next.with_chain(keys.clone()).unwrap();
+            assert!(signer.replace(next));
+        }
+        let keys = signer.keys();
+        assert_eq!(keys[0].public_key, first);
+        assert_eq!(keys[2].public_key, signer.public_key());
+        SigningKey::check_chain(&keys).unwrap();
+        let (signature, by) = signer.sign_with_key(b"payload");
+        assert_eq!(by, keys[2].public_key);
+        CertificateSigner::verify(&by, b"payload", &signature).unwrap();
+
+        let mut other = keys.clone();
+        other[1].signature[0] ^= 1;
+        assert!(SigningKey::check_chain(&other).is_err(), "a changed signature");
+        let mut other = keys.clone();
+        other[1].public_key = [8; 32];
+        assert!(SigningKey::check_chain(&other).is_err(), "another key");
+        let mut other = keys.clone();
+        other.remove(1);
+        assert!(SigningKey::check_chain(&other).is_err(), "a gap");
+        let stranger = CertificateSigner::from_seed([9; 32]).unwrap();
+        assert!(stranger.with_chain(keys).is_err(), "another key than the last one");
     }
 
     #[test]

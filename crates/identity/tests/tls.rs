@@ -89,7 +89,7 @@ fn feed(mut wire: &[u8], mut read: impl FnMut(&mut &[u8]) -> std::io::Result<usi
 fn mutual_handshake_tells_member_from_agent() {
     let site = authority("Rackwright site");
     let server = server(&site, &["127.0.0.1", "fd77::1", "control.lab"], ClientAuth::Required);
-    let member = ClientIdentity::member("alice").unwrap();
+    let member = ClientIdentity::member("alice", 7).unwrap();
     let agent = ClientIdentity::agent("gpu-001", 7).unwrap();
     for identity in [member, agent] {
         let client = client_config(site.ca_der(), Some(credential(&site, &identity, SystemTime::now()))).unwrap();
@@ -134,7 +134,7 @@ fn client_certificate_is_asked_for_as_configured() {
 #[test]
 fn certificates_of_another_authority_are_refused() {
     let (site, other) = (authority("Rackwright site"), authority("Rackwright site"));
-    let identity = ClientIdentity::member("alice").unwrap();
+    let identity = ClientIdentity::member("alice", 7).unwrap();
     let foreign = client_config(site.ca_der(), Some(credential(&other, &identity, SystemTime::now()))).unwrap();
     for auth in [ClientAuth::Optional, ClientAuth::Required] {
         assert!(
@@ -172,7 +172,7 @@ fn a_server_is_only_what_it_was_issued_for() {
     // A client's certificate cannot stand for a server, nor a server's for a client.
     let (chain, key) = credential(
         &site,
-        &ClientIdentity::member("control.lab").unwrap(),
+        &ClientIdentity::member("control.lab", 7).unwrap(),
         SystemTime::now(),
     );
     let as_server = rackwright_identity::ServerCredential {
@@ -203,7 +203,7 @@ fn a_member_cannot_sign_certificates() {
     let issued = site
         .issue_client(
             &csr.pem().unwrap(),
-            &ClientIdentity::member("mallory").unwrap(),
+            &ClientIdentity::member("mallory", 7).unwrap(),
             SystemTime::now(),
             HOUR,
         )
@@ -256,7 +256,7 @@ fn only_the_public_key_of_a_request_is_used() {
 #[test]
 fn broken_requests_are_refused() {
     let site = authority("Rackwright site");
-    let identity = ClientIdentity::member("alice").unwrap();
+    let identity = ClientIdentity::member("alice", 7).unwrap();
     let issue = |csr: &str| site.issue_client(csr, &identity, SystemTime::now(), HOUR);
     let (_, csr) = request();
     let mut der = csr.der().to_vec();

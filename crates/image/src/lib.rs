@@ -27,7 +27,9 @@ pub mod writer;
 
 pub use digest::{ChunkDigest, DigestParseError, ImageDigest, Sha256};
 pub use format::Format;
-pub use import::{ImportError, ImportLimits, ImportProgress, ImportRequest, Imported, LEVEL, SignaturePolicy, import};
+pub use import::{
+    ImportError, ImportLimits, ImportProgress, ImportRequest, Imported, LEVEL, Room, SignaturePolicy, import,
+};
 pub use index::{CHUNK_SIZE, DataChunk, Index, IndexError};
 pub use store::{ChunkStore, GcReport, StoreError};
 pub use writer::{Options, Progress, WriteError, Written, ZeroPolicy, write_image};

@@ -43,6 +43,12 @@ impl State {
         )
     }
 
+    /// The control plane boots the agent on a node in it. In every other state no agent counts.
+    #[must_use]
+    pub fn boots_agent(self) -> bool {
+        matches!(self, Self::Inspecting | Self::Imaging | Self::Reclaiming)
+    }
+
     /// No owner's system runs on a node in it, claimed or not: to restart it disturbs nobody.
     #[must_use]
     pub fn is_unused(self) -> bool {
@@ -164,7 +170,12 @@ pub const CHART: &[Row] = &[
         Validating,
         "claimed; from failed only if handed over",
     ),
-    row(Edge::Readmitted, &[Quarantined, Failed, Maintenance], Reclaiming, ""),
+    row(
+        Edge::Readmitted,
+        &[Quarantined, Failed, Maintenance, Available],
+        Reclaiming,
+        "from available only if doubted",
+    ),
 ];
 
 const fn row(edge: Edge, from: &'static [State], to: State, guard: &'static str) -> Row {

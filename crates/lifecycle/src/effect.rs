@@ -40,6 +40,8 @@ pub enum Effect {
     HandOver,
     /// Read the settings of the firmware and write those that are not as wanted; they count from the next start on.
     ApplySettings,
+    /// Read the BMC's list of drives, machine on.
+    ReadDrives,
     /// Read the settings of the firmware after a start and see that they are as wanted.
     VerifySettings,
     /// Bring the firmware to what the SKU wants, one piece after the other. It reads what is installed first, goes on with
@@ -70,6 +72,7 @@ impl Effect {
             | Self::AwaitHost
             | Self::Validate
             | Self::ValidateFromOutside
+            | Self::ReadDrives
             | Self::VerifySettings => EffectClass::Observe,
             Self::SetBoot(_)
             | Self::PowerOn
@@ -99,6 +102,7 @@ impl Effect {
             Self::ValidateFromOutside => "validate-from-outside",
             Self::HandOver => "hand-over",
             Self::ApplySettings => "apply-settings",
+            Self::ReadDrives => "read-drives",
             Self::VerifySettings => "verify-settings",
             Self::UpdateFirmware => "update-firmware",
             Self::ChangePassword => "change-bmc-password",
@@ -120,6 +124,7 @@ impl Effect {
         Self::ValidateFromOutside,
         Self::HandOver,
         Self::ApplySettings,
+        Self::ReadDrives,
         Self::VerifySettings,
         Self::UpdateFirmware,
         Self::ChangePassword,

@@ -133,6 +133,17 @@ pub struct FirmwareFacts {
     pub opens_at: Option<Timestamp>,
 }
 
+/// What the control plane saw of the boots into the agent, beside the agent's connection.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BootFacts {
+    /// How often two machines answered for one boot since the node entered its state.
+    pub contests: u32,
+    /// The last of these contests: when, and what was seen, as a sentence for people.
+    pub contested: Option<(Timestamp, String)>,
+    /// Microseconds from power-on to registration in the last boot that was not contested; 0 where there was none.
+    pub usual_us: i64,
+}
+
 /// Everything `decide` may know.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
@@ -144,6 +155,8 @@ pub struct Facts {
     pub boot_target: Reading<BootTarget>,
     /// The agent.
     pub agent: Reading<Agent>,
+    /// Its boots.
+    pub boots: BootFacts,
     /// The agent's inventory; what matters here is when it came.
     pub inventory: Reading<()>,
     /// Settings of the firmware are wanted of this machine.

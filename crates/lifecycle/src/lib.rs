@@ -8,6 +8,7 @@ pub mod account;
 pub mod chart;
 pub mod cluster;
 pub mod decide;
+pub mod drives;
 pub mod effect;
 pub mod facts;
 pub mod limits;
@@ -22,12 +23,15 @@ pub mod window;
 
 pub use account::{Account, AccountRules, account_outcome};
 pub use chart::{Edge, State};
-pub use decide::{DIFFERS as SETTINGS_DIFFER, Decision, Wait, decide, is_interrupted, verdict_on_open};
+pub use decide::{
+    CONTESTED as BOOT_CONTESTED, DIFFERS as SETTINGS_DIFFER, Decision, Wait, decide, expected_boot, is_interrupted,
+    verdict_on_open,
+};
 pub use effect::{BootTarget, Effect, EffectClass};
-pub use facts::{Agent, Attempt, Bmc, Facts, FirmwareFacts, Outcome, Power, Reading};
+pub use facts::{Agent, Attempt, Bmc, BootFacts, Facts, FirmwareFacts, Outcome, Power, Reading};
 pub use limits::{Kind, Limits, Need, Resource, Scope};
 pub use line::Head;
-pub use node::{Claim, Evidence, Node, PowerGoal, PowerRequest, Seat, Wanted};
+pub use node::{Claim, Doubt, DoubtCause, Evidence, Node, PowerGoal, PowerRequest, Seat, Wanted};
 pub use policy::Policy;
 pub use time::{Timestamp, minutes, seconds};
 pub use window::{MaintenanceWindow, Span, Weekly};

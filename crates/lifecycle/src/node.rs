@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::chart::State;
+use crate::names::names;
 use crate::time::Timestamp;
 
 /// One server.
@@ -22,6 +23,47 @@ pub struct Node {
     pub wanted: Wanted,
     /// What is known of the data on its drives.
     pub evidence: Evidence,
+    /// Why this record may be older than the machine. Nothing is done to a doubted node before an operator speaks.
+    pub doubt: Option<Doubt>,
+}
+
+/// A reason to believe that a node's record is older than its machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Doubt {
+    /// What raised it.
+    pub cause: DoubtCause,
+    /// Since when.
+    pub since: Timestamp,
+    /// What was found, as a sentence.
+    pub why: String,
+    /// The highest claim generation that the machine has shown; 0 if it has shown none.
+    pub generation: u64,
+}
+
+names! {
+    /// What raises a doubt.
+    DoubtCause {
+        /// The database was restored from a backup.
+        Restored = "restored",
+        /// The machine knows a newer claim generation than the record.
+        Generation = "generation",
+    }
+}
+
+/// Added to a node's generation when a doubt ends. An older database cannot tell how many claims it has missed; agents
+/// refuse every generation below the highest that they know.
+const GENERATION_JUMP: u64 = 1 << 16;
+/// The agent takes a generation further ahead than this for forged (`MAX_LEAD` in its `disk::marker`), and so do we.
+const GENERATION_LEAD: u64 = 1 << 20;
+
+impl Node {
+    /// Ends the doubt. The node's generation is then above every generation that its machine may know.
+    pub fn believe(&mut self) {
+        if let Some(doubt) = self.doubt.take() {
+            let shown = doubt.generation.min(self.generation.saturating_add(GENERATION_LEAD));
+            self.generation = self.generation.max(shown).saturating_add(GENERATION_JUMP);
+        }
+    }
 }
 
 /// A node's membership of whoever it was given to.
@@ -39,8 +81,12 @@ pub struct Claim {
     pub hostname: String,
     /// Public keys of its users.
     pub ssh_authorized_keys: Vec<String>,
-    /// cloud-config of its users; empty when there is none.
-    pub user_data: String,
+    /// Its users gave cloud-config with this deployment. The text is sealed beside the node until the hand-over.
+    #[serde(default)]
+    pub has_user_data: bool,
+    /// The same text in the clear, in rows that older versions wrote. The next start seals or drops it.
+    #[serde(default, rename = "user_data", skip_serializing_if = "String::is_empty")]
+    pub plain_user_data: String,
     /// Drive to write to; empty: the agent chooses.
     pub root_drive: String,
     /// Read the whole disk back after writing.

@@ -26,6 +26,8 @@ pub fn apply(node: &Node, edge: Edge, now: Timestamp) -> Option<Node> {
             }
         }
         Edge::Released | Edge::Readmitted => {
+            // An operator has said that everything on the machine goes: its record holds again from here.
+            next.believe();
             next.generation += 1;
             next.wanted.readmit = false;
             next.wanted.reinspect = false;

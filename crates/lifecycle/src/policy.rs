@@ -12,6 +12,9 @@ use crate::time::Timestamp;
 pub struct Policy {
     /// From power-on until the agent reports.
     pub agent_boot_s: u32,
+    /// From power-on until the agent is given a job or its report counts, at least. A second machine with the same MAC
+    /// address shows itself within this time. A node waits at least as long as its last boot took.
+    pub agent_quiet_s: u32,
     /// From power-on until the installed system lets us in.
     pub host_boot_s: u32,
     /// Writing one image.
@@ -44,6 +47,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             agent_boot_s: 900,
+            agent_quiet_s: 0,
             host_boot_s: 900,
             write_image_s: 3600,
             erase_s: 6 * 3600,
@@ -82,7 +86,7 @@ impl Policy {
             Effect::Identify | Effect::ObservePower | Effect::SetBoot(_) | Effect::PowerOn | Effect::PowerOff => {
                 self.bmc_s
             }
-            Effect::ApplySettings | Effect::VerifySettings => self.bmc_s,
+            Effect::ReadDrives | Effect::ApplySettings | Effect::VerifySettings => self.bmc_s,
             // It logs in several times, and stands in line for a while.
             Effect::ChangePassword => self.bmc_s.saturating_mul(3),
             Effect::WriteImage => self.write_image_s,
@@ -124,6 +128,13 @@ impl Policy {
     #[must_use]
     pub fn agent_boot_us(&self) -> i64 {
         us(self.agent_boot_s)
+    }
+
+    /// How long after its power-on an agent is not believed yet, in microseconds, where the last boot took `usual_us`.
+    /// Never longer than a boot may take.
+    #[must_use]
+    pub fn agent_quiet_us(&self, usual_us: i64) -> i64 {
+        us(self.agent_quiet_s).max(usual_us).min(self.agent_boot_us())
     }
 
     /// How old a power reading may be, in microseconds.

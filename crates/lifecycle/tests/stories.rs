@@ -39,7 +39,8 @@ fn node(state: State, claim: bool, released: bool) -> Node {
             image_name: "images/a".into(),
             hostname: "n1".into(),
             ssh_authorized_keys: Vec::new(),
-            user_data: String::new(),
+            has_user_data: false,
+            plain_user_data: String::new(),
             root_drive: String::new(),
             verify_whole_disk: false,
             release_requested: released,
@@ -52,6 +53,7 @@ fn node(state: State, claim: bool, released: bool) -> Node {
             written_at: claim.then_some(Timestamp(-1)),
             ..Evidence::default()
         },
+        doubt: None,
     }
 }
 

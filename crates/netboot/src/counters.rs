@@ -80,7 +80,7 @@ counters! {
     http_refused_total,
     http_scripts_total,
     http_bytes_total,
-    /// Connections closed at once because too many were open.
+    /// Connections refused because their address has too many.
     http_overload_total,
     router_solicitations_total,
     router_advertisements_total,

@@ -18,6 +18,7 @@
 //! - Only files named in the configuration or in a redeemed plan are ever opened.
 
 pub mod config;
+pub mod connections;
 pub mod counters;
 pub mod dhcp;
 pub mod directory;

@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{ConfigFaults, DhcpMode, NetbootConfig, Settings};
+use crate::connections::Connections;
 use crate::counters::Counters;
 use crate::dhcp::{self, Port, RogueWatch};
 use crate::directory::{BootDirectory, Stage, StageSeen};
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) settings: Settings,
     pub(crate) directory: Arc<dyn BootDirectory>,
     pub(crate) counters: Arc<Counters>,
+    /// Connections to boot HTTP.
+    pub(crate) connections: Arc<Connections>,
     pub(crate) acknowledged: Acknowledged,
     pub(crate) grub: GrubBoots,
     pub(crate) sessions: Sessions,
@@ -92,7 +95,11 @@ pub struct Netboot {
 impl Netboot {
     /// Checks the configuration and opens every socket; nothing is answered before [`Netboot::run`].
     /// Must be called within a Tokio runtime. On failure nothing stays open.
-    pub async fn bind(config: NetbootConfig, directory: Arc<dyn BootDirectory>) -> Result<Self, BindError> {
+    pub async fn bind(
+        config: NetbootConfig,
+        directory: Arc<dyn BootDirectory>,
+        connections: Arc<Connections>,
+    ) -> Result<Self, BindError> {
         let settings = config.check()?;
         let interface = settings.interface.as_deref();
         let on_ip = |port| SocketAddrV4::new(settings.server_ip, port);
@@ -130,6 +137,7 @@ impl Netboot {
             settings: settings.with_http_port(addresses.http.port()),
             directory,
             counters: Arc::default(),
+            connections,
             acknowledged: Acknowledged::default(),
             grub: GrubBoots::default(),
             sessions: Sessions::default(),

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::{Machine, MemoryDirectory};
+use rackwright_netboot::connections::{Connections, Limits};
 use rackwright_netboot::{
     Addresses, Binding, BootDirectory as _, BootIntent, BootLoader, Counters, DhcpMode, Mac, Netboot, NetbootConfig,
     OneTimeToken, Stage, Subnet,
@@ -62,6 +63,10 @@ fn config(first_stages: BTreeMap<String, PathBuf>, dhcp: DhcpMode, dhcp_port: u1
     }
 }
 
+fn connections() -> Arc<Connections> {
+    Connections::of_boot_http(&Limits::default())
+}
+
 async fn start(dhcp: DhcpMode, dhcp_port: u16) -> Running {
     let files = TempDir::new().unwrap();
     let write = |name: &str, content: &[u8]| {
@@ -83,7 +88,7 @@ async fn start(dhcp: DhcpMode, dhcp_port: u16) -> Running {
         "quiet",
     ));
     let first_stages = BTreeMap::from([("snponly.efi".to_owned(), first)]);
-    let netboot = Netboot::bind(config(first_stages, dhcp, dhcp_port), directory.clone())
+    let netboot = Netboot::bind(config(first_stages, dhcp, dhcp_port), directory.clone(), connections())
         .await
         .unwrap();
     let (addresses, counters) = (netboot.addresses(), netboot.counters());
@@ -550,7 +555,7 @@ async fn a_taken_port_is_named_with_what_to_do() {
         tftp_port: port,
         ..config(BTreeMap::new(), DhcpMode::Off, 67)
     };
-    let error = Netboot::bind(config.clone(), directory.clone())
+    let error = Netboot::bind(config.clone(), directory.clone(), connections())
         .await
         .err()
         .expect("a taken port")
@@ -563,7 +568,7 @@ async fn a_taken_port_is_named_with_what_to_do() {
         server_ip: Ipv4Addr::new(192, 0, 2, 1),
         ..config
     };
-    let error = Netboot::bind(elsewhere, directory)
+    let error = Netboot::bind(elsewhere, directory, connections())
         .await
         .err()
         .expect("not our address")
@@ -574,9 +579,8 @@ async fn a_taken_port_is_named_with_what_to_do() {
 #[tokio::test]
 async fn everything_ends_when_cancelled() {
     let directory = Arc::new(MemoryDirectory::new(HashMap::new(), PathBuf::new(), PathBuf::new(), ""));
-    let netboot = Netboot::bind(config(BTreeMap::new(), subnets(), port_pair().await), directory)
-        .await
-        .unwrap();
+    let settings = config(BTreeMap::new(), subnets(), port_pair().await);
+    let netboot = Netboot::bind(settings, directory, connections()).await.unwrap();
     let http = netboot.addresses().http;
     let cancel = CancellationToken::new();
     let running = tokio::spawn(netboot.run(cancel.clone()));

@@ -175,6 +175,17 @@ impl BmcClient {
         })
     }
 
+    /// The drives alone, and what could not be read of them. Many BMCs know the drives of a running machine only.
+    ///
+    /// # Errors
+    /// Those of [`inventory`](Self::inventory).
+    pub async fn drives(&self) -> Result<(Vec<DriveInfo>, Vec<InventoryGap>), RedfishError> {
+        let system = self.system().await?;
+        let mut walk = Walk::new(self);
+        let drives = walk.drives(&system).await?;
+        Ok((drives, walk.gaps))
+    }
+
     /// All Ethernet addresses of the machine, those of the system's own interfaces first.
     ///
     /// # Errors

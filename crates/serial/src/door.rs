@@ -61,7 +61,7 @@ pub struct Guest {
 pub enum Badge {
     /// The fingerprint of their key.
     Key(String),
-    /// Their name, which a token told.
+    /// What [`Desk::redeem`] answered for their token.
     Member(String),
 }
 
@@ -71,7 +71,7 @@ pub trait Desk: Send + Sync + 'static {
     /// Whether somebody has registered this key. Asked before and after its signature was checked.
     async fn knows(&self, key: &str) -> bool;
 
-    /// Uses up a token for the console of a node. The name of whose it was; none: it is good for nothing, or not there.
+    /// Uses up a token for the console of a node. What names the member to `enter`; none: it is good for nothing, or not there.
     async fn redeem(&self, node: &str, token: &str) -> Option<String>;
 
     /// Lets somebody in to the console of a node, or says in a sentence why not.

@@ -14,6 +14,26 @@ pub struct Hold {
     pub session: i64,
     /// When the last connection was found to be gone.
     pub gone_at: Timestamp,
+    /// What the connection belongs to. A connection that belongs to anything else counts for nothing.
+    pub of: AgentSession,
+}
+
+impl Hold {
+    /// As it is after the connection has ended.
+    pub fn end(&mut self, now: Timestamp) {
+        self.replica.clear();
+        self.session += 1;
+        self.gone_at = now;
+    }
+}
+
+/// What the session of an agent belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AgentSession {
+    /// The claim generation of the node.
+    pub generation: u64,
+    /// The id of the effect that switched the machine on.
+    pub boot: String,
 }
 
 impl Store {
@@ -79,19 +99,19 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Notes that a node's agent is connected to `replica` from now on, wherever it was before. Answers the number of this
-    /// connection.
+    /// Notes that a node's agent is connected to `replica` from now on, wherever it was before, and what that connection
+    /// belongs to. Answers the number of this connection.
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn hold_agent(&mut self, id: &str, replica: &str) -> Result<i64> {
-        let sql = "UPDATE nodes SET agent_holder = $1, agent_session = agent_session + 1 WHERE id = $2 \
-                   RETURNING agent_session";
-        let row = statement(sql)
-            .bind(replica)
-            .bind(id)
-            .fetch_optional(&mut self.tx)
-            .await?;
+    pub async fn hold_agent(&mut self, id: &str, replica: &str, of: &AgentSession) -> Result<i64> {
+        let sql = "UPDATE nodes SET agent_holder = $1, agent_session = agent_session + 1, agent_generation = $3, \
+                   agent_boot = $4 WHERE id = $2 RETURNING agent_session";
+        let query = statement(sql).bind(replica).bind(id);
+        let query = query
+            .bind(i64::try_from(of.generation).unwrap_or(i64::MAX))
+            .bind(&of.boot);
+        let row = query.fetch_optional(&mut self.tx).await?;
         let row = row.ok_or_else(|| StoreError::NotFound {
             kind: "node",
             id: id.to_owned(),
@@ -111,7 +131,14 @@ impl WriteTx {
         let is_done = query.execute(&mut self.tx).await? > 0;
         if is_done {
             self.due.push(id.to_owned());
+            self.parted.push((id.to_owned(), session + 1));
         }
         Ok(is_done)
+    }
+
+    /// Nodes whose agent's session this change ends, with the number from which on a session counts again: whoever has such a
+    /// connection ends it after the commit.
+    pub fn take_parted(&mut self) -> Vec<(String, i64)> {
+        std::mem::take(&mut self.parted)
     }
 }

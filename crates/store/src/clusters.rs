@@ -31,8 +31,12 @@ pub struct ClusterSpec {
     pub image_digest: String,
     /// Public keys of its users.
     pub ssh_authorized_keys: Vec<String>,
-    /// cloud-config of its users.
-    pub user_data: String,
+    /// cloud-config of its users, sealed; none where there is none, and when the cluster is released.
+    #[serde(default, rename = "sealed_user_data", skip_serializing_if = "Option::is_none")]
+    pub user_data: Option<SealedUserData>,
+    /// The same text in the clear, in rows that older versions wrote. The next start seals or drops it.
+    #[serde(default, rename = "user_data", skip_serializing_if = "String::is_empty")]
+    pub plain_user_data: String,
     /// Drive to write to; empty: the agent chooses.
     pub root_drive: String,
     /// Read whole disks back after writing.
@@ -46,8 +50,33 @@ impl ClusterSpec {
         self.image_digest.clone_from(&other.image_digest);
         self.ssh_authorized_keys.clone_from(&other.ssh_authorized_keys);
         self.user_data.clone_from(&other.user_data);
+        self.plain_user_data.clone_from(&other.plain_user_data);
         self.root_drive.clone_from(&other.root_drive);
         self.verify_whole_disk = other.verify_whole_disk;
+    }
+}
+
+/// cloud-config that all nodes of a cluster get. The cluster's row keeps it for nodes that join, are replaced or get
+/// another image later.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SealedUserData {
+    /// The build that it was given with. The seal is bound to this number.
+    pub build: u32,
+    /// The sealed text.
+    #[serde(with = "hex_text")]
+    pub sealed: Vec<u8>,
+}
+
+/// Bytes as hex digits: in JSON a third of what a list of numbers takes.
+mod hex_text {
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&hex::encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        hex::decode(String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 

@@ -19,9 +19,11 @@ pub struct SshKeyRow {
     pub public_key: String,
     /// First registered.
     pub created_at: Timestamp,
+    /// The member's epoch then: a key of another epoch has ended.
+    pub epoch: u64,
 }
 
-const KEY: &str = "SELECT fingerprint, member, public_key, created_at FROM member_ssh_keys";
+const KEY: &str = "SELECT fingerprint, member, public_key, created_at, epoch FROM member_ssh_keys";
 
 fn key(row: &Row) -> Result<SshKeyRow> {
     Ok(SshKeyRow {
@@ -29,6 +31,7 @@ fn key(row: &Row) -> Result<SshKeyRow> {
         member: row.try_get("member")?,
         public_key: row.try_get("public_key")?,
         created_at: Timestamp(row.try_get("created_at")?),
+        epoch: u64::try_from(row.try_get::<i64>("epoch")?).unwrap_or(0),
     })
 }
 
@@ -81,14 +84,15 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn add_ssh_key(&mut self, row: &SshKeyRow) -> Result<bool> {
-        let sql = "INSERT INTO member_ssh_keys (fingerprint, member, public_key, created_at) \
-                   SELECT $1, $2, $3, $4 WHERE (SELECT COUNT(*) FROM member_ssh_keys WHERE member = $2) < $5 \
+        let sql = "INSERT INTO member_ssh_keys (fingerprint, member, public_key, created_at, epoch) \
+                   SELECT $1, $2, $3, $4, $6 WHERE (SELECT COUNT(*) FROM member_ssh_keys WHERE member = $2) < $5 \
                    ON CONFLICT (fingerprint) DO NOTHING";
         let query = statement(sql)
             .bind(&row.fingerprint)
             .bind(&row.member)
             .bind(&row.public_key);
         let query = query.bind(row.created_at.0).bind(SSH_KEYS_MAX);
+        let query = query.bind(i64::try_from(row.epoch).unwrap_or(i64::MAX));
         Ok(query.execute(&mut self.tx).await? > 0)
     }
 

@@ -12,7 +12,7 @@ use url::Url;
 use crate::error::DatabaseError;
 use crate::group::Group;
 use crate::hints::Hints;
-use crate::readers::{SqliteReaders, open_writer};
+use crate::readers::{SqliteReaders, empty_log, open_writer};
 use crate::sql::On;
 use crate::{Result, Store, StoreError, schema};
 
@@ -169,7 +169,8 @@ impl Database {
         let file = path.clone();
         let opened = tokio::task::spawn_blocking(move || {
             let mut connection = open_writer(&file)?;
-            schema::migrate_sqlite(&mut connection)
+            schema::migrate_sqlite(&mut connection)?;
+            Ok(empty_log(&connection).map_err(DatabaseError::Sqlite)?)
         });
         let opened = opened.await.unwrap_or(Err(DatabaseError::Ending.into()));
         opened.map_err(|error| self.named(error))?;

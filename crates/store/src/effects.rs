@@ -165,11 +165,20 @@ impl WriteTx {
     /// # Errors
     /// The database failed.
     pub async fn attempts(&mut self, node: &str, since: Timestamp) -> Result<Vec<Attempt>> {
+        let rows = self.effects(node, since).await?;
+        Ok(rows.into_iter().map(|row| row.attempt).collect())
+    }
+
+    /// The same, as they are stored.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn effects(&mut self, node: &str, since: Timestamp) -> Result<Vec<EffectRow>> {
         let sql = format!(
             "SELECT {COLUMNS} FROM effects WHERE node_id = $1 AND state_since = $2 ORDER BY started_at, position"
         );
         let rows = statement(sql).bind(node).bind(since.0).fetch_all(&mut self.tx).await?;
-        rows.iter().map(|row| Ok(from_row(row)?.attempt)).collect()
+        rows.iter().map(from_row).collect()
     }
 
     /// Writes a try down before it is made.

@@ -9,6 +9,7 @@
 //! by what it read locks that first (`WriteTx::node` does), a node before anything that hangs on it.
 
 mod accounts;
+mod agent_boots;
 mod agents;
 mod bmc_log;
 mod boot;
@@ -17,6 +18,7 @@ mod console;
 mod counts;
 mod database;
 mod discoveries;
+mod drives;
 mod effects;
 mod error;
 mod events;
@@ -26,6 +28,7 @@ mod firmware;
 mod group;
 mod hints;
 mod images;
+mod member_tokens;
 mod members;
 mod network_test;
 mod nodes;
@@ -35,8 +38,10 @@ mod readers;
 mod replicas;
 mod requests;
 mod resting;
+mod restored;
 mod schema;
 mod scope;
+mod sealed;
 mod seated;
 mod seen;
 mod settings;
@@ -51,10 +56,11 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 pub use accounts::{BmcAccount, FactoryCredential, Lockout, PendingPassword};
-pub use agents::Hold;
+pub use agent_boots::AgentBootRow;
+pub use agents::{AgentSession, Hold};
 pub use bmc_log::BmcLogRow;
 pub use boot::{BootStageRow, UnknownMachineRow};
-pub use clusters::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Former, Replaced};
+pub use clusters::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Former, Replaced, SealedUserData};
 pub use console::{SSH_KEYS_MAX, SshKeyRow};
 pub use database::Database;
 pub use discoveries::{DiscoveryRow, FindingRow};
@@ -66,7 +72,8 @@ pub use facility::{AlarmRow, ReadingRow};
 pub use firmware::{FirmwareFileRow, FirmwareSeenRow, FirmwareUpdateRow, WindowRow};
 pub use hints::{Change, Changes};
 pub use images::{ImageRow, ImageVersionBody, ImageVersionRow, UploadBody, UploadRow};
-pub use members::{DeploymentKeys, MemberRow, TokenRow};
+pub use member_tokens::MemberTokenRow;
+pub use members::{DeploymentKeys, MemberRecord, MemberRow, TokenRow};
 pub use network_test::{NetworkRow, NetworkTest};
 pub use nodes::{Filter, HistoryRow, Identity, NodeRecord, Readings, Spec, Term};
 pub use operations::OperationRow;
@@ -74,7 +81,9 @@ pub use permits::{Asker, InLine, Permit, Queue};
 pub use replicas::ReplicaRow;
 pub use requests::RequestKey;
 pub use resting::RestingRow;
+pub use restored::DatabaseAge;
 pub use scope::Scope;
+pub use sealed::{ReplicaKeys, SEAL_HEADER_BYTES, SealedColumn, SealedSecret};
 pub use seated::{SeatedCount, SeatedNode};
 pub use settings::{SettingsRead, SettingsRow};
 pub use sites::{HallRow, SiteFile, SiteRow};
@@ -113,6 +122,10 @@ pub struct WriteTx {
     called: Vec<String>,
     /// Operations that it ends.
     ended: Vec<String>,
+    /// Whether it changes what a member may do.
+    changes_members: bool,
+    /// Nodes whose agent's session it ends, with the number from which on a session counts again.
+    parted: Vec<(String, i64)>,
     hints: Arc<Hints>,
 }
 
@@ -141,6 +154,8 @@ impl Store {
             due: Vec::new(),
             called: Vec::new(),
             ended: Vec::new(),
+            changes_members: false,
+            parted: Vec::new(),
             hints: self.hints.clone(),
         })
     }
@@ -159,6 +174,20 @@ impl Store {
             Writer::Sqlite(group) => Ok(group.execute(query).await?.rows),
             Writer::Postgres(pool) => Ok(query.fetch_all(pool).await?),
         }
+    }
+
+    /// Empties the write-ahead log of a SQLite file: it holds former contents of rows. A server keeps its own log.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn empty_log(&self) -> Result<()> {
+        let Readers::Sqlite(readers) = &self.readers else {
+            return Ok(());
+        };
+        let path = readers.path().to_owned();
+        let emptied = tokio::task::spawn_blocking(move || readers::empty_log(&readers::open_writer(&path)?));
+        let emptied = emptied.await.map_err(|_| DatabaseError::Ending)?;
+        Ok(emptied.map_err(DatabaseError::Sqlite)?)
     }
 
     /// Closes all connections; what was committed is in the database.

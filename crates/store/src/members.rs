@@ -3,7 +3,7 @@
 use rackwright_lifecycle::Timestamp;
 
 use crate::sql::{Row, statement};
-use crate::{Result, Store, StoreError, WriteTx};
+use crate::{Result, Scope, Store, StoreError, WriteTx};
 
 /// A one-time token, known by its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct TokenRow {
     pub expires_at: Timestamp,
 }
 
-const MEMBER: &str = "SELECT role, customer FROM members WHERE name = $1";
+const MEMBERS: &str = "SELECT name, role, customer, epoch, created_at, used_at, certificate_ends_at FROM members";
 
 /// What a member may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,24 @@ pub struct MemberRow {
     pub customer: String,
 }
 
-/// SSH keys of one deployment; private parts sealed.
+/// A member as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberRecord {
+    /// Name.
+    pub name: String,
+    /// Role and customer.
+    pub given: MemberRow,
+    /// Certificates and SSH keys of another epoch have ended.
+    pub epoch: u64,
+    /// When the member joined first.
+    pub created_at: Timestamp,
+    /// The last use, to the hour; none is known of members who have not called since this is kept.
+    pub used_at: Option<Timestamp>,
+    /// The end of the certificate that was issued last; none is known of certificates from before this is kept.
+    pub certificate_ends_at: Option<Timestamp>,
+}
+
+/// Secrets of one deployment: SSH keys, of which the private parts are sealed, and the cloud-config of its users, sealed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeploymentKeys {
     /// The host's public key.
@@ -42,16 +59,57 @@ pub struct DeploymentKeys {
     pub provision_public: String,
     /// Our private key, sealed.
     pub provision_private: Vec<u8>,
+    /// cloud-config of the node's users, sealed; empty where there is none, and after the hand-over.
+    pub user_data: Vec<u8>,
 }
 
 impl Store {
-    /// What a member may do; none: there is no such member.
+    /// A member; none: there is no such member.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn member(&self, name: &str) -> Result<Option<MemberRow>> {
-        let row = statement(MEMBER).bind(name).fetch_optional(&self.readers).await?;
+    pub async fn member(&self, name: &str) -> Result<Option<MemberRecord>> {
+        let sql = format!("{MEMBERS} WHERE name = $1");
+        let row = statement(sql).bind(name).fetch_optional(&self.readers).await?;
         row.as_ref().map(member).transpose()
+    }
+
+    /// Members by name after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn members(&self, scope: &Scope, after: &str, limit: i64) -> Result<Vec<MemberRecord>> {
+        let sql = format!(
+            "{MEMBERS} WHERE name > $1{} ORDER BY name LIMIT $2",
+            scope.rows("customer", 3)
+        );
+        let query = scope.bind(statement(sql).bind(after).bind(limit));
+        let rows = query.fetch_all(&self.readers).await?;
+        rows.iter().map(member).collect()
+    }
+
+    /// Members with a last certificate that ends after `now` and by `until`, if no event has warned of that end.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn ending_members(&self, now: Timestamp, until: Timestamp) -> Result<Vec<MemberRecord>> {
+        let sql = format!(
+            "{MEMBERS} WHERE certificate_ends_at > $1 AND certificate_ends_at <= $2 AND warned_of <> certificate_ends_at \
+             ORDER BY name"
+        );
+        let query = statement(sql).bind(now.0).bind(until.0);
+        let rows = query.fetch_all(&self.readers).await?;
+        rows.iter().map(member).collect()
+    }
+
+    /// Notes that a member has called, unless that was noted at or after `since`.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn note_use(&self, name: &str, epoch: u64, now: Timestamp, since: Timestamp) -> Result<bool> {
+        let sql = "UPDATE members SET used_at = $1 WHERE name = $2 AND epoch = $3 AND used_at < $4";
+        let query = statement(sql).bind(now.0).bind(name).bind(integer(epoch)).bind(since.0);
+        Ok(self.execute(query).await? > 0)
     }
 
     /// The keys of one deployment.
@@ -59,21 +117,19 @@ impl Store {
     /// # Errors
     /// `NotFound`.
     pub async fn deployment_keys(&self, node: &str, generation: u64, deployment: u32) -> Result<DeploymentKeys> {
-        let sql = "SELECT host_public, host_private, provision_public, provision_private FROM deployment_keys \
-                   WHERE node_id = $1 AND generation = $2 AND deployment = $3";
+        let sql = "SELECT host_public, host_private, provision_public, provision_private, user_data \
+                   FROM deployment_keys WHERE node_id = $1 AND generation = $2 AND deployment = $3";
         let query = statement(sql)
             .bind(node)
             .bind(i64::try_from(generation).unwrap_or(i64::MAX));
         let row = query.bind(i64::from(deployment)).fetch_optional(&self.readers).await?;
-        let row = row.ok_or_else(|| StoreError::NotFound {
-            kind: "keys of deployment",
-            id: node.to_owned(),
-        })?;
+        let row = row.ok_or_else(|| no_keys(node))?;
         Ok(DeploymentKeys {
             host_public: row.try_get(0)?,
             host_private: row.try_get(1)?,
             provision_public: row.try_get(2)?,
             provision_private: row.try_get(3)?,
+            user_data: row.try_get::<Option<Vec<u8>>>(4)?.unwrap_or_default(),
         })
     }
 
@@ -89,33 +145,160 @@ impl Store {
     }
 }
 
-fn member(row: &Row) -> Result<MemberRow> {
-    Ok(MemberRow {
-        role: row.try_get("role")?,
-        customer: row.try_get("customer")?,
+fn no_keys(node: &str) -> StoreError {
+    StoreError::NotFound {
+        kind: "keys of deployment",
+        id: node.to_owned(),
+    }
+}
+
+fn integer(epoch: u64) -> i64 {
+    i64::try_from(epoch).unwrap_or(i64::MAX)
+}
+
+fn member(row: &Row) -> Result<MemberRecord> {
+    let known = |at: i64| (at != 0).then_some(Timestamp(at));
+    Ok(MemberRecord {
+        name: row.try_get("name")?,
+        given: MemberRow {
+            role: row.try_get("role")?,
+            customer: row.try_get("customer")?,
+        },
+        epoch: u64::try_from(row.try_get::<i64>("epoch")?).unwrap_or(0),
+        created_at: Timestamp(row.try_get("created_at")?),
+        used_at: known(row.try_get("used_at")?),
+        certificate_ends_at: known(row.try_get("certificate_ends_at")?),
     })
 }
 
 impl WriteTx {
-    /// Adds a member or changes their role. False, and nothing is changed: the name is that of another customer's member, or
-    /// of one of the site's own. Whoever holds a certificate of that name must not come to the rights of others by it.
+    /// Adds a member in the epoch `epoch`, or changes the role of a member who is there and keeps its epoch. Answers with the
+    /// member's epoch. None, and nothing is changed: the name is that of another customer's member, or of one of the site's
+    /// own.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn put_member(&mut self, name: &str, given: &MemberRow, now: Timestamp) -> Result<bool> {
-        let sql = "INSERT INTO members (name, role, customer, created_at) VALUES ($1, $2, $3, $4) \
-                   ON CONFLICT (name) DO UPDATE SET role = excluded.role WHERE members.customer = excluded.customer";
+    pub async fn put_member(
+        &mut self,
+        name: &str,
+        given: &MemberRow,
+        epoch: u64,
+        now: Timestamp,
+    ) -> Result<Option<u64>> {
+        let sql = "INSERT INTO members (name, role, customer, epoch, created_at) VALUES ($1, $2, $3, $4, $5) \
+                   ON CONFLICT (name) DO UPDATE SET role = excluded.role WHERE members.customer = excluded.customer \
+                   RETURNING epoch";
         let query = statement(sql).bind(name).bind(&given.role).bind(&given.customer);
-        Ok(query.bind(now.0).execute(&mut self.tx).await? > 0)
+        let query = query.bind(integer(epoch)).bind(now.0);
+        let row = query.fetch_optional(&mut self.tx).await?;
+        self.changes_members = true;
+        let epoch = row.map(|row| row.try_get::<i64>("epoch")).transpose()?;
+        Ok(epoch.map(|epoch| u64::try_from(epoch).unwrap_or(0)))
     }
 
-    /// What a member may do, as it is within this change.
+    /// A member, as it is within this change, locked until the change ends.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn member(&mut self, name: &str) -> Result<Option<MemberRow>> {
-        let row = statement(MEMBER).bind(name).fetch_optional(&mut self.tx).await?;
+    pub async fn member(&mut self, name: &str) -> Result<Option<MemberRecord>> {
+        let sql = format!("{MEMBERS} WHERE name = $1{}", self.kind.for_update());
+        let row = statement(sql).bind(name).fetch_optional(&mut self.tx).await?;
         row.as_ref().map(member).transpose()
+    }
+
+    /// A member that the scope shows, and all operators, locked until the change ends. If two operators delete each other at the
+    /// same time, the second change finds its target to be the last operator.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn member_and_operators(
+        &mut self,
+        scope: &Scope,
+        name: &str,
+    ) -> Result<(Option<MemberRecord>, Vec<MemberRecord>)> {
+        let sql = format!(
+            "{MEMBERS} WHERE name = $1{} OR role = 'operator' AND customer = '' ORDER BY name{}",
+            scope.rows("customer", 2),
+            self.kind.for_update()
+        );
+        let rows = scope.bind(statement(sql).bind(name)).fetch_all(&mut self.tx).await?;
+        let all = rows.iter().map(member).collect::<Result<Vec<_>>>()?;
+        let is_shown = |one: &MemberRecord| scope.customer().is_none_or(|customer| customer == one.given.customer);
+        let found = all.iter().find(|one| one.name == name && is_shown(one)).cloned();
+        let is_operator = |one: &MemberRecord| one.given.role == "operator" && one.given.customer.is_empty();
+        Ok((found, all.into_iter().filter(is_operator).collect()))
+    }
+
+    /// Gives a member another role.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn set_member_role(&mut self, name: &str, role: &str) -> Result<()> {
+        let query = statement("UPDATE members SET role = $2 WHERE name = $1");
+        query.bind(name).bind(role).execute(&mut self.tx).await?;
+        self.changes_members = true;
+        Ok(())
+    }
+
+    /// Ends what a member can come in with: certificates, by the new epoch, SSH keys, and unused tokens, also those that the
+    /// member made for others. The member stays, and comes back with a new token.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn revoke_member(&mut self, name: &str, epoch: u64) -> Result<()> {
+        let sql = "UPDATE members SET epoch = $2, certificate_ends_at = 0 WHERE name = $1";
+        let query = statement(sql).bind(name).bind(integer(epoch));
+        query.execute(&mut self.tx).await?;
+        self.end_credentials(name).await
+    }
+
+    /// Deletes a member, and ends what `revoke_member` ends.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn delete_member(&mut self, name: &str) -> Result<()> {
+        let query = statement("DELETE FROM members WHERE name = $1").bind(name);
+        query.execute(&mut self.tx).await?;
+        self.end_credentials(name).await
+    }
+
+    async fn end_credentials(&mut self, name: &str) -> Result<()> {
+        for sql in [
+            "DELETE FROM member_ssh_keys WHERE member = $1",
+            "DELETE FROM tokens WHERE purpose IN ('member', 'console') AND subject = $1 AND used_at IS NULL",
+            "DELETE FROM tokens WHERE purpose = 'member' AND made_by = $1 AND used_at IS NULL",
+        ] {
+            statement(sql).bind(name).execute(&mut self.tx).await?;
+        }
+        self.changes_members = true;
+        Ok(())
+    }
+
+    /// Keeps the end of a certificate that is issued to a member. False, and nothing is changed: the member is in another
+    /// epoch, or there is none.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn certificate_issued(&mut self, name: &str, epoch: u64, ends_at: Timestamp) -> Result<bool> {
+        let sql = "UPDATE members SET certificate_ends_at = $3 WHERE name = $1 AND epoch = $2";
+        let query = statement(sql).bind(name).bind(integer(epoch)).bind(ends_at.0);
+        Ok(query.execute(&mut self.tx).await? > 0)
+    }
+
+    /// Notes that an event warns of the end of a member's certificate. False: one has done so, or the certificate was renewed.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn warn_of_end(&mut self, name: &str, ends_at: Timestamp) -> Result<bool> {
+        let sql = "UPDATE members SET warned_of = $2 WHERE name = $1 AND certificate_ends_at = $2 AND warned_of <> $2";
+        let query = statement(sql).bind(name).bind(ends_at.0);
+        Ok(query.execute(&mut self.tx).await? > 0)
+    }
+
+    /// Whether this change changes what a member may do.
+    #[must_use]
+    pub fn changes_members(&self) -> bool {
+        self.changes_members
     }
 
     /// How many members there are.
@@ -218,22 +401,32 @@ impl WriteTx {
         }))
     }
 
-    /// Forgets the private halves of a deployment's keys: what was handed over needs none of ours.
+    /// Forgets the private keys and user data of a node's deployments. After a hand-over or a release nothing needs them.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn forget_private_keys(&mut self, node: &str, generation: u64, deployment: u32) -> Result<()> {
-        let sql = "UPDATE deployment_keys SET host_private = $4, provision_private = $4 \
-                   WHERE node_id = $1 AND generation = $2 AND deployment = $3";
+    pub async fn forget_private_keys(&mut self, node: &str) -> Result<()> {
+        let sql = "UPDATE deployment_keys SET host_private = $2, provision_private = $2, user_data = NULL \
+                   WHERE node_id = $1";
+        let nothing: &[u8] = &[];
+        statement(sql).bind(node).bind(nothing).execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Keeps sealed user data of a deployment that an older version kept elsewhere.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn put_user_data(&mut self, node: &str, generation: u64, deployment: u32, sealed: &[u8]) -> Result<()> {
+        let sql =
+            "UPDATE deployment_keys SET user_data = $4 WHERE node_id = $1 AND generation = $2 AND deployment = $3";
         let query = statement(sql)
             .bind(node)
             .bind(i64::try_from(generation).unwrap_or(i64::MAX));
-        let nothing: &[u8] = &[];
-        query
-            .bind(i64::from(deployment))
-            .bind(nothing)
-            .execute(&mut self.tx)
-            .await?;
+        let query = query.bind(i64::from(deployment)).bind(sealed);
+        if query.execute(&mut self.tx).await? == 0 {
+            return Err(no_keys(node));
+        }
         Ok(())
     }
 
@@ -247,7 +440,7 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Keeps the keys of a deployment.
+    /// Keeps the keys and user data of a deployment, and forgets those of the node's earlier deployments.
     ///
     /// # Errors
     /// `Exists`: keys of a deployment are never replaced.
@@ -259,7 +452,8 @@ impl WriteTx {
         keys: &DeploymentKeys,
     ) -> Result<()> {
         let sql = "INSERT INTO deployment_keys (node_id, generation, deployment, host_public, host_private, \
-                   provision_public, provision_private) VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
+                   provision_public, provision_private, user_data) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) \
+                   ON CONFLICT DO NOTHING";
         let query = statement(sql)
             .bind(node)
             .bind(i64::try_from(generation).unwrap_or(i64::MAX));
@@ -268,12 +462,21 @@ impl WriteTx {
             .bind(&keys.host_public)
             .bind(&keys.host_private);
         let query = query.bind(&keys.provision_public).bind(&keys.provision_private);
+        let query = query.bind((!keys.user_data.is_empty()).then_some(keys.user_data.as_slice()));
         if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Exists {
                 kind: "keys of deployment",
                 id: node.to_owned(),
             });
         }
+        let sql = "UPDATE deployment_keys SET host_private = $4, provision_private = $4, user_data = NULL \
+                   WHERE node_id = $1 AND (generation <> $2 OR deployment <> $3)";
+        let query = statement(sql)
+            .bind(node)
+            .bind(i64::try_from(generation).unwrap_or(i64::MAX));
+        let nothing: &[u8] = &[];
+        let query = query.bind(i64::from(deployment)).bind(nothing);
+        query.execute(&mut self.tx).await?;
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::corrupt;
 use crate::seen::readings_text;
 use crate::sql::{Row, statement};
-use crate::{BmcAccount, Change, Hold, Result, Scope, Store, StoreError, WriteTx};
+use crate::{AgentSession, BmcAccount, Change, Hold, Result, Scope, Store, StoreError, WriteTx, restored};
 
 /// How to reach the node's BMC, and what class of machine it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -91,8 +91,10 @@ pub struct NodeRecord {
     pub readings: Readings,
     /// Who has the connection of its agent.
     pub hold: Hold,
-    /// Address the machine was last seen at; empty when none.
+    /// Address of the machine: installed systems are reached there. Empty when none is known.
     pub address: String,
+    /// How that is known: "dhcp" (we gave it), "connection" (its agent's registered boot came from there), or empty.
+    pub address_witness: String,
     /// What it waits for.
     pub wait_why: String,
     /// Until when.
@@ -149,7 +151,8 @@ pub struct Term {
 }
 
 pub(crate) const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readings, address, due_at, wait_why, wait_until, \
-                       created_at, updated_at, agent_holder, agent_session, agent_gone_at FROM nodes n";
+                       created_at, updated_at, agent_holder, agent_session, agent_gone_at, agent_generation, agent_boot, \
+                       address_witness, doubt_cause, doubt_since, doubt_why, doubt_generation FROM nodes n";
 
 /// Whose turn a node is: of the replica that makes its open try; else of the one that its agent is connected to; else
 /// of any. Empty: of any.
@@ -199,6 +202,7 @@ impl NodeRecord {
                 claim: body.claim,
                 wanted: body.wanted,
                 evidence: body.evidence,
+                doubt: restored::doubt(&id, row)?,
             },
             spec: body.spec,
             labels: body.labels,
@@ -209,8 +213,13 @@ impl NodeRecord {
                 replica: row.try_get("agent_holder")?,
                 session: row.try_get("agent_session")?,
                 gone_at: Timestamp(row.try_get("agent_gone_at")?),
+                of: AgentSession {
+                    generation: u64::try_from(row.try_get::<i64>("agent_generation")?).unwrap_or(0),
+                    boot: row.try_get("agent_boot")?,
+                },
             },
             address: row.try_get("address")?,
+            address_witness: row.try_get("address_witness")?,
             due_at: Timestamp(row.try_get("due_at")?),
             wait_why: row.try_get("wait_why")?,
             wait_until: Timestamp(row.try_get("wait_until")?),
@@ -460,8 +469,10 @@ impl WriteTx {
     /// `Exists`.
     pub async fn insert_node(&mut self, record: &NodeRecord) -> Result<()> {
         let sql = "INSERT INTO nodes (id, uid, version, state, state_since, sku, body, readings, claimed_image, \
-                   held_image, address, due_at, wait_why, wait_until, created_at, updated_at, customer, customer_since) \
-                   VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, '', $10, '', 0, $10, $10, $11, $10) ON CONFLICT DO NOTHING";
+                   held_image, address, due_at, wait_why, wait_until, created_at, updated_at, customer, customer_since, \
+                   doubt_cause, doubt_since, doubt_why, doubt_generation) \
+                   VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, '', $10, '', 0, $10, $10, $11, $10, $12, $13, $14, $15) \
+                   ON CONFLICT DO NOTHING";
         let readings = readings_text(&record.id, &record.readings)?;
         let (claimed, held) = record.images();
         let query = statement(sql)
@@ -474,7 +485,9 @@ impl WriteTx {
             .bind(record.body()?)
             .bind(readings);
         let query = query.bind(claimed).bind(held).bind(record.created_at.0);
-        let query = query.bind(record.customer());
+        let (cause, since, why, generation) = restored::columns(record.node.doubt.as_ref());
+        let query = query.bind(record.customer()).bind(cause).bind(since).bind(why);
+        let query = query.bind(generation);
         if query.execute(&mut self.tx).await? == 0 {
             return Err(StoreError::Exists {
                 kind: "node",
@@ -486,33 +499,53 @@ impl WriteTx {
     }
 
     /// Writes a node back, due at once, but for its labels. `record.version` must be the one that was read; it becomes the new one. Its agent
-    /// must not have come or gone since either.
+    /// must not have come or gone since either. A node that enters another state or gets another claim generation has no
+    /// agent from then on: the session of the former one ends with this change.
     ///
     /// # Errors
     /// `Conflict`.
     pub async fn save_node(&mut self, record: &mut NodeRecord, now: Timestamp) -> Result<()> {
-        let sql = "UPDATE nodes SET version = version + 1, state = $1, state_since = $2, sku = $3, body = $4, \
-                   claimed_image = $5, held_image = $6, due_at = $7, updated_at = $7, customer = $11, \
-                   customer_since = CASE WHEN customer = $11 THEN customer_since ELSE $7 END \
-                   WHERE id = $8 AND version = $9 AND agent_session = $10";
+        let ends = "agent_holder <> '' AND (state_since <> $2 OR agent_generation <> $12)";
+        let sql = format!(
+            "UPDATE nodes SET version = version + 1, state = $1, state_since = $2, sku = $3, body = $4, \
+             claimed_image = $5, held_image = $6, due_at = $7, updated_at = $7, customer = $11, \
+             customer_since = CASE WHEN customer = $11 THEN customer_since ELSE $7 END, \
+             doubt_cause = $13, doubt_since = $14, doubt_why = $15, doubt_generation = $16, \
+             agent_session = CASE WHEN {ends} THEN agent_session + 1 ELSE agent_session END, \
+             agent_gone_at = CASE WHEN {ends} THEN $7 ELSE agent_gone_at END, \
+             agent_holder = CASE WHEN {ends} THEN '' ELSE agent_holder END \
+             WHERE id = $8 AND version = $9 AND agent_session = $10 RETURNING agent_session"
+        );
         let (claimed, held) = record.images();
+        let (cause, since, why, generation) = restored::columns(record.node.doubt.as_ref());
         let query = statement(sql)
             .bind(record.node.state.as_str())
             .bind(record.node.since.0);
         let query = query.bind(&record.spec.sku).bind(record.body()?);
         let query = query.bind(claimed).bind(held).bind(now.0);
-        let done = query
+        let query = query
             .bind(&record.id)
             .bind(record.version)
             .bind(record.hold.session)
             .bind(record.customer())
-            .execute(&mut self.tx)
-            .await?;
-        if done == 0 {
-            return Err(StoreError::Conflict {
-                kind: "node",
-                id: record.id.clone(),
-            });
+            .bind(i64::try_from(record.node.generation).unwrap_or(i64::MAX))
+            .bind(cause)
+            .bind(since)
+            .bind(why)
+            .bind(generation);
+        let saved = query.fetch_optional(&mut self.tx).await?;
+        let session: i64 = match saved {
+            Some(row) => row.try_get(0)?,
+            None => {
+                return Err(StoreError::Conflict {
+                    kind: "node",
+                    id: record.id.clone(),
+                });
+            }
+        };
+        if session != record.hold.session {
+            record.hold.end(now);
+            self.parted.push((record.id.clone(), session));
         }
         self.due.push(record.id.clone());
         record.version += 1;

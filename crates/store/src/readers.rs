@@ -14,7 +14,9 @@ use crate::sql::{Done, PREPARED, Query};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// Every connection that writes. What was acknowledged survives a power cut, not only a crash.
 /// What undoes a savepoint is kept in memory, not in a file.
-const WRITER: &str = "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY;";
+/// What is deleted is overwritten in the file, so that a secret that was dropped is not found in a copy of the file later.
+const WRITER: &str = "PRAGMA foreign_keys = ON; PRAGMA synchronous = FULL; PRAGMA temp_store = MEMORY; \
+                      PRAGMA secure_delete = ON;";
 const WAL: &str = "PRAGMA journal_mode = WAL;";
 /// Between two tries of that. SQLite does not wait by itself for others who want the same of a new file.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -31,6 +33,12 @@ pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
             done => return done.map(|()| connection),
         }
     }
+}
+
+/// Carries the write-ahead log over into the file and empties it: what was changed since stands in it in the clear, as far
+/// as it was not sealed. Left for the next time where others read.
+pub(crate) fn empty_log(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 /// Somebody else has the file's lock.
@@ -88,6 +96,10 @@ impl SqliteReaders {
             idle.push(connection);
         }
         Ok(done)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0.path
     }
 
     pub(crate) fn close(&self) {

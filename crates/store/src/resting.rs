@@ -22,7 +22,7 @@ pub struct RestingRow {
     pub readings: Readings,
 }
 
-/// The node is at rest, and no effect of it is under way.
+/// The node is at rest and not doubted, and no effect of it is under way.
 fn at_rest() -> String {
     let states: Vec<String> = State::ALL
         .iter()
@@ -31,7 +31,7 @@ fn at_rest() -> String {
         .collect();
     let states = states.join(", ");
     format!(
-        "state IN ({states}) AND NOT EXISTS (SELECT 1 FROM effects e WHERE e.node_id = nodes.id AND e.ended_at IS NULL)"
+        "state IN ({states}) AND doubt_cause = '' AND NOT EXISTS (SELECT 1 FROM effects e WHERE e.node_id = nodes.id AND e.ended_at IS NULL)"
     )
 }
 

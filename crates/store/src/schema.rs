@@ -23,7 +23,15 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0013_accounts.sql"),
     include_str!("../migrations/0015_console.sql"),
     include_str!("../migrations/0017_bmc_log.sql"),
+    include_str!("../migrations/0018_agent_boots.sql"),
+    include_str!("../migrations/0019_drives.sql"),
+    include_str!("../migrations/0020_members.sql"),
+    SEALING,
+    include_str!("../migrations/0022_restored.sql"),
 ];
+
+/// The first version that stores no cloud-config in the clear.
+const SEALING: &str = include_str!("../migrations/0021_sealing.sql");
 
 /// Who migrates a PostgreSQL database holds this lock: "rackwrig" in ASCII.
 const LOCK: i64 = 0x7261_636b_7772_6967;
@@ -61,8 +69,24 @@ fn missing(found: i64) -> Result<impl Iterator<Item = (i64, &'static str)>, Stor
         .filter(move |(number, _)| *number > found))
 }
 
+/// Clears what versions before `SEALING` left in free pages of the file.
+fn clear_free_pages(connection: &Connection) -> Result<(), DatabaseError> {
+    let has_versions = "SELECT COUNT(*) FROM sqlite_master WHERE name = 'schema_version'";
+    let tables: i64 = connection.query_row(has_versions, [], |row| row.get(0))?;
+    let found: i64 = match tables {
+        0 => 0,
+        _ => connection.query_row(VERSION, [], |row| row.get(0))?,
+    };
+    let before = MIGRATIONS.iter().position(|one| *one == SEALING).unwrap_or(0);
+    if found > 0 && usize::try_from(found).is_ok_and(|found| found <= before) {
+        connection.execute_batch("VACUUM")?;
+    }
+    Ok(())
+}
+
 /// Brings the schema up to date. Of several who come at once one does it; the others wait and find it done.
 pub(crate) fn migrate_sqlite(connection: &mut Connection) -> Result<(), StoreError> {
+    clear_free_pages(connection)?;
     let migrate = |connection: &mut Connection| {
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         tx.execute_batch(VERSIONS)?;

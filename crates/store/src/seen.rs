@@ -90,14 +90,15 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Stores where the machine was seen.
+    /// Stores where the machine is reached, and how that is known.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn save_address(&mut self, id: &str, address: &str) -> Result<()> {
-        let query = statement("UPDATE nodes SET address = $1 WHERE id = $2")
+    pub async fn save_address(&mut self, id: &str, address: &str, witness: &str) -> Result<()> {
+        let query = statement("UPDATE nodes SET address = $1, address_witness = $3 WHERE id = $2")
             .bind(address)
-            .bind(id);
+            .bind(id)
+            .bind(witness);
         query.execute(&mut self.tx).await?;
         Ok(())
     }

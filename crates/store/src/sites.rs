@@ -115,12 +115,13 @@ impl Store {
         self.ids("SELECT id FROM nodes ORDER BY id").await
     }
 
-    /// The ids of all nodes that are available and nobody's.
+    /// The ids of all nodes that are available, unclaimed and not doubted.
     ///
     /// # Errors
     /// The database failed.
     pub async fn free_nodes(&self) -> Result<Vec<String>> {
-        let sql = "SELECT id FROM nodes WHERE state = 'available' AND claimed_image = '' ORDER BY id";
+        let sql =
+            "SELECT id FROM nodes WHERE state = 'available' AND claimed_image = '' AND doubt_cause = '' ORDER BY id";
         self.ids(sql).await
     }
 

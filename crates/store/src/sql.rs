@@ -93,6 +93,12 @@ impl<'a> From<&'a [u8]> for Value<'a> {
     }
 }
 
+impl<'a> From<Option<&'a [u8]>> for Value<'a> {
+    fn from(value: Option<&'a [u8]>) -> Self {
+        Self::Blob(value.map(Into::into))
+    }
+}
+
 impl<'a> From<&'a Vec<u8>> for Value<'a> {
     fn from(value: &'a Vec<u8>) -> Self {
         Self::Blob(Some(value.into()))

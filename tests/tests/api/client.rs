@@ -2,14 +2,12 @@
 
 use std::fmt::Debug;
 use std::future::Future;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use bytes::{Buf as _, BufMut as _};
-use prost::Message as _;
-use prost_types::{DescriptorProto, FieldMask, FileDescriptorSet};
-use rackwright_api::DESCRIPTORS;
+use prost_types::FieldMask;
 use rackwright_api::v1;
 use rackwright_api::v1::agent_service_client::AgentServiceClient;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
@@ -26,9 +24,10 @@ use rackwright_lifecycle::State;
 use rackwright_sim::lab::{Lab, LabConfig, Namespace};
 use rackwright_store::Store;
 use rackwright_tests::site::{Settings, Site};
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use rackwright_tests::wire;
+pub use rackwright_tests::wire::{Method, methods};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Request, Response, Status, Streaming};
+use tonic::{Code, Response, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 /// The API's address in the lab.
@@ -69,11 +68,17 @@ impl Api {
 
     /// Connects at the first call.
     pub fn connect(ca_pem: &str, identity: Option<Identity>) -> Self {
+        Self::connect_from(None, ca_pem, identity)
+    }
+
+    /// The same from an address of this host.
+    pub fn connect_from(address: Option<IpAddr>, ca_pem: &str, identity: Option<Identity>) -> Self {
         let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca_pem));
         if let Some(identity) = identity {
             tls = tls.identity(identity);
         }
         let endpoint = Endpoint::from_static(SERVER)
+            .local_address(address)
             .tls_config(tls)
             .expect("the files are PEM");
         Self {
@@ -128,19 +133,7 @@ impl Api {
     /// Sends one message to any method, answers with the code and what came first. A stream that is opened and says
     /// nothing counts as answered.
     pub async fn call(&self, path: &str, message: Vec<u8>) -> Result<Vec<u8>, Status> {
-        let mut grpc = tonic::client::Grpc::new(self.channel.clone());
-        grpc.ready().await.map_err(|e| Status::unknown(e.to_string()))?;
-        let request = Request::new(tokio_stream::once(message));
-        let path = path.parse().expect("a method has a path");
-        let opened = grpc.streaming(request, path, Raw);
-        let Ok(opened) = tokio::time::timeout(Duration::from_secs(2), opened).await else {
-            return Ok(Vec::new());
-        };
-        let mut answers: Streaming<Vec<u8>> = opened?.into_inner();
-        match tokio::time::timeout(Duration::from_millis(300), answers.message()).await {
-            Ok(first) => Ok(first?.unwrap_or_default()),
-            Err(_) => Ok(Vec::new()),
-        }
+        wire::call(self.channel.clone(), path, message).await
     }
 }
 
@@ -156,86 +149,6 @@ fn file(dir: &Path, matches: impl Fn(&str) -> bool) -> String {
         .map(|e| e.path())
         .find(|p| p.file_name().and_then(|n| n.to_str()).is_some_and(&matches));
     std::fs::read_to_string(path.expect("the CLI keeps such a file")).expect("the file is text")
-}
-
-/// Bytes as they are.
-#[derive(Debug, Clone, Copy)]
-struct Raw;
-
-impl Codec for Raw {
-    type Encode = Vec<u8>;
-    type Decode = Vec<u8>;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        Self
-    }
-
-    fn decoder(&mut self) -> Self {
-        Self
-    }
-}
-
-impl Encoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn encode(&mut self, item: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put_slice(&item);
-        Ok(())
-    }
-}
-
-impl Decoder for Raw {
-    type Item = Vec<u8>;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
-        let mut item = vec![0; buffer.remaining()];
-        buffer.copy_to_slice(&mut item);
-        Ok(Some(item))
-    }
-}
-
-/// One method, from the descriptors.
-#[derive(Debug, Clone)]
-pub struct Method {
-    /// "rackwright.v1.NodeService"
-    pub service: String,
-    /// "GetNode"
-    pub name: String,
-    /// Its request carries a Mutation.
-    pub is_mutation: bool,
-}
-
-impl Method {
-    pub fn path(&self) -> String {
-        format!("/{}/{}", self.service, self.name)
-    }
-}
-
-/// Every method of `rackwright.v1`.
-pub fn methods() -> Vec<Method> {
-    let set = FileDescriptorSet::decode(DESCRIPTORS).expect("the descriptors decode");
-    let files: Vec<_> = set.file.iter().filter(|f| f.package() == "rackwright.v1").collect();
-    let messages: Vec<&DescriptorProto> = files.iter().flat_map(|f| &f.message_type).collect();
-    let carries = |input: &str| {
-        let message = messages
-            .iter()
-            .find(|m| format!(".rackwright.v1.{}", m.name()) == input);
-        let message = message.unwrap_or_else(|| panic!("{input} is not described"));
-        message.field.iter().any(|f| f.type_name() == ".rackwright.v1.Mutation")
-    };
-    let services = files.iter().flat_map(|f| &f.service);
-    let methods = services.flat_map(|s| s.method.iter().map(move |m| (s, m)));
-    methods
-        .map(|(service, method)| Method {
-            service: format!("rackwright.v1.{}", service.name()),
-            name: method.name().to_owned(),
-            is_mutation: carries(method.input_type()),
-        })
-        .collect()
 }
 
 /// A key nobody has used.

@@ -339,10 +339,13 @@ async fn stale_versions_of_work(api: &Api, stale: &str) {
     let resume = v1::ResumeNodeRequest {
         name: name(),
         mutation: mutation(),
+        confirm_erase: false,
     };
     let readmit = v1::ReadmitNodeRequest {
         name: name(),
         mutation: mutation(),
+        confirm_erase: true,
+        accept_drives: false,
     };
     let retry = v1::RetryNodeRequest {
         name: name(),
@@ -400,11 +403,14 @@ async fn states_that_refuse(api: &Api) {
     let resume = v1::ResumeNodeRequest {
         name: name(),
         mutation: mutation(),
+        confirm_erase: false,
     };
     precondition(api.nodes().resume_node(resume).await, about, "`rackwright node hold`");
     let readmit = v1::ReadmitNodeRequest {
         name: name(),
         mutation: mutation(),
+        confirm_erase: true,
+        accept_drives: false,
     };
     precondition(api.nodes().readmit_node(readmit).await, about, "node quarantine");
     let retry = v1::RetryNodeRequest {

@@ -133,6 +133,7 @@ async fn back_into_service(api: &Api, machine: &Machine) {
     let resume = v1::ResumeNodeRequest {
         name: name(),
         mutation: fresh(),
+        confirm_erase: false,
     };
     let resumed = api.nodes().resume_node(resume).await.expect("a held node").into_inner();
     assert!(!resumed.done);
@@ -181,6 +182,8 @@ async fn out_of_service(api: &Api, resumed: &v1::Operation) {
     let readmit = v1::ReadmitNodeRequest {
         name: name(),
         mutation: fresh(),
+        confirm_erase: true,
+        accept_drives: false,
     };
     api.nodes()
         .readmit_node(readmit)

@@ -1,5 +1,6 @@
 //! What must not be found again: not in an answer, not in a log, not in the database's files.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -30,10 +31,15 @@ fn secrets_are_not_found_again() {
             .expect("the machine is switched on");
         until_state(&api, "n1", v1::NodeState::Inspecting).await;
 
-        let (boot_token, agent_token) = boot_as(machine.mac());
+        let (boot_token, agent_token, address) = boot_as(machine.mac());
+        // A registration counts only from where the plan was fetched.
+        ip(&format!("addr add {address}/32 dev lo"));
         let ca = authority(&site.dir().join("cli"));
         let agent = an_agent_registers_once(
-            [&Api::connect(&ca, None), &Api::connect(&ca, None)],
+            [
+                &Api::connect_from(Some(address), &ca, None),
+                &Api::connect_from(Some(address), &ca, None),
+            ],
             &agent_token,
             machine.mac(),
         )
@@ -187,7 +193,7 @@ fn files_keep_quiet(dir: &Path, secrets: &[Secret]) {
 
 /// The agents' stream, and what needs no certificate or is theirs.
 const CONNECT: &str = "/rackwright.v1.AgentService/Connect";
-const OPEN: &[&str] = &["Connect", "Register", "RedeemToken"];
+const OPEN: &[&str] = &["Connect", "Register", "RedeemToken", "ProveDatabase"];
 
 /// The one call of agents that needs no certificate, with the token of the boot script.
 async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac: &str) -> Identity {
@@ -196,6 +202,7 @@ async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac:
         token: token.to_owned(),
         csr_pem: csr_pem.clone(),
         mac: mac.to_owned(),
+        boot_id: "of-this-boot".into(),
         ..Default::default()
     };
     let opens = async |api: &Api, method: &str| {
@@ -218,14 +225,19 @@ async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac:
         .expect("the token is good")
         .into_inner();
     assert_eq!(registered.node, "nodes/n1");
-    // Whoever has the same token and another key is somebody else; who asks the very same again did not hear the answer.
+    // Whoever asks the very same again did not hear the answer.
+    let again = nobody.agent().register(request(token, mac)).await;
+    assert_eq!(again.expect("the same again is answered").into_inner().node, "nodes/n1");
+    // Whoever has the same token and another key is a second machine: then neither of the two is believed.
     let stolen = v1::RegisterRequest {
         csr_pem: new_key().1,
         ..request(token, mac)
     };
     refused(nobody.agent().register(stolen).await, Code::Unauthenticated);
-    let again = nobody.agent().register(request(token, mac)).await;
-    assert_eq!(again.expect("the same again is answered").into_inner().node, "nodes/n1");
+    refused(
+        nobody.agent().register(request(token, mac)).await,
+        Code::Unauthenticated,
+    );
     // The connection on which it registered is the agent's, for its stream; no other is, and it opens nothing else.
     assert_eq!(
         opens(nobody, CONNECT).await,
@@ -236,7 +248,7 @@ async fn an_agent_registers_once([nobody, another]: [&Api; 2], token: &str, mac:
     for method in methods().iter().filter(|method| !OPEN.contains(&method.name.as_str())) {
         assert_eq!(
             opens(nobody, &method.path()).await,
-            Code::Unauthenticated,
+            Code::PermissionDenied,
             "{}",
             method.name
         );
@@ -254,7 +266,7 @@ async fn an_agent_is_no_member(agent: &Api) {
             .expect_err("an empty request");
         let wanted = match method.name.as_str() {
             "Connect" | "Register" => Code::InvalidArgument,
-            "RedeemToken" => Code::Unauthenticated,
+            "RedeemToken" | "ProveDatabase" => Code::Unauthenticated,
             _ => Code::PermissionDenied,
         };
         assert_eq!(status.code(), wanted, "{}: {status:?}", method.name);
@@ -268,8 +280,9 @@ fn value(text: &str, name: &str) -> String {
     text[at..].split(end).next().expect("a value follows").to_owned()
 }
 
-/// Boots as the machine would, from a host of its own on the lab's bridge: the tokens of its script and of its agent.
-fn boot_as(mac: &str) -> (String, String) {
+/// Boots as the machine would, from a host of its own on the lab's bridge: the tokens of its script and of its agent, and the
+/// address that it was given.
+fn boot_as(mac: &str) -> (String, String, IpAddr) {
     let mac = mac_bytes(mac);
     on_the_bridge(move || {
         let Lease { address, script: url } = lease(mac);
@@ -278,6 +291,7 @@ fn boot_as(mac: &str) -> (String, String) {
             .args(["-sf", "--interface", &address.to_string(), &url])
             .output();
         let script = String::from_utf8(fetched.expect("curl runs").stdout).expect("a script is text");
-        (value(&url, "token="), value(&script, "rackwright.token="))
+        let tokens = (value(&url, "token="), value(&script, "rackwright.token="));
+        (tokens.0, tokens.1, address.into())
     })
 }

@@ -1,1 +1,343 @@
 //! A host on the boot network that poses as the agent of a node.
+
+#[path = "impostor/host.rs"]
+mod host;
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rackwright_api::v1;
+use rackwright_api::v1::agent_message::Message as Up;
+use rackwright_sim::fleet::{Fleet, FleetConfig, Format, Phase, Profile, SimNode};
+use rackwright_sim::lab::install_crypto;
+use rackwright_tests::ports::free_port;
+use rackwright_tests::site::Site;
+use serde_json::Value;
+use tonic::Code;
+
+use host::{Agent, Host, Key, Plan, Session};
+
+const SOON: Duration = Duration::from_secs(180);
+/// What a customer logs in with: a part of the seed.
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA9Nf8gnELrYx6K/bPXBRt0Q3kQb6ujVbhL6rVQIzJgo customer";
+
+/// A control plane and one honest machine that needs some seconds to boot. It has been inspected once.
+struct Bench {
+    site: Site,
+    fleet: Fleet,
+    dhcp: SocketAddrV4,
+    _dir: tempfile::TempDir,
+}
+
+fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16) -> String {
+    for file in ["vmlinuz", "initrd"] {
+        std::fs::write(dir.join(file), file.repeat(100)).expect("the file can be written");
+    }
+    let dir = dir.display();
+    format!(
+        "data_dir: {dir}/data\napi: {{listen: \"127.0.0.1:{api}\", names: [\"127.0.0.1\"]}}\n\
+         store: {{listen: \"127.0.0.1:{store}\"}}\nssh_port: {ssh}\n\
+         boot:\n  ramdisk: {{kernel: {dir}/vmlinuz, initrd: {dir}/initrd}}\n  network:\n    \
+         server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
+         http_port: {http}\n    first_stages: {{}}\n    dhcp:\n      server:\n        subnets:\n        \
+         - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
+         policy: {{backoff_s: 1, backoff_max_s: 5, tries: 3, agent_grace_s: 2, agent_boot_s: 90, agent_quiet_s: 18}}\n"
+    )
+}
+
+impl Bench {
+    async fn start() -> Self {
+        install_crypto();
+        let dir = tempfile::tempdir().expect("a folder");
+        let (ports, ssh) = (std::array::from_fn(|_| free_port()), free_port());
+        let site = Site::start_with(dir.path(), &settings(dir.path(), ports, ssh)).await;
+        let dhcp = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2]);
+        let config = FleetConfig {
+            profile: Profile::Vm,
+            boot_server: Some(dhcp),
+            ssh_listen: Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ssh)),
+            ..FleetConfig::default()
+        };
+        let fleet = Fleet::start(config).await.expect("the fleet starts");
+        let mut text = Vec::new();
+        fleet
+            .describe(Format::Yaml, None, &mut text)
+            .expect("it can be described");
+        let file = dir.path().join("nodes.yaml");
+        std::fs::write(&file, text).expect("the file can be written");
+        tokio::task::block_in_place(|| site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
+        let image = dir.path().join("disk.raw");
+        let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
+        std::fs::write(&image, content).expect("the image can be written");
+        site.cli(["image", "add", "disk", "--file", &image.display().to_string()]);
+        let bench = Self {
+            site,
+            fleet,
+            dhcp,
+            _dir: dir,
+        };
+        bench.until(&["available"]).await;
+        bench
+    }
+
+    fn node(&self) -> SimNode {
+        self.fleet.node(0)
+    }
+
+    async fn until(&self, states: &[&str]) -> String {
+        self.site.until(&self.node().name(), states, SOON).await
+    }
+
+    fn deploy(&self) {
+        let id = self.node().name();
+        self.site
+            .cli(["node", "deploy", &id, "--image", "disk", "--ssh-key", KEY]);
+    }
+
+    fn release(&self) {
+        self.site.cli(["node", "release", "--yes", &self.node().name()]);
+    }
+
+    async fn attacker(&self) -> Host {
+        Host::with_mac(self.dhcp, &self.node().mac()).await
+    }
+
+    fn events(&self, kind: &str) -> Vec<Value> {
+        let target = format!("nodes/{}", self.node().name());
+        let events = self.site.cli(["events", "--target", &target, "-o", "json"]);
+        serde_json::Deserializer::from_str(&events)
+            .into_iter::<Value>()
+            .map(|event| event.expect("events are JSON"))
+            .filter(|event| event["kind"] == kind)
+            .collect()
+    }
+
+    async fn until_told(&self, kind: &str, count: usize) -> Vec<Value> {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let events = self.events(kind);
+            if events.len() >= count {
+                return events;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{kind}: {events:?}\n{}",
+                self.site.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Registers and connects before the machine itself has booted.
+    async fn wins_the_race(&self, attacker: &Host, boot_id: &str) -> (Agent, Session) {
+        let plan = attacker.plan_as_soon_as_possible(SOON).await;
+        let agent = plan
+            .register(&Key::new(boot_id))
+            .await
+            .expect("nobody has registered before");
+        let session = agent.connect("10.66.6.6").await.expect("the boot is its own");
+        session.say(Up::Inventory(v1::Inventory::default())).await;
+        (agent, session)
+    }
+
+    async fn end(self) {
+        // First: it says good-bye to each BMC.
+        self.site.stop().await;
+        self.fleet.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_early_bird_gets_no_plan_before_our_power_on() {
+    let bench = Bench::start().await;
+    let attacker = bench.attacker().await;
+    let lease = attacker.lease().await.expect("a known machine has an address");
+    assert_eq!(lease.boot_file, None, "the node is available: nothing is booted");
+    bench.deploy();
+    let plan = attacker.plan_as_soon_as_possible(SOON).await;
+    let deadline = Instant::now() + SOON;
+    while bench.node().view().phase == Phase::Off {
+        // The control plane has begun to switch it on: that is when there is a plan, not before.
+        assert!(Instant::now() < deadline, "{plan:?} without a power-on");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Nobody registered with that plan: the machine's own takes its place, and the machine gets through.
+    bench.until(&["rebooting", "validating", "active"]).await;
+    assert_eq!(bench.events("security.boot-contested"), [] as [Value; 0]);
+    let refused = plan.register(&Key::new("late")).await.map(drop).unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_faster_than_the_machine_after_a_deploy_gets_no_seed_and_the_machine_gets_through() {
+    let bench = Bench::start().await;
+    let attacker = bench.attacker().await;
+    bench.deploy();
+    let (agent, mut session) = bench.wins_the_race(&attacker, "attacker").await;
+    let job = session.job_before_the_end(SOON).await;
+    assert!(job.is_none(), "the attacker was given a job: {job:?}");
+    let told = bench.until_told("security.boot-contested", 1).await;
+    let words = told[0].to_string();
+    assert!(
+        words.contains(&bench.node().mac()) && words.contains("switches"),
+        "{words}"
+    );
+    let refused = agent.connect("10.66.6.6").await.map(drop).unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated, "{refused}");
+    // Its own boot after the power cycle.
+    bench.until(&["rebooting", "validating", "active"]).await;
+    let installed = bench.node().installed().expect("the machine itself was imaged");
+    assert!(installed.authorized_keys.iter().any(|key| key == KEY));
+    assert_eq!(bench.events("security.boot-contested").len(), 1);
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_impostor_during_an_erase_gets_no_certificate_and_quarantines_the_node_when_it_comes_again() {
+    let bench = Bench::start().await;
+    let id = bench.node().name();
+    bench.deploy();
+    bench.until(&["rebooting", "validating", "active"]).await;
+    let attacker = bench.attacker().await;
+    bench.release();
+    for boot in ["first", "second"] {
+        let (_, mut session) = bench.wins_the_race(&attacker, boot).await;
+        let job = session.job_before_the_end(SOON).await;
+        assert!(
+            job.is_none(),
+            "the attacker was told to erase in the {boot} boot: {job:?}"
+        );
+    }
+    bench.until(&["quarantined"]).await;
+    assert_eq!(bench.events("security.boot-contested").len(), 2);
+    let certificates = bench.site.json(["node", "certificates", &id]);
+    assert!(!certificates.to_string().contains("signature"), "{certificates}");
+    assert!(
+        bench.node().installed().is_some(),
+        "nothing was erased, and the node says so"
+    );
+    let reason = bench.site.reason(&id);
+    assert!(
+        reason.contains("two machines answered") && reason.contains("readmit"),
+        "{reason}"
+    );
+    // Without the attacker the erase is done after all.
+    bench.site.cli(["node", "readmit", "--yes", &id]);
+    bench.until(&["available"]).await;
+    assert!(bench.node().installed().is_none());
+    let certificates = bench.site.json(["node", "certificates", &id]);
+    assert!(
+        certificates
+            .to_string()
+            .contains(bench.node().drives().all()[0].serial()),
+        "{certificates}"
+    );
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_certificate_neither_sits_on_a_free_node_nor_gets_the_next_customers_job() {
+    let bench = Bench::start().await;
+    let (id, attacker) = (bench.node().name(), bench.attacker().await);
+    // It gets a certificate in a boot that is contested afterwards.
+    bench.deploy();
+    let (agent, mut session) = bench.wins_the_race(&attacker, "squatter").await;
+    assert!(session.job_before_the_end(SOON).await.is_none());
+    bench.until(&["rebooting", "validating", "active"]).await;
+    bench.release();
+    bench.until(&["available"]).await;
+    let refused = agent.connect("10.66.6.6").await.map(drop).unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    assert!(refused.message().contains("of generation 1"), "{refused}");
+    bench.until_told("security.agent-refused", 1).await;
+    bench.deploy();
+    // It tries at every moment of the imaging.
+    let deadline = Instant::now() + SOON;
+    while !["rebooting", "validating", "active"].contains(&bench.site.state(&id).as_str()) {
+        assert!(
+            agent.connect("10.66.6.6").await.is_err(),
+            "an old certificate was taken"
+        );
+        assert!(Instant::now() < deadline, "the machine does not get through");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert_eq!(
+        bench.events("security.agent-refused").len(),
+        1,
+        "told once, not at each try"
+    );
+    assert!(bench.node().installed().is_some());
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replayed_token_and_a_second_registration_are_refused_and_end_the_first_one() {
+    let bench = Bench::start().await;
+    let attacker = bench.attacker().await;
+    bench.deploy();
+    let plan: Plan = attacker.plan_as_soon_as_possible(SOON).await;
+    let key = Key::new("first");
+    let agent = plan.register(&key).await.expect("nobody has registered before");
+    let mut session = agent.connect("10.66.6.6").await.expect("the boot is its own");
+    // The very same registration may be repeated: its answer may be lost.
+    plan.register(&key).await.expect("the same key and the same kernel");
+    let address = &bench.site.json(["node", "get", &bench.node().name()])["status"]["address"];
+    assert_eq!(
+        *address,
+        plan.address.to_string(),
+        "what DHCP gave, not what the agent says"
+    );
+    let replay = plan.register(&Key::new("second")).await.map(drop).unwrap_err();
+    assert_eq!(replay.code(), Code::Unauthenticated);
+    assert!(session.job_before_the_end(Duration::from_secs(5)).await.is_none());
+    let told = bench.until_told("security.boot-contested", 1).await;
+    assert!(told[0]["message"].to_string().contains("another key"), "{told:?}");
+    let again = plan.register(&key).await.map(drop).unwrap_err();
+    assert_eq!(again.code(), Code::Unauthenticated, "nobody is believed in this boot");
+    bench.until(&["rebooting", "validating", "active"]).await;
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_mac_address_in_two_places_is_contested_whoever_was_first() {
+    let elsewhere = Ipv4Addr::new(127, 129, 9, 9);
+    let bench = Bench::start().await;
+    let attacker = bench.attacker().await;
+    bench.deploy();
+    // A token of the script, used from a second address.
+    let deadline = Instant::now() + SOON;
+    let lease = loop {
+        let lease = attacker.lease().await.expect("a known machine has an address");
+        if lease.boot_file.is_some() {
+            break lease;
+        }
+        assert!(Instant::now() < deadline, "nothing is booted");
+    };
+    let url = lease.boot_file.expect("it is there");
+    assert!(attacker.plan_at(&url, elsewhere).await.is_none());
+    let told = bench.until_told("security.boot-contested", 1).await;
+    assert_eq!(
+        told[0]["attributes"]["second_address"],
+        elsewhere.to_string(),
+        "{told:?}"
+    );
+    assert!(
+        attacker.plan_at(&url, lease.address).await.is_none(),
+        "not in this boot"
+    );
+    // A token of the agent, used from a second address: the second time quarantines.
+    let plan = attacker.plan_as_soon_as_possible(SOON).await;
+    let refused = plan
+        .register_from(&Key::new("boot"), elsewhere)
+        .await
+        .map(drop)
+        .unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    bench.until(&["quarantined"]).await;
+    assert_eq!(bench.events("security.boot-contested").len(), 2);
+    let reason = bench.site.reason(&bench.node().name());
+    assert!(reason.contains("two machines answered"), "{reason}");
+    bench.end().await;
+}

@@ -1,1 +1,282 @@
-//! A control plane that starts on old or copied data.
+//! A copied or restored control plane harms nothing: it does not start beside the first, and believes no old record.
+
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rackwright_sim::fleet::{BootSource, Fleet, FleetConfig, Phase};
+use rackwright_sim::lab::install_crypto;
+use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::site::{Site, program, texts};
+
+/// Settings by which nodes at rest are asked each second.
+const WATCHED: &str = "power_watch: {interval_s: 1, recheck_s: 1}\n";
+/// So long nobody may ask a BMC: several times the pause between two looks.
+const QUIET: Duration = Duration::from_secs(4);
+
+async fn fleet(plane: &Plane) -> Fleet {
+    let config = FleetConfig {
+        boot_server: Some(plane.dhcp),
+        tftp_port: plane.tftp_port,
+        ..FleetConfig::default()
+    };
+    let fleet = Fleet::start(config).await.expect("the fleet starts");
+    plane.enrol(&fleet, |_| "lab".to_owned()).await;
+    fleet
+}
+
+fn add_image(site: &Site) {
+    let image = site.dir().join("disk.raw");
+    std::fs::write(&image, vec![7; 1 << 20]).expect("an image");
+    let image = image.display().to_string();
+    site.cli(["image", "add", "disk", "--file", &image, "--format", "raw"]);
+}
+
+/// Runs what has to be refused, and gives what it says.
+#[track_caller]
+fn refused(site: &Site, arguments: &[&str]) -> String {
+    let output = site.try_cli(arguments);
+    let (out, err) = texts(&output);
+    assert!(!output.status.success(), "{arguments:?} was taken: {out}");
+    err
+}
+
+fn copy(from: &Path, to: &Path) {
+    let done = Command::new("cp").arg("-a").args([from, to]).status();
+    assert!(
+        done.is_ok_and(|status| status.success()),
+        "{} is copied",
+        from.display()
+    );
+}
+
+/// Starts a daemon that has to refuse to start, and gives what it says.
+fn does_not_start(config: &Path) -> String {
+    let log = config.with_extension("log");
+    let mut child = Command::new(program("rackwrightd"))
+        .args(["serve".as_ref(), "--config".as_ref(), config.as_os_str()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log).expect("a log"))
+        .spawn()
+        .expect("rackwrightd can be started");
+    let deadline = Instant::now() + SOON;
+    loop {
+        if let Some(status) = child.try_wait().expect("its state can be read") {
+            assert!(!status.success());
+            return std::fs::read_to_string(&log).expect("what it says");
+        }
+        if Instant::now() > deadline {
+            let _ = child.kill();
+            panic!("it goes on: {}", std::fs::read_to_string(&log).unwrap_or_default());
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The files of the SQLite database, below a folder.
+fn database(dir: &Path) -> [PathBuf; 3] {
+    ["rackwright.db", "rackwright.db-wal", "rackwright.db-shm"].map(|name| dir.join(name))
+}
+
+/// Puts the database from one folder into another, and nothing else.
+fn put_database(from: &Path, to: &Path) {
+    for (from, to) in database(from).iter().zip(database(to)) {
+        let _ = std::fs::remove_file(&to);
+        if from.is_file() {
+            copy(from, &to);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_control_plane_does_not_start_on_the_same_folder_nor_on_a_copy_of_it() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let plane = Plane::start_with(dir.path(), "pxe", WATCHED).await;
+    let config = std::fs::read_to_string(dir.path().join("rackwrightd.yaml")).expect("the settings");
+    // The same folder, whatever ports the second one listens on.
+    let other_ports = |text: &str| {
+        let taken = [plane.dhcp.port(), plane.tftp_port];
+        let ports = text
+            .split(|c: char| !c.is_ascii_digit())
+            .filter_map(|word| word.parse::<u16>().ok());
+        let listened: Vec<u16> = ports.filter(|port| *port > 1023).collect();
+        assert!(taken.iter().all(|port| listened.contains(port)));
+        listened.iter().fold(text.to_owned(), |text, port| {
+            let free = rackwright_tests::ports::free_port();
+            text.replace(&port.to_string(), &free.to_string())
+        })
+    };
+    let second = dir.path().join("second.yaml");
+    std::fs::write(&second, other_ports(&config)).expect("the settings");
+    let said = does_not_start(&second);
+    let pid = format!("process {}", plane.site.pid());
+    assert!(
+        said.contains("another rackwrightd uses the database") && said.contains(&pid),
+        "{said}"
+    );
+
+    // A copy of the folder, with ports of its own: the first one still serves.
+    let copied = tempfile::tempdir().expect("a folder");
+    copy(&dir.path().join("data"), &copied.path().join("data"));
+    let here = |path: &Path| format!("data_dir: {}/data", path.display());
+    let moved = other_ports(&config).replace(&here(dir.path()), &here(copied.path()));
+    let third = copied.path().join("rackwrightd.yaml");
+    std::fs::write(&third, moved).expect("the settings");
+    let said = does_not_start(&third);
+    assert!(said.contains("is a copy") && said.contains("--paused"), "{said}");
+    plane.site.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_an_operator_speaks() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let data = dir.path().join("data");
+    let mut plane = Plane::start_with(dir.path(), "pxe", WATCHED).await;
+    let fleet = fleet(&plane).await;
+    let (machine, id) = (fleet.node(0), fleet.node(0).name());
+    add_image(&plane.site);
+    machine.wait_for(|view| view.phase == Phase::Off).await;
+
+    // A backup, after which acme gets the machine.
+    plane.site.halt().await;
+    let backup = tempfile::tempdir().expect("a folder");
+    put_database(&data, backup.path());
+    plane.site.restart().await;
+    plane
+        .site
+        .cli(["node", "deploy", &id, "--image", "disk", "--customer", "acme"]);
+    plane.site.until(&id, &["rebooting"], SOON).await;
+    machine.wait_for(|view| view.phase == Phase::Up(BootSource::Disk)).await;
+    let written = machine.installed().expect("acme's system");
+    plane.site.halt().await;
+
+    // The old database, in which the machine is free, is put back.
+    put_database(backup.path(), &data);
+    let asked = fleet.totals().requests;
+    plane.site.restart().await;
+    let site = &plane.site;
+    assert_eq!(site.state(&id), "available", "so says the old record");
+    let doubt = site.json(["node", "get", &id])["status"]["doubt"].to_string();
+    assert!(doubt.contains("older"), "{doubt}");
+    for zeta in [
+        &["node", "deploy", &id, "--image", "disk", "--customer", "zeta"][..],
+        &["node", "power", &id, "off"],
+        &["node", "delete", &id],
+    ] {
+        let why = refused(site, zeta);
+        assert!(why.contains("is doubted"), "{why}");
+    }
+    let explained = site.cli(["node", "explain", &id]);
+    assert!(
+        explained.contains("node readmit") && explained.contains("node believe"),
+        "{explained}"
+    );
+    let events = site.cli(["events", "--target", "site"]);
+    assert!(events.contains("1 nodes are doubted"), "{events}");
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(
+        fleet.totals().requests,
+        asked,
+        "a BMC was asked before an operator spoke"
+    );
+    let still = machine.installed().expect("acme's system is there");
+    assert_eq!(still.image_digest, written.image_digest);
+
+    // A doubt outlives another start, and the operator's word ends it: the machine is erased, with proof.
+    plane.site.halt().await;
+    plane.site.restart().await;
+    let site = &plane.site;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(fleet.totals().requests, asked);
+    assert!(refused(site, &["node", "readmit", &id]).contains("destroys what is on the drives"));
+    site.cli(["node", "readmit", &id, "--yes"]);
+    site.until(&id, &["reclaiming"], SOON).await;
+    site.until(&id, &["available"], SOON).await;
+    assert!(machine.installed().is_none(), "acme's system is gone");
+    site.cli(["node", "deploy", &id, "--image", "disk", "--customer", "zeta"]);
+    site.until(&id, &["rebooting"], SOON).await;
+    assert!(machine.installed().expect("zeta's system").generation > written.generation);
+    plane.site.stop().await;
+    fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restored_record_is_acted_on_again_when_an_operator_believes_it() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut plane = Plane::start_with(dir.path(), "pxe", WATCHED).await;
+    let fleet = fleet(&plane).await;
+    let id = fleet.node(0).name();
+    plane.site.halt().await;
+    // The whole folder is restored, with what would tell that: the operator says so.
+    plane.site.restart_as("info", &["--restored"]).await;
+    let site = &plane.site;
+    assert_eq!(site.json(["control", "show"])["doubted_nodes"], 1);
+    let asked = fleet.totals().requests;
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(fleet.totals().requests, asked);
+    site.cli([
+        "node",
+        "believe",
+        "--all",
+        "--yes",
+        "--reason",
+        "nothing happened since",
+    ]);
+    assert_eq!(site.json(["control", "show"])["doubted_nodes"], 0);
+    let events = site.cli(["events", "--target", &format!("nodes/{id}")]);
+    assert!(events.contains("nothing happened since"), "{events}");
+    let deadline = Instant::now() + SOON;
+    while fleet.totals().requests == asked {
+        assert!(Instant::now() < deadline, "the node is not watched again");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    plane.site.stop().await;
+    fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_control_plane_reads_and_does_nothing_until_an_operator_resumes_it() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut plane = Plane::start_with(dir.path(), "pxe", WATCHED).await;
+    let fleet = fleet(&plane).await;
+    let id = fleet.node(0).name();
+    add_image(&plane.site);
+    assert!(UdpSocket::bind(plane.dhcp).is_err(), "DHCP is answered");
+    plane.site.halt().await;
+    plane.site.restart_as("info", &["--paused"]).await;
+    let site = &plane.site;
+    let asked = fleet.totals().requests;
+    assert_eq!(site.state(&id), "available");
+    assert!(site.cli(["whoami"]).contains("paused"));
+    for write in [
+        &["node", "deploy", &id, "--image", "disk"][..],
+        &["node", "power", &id, "on"],
+        &["node", "hold", &id, "--reason", "x"],
+        &["token", "create", "ann", "--role", "viewer"],
+        &["node", "bmc-log", &id],
+    ] {
+        let why = refused(site, write);
+        assert!(why.contains("rackwright control resume"), "{write:?}: {why}");
+    }
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(fleet.totals().requests, asked, "a BMC was asked");
+    drop(UdpSocket::bind(plane.dhcp).expect("DHCP is not answered"));
+
+    site.cli(["control", "resume", "--yes"]);
+    let deadline = Instant::now() + SOON;
+    while fleet.totals().requests == asked {
+        assert!(Instant::now() < deadline, "the node is not watched again");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(UdpSocket::bind(plane.dhcp).is_err(), "DHCP is answered again");
+    site.cli(["node", "deploy", &id, "--image", "disk"]);
+    site.until(&id, &["rebooting"], SOON).await;
+    plane.site.stop().await;
+    fleet.stop().await;
+}

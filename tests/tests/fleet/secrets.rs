@@ -7,12 +7,9 @@ use rackwright_sim::fleet::AccountRules;
 use super::accounts::known;
 use super::*;
 
-/// Files that keep secrets on purpose, for their owner alone: keys, and what the test itself wrote for the CLI.
-fn is_kept_for_its_owner(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt as _;
-    let mode = std::fs::metadata(path).expect("the file is there").permissions().mode();
-    let is_of_the_daemon = path.components().any(|part| part.as_os_str() == "data");
-    is_of_the_daemon && mode & 0o077 == 0 && path.extension().is_none_or(|end| end != "db" && end != "db-wal")
+/// The keys of the site, which are secrets themselves.
+fn is_a_key(path: &Path) -> bool {
+    path.parent().is_some_and(|folder| folder.ends_with("data/keys"))
 }
 
 /// All that lies below `folder` but for keys and `except`, by path.
@@ -24,7 +21,7 @@ fn written(folder: &Path, except: &[&Path], found: &mut Vec<(String, String)>) {
         }
         if path.is_dir() {
             written(&path, except, found);
-        } else if path.is_file() && !is_kept_for_its_owner(&path) {
+        } else if path.is_file() && !is_a_key(&path) {
             let bytes = std::fs::read(&path).expect("the file can be read");
             found.push((path.display().to_string(), String::from_utf8_lossy(&bytes).into_owned()));
         }
@@ -130,7 +127,15 @@ async fn no_secret_is_written_where_somebody_reads() {
     std::fs::write(&file, vec![7; 1 << 20]).expect("the image can be written");
     let file = file.display().to_string();
     site.cli(["image", "add", "disk", "--file", &file]);
-    site.cli(["node", "deploy", &id, "--image", "disk"]);
+    let user_data = dir.path().join("user-data.yaml");
+    let planted = "planted-password-of-a-customer".to_owned();
+    std::fs::write(
+        &user_data,
+        format!("#cloud-config\nchpasswd: {{list: 'root:{planted}'}}\n"),
+    )
+    .expect("a file");
+    let file = user_data.display().to_string();
+    site.cli(["node", "deploy", &id, "--image", "disk", "--user-data", &file]);
     site.until(&id, &["rebooting"], SOON).await;
     site.cli(["node", "release", "--yes", &id]);
     site.until(&id, &["available"], SOON).await;
@@ -144,9 +149,9 @@ async fn no_secret_is_written_where_somebody_reads() {
     plane.site.stop().await;
 
     let mut files = Vec::new();
-    // It holds the factory's password, as an operator gives it.
+    // They hold the factory's password, as an operator gives it, and what a customer gives.
     let given = dir.path().join("nodes.yaml");
-    written(dir.path(), &[&given], &mut files);
+    written(dir.path(), &[&given, &user_data], &mut files);
     files.extend(said.map(|text| ("what the CLI said".to_owned(), text)));
     let log = files.iter().find(|(path, _)| path.ends_with("rackwrightd.log"));
     let (_, log) = log.expect("the daemon has a log");
@@ -159,6 +164,11 @@ async fn no_secret_is_written_where_somebody_reads() {
         leaks(&files, &passwords),
         BTreeSet::new(),
         "these hold a BMC's password"
+    );
+    assert_eq!(
+        leaks(&files, std::slice::from_ref(&planted)),
+        BTreeSet::new(),
+        "these hold the user data of a customer"
     );
     let odd = ["a+b c/\u{e4}\"?&%".to_owned(), format!("{user}:{}", passwords[0])];
     check_search(dir.path(), &[&passwords[..], &odd].concat());
@@ -173,7 +183,7 @@ async fn no_secret_is_written_where_somebody_reads() {
     )
     .expect("the file can be written");
     let mut files = Vec::new();
-    written(dir.path(), &[&given], &mut files);
+    written(dir.path(), &[&given, &user_data], &mut files);
     let key = holders(&files, "PRIVATE KEY-----");
     assert!(
         key.iter().any(|path| path.ends_with("planted.log")),

@@ -187,6 +187,7 @@ async fn want(client: &Client, account: &mut Account, turn: u32) {
             let request = v1::ResumeNodeRequest {
                 name,
                 mutation: client.fresh(),
+                confirm_erase: false,
             };
             let asked = client.call(request, async |channel, request| {
                 NodeServiceClient::new(channel).resume_node(request).await

@@ -38,6 +38,35 @@ pub struct EraseFailure {
     pub erased: EraseDrivesResult,
 }
 
+/// Erases the drives of a job. A trait, so that a simulated machine can have an agent that lies.
+pub trait Eraser: Send + Sync {
+    /// Erases them.
+    ///
+    /// # Errors
+    /// [`EraseFailure`] unless every drive is erased and proven so.
+    fn erase(
+        &self,
+        drives: &dyn Drives,
+        job: &EraseDrives,
+        control: &JobControl,
+    ) -> Result<EraseDrivesResult, EraseFailure>;
+}
+
+/// Erases by [`erase`].
+#[derive(Clone, Copy, Debug)]
+pub struct DriveEraser;
+
+impl Eraser for DriveEraser {
+    fn erase(
+        &self,
+        drives: &dyn Drives,
+        job: &EraseDrives,
+        control: &JobControl,
+    ) -> Result<EraseDrivesResult, EraseFailure> {
+        erase(drives, job, control)
+    }
+}
+
 /// Why one drive was not erased.
 #[derive(Debug)]
 enum DriveFailure {

@@ -383,7 +383,8 @@ fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<
         let partial = Some(JobResult::EraseDrives(erased));
         Box::new(Failed { error, partial })
     };
-    let erased = crate::erase::erase(&*machine.drives, work, control).map_err(|f| failed(f.error, f.erased))?;
+    let erased = machine.eraser.erase(&*machine.drives, work, control);
+    let erased = erased.map_err(|f| failed(f.error, f.erased))?;
     control.step("erased", 0);
     let Some(efivars) = machine.host.efivars().filter(|_| work.clear_boot_entries) else {
         return Ok(erased);

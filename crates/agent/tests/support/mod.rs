@@ -361,6 +361,7 @@ pub fn bench() -> Bench {
         host: Arc::new(KernelHost(root.clone())),
         drives: Arc::new(drives),
         writer: Arc::new(GateWriter(Arc::clone(&gate))),
+        eraser: Arc::new(rackwright_agent::erase::DriveEraser),
         power: Arc::clone(&switch) as Arc<dyn Power>,
     };
     Bench {

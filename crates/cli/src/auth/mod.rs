@@ -1,13 +1,14 @@
 //! Who we are: login, whoami, tokens and contexts.
 
 pub mod login;
+pub mod member;
 pub mod ssh_key;
 
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
-use rackwright_api::v1::{CreateTokenRequest, Role, WhoAmIRequest};
+use rackwright_api::v1::{CreateTokenRequest, DeleteTokenRequest, ListTokensRequest, Role, WhoAmIRequest};
 use serde_json::json;
 
 use crate::args::Cx;
@@ -16,7 +17,10 @@ use crate::config::{ConfigDir, context_name};
 use crate::error::CliError;
 use crate::mutation::MutationArgs;
 use crate::output::{Format, Table};
-use crate::units;
+use crate::{names, units};
+
+/// Tokens of one page.
+const PAGE: i32 = 1000;
 
 /// `rackwright token`
 #[derive(Debug, Subcommand)]
@@ -34,6 +38,15 @@ pub enum TokenCommand {
         /// How long the token can be used (at most 7d)
         #[arg(long, value_name = "TIME", value_parser = units::parse_duration, default_value = "1h")]
         lifetime: Duration,
+        #[command(flatten)]
+        mutation: MutationArgs,
+    },
+    /// Show unused tokens, without their secrets
+    List,
+    /// End an unused token
+    Delete {
+        /// The token's id, as `rackwright token list` shows it
+        id: String,
         #[command(flatten)]
         mutation: MutationArgs,
     },
@@ -70,6 +83,18 @@ pub enum RoleArg {
     CustomerUser,
 }
 
+impl RoleArg {
+    /// The role of the API.
+    pub fn role(self) -> Role {
+        match self {
+            Self::Viewer => Role::Viewer,
+            Self::Operator => Role::Operator,
+            Self::CustomerAdmin => Role::CustomerAdmin,
+            Self::CustomerUser => Role::CustomerUser,
+        }
+    }
+}
+
 /// `operator`, `viewer`, `customer-admin`, `customer-user`.
 pub fn role_name(role: i32) -> &'static str {
     match Role::try_from(role) {
@@ -92,6 +117,12 @@ pub async fn whoami(cx: &Cx) -> Result<(), CliError> {
         if !me.customer.is_empty() {
             table.row(["customer".into(), me.customer.as_str().into()]);
         }
+        if me.control_paused {
+            table.row([
+                "control plane".into(),
+                "paused: reads are answered, nothing is done".into(),
+            ]);
+        }
         if let Some(end) = &me.expire_time {
             let left = units::duration(-units::since(end, units::now()));
             table.row([
@@ -105,27 +136,73 @@ pub async fn whoami(cx: &Cx) -> Result<(), CliError> {
 
 /// `rackwright token ...`
 pub async fn token(cx: &Cx, command: TokenCommand) -> Result<(), CliError> {
-    let TokenCommand::Create {
-        member,
-        role,
-        customer,
-        lifetime,
-        mutation,
-    } = command;
+    match command {
+        TokenCommand::Create {
+            member,
+            role,
+            customer,
+            lifetime,
+            mutation,
+        } => {
+            let request = CreateTokenRequest {
+                member,
+                role: role.role() as i32,
+                lifetime: Some(units::proto_duration(lifetime)),
+                mutation: Some(mutation.once()),
+                customer,
+            };
+            create_token(cx, request).await
+        }
+        TokenCommand::List => list_tokens(cx).await,
+        TokenCommand::Delete { id, mutation } => {
+            let client = cx.client().await?;
+            let id = names::short("tokens", &id);
+            let request = DeleteTokenRequest {
+                name: names::full("tokens", id),
+                mutation: Some(mutation.once()),
+            };
+            let doing = format!("delete token {id}");
+            rpc!(client, AuthServiceClient.delete_token, doing, request).await?;
+            cx.ui.say(&format!("token {id} deleted"))
+        }
+    }
+}
+
+async fn list_tokens(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let role = match role {
-        RoleArg::Viewer => Role::Viewer,
-        RoleArg::Operator => Role::Operator,
-        RoleArg::CustomerAdmin => Role::CustomerAdmin,
-        RoleArg::CustomerUser => Role::CustomerUser,
-    };
-    let request = CreateTokenRequest {
-        member: member.clone(),
-        role: role as i32,
-        lifetime: Some(units::proto_duration(lifetime)),
-        mutation: Some(mutation.once()),
-        customer,
-    };
+    let (mut tokens, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let request = ListTokensRequest {
+            page_size: PAGE,
+            page_token,
+        };
+        let page = rpc!(client, AuthServiceClient.list_tokens, "list tokens", request).await?;
+        tokens.extend(page.tokens);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    let width = cx.ui.width();
+    cx.ui.list(&tokens, |paint| {
+        let mut table = Table::new(&["TOKEN", "MEMBER", "ROLE", "CUSTOMER", "MADE BY", "ENDS"]);
+        for token in &tokens {
+            table.row([
+                names::short("tokens", &token.name).into(),
+                token.member.as_str().into(),
+                role_name(token.role).into(),
+                token.customer.as_str().into(),
+                token.created_by.as_str().into(),
+                token.expire_time.as_ref().map(units::stamp).unwrap_or_default().into(),
+            ]);
+        }
+        table.render(paint, width)
+    })
+}
+
+async fn create_token(cx: &Cx, request: CreateTokenRequest) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let member = request.member.clone();
     let doing = format!("make a token for {member}");
     let token = rpc!(client, AuthServiceClient.create_token, doing, request).await?;
     let ends = token.expire_time.as_ref().map(units::stamp).unwrap_or_default();

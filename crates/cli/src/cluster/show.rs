@@ -144,11 +144,7 @@ fn details(cluster: &Cluster, now: f64) -> Table {
     table.row(["stands".into(), standings_text(&status.members).into()]);
     changing(&mut table, &status);
     let keys = plural(deployment.ssh_authorized_keys.len(), "SSH key");
-    let user_data = if deployment.user_data.is_empty() {
-        ""
-    } else {
-        ", user data"
-    };
+    let user_data = if deployment.has_user_data { ", user data" } else { "" };
     let image = names::image_short(&deployment.image);
     table.row(["image".into(), format!("{image}, {keys}{user_data}").into()]);
     table.row(["partition".into(), partition_cell(status.partition.as_ref(), now)]);

@@ -9,9 +9,9 @@ use rackwright_api::v1::credential_service_client::CredentialServiceClient;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::settings_service_client::SettingsServiceClient;
 use rackwright_api::v1::{
-    ApplyNodeSettingsRequest, DeleteNodeRequest, DeployNodeRequest, Deployment, HoldNodeRequest, Mutation, Node,
-    Operation, PowerAction, QuarantineNodeRequest, ReadmitNodeRequest, ReimageNodeRequest, ReleaseNodeRequest,
-    ResumeNodeRequest, RetryNodeRequest, RotateBmcPasswordRequest, SetNodePowerRequest,
+    ApplyNodeSettingsRequest, DeleteNodeRequest, DeployNodeRequest, Deployment, GetNodeRequest, HoldNodeRequest,
+    Mutation, Node, NodeState, Operation, PowerAction, QuarantineNodeRequest, ReadmitNodeRequest, ReimageNodeRequest,
+    ReleaseNodeRequest, ResumeNodeRequest, RetryNodeRequest, RotateBmcPasswordRequest, SetNodePowerRequest,
 };
 
 use super::{state_name, state_tone};
@@ -65,6 +65,31 @@ pub struct DestroyArgs {
     waiting: WaitArgs,
     #[command(flatten)]
     mutation: MutationArgs,
+}
+
+/// `rackwright node resume`
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    #[command(flatten)]
+    targets: Targets,
+    /// Do not ask where the end of the hold erases what is on the drives: the claim ended while the node was held
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    waiting: WaitArgs,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// `rackwright node readmit`
+#[derive(Debug, Args)]
+pub struct ReadmitArgs {
+    #[command(flatten)]
+    destroy: DestroyArgs,
+    /// Accept the drives that the machine's agent reported last, in place of the recorded drives. Look at the machine
+    /// first: erase certificates name you as the witness of these drives
+    #[arg(long)]
+    accept_drives: bool,
 }
 
 /// For verbs whose reason is kept and shown to everybody.
@@ -124,7 +149,7 @@ pub struct DeploymentArgs {
     /// SSH public key that may log in, or a file with such keys; repeat it for several
     #[arg(long = "ssh-key", value_name = "FILE|KEY")]
     ssh_keys: Vec<String>,
-    /// cloud-config for the installed system, beside our own
+    /// cloud-config for the installed system, beside our own. It is not kept: give it again with each image
     #[arg(long, value_name = "FILE")]
     user_data: Option<std::path::PathBuf>,
     /// Kernel name, serial number or stable id of the drive (the smallest fitting one when not given)
@@ -194,8 +219,10 @@ enum Verb {
     Deploy(Deployment),
     Reimage(Deployment),
     Release,
-    Resume,
-    Readmit,
+    /// With the nodes that may be erased by it.
+    Resume(Vec<String>),
+    /// Accepts the drives that were reported last, or not.
+    Readmit(bool),
     Retry,
     RotatePassword,
     Settings,
@@ -211,9 +238,9 @@ impl Verb {
             Self::Deploy(_) => "deploy",
             Self::Reimage(_) => "reimage",
             Self::Release => "release",
-            Self::Resume => "resume",
+            Self::Resume(_) => "resume",
             Self::RotatePassword => "change the BMC password of",
-            Self::Readmit => "readmit",
+            Self::Readmit(_) => "readmit",
             Self::Retry => "retry",
             Self::Settings => "apply settings to",
         }
@@ -257,14 +284,13 @@ impl Verb {
                 )
                 .await
             }
-            Self::Resume => {
-                rpc!(
-                    client,
-                    NodeServiceClient.resume_node,
-                    doing,
-                    ResumeNodeRequest { name, mutation }
-                )
-                .await
+            Self::Resume(confirmed) => {
+                let request = ResumeNodeRequest {
+                    name,
+                    mutation,
+                    confirm_erase: confirmed.iter().any(|confirmed| confirmed == id),
+                };
+                rpc!(client, NodeServiceClient.resume_node, doing, request).await
             }
             Self::RotatePassword => {
                 rpc!(
@@ -275,14 +301,14 @@ impl Verb {
                 )
                 .await
             }
-            Self::Readmit => {
-                rpc!(
-                    client,
-                    NodeServiceClient.readmit_node,
-                    doing,
-                    ReadmitNodeRequest { name, mutation }
-                )
-                .await
+            Self::Readmit(accept_drives) => {
+                let request = ReadmitNodeRequest {
+                    name,
+                    mutation,
+                    confirm_erase: true,
+                    accept_drives: *accept_drives,
+                };
+                rpc!(client, NodeServiceClient.readmit_node, doing, request).await
             }
             Self::Retry => {
                 rpc!(
@@ -355,9 +381,35 @@ pub async fn deploy(cx: &Cx, args: DeployArgs) -> Result<(), CliError> {
     start_all(cx, Verb::Deploy(deployment), &ids, args.waiting, &args.mutation).await
 }
 
+/// Says which nodes have user data now and get none with their next image. What cannot be read is left to the call itself.
+async fn note_lost_user_data(cx: &Cx, ids: &[String]) {
+    let Ok(client) = cx.client().await else { return };
+    let mut losing = Vec::new();
+    for id in ids {
+        let request = GetNodeRequest {
+            name: names::full("nodes", id),
+            read_mask: None,
+        };
+        let node = rpc!(client, NodeServiceClient.get_node, format!("read {id}"), request).await;
+        let claim = node.ok().and_then(|node| node.status).and_then(|status| status.claim);
+        if claim.is_some_and(|claim| claim.has_user_data) {
+            losing.push(id.as_str());
+        }
+    }
+    if !losing.is_empty() {
+        let list = clean(&losing.join(", "));
+        cx.ui.note(&format!(
+            "{list}: deployed with user data, which is not kept. The new system has none unless --user-data gives it again."
+        ));
+    }
+}
+
 pub async fn reimage(cx: &Cx, args: ReimageArgs) -> Result<(), CliError> {
     let ids = args.targets.ids();
     let deployment = args.deployment.read(ids.len())?;
+    if deployment.user_data.is_empty() {
+        note_lost_user_data(cx, &ids).await;
+    }
     args.consent.obtain(&cx.ui, "Reimage", &ids)?;
     start_all(cx, Verb::Reimage(deployment), &ids, args.waiting, &args.mutation).await
 }
@@ -368,14 +420,50 @@ pub async fn release(cx: &Cx, args: DestroyArgs) -> Result<(), CliError> {
     start_all(cx, Verb::Release, &ids, args.waiting, &args.mutation).await
 }
 
-pub async fn readmit(cx: &Cx, args: DestroyArgs) -> Result<(), CliError> {
-    let ids = args.targets.ids();
-    args.consent.obtain(&cx.ui, "Readmit", &ids)?;
-    start_all(cx, Verb::Readmit, &ids, args.waiting, &args.mutation).await
+pub async fn readmit(cx: &Cx, args: ReadmitArgs) -> Result<(), CliError> {
+    let ReadmitArgs { destroy, accept_drives } = args;
+    let ids = destroy.targets.ids();
+    destroy.consent.obtain(&cx.ui, "Readmit", &ids)?;
+    start_all(
+        cx,
+        Verb::Readmit(accept_drives),
+        &ids,
+        destroy.waiting,
+        &destroy.mutation,
+    )
+    .await
 }
 
-pub async fn resume(cx: &Cx, args: PlainArgs) -> Result<(), CliError> {
-    start_all(cx, Verb::Resume, &args.targets.ids(), args.waiting, &args.mutation).await
+/// Asks first for nodes that the end of the hold erases.
+pub async fn resume(cx: &Cx, args: ResumeArgs) -> Result<(), CliError> {
+    let ids = args.targets.ids();
+    let confirmed = if args.yes {
+        ids.clone()
+    } else {
+        let erased = erased_by_resume(cx, &ids).await?;
+        if !erased.is_empty() {
+            Consent { yes: false }.obtain(&cx.ui, "The claim ended while it was held. Resume", &erased)?;
+        }
+        erased
+    };
+    start_all(cx, Verb::Resume(confirmed), &ids, args.waiting, &args.mutation).await
+}
+
+/// Held nodes whose claim has ended. What cannot be read is refused, if it has to be, by the call itself.
+async fn erased_by_resume(cx: &Cx, ids: &[String]) -> Result<Vec<String>, CliError> {
+    let client = cx.client().await?;
+    let mut erased = Vec::new();
+    for id in ids {
+        let Ok(node) = super::get(&client, id).await else {
+            continue;
+        };
+        let status = node.status.unwrap_or_default();
+        let is_held = status.state() == NodeState::Maintenance;
+        if is_held && status.claim.is_some_and(|claim| claim.release_requested) {
+            erased.push(id.clone());
+        }
+    }
+    Ok(erased)
 }
 
 pub async fn retry(cx: &Cx, args: PlainArgs) -> Result<(), CliError> {
@@ -502,6 +590,7 @@ impl DeploymentArgs {
             root_drive: self.root_drive.clone().unwrap_or_default(),
             verify_whole_disk: self.verify_disk,
             customer: self.customer.clone().unwrap_or_default(),
+            has_user_data: false,
         })
     }
 }

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use clap::Args;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{
-    EraseCertificate, EraseMethod, ListEraseCertificatesRequest, ListReportsRequest, Report, Verdict,
+    EraseCertificate, EraseMethod, ListEraseCertificatesRequest, ListReportsRequest, Report, SigningKey, Verdict,
 };
 use ring::signature::{ED25519, UnparsedPublicKey};
 
+use super::signing_keys::SigningKeys;
 use crate::args::Cx;
 use crate::client::{Client, rpc};
 use crate::error::CliError;
@@ -16,8 +17,11 @@ use crate::output::table::Cell;
 use crate::output::{Paint, Table, Tone, clean};
 use crate::{names, units};
 
-/// The first line of a signed erase record.
-const PAYLOAD_FORMAT: &[u8] = b"rackwright-erase-certificate-v1\n";
+/// The first line of a signed erase record, by version. Version 1 names no witnesses.
+const PAYLOAD_FORMATS: [&[u8]; 2] = [
+    b"rackwright-erase-certificate-v1\n",
+    b"rackwright-erase-certificate-v2\n",
+];
 
 /// `rackwright node reports`
 pub async fn reports(cx: &Cx, id: &str, last: usize) -> Result<(), CliError> {
@@ -85,20 +89,25 @@ fn report_text(report: &Report, paint: Paint, width: Option<usize>) -> String {
 pub struct CertificatesArgs {
     /// The node
     id: String,
-    /// Check every signature, and that what is signed is what is shown
+    /// Check every signature, that a key of the site made it, and that what is signed is what is shown
     #[arg(long)]
     verify: bool,
-    /// The public key that must have signed, 64 hex digits (with --verify; otherwise the key is shown and not judged)
+    /// The public key that must have signed, or lead to the one that did, 64 hex digits (with --verify; otherwise the control
+    /// plane is believed which keys are the site's)
     #[arg(long, value_name = "HEX", requires = "verify")]
     key: Option<String>,
 }
 
 pub async fn certificates(cx: &Cx, args: CertificatesArgs) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let certificates = all_certificates(&client, &args.id).await?;
+    let (certificates, keys) = all_certificates(&client, &args.id).await?;
+    let keys = match args.verify {
+        true => SigningKeys::checked(keys).map_err(|why| CliError::untrusted(why, "")),
+        false => Ok(SigningKeys::default()),
+    }?;
     let checks: Vec<_> = certificates
         .iter()
-        .map(|c| args.verify.then(|| verify(c, args.key.as_deref())))
+        .map(|c| args.verify.then(|| verify(c, args.key.as_deref(), &keys)))
         .collect();
     let width = cx.ui.width();
     cx.ui.list(&certificates, |paint| {
@@ -129,7 +138,8 @@ pub async fn certificates(cx: &Cx, args: CertificatesArgs) -> Result<(), CliErro
     CliError::gather(failures)
 }
 
-async fn all_certificates(client: &Client, id: &str) -> Result<Vec<EraseCertificate>, CliError> {
+/// The certificates of a node, and the signing keys of the site.
+async fn all_certificates(client: &Client, id: &str) -> Result<(Vec<EraseCertificate>, Vec<SigningKey>), CliError> {
     let mut certificates = Vec::new();
     let mut page_token = String::new();
     loop {
@@ -144,7 +154,7 @@ async fn all_certificates(client: &Client, id: &str) -> Result<Vec<EraseCertific
         certificates.extend(page.erase_certificates);
         page_token = page.next_page_token;
         if page_token.is_empty() {
-            return Ok(certificates);
+            return Ok((certificates, page.signing_keys));
         }
     }
 }
@@ -159,6 +169,7 @@ fn certificate_table(certificates: &[EraseCertificate], checks: &[Option<Result<
         "METHOD",
         "SAMPLES",
         "GEN",
+        "WITNESSES",
         "SIGNATURE",
     ]);
     for (certificate, check) in certificates.iter().zip(checks) {
@@ -183,10 +194,20 @@ fn certificate_table(certificates: &[EraseCertificate], checks: &[Option<Result<
             method_name(certificate.method).into(),
             format!("{} × {}", certificate.samples, units::bytes(certificate.sample_bytes)).into(),
             certificate.claim_generation.to_string().into(),
+            witnesses(certificate),
             signature,
         ]);
     }
     table
+}
+
+/// A certificate without witnesses rests on the agent alone.
+fn witnesses(certificate: &EraseCertificate) -> Cell {
+    if certificate.witnesses.is_empty() {
+        Cell::toned("none", Tone::Bad)
+    } else {
+        Cell::from(certificate.witnesses.join(", "))
+    }
 }
 
 /// `nvme-sanitize-crypto`
@@ -202,13 +223,8 @@ pub fn method_name(method: i32) -> String {
 }
 
 /// Checks the signature, and that the signed record says what the certificate's fields say.
-fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>) -> Result<(), String> {
-    let key = hex::encode(&certificate.signer_public_key);
-    if let Some(wanted) = wanted_key
-        && !wanted.eq_ignore_ascii_case(&key)
-    {
-        return Err(format!("it was signed by another key, {key}"));
-    }
+fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>, keys: &SigningKeys) -> Result<(), String> {
+    keys.judge(&hex::encode(&certificate.signer_public_key), wanted_key)?;
     UnparsedPublicKey::new(&ED25519, &certificate.signer_public_key)
         .verify(&certificate.signed_payload, &certificate.signature)
         .map_err(|_| "the signature is wrong".to_owned())?;
@@ -239,18 +255,24 @@ fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>) -> Result<()
     ];
     for (field, shown) in shown {
         match signed.get(field) {
-            Some(signed) if *signed == shown.as_bytes() => {}
+            Some(signed) if *signed == [shown.as_bytes()] => {}
             Some(_) => return Err(format!("its {field} is not the one that was signed")),
             None => return Err(format!("its {field} was not signed")),
         }
+    }
+    let shown = certificate.witnesses.iter().map(String::as_bytes);
+    if !shown.eq(signed.get("witness").into_iter().flatten().copied()) {
+        return Err("its witnesses are not the ones that were signed".into());
     }
     Ok(())
 }
 
 /// The fields of a signed record: lines `name=LENGTH:VALUE`. `None` when it is anything else.
-fn signed_fields(payload: &[u8]) -> Option<HashMap<&str, &[u8]>> {
-    let mut rest = payload.strip_prefix(PAYLOAD_FORMAT)?;
-    let mut fields = HashMap::new();
+fn signed_fields(payload: &[u8]) -> Option<HashMap<&str, Vec<&[u8]>>> {
+    let mut rest = PAYLOAD_FORMATS
+        .iter()
+        .find_map(|format| payload.strip_prefix(*format))?;
+    let mut fields: HashMap<&str, Vec<&[u8]>> = HashMap::new();
     while !rest.is_empty() {
         let equals = rest.iter().position(|b| *b == b'=')?;
         let name = std::str::from_utf8(&rest[..equals]).ok()?;
@@ -260,8 +282,9 @@ fn signed_fields(payload: &[u8]) -> Option<HashMap<&str, &[u8]>> {
         rest = &rest[colon + 1..];
         let value = rest.get(..length)?;
         rest = rest.get(length..)?.strip_prefix(b"\n")?;
-        // Only rejected_method may come more than once; nothing of it is compared.
-        if fields.insert(name, value).is_some() && name != "rejected_method" {
+        let values = fields.entry(name).or_default();
+        values.push(value);
+        if values.len() > 1 && !matches!(name, "rejected_method" | "witness") {
             return None;
         }
     }
@@ -291,8 +314,11 @@ mod tests {
             ("rejected_methods", "2"),
             ("rejected_method", "x"),
             ("rejected_method", "y"),
+            ("witnesses", "2"),
+            ("witness", "bmc"),
+            ("witness", "inspection"),
         ];
-        let mut payload = PAYLOAD_FORMAT.to_vec();
+        let mut payload = PAYLOAD_FORMATS[1].to_vec();
         for (name, value) in fields {
             payload.extend(format!("{name}={}:{value}\n", value.len()).bytes());
         }
@@ -314,6 +340,7 @@ mod tests {
             }),
             samples: 16,
             sample_bytes: 4096,
+            witnesses: vec!["bmc".into(), "inspection".into()],
             signature: key.sign(&payload).as_ref().to_vec(),
             signed_payload: payload,
             signer_public_key: key.public_key().as_ref().to_vec(),
@@ -324,36 +351,52 @@ mod tests {
     #[test]
     fn a_good_certificate_holds() {
         let certificate = signed();
-        assert_eq!(verify(&certificate, None), Ok(()));
+        assert_eq!(verify(&certificate, None, &SigningKeys::default()), Ok(()));
         let key = hex::encode(&certificate.signer_public_key);
-        assert_eq!(verify(&certificate, Some(&key.to_uppercase())), Ok(()));
+        assert_eq!(
+            verify(&certificate, Some(&key.to_uppercase()), &SigningKeys::default()),
+            Ok(())
+        );
     }
 
     #[test]
     fn anything_changed_is_found() {
         assert!(
-            verify(&signed(), Some(&"00".repeat(32)))
+            verify(&signed(), Some(&"00".repeat(32)), &SigningKeys::default())
                 .unwrap_err()
                 .contains("another key")
         );
         let mut changed = signed();
         changed.drive_serial = "S2".into();
         assert_eq!(
-            verify(&changed, None),
+            verify(&changed, None, &SigningKeys::default()),
             Err("its drive_serial is not the one that was signed".into())
         );
+        for witnesses in [vec![], vec!["bmc".to_owned()], vec!["inspection".into(), "bmc".into()]] {
+            let changed = EraseCertificate { witnesses, ..signed() };
+            assert_eq!(
+                verify(&changed, None, &SigningKeys::default()),
+                Err("its witnesses are not the ones that were signed".into())
+            );
+        }
         let mut changed = signed();
         let last = changed.signed_payload.len() - 2;
         changed.signed_payload[last] ^= 1;
-        assert_eq!(verify(&changed, None), Err("the signature is wrong".into()));
+        assert_eq!(
+            verify(&changed, None, &SigningKeys::default()),
+            Err("the signature is wrong".into())
+        );
         let mut changed = signed();
         changed.signer_public_key.truncate(5);
-        assert_eq!(verify(&changed, None), Err("the signature is wrong".into()));
+        assert_eq!(
+            verify(&changed, None, &SigningKeys::default()),
+            Err("the signature is wrong".into())
+        );
     }
 
     #[test]
     fn broken_payloads_are_no_records() {
-        let line = |text: &str| [PAYLOAD_FORMAT, text.as_bytes()].concat();
+        let line = |text: &str| [PAYLOAD_FORMATS[0], text.as_bytes()].concat();
         assert!(signed_fields(&line("a=1:x\n")).is_some());
         for broken in [
             "a=2:x\n",

@@ -106,10 +106,10 @@ fn table(nodes: &[Node]) -> Table {
             .state_since
             .as_ref()
             .map(|time| units::age(units::since(time, now)));
-        let words = if status.reason.is_empty() {
-            &status.waiting_for
-        } else {
-            &status.reason
+        let words = match (status.doubt.as_str(), status.reason.as_str()) {
+            ("", "") => status.waiting_for.clone(),
+            ("", reason) => reason.to_owned(),
+            (doubt, _) => format!("doubted: {doubt}"),
         };
         table.row([
             names::short("nodes", &node.name).into(),
@@ -150,6 +150,9 @@ fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
     }
     table.row(["waits for".into(), (&status.waiting_for).into()]);
     table.row(["reason".into(), (&status.reason).into()]);
+    if !status.doubt.is_empty() {
+        table.row(["doubted".into(), (&status.doubt).into()]);
+    }
     table.row(["power".into(), (&status.power).into()]);
     table.row([
         "agent".into(),

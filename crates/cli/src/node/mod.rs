@@ -1,6 +1,7 @@
 //! `rackwright node ...`: servers.
 
 pub mod actions;
+mod believe;
 mod bmc_log;
 mod console;
 pub mod enroll;
@@ -11,6 +12,7 @@ mod inventory;
 mod label;
 pub mod list;
 mod settings;
+mod signing_keys;
 mod timeline;
 mod update;
 mod watch;
@@ -56,12 +58,14 @@ pub enum NodeCommand {
     Release(actions::DestroyArgs),
     /// Take a node out of service without touching what is on it
     Hold(actions::ReasonArgs),
-    /// End a hold
-    Resume(actions::PlainArgs),
+    /// End a hold; erases nodes whose claim ended meanwhile
+    Resume(actions::ResumeArgs),
     /// Set a node apart until it was erased
     Quarantine(actions::ReasonArgs),
     /// Bring nodes back from quarantine: everything on their drives is erased
-    Readmit(actions::DestroyArgs),
+    Readmit(actions::ReadmitArgs),
+    /// Say that the record of doubted nodes holds, after a restore or when a machine knows more than its record
+    Believe(believe::BelieveArgs),
     /// Try failed nodes again
     Retry(actions::PlainArgs),
     /// Be at a node's serial console, or read what it printed
@@ -114,6 +118,7 @@ pub async fn run(cx: &Cx, command: NodeCommand) -> Result<(), CliError> {
         NodeCommand::Resume(args) => actions::resume(cx, args).await,
         NodeCommand::Quarantine(args) => actions::quarantine(cx, args).await,
         NodeCommand::Readmit(args) => actions::readmit(cx, args).await,
+        NodeCommand::Believe(args) => believe::run(cx, args).await,
         NodeCommand::Retry(args) => actions::retry(cx, args).await,
         NodeCommand::Console(args) => console::run(cx, args).await,
         NodeCommand::Firmware(args) => firmware::run(cx, args).await,

@@ -39,6 +39,8 @@ macro_rules! resources {
 
 resources! {
     Node: |it| it.name.clone(),
+    Member: |it| it.name.clone(),
+    MemberToken: |it| it.name.clone(),
     WatchNodesResponse: |it| it.node.as_ref().map(|node| node.name.clone()).unwrap_or_default(),
     Explanation: |it| it.node.as_ref().map(|node| node.name.clone()).unwrap_or_default(),
     Inventory: |it| it.dmi.as_ref().map(|dmi| dmi.serial_number.clone()).unwrap_or_default(),
@@ -107,6 +109,7 @@ resources! {
     Term: |it| it.name.clone(),
     FactoryCredential: |it| it.name.clone(),
     WhoAmIResponse: |it| it.member.clone(),
+    Control: |it| if it.paused { "paused" } else { "working" }.to_owned(),
     CreateTokenResponse: |it| it.token.clone(),
     CreateConsoleTokenResponse: |it| it.token.clone(),
 }

@@ -1,17 +1,18 @@
 //! `rackwright site plan` and `rackwright site apply`: site files beside the site that the control plane has.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Args;
 use rackwright_api::v1::site_service_client::SiteServiceClient;
-use rackwright_api::v1::{ApplySiteRequest, PlanSiteRequest, PlanSiteResponse};
-use tonic::Status;
+use rackwright_api::v1::{ApplySiteRequest, Mutation, PlanSiteRequest, PlanSiteResponse, SiteFile};
+use tonic::{Request, Status};
 
 use super::load::refused;
-use super::sent::{MAX_SITE_BYTES, Sent};
+use super::sent::{self, MAX_PLAN_BYTES, Sent};
 use super::{Paths, diff, show};
 use crate::args::Cx;
-use crate::client::{Client, rpc};
+use crate::client::Client;
 use crate::error::{CliError, plural};
 use crate::mutation::MutationArgs;
 use crate::output::{Format, Paint, Tone, clean};
@@ -67,11 +68,23 @@ pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
     if asks {
         cx.ui.consent("this changes the site", "This becomes the site.")?;
     }
-    let request = ApplySiteRequest {
-        files: sent.files,
-        mutation: Some(mutation),
+    let send = |channel, request: Request<(Arc<[SiteFile]>, Mutation)>| async move {
+        let request = request.map(|(files, mutation)| {
+            let messages = sent::parts(files).map(|part| ApplySiteRequest {
+                mutation: None,
+                part: Some(part),
+            });
+            let first = ApplySiteRequest {
+                mutation: Some(mutation),
+                part: None,
+            };
+            tokio_stream::iter(std::iter::once(first).chain(messages))
+        });
+        SiteServiceClient::new(channel).apply_site(request).await
     };
-    let site = rpc!(client, SiteServiceClient.apply_site, "apply the site", request).await?;
+    let site = client
+        .call("apply the site", (sent.files.clone(), mutation), send)
+        .await?;
     if cx.ui.format() != Format::Table {
         return cx.ui.item(&site, |_| String::new());
     }
@@ -84,16 +97,17 @@ pub async fn apply(cx: &Cx, args: ApplyArgs) -> Result<(), CliError> {
 
 /// What the server makes of the files.
 async fn ask(client: &Client, sent: &Sent) -> Result<PlanSiteResponse, CliError> {
-    let request = PlanSiteRequest {
-        files: sent.files.clone(),
-    };
-    let send = |channel, request| async move {
+    let send = |channel, request: Request<Arc<[SiteFile]>>| async move {
+        let request = request.map(|files| {
+            let messages = sent::parts(files).map(|part| PlanSiteRequest { part: Some(part) });
+            tokio_stream::iter(messages)
+        });
         SiteServiceClient::new(channel)
-            .max_decoding_message_size(MAX_SITE_BYTES)
+            .max_decoding_message_size(MAX_PLAN_BYTES)
             .plan_site(request)
             .await
     };
-    client.call("plan the site", request, send).await
+    client.call("plan the site", sent.files.clone(), send).await
 }
 
 /// Findings, then changes, then conflicts.

@@ -2,22 +2,26 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rackwright_api::v1::{SiteFile, SiteFinding};
+use rackwright_api::v1::{SiteFile, SiteFilePart, SiteFinding};
 use rackwright_site::file::MAX_TOTAL_BYTES;
 use rackwright_site::finding::{Finding, Findings, Severity};
+use tonic::Status;
 
 use super::load::{Files, read_file};
 use crate::apply::yaml_files;
 use crate::error::CliError;
 
-/// Largest request or answer about site files, in bytes: all files, and what goes around them.
-pub const MAX_SITE_BYTES: usize = MAX_TOTAL_BYTES + (16 << 20);
+/// Largest answer about site files, in bytes: as many findings and changes as all files have lines.
+pub const MAX_PLAN_BYTES: usize = MAX_TOTAL_BYTES + (16 << 20);
+/// Largest part of a file in one message.
+const PART_BYTES: usize = 1 << 20;
 
 /// The files with their names here and there.
 #[derive(Debug)]
 pub struct Sent {
-    pub files: Vec<SiteFile>,
+    pub files: Arc<[SiteFile]>,
     /// By the name that is sent: the name that was given.
     shown: HashMap<String, String>,
     /// Under the names that were given, to show lines of them.
@@ -58,7 +62,7 @@ impl Sent {
             files.push(SiteFile { name, text });
         }
         Ok(Self {
-            files,
+            files: files.into(),
             shown,
             local: Files::of(local),
         })
@@ -93,6 +97,55 @@ impl Sent {
     }
 }
 
+/// The files in parts, as they are sent.
+pub fn parts(files: Arc<[SiteFile]>) -> impl Iterator<Item = SiteFilePart> + Send + 'static {
+    let (mut place, mut at) = (0, 0);
+    std::iter::from_fn(move || {
+        let file = files.get(place)?;
+        // The name is in the first part; an empty file has one part.
+        let name = if at == 0 { file.name.clone() } else { String::new() };
+        let end = (at + PART_BYTES).min(file.text.len());
+        let data = file.text.as_bytes()[at..end].to_vec();
+        at = end;
+        if at == file.text.len() {
+            (place, at) = (place + 1, 0);
+        }
+        Some(SiteFilePart { name, data })
+    })
+}
+
+/// Files that arrive in parts.
+#[derive(Debug, Default)]
+pub struct Received {
+    files: Vec<(String, Vec<u8>)>,
+    total: usize,
+}
+
+impl Received {
+    /// Takes a part.
+    pub fn take(&mut self, part: SiteFilePart) -> Result<(), Status> {
+        self.total += part.data.len();
+        if self.total > MAX_TOTAL_BYTES {
+            let message = format!("the files have more than {} MiB together", MAX_TOTAL_BYTES >> 20);
+            return Err(Status::out_of_range(message));
+        }
+        match self.files.last_mut() {
+            Some((_, text)) if part.name.is_empty() => text.extend_from_slice(&part.data),
+            _ => self.files.push((part.name, part.data)),
+        }
+        Ok(())
+    }
+
+    /// The files, when all parts have arrived.
+    pub fn files(self) -> Result<Vec<SiteFile>, Status> {
+        let file = |(name, text)| match String::from_utf8(text) {
+            Ok(text) => Ok(SiteFile { name, text }),
+            Err(error) => Err(Status::data_loss(format!("file {name:?} is no text: {error}"))),
+        };
+        self.files.into_iter().map(file).collect()
+    }
+}
+
 /// A name under which a directory of site files would have it.
 fn name(path: &Path) -> String {
     let name = match path.file_name() {
@@ -115,7 +168,7 @@ mod tests {
 
     fn names(paths: &[PathBuf]) -> Result<Vec<String>, String> {
         let sent = Sent::read(paths).map_err(|e| e.to_string())?;
-        Ok(sent.files.into_iter().map(|file| file.name).collect())
+        Ok(sent.files.iter().map(|file| file.name.clone()).collect())
     }
 
     #[test]
@@ -143,6 +196,30 @@ mod tests {
         let both = names(&[at("a/racks.yaml"), at("c/a/racks.yaml")]).unwrap_err();
         assert!(both.ends_with("would both be called a-racks.yaml"), "{both}");
         assert!(names(&[at("a"), at("a")]).is_err());
+    }
+
+    #[test]
+    fn parts_of_files_become_the_files_again() {
+        let file = |name: &str, text: String| SiteFile {
+            name: name.into(),
+            text,
+        };
+        // Two bytes each: a part ends inside a character.
+        let long = format!("x{}", "\u{e9}".repeat(PART_BYTES));
+        let files: Arc<[SiteFile]> = [
+            file("a", long),
+            file("b", String::new()),
+            file("c", "y".repeat(PART_BYTES)),
+        ]
+        .into();
+        let mut received = Received::default();
+        let (mut count, mut largest) = (0, 0);
+        for part in parts(files.clone()) {
+            (count, largest) = (count + 1, largest.max(part.data.len()));
+            received.take(part).unwrap();
+        }
+        assert_eq!((count, largest), (5, PART_BYTES));
+        assert_eq!(received.files().unwrap(), files.to_vec());
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! `rackwright site show`, and the words for a site that was applied.
 
+use rackwright_api::v1::get_site_response::Message;
 use rackwright_api::v1::site_service_client::SiteServiceClient;
-use rackwright_api::v1::{GetSiteRequest, Site};
+use rackwright_api::v1::{GetSiteRequest, GetSiteResponse, Site};
+use tonic::Response;
 
-use super::sent::MAX_SITE_BYTES;
+use super::sent::Received;
 use crate::args::Cx;
 use crate::client::Client;
 use crate::error::{CliError, plural};
@@ -25,10 +27,17 @@ pub async fn run(cx: &Cx) -> Result<(), CliError> {
 /// The site with its files.
 pub async fn get(client: &Client) -> Result<Site, CliError> {
     let send = |channel, request| async move {
-        SiteServiceClient::new(channel)
-            .max_decoding_message_size(MAX_SITE_BYTES)
-            .get_site(request)
-            .await
+        let mut messages = SiteServiceClient::new(channel).get_site(request).await?.into_inner();
+        let (mut site, mut received) = (Site::default(), Received::default());
+        while let Some(GetSiteResponse { message }) = messages.message().await? {
+            match message {
+                Some(Message::Site(first)) => site = first,
+                Some(Message::Part(part)) => received.take(part)?,
+                None => {}
+            }
+        }
+        site.files = received.files()?;
+        Ok(Response::new(site))
     };
     client.call("read the site", GetSiteRequest {}, send).await
 }

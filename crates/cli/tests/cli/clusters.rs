@@ -49,7 +49,7 @@ fn ready(id: &str) -> Cluster {
             deployment: Some(Deployment {
                 image: format!("images/debian/versions/b3-{}", "0123456789abcdef".repeat(4)),
                 ssh_authorized_keys: vec!["ssh-ed25519 AAAA".into()],
-                user_data: "#cloud-config\n".into(),
+                has_user_data: true,
                 ..Deployment::default()
             }),
             lease_end: Some(fixtures::ahead(86400 * 2 + 7200 + 1800)),

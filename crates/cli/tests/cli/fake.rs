@@ -146,7 +146,7 @@ impl Fake {
             .add_service(DiscoveryServiceServer::new(service.clone()))
             .add_service(PowerServiceServer::new(service.clone()))
             .add_service(SettingsServiceServer::new(service.clone()))
-            .add_service(SiteServiceServer::new(service.clone()).max_decoding_message_size(64 << 20))
+            .add_service(SiteServiceServer::new(service.clone()))
             .add_service(OperationServiceServer::new(service))
             .serve_with_incoming(TcpListenerStream::new(listener));
         runtime.spawn(server);
@@ -275,16 +275,72 @@ impl AuthService for Service {
         }))
     }
 
+    async fn list_tokens(&self, request: Request<ListTokensRequest>) -> Answer<ListTokensResponse> {
+        self.enter("ListTokens", &request, "")?;
+        // One token a page: whoever lists has to read on.
+        let number: usize = request.get_ref().page_token.parse().unwrap_or(0);
+        let all = fixtures::member_tokens();
+        Ok(Response::new(ListTokensResponse {
+            tokens: all.get(number).into_iter().cloned().collect(),
+            next_page_token: match number + 1 < all.len() {
+                true => (number + 1).to_string(),
+                false => String::new(),
+            },
+        }))
+    }
+
+    async fn delete_token(&self, request: Request<DeleteTokenRequest>) -> Answer<()> {
+        self.enter("DeleteToken", &request, &key(&request.get_ref().mutation))?;
+        let name = request.into_inner().name;
+        match fixtures::member_tokens().iter().any(|token| token.name == name) {
+            true => Ok(Response::new(())),
+            false => Err(Status::not_found(format!("{name} does not exist"))),
+        }
+    }
+
+    async fn list_members(&self, request: Request<ListMembersRequest>) -> Answer<ListMembersResponse> {
+        self.enter("ListMembers", &request, "")?;
+        Ok(Response::new(ListMembersResponse {
+            members: fixtures::members(),
+            next_page_token: String::new(),
+        }))
+    }
+
+    async fn set_member_role(&self, request: Request<SetMemberRoleRequest>) -> Answer<Member> {
+        self.enter("SetMemberRole", &request, &key(&request.get_ref().mutation))?;
+        let request = request.into_inner();
+        let mut member = member(&request.name)?;
+        member.role = request.role;
+        Ok(Response::new(member))
+    }
+
+    async fn revoke_member(&self, request: Request<RevokeMemberRequest>) -> Answer<Member> {
+        self.enter("RevokeMember", &request, &key(&request.get_ref().mutation))?;
+        Ok(Response::new(member(&request.into_inner().name)?))
+    }
+
+    async fn delete_member(&self, request: Request<DeleteMemberRequest>) -> Answer<()> {
+        self.enter("DeleteMember", &request, &key(&request.get_ref().mutation))?;
+        member(&request.into_inner().name)?;
+        Ok(Response::new(()))
+    }
+
     async fn who_am_i(&self, request: Request<WhoAmIRequest>) -> Answer<WhoAmIResponse> {
         self.enter("WhoAmI", &request, "")?;
         let expire_time = Some(fixtures::ahead(7200 + 1800));
         Ok(Response::new(WhoAmIResponse {
+            control_paused: false,
             member: "ann".to_owned(),
             role: Role::Operator as i32,
             expire_time,
             customer: String::new(),
         }))
     }
+}
+
+fn member(name: &str) -> Result<Member, Status> {
+    let found = fixtures::members().into_iter().find(|member| member.name == name);
+    found.ok_or_else(|| Status::not_found(format!("{name} does not exist")))
 }
 
 impl Service {

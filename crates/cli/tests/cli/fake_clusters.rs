@@ -1,11 +1,13 @@
 //! The fake's site and clusters.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::pin::Pin;
 
 use rackwright_api::v1::cluster_service_server::ClusterService;
 use rackwright_api::v1::site_service_server::SiteService;
 use rackwright_api::v1::*;
-use tonic::{Request, Response, Status};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::fake::{Answer, Service, key};
 
@@ -16,7 +18,7 @@ pub struct Clusters {
     /// What every `PlanSite` answers.
     pub plan: PlanSiteResponse,
     pub sent: Vec<Vec<SiteFile>>,
-    pub applied: Vec<ApplySiteRequest>,
+    pub applied: Vec<Applied>,
     /// Each `GetCluster` answers with the next form of the cluster, at last always with the last.
     pub known: BTreeMap<String, VecDeque<Cluster>>,
     /// What `PlanCluster` answers by the cluster's id.
@@ -52,19 +54,54 @@ impl Service {
     }
 }
 
+/// Files that became the site.
+pub struct Applied {
+    pub mutation: Mutation,
+    pub files: Vec<SiteFile>,
+}
+
+/// Adds a part to files that arrive.
+fn take(files: &mut Vec<SiteFile>, part: Option<SiteFilePart>) {
+    let Some(SiteFilePart { name, data }) = part else {
+        return;
+    };
+    let text = String::from_utf8(data).expect("the tests' files are ASCII");
+    match files.last_mut() {
+        Some(file) if name.is_empty() => file.text.push_str(&text),
+        _ => files.push(SiteFile { name, text }),
+    }
+}
+
 #[tonic::async_trait]
 impl SiteService for Service {
-    async fn plan_site(&self, request: Request<PlanSiteRequest>) -> Answer<PlanSiteResponse> {
+    type GetSiteStream = Pin<Box<dyn Stream<Item = Result<GetSiteResponse, Status>> + Send>>;
+
+    async fn plan_site(&self, request: Request<Streaming<PlanSiteRequest>>) -> Answer<PlanSiteResponse> {
         self.enter("PlanSite", &request, "")?;
+        let mut stream = request.into_inner();
+        let mut files = Vec::new();
+        while let Some(message) = stream.message().await? {
+            take(&mut files, message.part);
+        }
         let mut state = self.state();
-        state.clusters.sent.push(request.into_inner().files);
+        state.clusters.sent.push(files);
         Ok(Response::new(state.clusters.plan.clone()))
     }
 
-    async fn apply_site(&self, request: Request<ApplySiteRequest>) -> Answer<Site> {
-        self.enter("ApplySite", &request, &key(&request.get_ref().mutation))?;
+    async fn apply_site(&self, request: Request<Streaming<ApplySiteRequest>>) -> Answer<Site> {
+        let (metadata, extensions, mut stream) = request.into_parts();
+        let first = stream.message().await?.unwrap_or_default();
+        let head = Request::from_parts(metadata, extensions, ());
+        self.enter("ApplySite", &head, &key(&first.mutation))?;
+        let mut files = Vec::new();
+        take(&mut files, first.part);
+        while let Some(message) = stream.message().await? {
+            assert_eq!(message.mutation, None);
+            take(&mut files, message.part);
+        }
         let mut state = self.state();
-        state.clusters.applied.push(request.into_inner());
+        let mutation = first.mutation.unwrap_or_default();
+        state.clusters.applied.push(Applied { mutation, files });
         let site = state.clusters.site.clone().unwrap_or_default();
         Ok(Response::new(Site {
             files: Vec::new(),
@@ -77,11 +114,24 @@ impl SiteService for Service {
         Ok(Response::new(ListFabricFaultsResponse::default()))
     }
 
-    async fn get_site(&self, request: Request<GetSiteRequest>) -> Answer<Site> {
+    async fn get_site(&self, request: Request<GetSiteRequest>) -> Answer<Self::GetSiteStream> {
         self.enter("GetSite", &request, "")?;
         let site = self.state().clusters.site.clone();
-        site.map(Response::new)
-            .ok_or_else(|| Status::failed_precondition("no site was applied"))
+        let mut site = site.ok_or_else(|| Status::failed_precondition("no site was applied"))?;
+        let mut messages = Vec::new();
+        for SiteFile { name, text } in std::mem::take(&mut site.files) {
+            // Cut anywhere.
+            let (head, tail) = text.as_bytes().split_at(text.len() / 2);
+            for (name, data) in [(name, head), (String::new(), tail)] {
+                let data = data.to_vec();
+                messages.push(get_site_response::Message::Part(SiteFilePart { name, data }));
+            }
+        }
+        messages.insert(0, get_site_response::Message::Site(site));
+        let message = |message| Ok(GetSiteResponse { message: Some(message) });
+        Ok(Response::new(Box::pin(tokio_stream::iter(
+            messages.into_iter().map(message),
+        ))))
     }
 }
 

@@ -201,7 +201,7 @@ impl NodeService for Service {
     }
 
     async fn resume_node(&self, request: Request<ResumeNodeRequest>) -> Answer<Operation> {
-        let ResumeNodeRequest { name, mutation } = request.get_ref().clone();
+        let ResumeNodeRequest { name, mutation, .. } = request.get_ref().clone();
         self.on_node("ResumeNode", &request, &mutation, "resume", &name)
     }
 
@@ -212,13 +212,22 @@ impl NodeService for Service {
     }
 
     async fn readmit_node(&self, request: Request<ReadmitNodeRequest>) -> Answer<Operation> {
-        let ReadmitNodeRequest { name, mutation } = request.get_ref().clone();
+        let ReadmitNodeRequest { name, mutation, .. } = request.get_ref().clone();
         self.on_node("ReadmitNode", &request, &mutation, "readmit", &name)
     }
 
     async fn retry_node(&self, request: Request<RetryNodeRequest>) -> Answer<Operation> {
         let RetryNodeRequest { name, mutation } = request.get_ref().clone();
         self.on_node("RetryNode", &request, &mutation, "retry", &name)
+    }
+
+    async fn believe_node(&self, request: Request<BelieveNodeRequest>) -> Answer<Node> {
+        self.enter("BelieveNode", &request, &key(&request.get_ref().mutation))?;
+        let name = request.into_inner().name;
+        let mut node = self.node(&name)?;
+        node.status.get_or_insert_default().doubt = String::new();
+        self.state().nodes.insert(name, node.clone());
+        Ok(Response::new(node))
     }
 
     async fn explain_node(&self, request: Request<ExplainNodeRequest>) -> Answer<Explanation> {

@@ -76,6 +76,7 @@ pub fn nodes() -> Vec<Node> {
         ssh_authorized_keys: vec!["ssh-ed25519 AAAA".into()],
         release_requested: false,
         customer: "acme".into(),
+        has_user_data: false,
     });
     status.claim_generation = 3;
     status.image_written = format!("images/debian/versions/{DIGEST}");
@@ -263,6 +264,7 @@ pub fn certificate(serial: &str) -> EraseCertificate {
         samples: 4096,
         sample_bytes: 4096,
         rejected_methods: vec!["nvme-sanitize-crypto: not supported".into()],
+        witnesses: vec!["bmc".into(), "inspection".into()],
         ..EraseCertificate::default()
     };
     let fields = [
@@ -281,8 +283,11 @@ pub fn certificate(serial: &str) -> EraseCertificate {
         ("sample_bytes", "4096".into()),
         ("rejected_methods", "1".into()),
         ("rejected_method", certificate.rejected_methods[0].clone()),
+        ("witnesses", "2".into()),
+        ("witness", "bmc".into()),
+        ("witness", "inspection".into()),
     ];
-    let mut payload = b"rackwright-erase-certificate-v1\n".to_vec();
+    let mut payload = b"rackwright-erase-certificate-v2\n".to_vec();
     for (name, value) in fields {
         payload.extend(format!("{name}={}:{value}\n", value.len()).bytes());
     }
@@ -398,4 +403,41 @@ pub fn failing() -> Vec<Operation> {
 /// The form of one that never ends.
 pub fn endless() -> Vec<Operation> {
     quick().into_iter().take(1).collect()
+}
+
+/// An operator, and a customer's user who has not called yet.
+pub fn members() -> Vec<Member> {
+    vec![
+        Member {
+            name: "members/ann".to_owned(),
+            role: Role::Operator as i32,
+            create_time: Some(FIXED),
+            last_use_time: Some(FIXED),
+            certificate_expire_time: Some(FIXED),
+            ..Member::default()
+        },
+        Member {
+            name: "members/bob@acme".to_owned(),
+            role: Role::CustomerUser as i32,
+            customer: "acme".to_owned(),
+            create_time: Some(FIXED),
+            ..Member::default()
+        },
+    ]
+}
+
+/// Two unused tokens.
+pub fn member_tokens() -> Vec<MemberToken> {
+    let token = |id: &str, member: &str, role: Role, customer: &str| MemberToken {
+        name: format!("tokens/{id}"),
+        member: member.to_owned(),
+        role: role as i32,
+        customer: customer.to_owned(),
+        created_by: "ann".to_owned(),
+        expire_time: Some(FIXED),
+    };
+    vec![
+        token("0123456789abcdef", "eve", Role::Viewer, ""),
+        token("fedcba9876543210", "cleo@acme", Role::CustomerAdmin, "acme"),
+    ]
 }

@@ -216,7 +216,10 @@ fn a_renewal_that_fails_is_told_and_does_not_hinder() {
     fake.refuse("RenewCredential", Status::internal("no"));
     let whoami = program.run(&["whoami"]);
     assert_eq!(whoami.code, 0, "{whoami:?}");
-    assert!(whoami.stderr.contains("could not be renewed"), "{whoami:?}");
+    assert!(
+        whoami.stderr.contains("could not be renewed") && whoami.stderr.contains("it ends at"),
+        "{whoami:?}"
+    );
 }
 
 #[test]
@@ -251,6 +254,35 @@ fn a_server_whose_authority_changed_is_not_trusted() {
     let refused = program.run(&["whoami", "--server", &other.url()]);
     assert_eq!(refused.code, 5, "{refused:?}");
     assert!(other.state().calls.is_empty());
+}
+
+#[test]
+fn members_and_tokens() {
+    let fake = Fake::start();
+    let program = Program::logged_in(&fake);
+    let mut script = Script::default();
+    for arguments in [
+        &["member", "list"][..],
+        &["member", "list", "-o", "name"],
+        &["member", "set-role", "bob@acme", "customer-admin"],
+        &["member", "revoke", "bob@acme"],
+        &["member", "revoke", "members/ann", "-o", "json"],
+        &["member", "delete", "bob@acme"],
+        &["member", "delete", "nobody"],
+        &["token", "list"],
+        &["token", "delete", "0123456789abcdef"],
+        &["token", "delete", "feedfeedfeedfeed"],
+    ] {
+        script.run(&program, arguments);
+    }
+    script.check("members", &program);
+    for method in ["SetMemberRole", "RevokeMember", "DeleteMember", "DeleteToken"] {
+        let keys = fake.keys(method);
+        assert!(
+            !keys.is_empty() && keys.iter().all(|key| !key.is_empty()),
+            "{method}: {keys:?}"
+        );
+    }
 }
 
 #[test]

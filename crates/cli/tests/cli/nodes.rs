@@ -151,7 +151,42 @@ fn what_destroys_needs_consent() {
     script.run(&program, &["node", "release", "gpu-001", "gpu-002", "--yes", "--wait"]);
     script.run(&program, &["node", "reimage", "gpu-001", "--image", "debian", "--yes"]);
     script.run(&program, &["node", "readmit", "gpu-003", "--yes"]);
+    // Held, and its claim has ended meanwhile: the end of the hold erases it.
+    let mut held = fake.state().nodes["nodes/gpu-002"].clone();
+    let status = held.status.get_or_insert_default();
+    status.set_state(NodeState::Maintenance);
+    status.claim.get_or_insert_default().release_requested = true;
+    fake.state().nodes.insert(held.name.clone(), held);
+    script.run(&program, &["node", "resume", "gpu-002"]);
+    assert!(fake.keys("ResumeNode").is_empty());
+    script.run(&program, &["node", "resume", "gpu-002", "--yes"]);
     script.check("consent", &program);
+}
+
+#[test]
+fn a_doubt_is_shown_and_settled_one_by_one_or_for_all() {
+    let fake = fake();
+    let program = Program::logged_in(&fake);
+    for name in ["nodes/gpu-001", "nodes/gpu-003"] {
+        let mut state = fake.state();
+        let node = state.nodes.get_mut(name).unwrap();
+        node.status.get_or_insert_default().doubt = "the database is older than its machines".into();
+    }
+    let mut script = Script::default();
+    script.run(&program, &["node", "list"]);
+    script.run(&program, &["node", "believe", "gpu-001"]);
+    script.run(
+        &program,
+        &["node", "believe", "gpu-001", "--reason", "it was looked at"],
+    );
+    script.run(&program, &["node", "believe", "--all", "--reason", "nothing happened"]);
+    assert_eq!(fake.keys("BelieveNode").len(), 1);
+    script.run(
+        &program,
+        &["node", "believe", "--all", "--reason", "nothing happened", "--yes"],
+    );
+    script.run(&program, &["node", "believe", "--all", "--reason", "nothing happened"]);
+    script.check("believe", &program);
 }
 
 #[test]

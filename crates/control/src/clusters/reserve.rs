@@ -16,6 +16,7 @@ use crate::clock;
 use crate::core::Core;
 use crate::grpc::seats;
 use crate::hall::{self, HallError, Picture};
+use crate::user_data;
 
 /// Tries against others who reserve at the same time.
 pub const TRIES: usize = 8;
@@ -154,17 +155,22 @@ pub async fn plan(picture: Picture, asked: &Asked) -> Result<Planned, ReserveErr
 }
 
 /// What a cluster's nodes get.
-#[must_use]
-pub fn deployment(spec: &ClusterSpec, customer: &str) -> v1::Deployment {
-    v1::Deployment {
+///
+/// # Errors
+/// Its user data does not open.
+pub fn deployment(core: &Core, cluster: &ClusterRecord) -> Result<v1::Deployment, ReserveError> {
+    let spec = &cluster.spec;
+    let user_data = user_data::of_spec(&core.keys.sealer, cluster, spec);
+    Ok(v1::Deployment {
         image: spec.image_name.clone(),
         hostname: String::new(),
         ssh_authorized_keys: spec.ssh_authorized_keys.clone(),
-        user_data: spec.user_data.clone(),
+        user_data: user_data.map_err(|error| ReserveError::Refused(error.to_string()))?,
         root_drive: spec.root_drive.clone(),
         verify_whole_disk: spec.verify_whole_disk,
-        customer: customer.to_owned(),
-    }
+        customer: cluster.customer.clone(),
+        has_user_data: false,
+    })
 }
 
 /// Gives a free node to a cluster. False: it is not free any more.
@@ -184,9 +190,8 @@ pub(super) async fn seat(
         let_go: None,
         build: cluster.cluster.build,
     };
-    let spec = &cluster.spec;
-    let wanted = deployment(spec, &cluster.customer);
-    let taken = seats::take(core, &mut record, &wanted, &spec.image_digest, seat);
+    let wanted = deployment(core, cluster)?;
+    let taken = seats::take(core, &mut record, &wanted, &cluster.spec.image_digest, seat);
     let Some((generation, number, keys)) = taken.map_err(|fault| field("spec.deployment", fault))? else {
         return Ok(false);
     };

@@ -74,7 +74,7 @@ pub async fn rewrite(
     nodes: &[String],
     now: Timestamp,
 ) -> Result<(), ReserveError> {
-    let wanted = reserve::deployment(&record.spec, &record.customer);
+    let wanted = reserve::deployment(core, &record)?;
     let names: BTreeSet<&String> = nodes.iter().collect();
     let mut tx = core.store.write().await?;
     let mut written_to = BTreeSet::new();

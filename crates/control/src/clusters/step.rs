@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackwright_lifecycle::cluster::{
     Decision, Edge, Effect, Facts, Member, Partition, Standing, State, Wait, decide, member,
 };
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{Timestamp, minutes, seconds};
 use rackwright_site::fabric::Guid;
 use rackwright_store::{ClusterHistoryRow, ClusterRecord, NodeRecord, Scope, StoreError, WriteTx};
 use tokio::task::JoinSet;
@@ -21,6 +21,7 @@ use super::{resize, rollout};
 use crate::clock;
 use crate::core::Core;
 use crate::hall::Units;
+use crate::user_data;
 
 /// Clusters taken with one statement, and worked on at once in this process.
 const AT_ONCE: usize = 16;
@@ -175,6 +176,11 @@ async fn step(core: &Arc<Core>, id: &str) -> Result<Next, ReserveError> {
     let record = core.store.cluster(&Scope::Site, id).await?;
     let nodes = core.store.nodes_of_cluster(&Scope::Site, id).await?;
     let now = clock::now();
+    if let Some(node) = nodes.iter().find(|node| node.node.doubt.is_some()) {
+        let why = format!("an operator to settle a doubt about its node {}", node.id);
+        core.store.rest_cluster(&record, &why, now.plus(minutes(60))).await?;
+        return Ok(Next::Rest);
+    }
     let units = match record.cluster.rollout {
         Some(_) => core.sites.units(&core.store).await?,
         None => Arc::default(),
@@ -237,6 +243,7 @@ async fn take_edge(
             record.cluster.wanted.leave.clear();
             record.cluster.wanted.is_leave_cut = false;
             record.cluster.rollout = None;
+            user_data::forget_of_cluster(&mut record);
             drop_partition(core, &mut tx, &mut record).await?;
         }
         Edge::Freed => free(core, &mut tx, &mut record).await?,

@@ -96,7 +96,7 @@ pub(crate) async fn check(core: &Core, node: &str) {
 }
 
 /// The node is its customer's.
-pub(super) async fn hand_over(core: &Core, node: &str) {
+pub(crate) async fn hand_over(core: &Core, node: &str) {
     put(core, node, |record| {
         record.node.state = NodeState::Active;
         let claim = record.node.claim.as_mut().unwrap();

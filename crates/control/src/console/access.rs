@@ -56,6 +56,13 @@ impl Pass {
             );
             return Err(ApiError::Forbidden(message));
         }
+        if record.node.doubt.is_some() {
+            return Err(ApiError::precondition(
+                format!("nodes/{node}"),
+                format!("node {node} may have changed hands without the site's record of it: its console is closed"),
+                "an operator settles that with `rackwright node believe` or `rackwright node readmit`",
+            ));
+        }
         if caller.scope != Scope::Site && !holder(&record).held {
             return Err(ApiError::precondition(
                 format!("nodes/{node}"),
@@ -72,7 +79,7 @@ impl Pass {
     /// Why not, as a sentence.
     pub async fn recheck(&self, core: &Core, types: bool) -> Result<(), String> {
         let now = async {
-            let caller = of_member(core, &self.caller.name).await?;
+            let caller = of_member(core, &self.caller.name, self.caller.epoch).await?;
             Self::new(core, caller, &self.record.id, types).await
         };
         match now.await {

@@ -30,23 +30,24 @@ impl Desk for Members {
 
     async fn redeem(&self, node: &str, shown: &str) -> Option<String> {
         let redeemed = token::redeem(&self.0, node, shown).await;
-        redeemed
-            .inspect_err(|error| tracing::warn!(%error, "a console token cannot be looked up"))
-            .ok()?
+        let redeemed = redeemed.inspect_err(|error| tracing::warn!(%error, "a console token cannot be looked up"));
+        let (name, epoch) = redeemed.ok()??;
+        Some(format!("{name}/{epoch}"))
     }
 
     async fn enter(&self, node: &str, badge: &Badge, entry: Entry, from: SocketAddr) -> Result<Guest, String> {
         let core = &self.0;
-        let member = match badge {
-            Badge::Member(member) => member.clone(),
+        let (member, epoch) = match badge {
+            Badge::Member(member) => redeemed(member).ok_or("the token names no member")?,
             Badge::Key(key) => {
                 let known = core.store.ssh_key(key).await.map_err(|error| error.to_string())?;
-                known.ok_or("this SSH key is registered no more")?.member
+                let known = known.ok_or("this SSH key is registered no more")?;
+                (known.member, known.epoch)
             }
         };
         tracing::info!(member, node, %from, "at a console by SSH");
         let entered = async {
-            let caller = of_member(core, &member).await?;
+            let caller = of_member(core, &member, epoch).await?;
             // A viewer without a word looks.
             let entry = match (caller.role, entry) {
                 (rackwright_api::v1::Role::Viewer, Entry::Write) => Entry::ReadOnly,
@@ -62,6 +63,12 @@ impl Desk for Members {
             format!("{error}{hint}")
         })
     }
+}
+
+/// Member and epoch as `redeem` answers with them. No member's name has a slash in it.
+fn redeemed(text: &str) -> Option<(String, u64)> {
+    let (member, epoch) = text.split_once('/')?;
+    Some((member.to_owned(), epoch.parse().ok()?))
 }
 
 /// The site's host key, made by whichever replica comes first.

@@ -321,6 +321,9 @@ type Opened = (Line, NodeRecord, Held);
 async fn open(core: &Core, hub: &Hub) -> Result<Opened, (String, bool)> {
     let record = core.store.node(&Scope::Site, &hub.node).await;
     let record = record.map_err(|error| (error.to_string(), error.is_retryable()))?;
+    if let Some(doubt) = &record.node.doubt {
+        return Err((format!("the node is doubted: {}", doubt.why), false));
+    }
     hub.goes_to(Some(Machine::of(&record)));
     core.consoles.seen(&record);
     let folder = core.consoles.folder(&record.uid);

@@ -13,6 +13,7 @@ use super::access::Pass;
 use super::hub::{Attachment, LineState};
 use crate::core::Core;
 use crate::grpc::{ApiError, Caller};
+use crate::rights;
 
 /// Whether they may still be there is looked up so often, and whenever the machine changes hands.
 const RECHECK: Duration = Duration::from_secs(2);
@@ -24,6 +25,9 @@ const QUEUE: usize = 64;
 /// # Errors
 /// They may not, or somebody else types.
 pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -> Result<Guest, ApiError> {
+    let grant = core.rights.open(&caller.name, caller.epoch, None);
+    // Looked up under the grant: from here on a loss of rights ends the session.
+    let caller = rights::admit(core, &caller.name, caller.epoch, &grant).await?;
     let pass = Pass::new(core, caller, node, entry != Entry::ReadOnly).await?;
     let who = pass.caller.name.clone();
     let attached = core.consoles.attach(&pass.record, entry, &who).map_err(|why| {
@@ -52,6 +56,7 @@ pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -
     tokio::spawn(async move {
         let end = tokio::select! {
             () = core.stop.cancelled() => Some("the server is stopping; connect again".to_owned()),
+            end = grant.ended() => Some(end.to_string()),
             end = attend(&core, &pass, attached, typed, &said) => end,
         };
         if let Some(end) = end {

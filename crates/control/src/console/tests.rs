@@ -39,9 +39,9 @@ async fn member(core: &Core, name: &str, role: &str, customer: &str) -> Caller {
         customer: customer.into(),
     };
     let mut tx = core.store.write().await.unwrap();
-    assert!(tx.put_member(name, &row, clock::now()).await.unwrap());
+    assert!(tx.put_member(name, &row, 0, clock::now()).await.unwrap().is_some());
     tx.commit().await.unwrap();
-    of_member(core, name).await.unwrap()
+    of_member(core, name, 0).await.unwrap()
 }
 
 #[test]
@@ -271,7 +271,13 @@ async fn token_of(core: &Core, name: &str) -> SecretString {
     let record = core.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = core.store.write().await.unwrap();
     let ends = clock::now().plus(seconds(600));
-    let token = token::make(core, &mut tx, name, &record, ends).await.unwrap();
+    let caller = Caller {
+        name: name.to_owned(),
+        role: rackwright_api::v1::Role::Operator,
+        scope: Scope::Site,
+        epoch: 7,
+    };
+    let token = token::make(core, &mut tx, &caller, &record, ends).await.unwrap();
     tx.commit().await.unwrap();
     token
 }
@@ -291,7 +297,11 @@ async fn a_token_opens_one_console_once_and_in_time() {
     assert_eq!(redeem("n2", &token).await, None, "of another console");
     assert_eq!(redeem("n3", &token).await, None, "of none");
     assert_eq!(redeem("n1", &"rw1_".into()).await, None);
-    assert_eq!(redeem("n1", &token).await.as_deref(), Some("ann"), "it was not used up");
+    assert_eq!(
+        redeem("n1", &token).await,
+        Some(("ann".into(), 7)),
+        "it was not used up"
+    );
     assert_eq!(redeem("n1", &token).await, None, "once");
 
     let late = token_of(&core, "ann").await;
@@ -317,7 +327,7 @@ async fn a_token_for_joining_opens_no_console() {
     };
     let mut tx = core.store.write().await.unwrap();
     let ends = clock::now().plus(seconds(600));
-    let joins = crate::grpc::new_member_token(&core, &mut tx, "ann", &row, ends)
+    let joins = crate::grpc::new_member_token(core.rng.as_ref(), &mut tx, "ann", &row, ends, "")
         .await
         .unwrap();
     tx.commit().await.unwrap();

@@ -10,7 +10,7 @@ use secrecy::SecretString;
 
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::ApiError;
+use crate::grpc::{ApiError, Caller};
 
 /// What these tokens are for, in the table of all.
 const PURPOSE: &str = "console";
@@ -22,7 +22,7 @@ const PURPOSE: &str = "console";
 pub async fn make(
     core: &Core,
     tx: &mut WriteTx,
-    member: &str,
+    caller: &Caller,
     record: &NodeRecord,
     expires_at: Timestamp,
 ) -> Result<SecretString, ApiError> {
@@ -30,20 +30,21 @@ pub async fn make(
     let row = TokenRow {
         hash: hash.to_hex(),
         purpose: PURPOSE.into(),
-        subject: member.to_owned(),
-        // A node that is enrolled anew under the same name is another one.
-        body: record.uid.clone(),
+        subject: caller.name.clone(),
+        // A node that is enrolled anew under the same name is another one, and so is a member in another epoch.
+        body: format!("{}/{}", record.uid, caller.epoch),
         expires_at,
     };
     tx.put_token(&row).await?;
     Ok(shown)
 }
 
-/// Uses a token up for the console of a node. Whose it was; none: it is good for nothing there, and stays as it was.
+/// Uses a token up for the console of a node. The member and the epoch that it was made in; none: it is good for nothing there,
+/// and stays as it was.
 ///
 /// # Errors
 /// The database failed.
-pub async fn redeem(core: &Core, node: &str, shown: &str) -> Result<Option<String>, StoreError> {
+pub async fn redeem(core: &Core, node: &str, shown: &str) -> Result<Option<(String, u64)>, StoreError> {
     let Ok(hash) = TokenHash::of(shown.trim()) else {
         return Ok(None);
     };
@@ -53,10 +54,15 @@ pub async fn redeem(core: &Core, node: &str, shown: &str) -> Result<Option<Strin
     };
     let mut tx = core.store.write().await?;
     let used = tx.use_token(&hash.to_hex(), PURPOSE, clock::now()).await?;
-    let Some(token) = used.filter(|token| token.body == record.uid) else {
+    // A token from before epochs is kept without one.
+    let made = used.and_then(|token| match token.body.split_once('/') {
+        Some((uid, epoch)) => Some((uid == record.uid, token.subject, epoch.parse().ok()?)),
+        None => Some((token.body == record.uid, token.subject, 0)),
+    });
+    let Some((true, member, epoch)) = made else {
         // Of another node: nothing is written.
         return Ok(None);
     };
     core.commit(tx).await?;
-    Ok(Some(token.subject))
+    Ok(Some((member, epoch)))
 }

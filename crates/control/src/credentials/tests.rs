@@ -257,10 +257,12 @@ async fn by_operator<T>(lab: &Lab, request: T) -> Request<T> {
         customer: String::new(),
     };
     let mut tx = lab.core.store.write().await.unwrap();
-    tx.put_member("olga", &row, lab.now).await.unwrap();
+    tx.put_member("olga", &row, 0, lab.now).await.unwrap();
     tx.commit().await.unwrap();
     let mut request = Request::new(request);
-    request.extensions_mut().insert(ClientIdentity::member("olga").unwrap());
+    request
+        .extensions_mut()
+        .insert(ClientIdentity::member("olga", 0).unwrap());
     request
 }
 

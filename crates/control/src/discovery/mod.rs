@@ -102,6 +102,10 @@ pub async fn run(core: Arc<Core>) {
 }
 
 async fn take_up(core: &Arc<Core>, tasks: &mut tokio::task::JoinSet<()>) -> Result<(), StoreError> {
+    // A restored database may list discoveries that ended long ago.
+    if core.store.is_restored().await? {
+        return Ok(());
+    }
     for id in core.store.discoveries_to_take(&core.replica, clock::now()).await? {
         if !core.discoveries.begin(&id) {
             continue;

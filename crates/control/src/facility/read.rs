@@ -66,6 +66,9 @@ pub(super) async fn node(
 ) -> Result<Reading, String> {
     let address = &record.spec.bmc_address;
     let told = |error: BmcError| error.told(address);
+    if let Some(doubt) = &record.node.doubt {
+        return Err(told(BmcError::Doubted(doubt.why.clone())));
+    }
     let target = bmc::target(&record.id, &record.spec, &core.keys.sealer).map_err(told)?;
     let client = BmcClient::sparing(target, manners(core), known).map_err(|e| told(e.into()))?;
     let reading = async {

@@ -2,11 +2,14 @@
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ring::digest::{Context, SHA256};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt as _;
 
+/// A part that nobody has written to for this long is left over.
+const ABANDONED: Duration = Duration::from_secs(86_400);
 /// Bytes hashed at once.
 const PIECE: usize = 1 << 20;
 
@@ -58,13 +61,28 @@ impl Writing {
 }
 
 impl Files {
-    /// Files below `dir`, which is made where it is missing. What an earlier process left unfinished is removed.
+    /// Files below `dir`, which is made where it is missing. What a process left unfinished more than a day ago is removed:
+    /// younger parts may be another replica's, which is writing them.
     ///
     /// # Errors
     /// The folder cannot be made or read.
     pub fn open(dir: PathBuf) -> std::io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
+        for entry in std::fs::read_dir(&dir)? {
+            let entry = entry?;
+            let age = entry.metadata().and_then(|m| m.modified()).map(|at| at.elapsed());
+            let is_old = matches!(age, Ok(Ok(age)) if age > ABANDONED);
+            if is_old && entry.path().extension().is_some_and(|end| end == "part") {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
         Ok(Self { dir })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Where the file of a digest lies. None: that is no digest.
@@ -168,6 +186,16 @@ mod tests {
         assert_eq!(digest, known);
         assert_eq!(files.check(known).await.unwrap().1, 3);
         drop(files.begin("b").await.unwrap());
+        for (name, age) in [("old.part", 2), ("young.part", 0), ("old", 2)] {
+            let file = std::fs::File::create(files.dir().join(name)).unwrap();
+            file.set_modified(std::time::SystemTime::now() - age * ABANDONED)
+                .unwrap();
+        }
+        Files::open(files.dir().to_owned()).unwrap();
+        for (name, is_there) in [("old.part", false), ("young.part", true), ("old", true)] {
+            assert_eq!(files.dir().join(name).exists(), is_there, "{name}");
+            let _ = std::fs::remove_file(files.dir().join(name));
+        }
         assert_eq!(std::fs::read_dir(dir.path().join("firmware")).unwrap().count(), 1);
         std::fs::write(files.path(known).unwrap(), "abd").unwrap();
         assert!(files.check(known).await.unwrap_err().contains("damaged"));

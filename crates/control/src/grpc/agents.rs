@@ -11,10 +11,10 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::agent_service_server::AgentService;
 use rackwright_api::v1::control_message::Message as Control;
-use rackwright_identity::{ClientIdentity, TokenHash};
+use rackwright_identity::{ClientIdentity, key_of_request};
 use rackwright_lifecycle::{Agent, EffectClass, Reading, seconds};
-use rackwright_store::{BootStageRow, EffectRow, Scope, StoreError};
-use tokio::sync::mpsc;
+use rackwright_store::{AgentBootRow, AgentSession, BootStageRow, EffectRow, Scope, StoreError, TokenRow, WriteTx};
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
@@ -23,10 +23,12 @@ use tonic::{Request, Response, Status, Streaming};
 use super::caller;
 use super::connection::Peer;
 use super::errors::ApiError;
+use crate::agent_boot::{self, Answer, Asker, Refused, Registering, address_text};
 use crate::agents::{QUEUE, Session, ToAgent};
 use crate::clock;
 use crate::core::Core;
 use crate::perform;
+use crate::start::restored;
 use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
 
 /// How long an agent's certificate is good.
@@ -35,6 +37,8 @@ const LIFETIME: Duration = Duration::from_secs(3600);
 const HEARTBEAT_S: u32 = 5;
 /// An inventory larger than this is refused.
 const INVENTORY_MAX: usize = 4 << 20;
+/// The largest message taken of an agent: an inventory, which is its largest, and what goes around it.
+pub(super) const MESSAGE_MAX: usize = INVENTORY_MAX + (64 << 10);
 
 /// The service.
 #[derive(Debug, Clone)]
@@ -62,6 +66,10 @@ fn bounded(hello: v1::Hello) -> v1::Hello {
     }
 }
 
+fn not_valid() -> ApiError {
+    ApiError::Unauthenticated("the boot token is not valid for this machine".into())
+}
+
 /// Notes that somebody came with a token that is none. Anybody can do that, with any MAC address: only a node's is kept.
 async fn note_refused(core: &Core, mac: &str, remote: String) -> Result<(), StoreError> {
     if core.store.node_of_mac(mac).await?.is_none() {
@@ -87,37 +95,26 @@ impl AgentService for Agents {
 
     async fn register(&self, request: Request<v1::RegisterRequest>) -> Result<Response<v1::RegisterResponse>, Status> {
         let peer = Peer::of(&request).cloned();
-        let address = peer.as_ref().and_then(Peer::address);
-        let remote = address.map(|a| a.to_string()).unwrap_or_default();
+        let remote = address_text(peer.as_ref().and_then(Peer::address));
         let request = request.into_inner();
         let mac = super::boot::mac(&request.mac)?;
-        let refuse = || ApiError::Unauthenticated("the boot token is not valid for this machine".into());
-        let now = clock::now();
+        let hash = agent_boot::token_hash(&request.token).map_err(|r| ApiError::Unauthenticated(r.0))?;
         let mut tx = self.0.store.write().await.map_err(ApiError::from)?;
-        let hash = TokenHash::of(&request.token).map_err(|_| refuse())?.to_hex();
-        // An agent that did not hear the answer asks again with the same request: for the same key, nothing is given twice.
-        let who = blake3::hash(request.csr_pem.as_bytes()).to_hex();
-        let used = tx
-            .use_token_as(&hash, "agent", &who, now)
-            .await
-            .map_err(ApiError::from)?;
-        let token = used.filter(|t| t.subject == mac);
-        let Some(token) = token else {
+        let token = tx.token(&hash, "agent").await.map_err(ApiError::from)?;
+        let Some((token, _)) = token.filter(|(t, _)| t.subject == mac) else {
             drop(tx);
             note_refused(&self.0, &mac, remote).await.map_err(ApiError::from)?;
-            return Err(refuse().into());
+            return Err(not_valid().into());
         };
-        let (name, generation) = if token.body.is_empty() {
-            if self.0.store.node_of_mac(&mac).await.map_err(ApiError::from)?.is_some() {
-                // A node's since it was booted: the next boot is that node's.
-                return Err(refuse().into());
+        let (name, of) = match self.registered(&mut tx, &token, &request, &remote).await? {
+            Ok(registered) => registered,
+            Err(why) => {
+                self.0.commit(tx).await.map_err(ApiError::from)?;
+                tracing::warn!(mac, remote, %why, "a registration was refused");
+                return Err(ApiError::Unauthenticated(why.0).into());
             }
-            (unknown::name_of(&mac), 0)
-        } else {
-            let record = tx.node(&token.body).await.map_err(ApiError::from)?;
-            (token.body, record.node.generation)
         };
-        let (identity, answer) = credential(&self.0, &request.csr_pem, &name, generation)?;
+        let (identity, answer) = credential(&self.0, &request.csr_pem, &name, &of)?;
         let detail = format!(
             "registered as {name}, version {}, boot {}",
             cut(&request.agent_version, NAME_MAX),
@@ -129,13 +126,14 @@ impl AgentService for Agents {
         self.0.commit(tx).await.map_err(ApiError::from)?;
         if let Some(peer) = peer {
             // Its stream may come on the same connection: the handshake for another one would show nothing new.
-            peer.register(identity, now.plus(seconds(LIFETIME.as_secs().cast_signed())));
+            peer.register(identity, clock::now().plus(seconds(LIFETIME.as_secs().cast_signed())));
         }
         Ok(Response::new(answer))
     }
 
     async fn connect(&self, request: Request<Incoming>) -> Result<Response<Self::ConnectStream>, Status> {
-        let (node, generation) = caller::agent(&request)?;
+        let (node, of) = caller::agent(&request)?;
+        let remote = address_text(Peer::of(&request).and_then(Peer::address));
         let mut incoming = request.into_inner();
         let first = incoming.message().await?;
         let Some(Message::Hello(hello)) = first.and_then(|m| m.message) else {
@@ -147,42 +145,101 @@ impl AgentService for Agents {
                 ReceiverStream::new(receiver).map(|message| Ok(*message)),
             )));
         }
-        let record = self.0.store.node(&Scope::Site, &node).await.map_err(ApiError::from)?;
-        if record.node.generation != generation {
-            let message = format!(
-                "this certificate is of generation {generation} of {node}, which is at {}: boot the machine again",
-                record.node.generation
-            );
-            return Err(ApiError::Unauthenticated(message).into());
-        }
         let (sender, receiver) = mpsc::channel(QUEUE);
-        // All of the connection is this task: whatever ends it, also ends what is remembered of it.
-        tokio::spawn(attend(self.0.clone(), node, bounded(hello), sender, incoming));
+        let (admitted, answer) = oneshot::channel();
+        // All of the connection is this task, whoever waits for its answer: whatever ends it, also ends what is remembered of it.
+        let agent = Arriving {
+            node,
+            of,
+            remote,
+            hello: bounded(hello),
+        };
+        tokio::spawn(attend(self.0.clone(), agent, sender, incoming, admitted));
+        let answer = answer.await;
+        answer.unwrap_or_else(|_| Err(ApiError::Internal("the agent could not be taken up".into())))?;
         Ok(Response::new(Box::pin(
             ReceiverStream::new(receiver).map(|message| Ok(*message)),
         )))
     }
 }
 
-/// From an agent's hello to its end.
-async fn attend(core: Arc<Core>, node: String, hello: v1::Hello, sender: mpsc::Sender<ToAgent>, incoming: Incoming) {
-    let (node, end) = (node.as_str(), CancellationToken::new());
+impl Agents {
+    /// Registers with a token whose MAC address is right. Answers the name in the certificate and what it is bound to. The
+    /// change is to be committed in either case.
+    async fn registered(
+        &self,
+        tx: &mut WriteTx,
+        token: &TokenRow,
+        request: &v1::RegisterRequest,
+        remote: &str,
+    ) -> Result<Result<(String, AgentSession), Refused>, ApiError> {
+        let key = key_of_request(&request.csr_pem).map_err(|e| ApiError::invalid("csr_pem", e.to_string()))?;
+        let mac = &token.subject;
+        if !token.body.is_empty() {
+            let asker = Asker { mac, address: remote };
+            let kernel_boot_id = cut(&request.boot_id, NAME_MAX);
+            let who = Registering {
+                asker,
+                kernel_boot_id: &kernel_boot_id,
+                key_sha256: &key,
+            };
+            return Ok(agent_boot::register(tx, token, who).await?);
+        }
+        // An agent that did not hear the answer asks again with the same request: for the same key, nothing is given twice.
+        let used = tx.use_token_as(&token.hash, "agent", &key, clock::now()).await?;
+        if used.is_none() || self.0.store.node_of_mac(mac).await?.is_some() {
+            // Used by another, or a node's since it was booted: the next boot is that node's.
+            return Err(not_valid());
+        }
+        Ok(Ok((unknown::name_of(mac), AgentSession::default())))
+    }
+}
+
+/// An agent that wants to be taken.
+pub(crate) struct Arriving {
+    pub(crate) node: String,
+    /// What its certificate says.
+    pub(crate) of: AgentSession,
+    /// The address of its connection; empty: not known.
+    pub(crate) remote: String,
+    pub(crate) hello: v1::Hello,
+}
+
+/// From an agent's hello to its end. `admitted` hears whether its session counts.
+async fn attend(
+    core: Arc<Core>,
+    agent: Arriving,
+    sender: mpsc::Sender<ToAgent>,
+    incoming: Incoming,
+    admitted: oneshot::Sender<Result<(), ApiError>>,
+) {
+    let end = CancellationToken::new();
     // What happens once does not make what lasts larger.
-    let (number, open) = match Box::pin(arrive(&core, node, &hello, sender.clone(), end.clone())).await {
-        Ok(arrived) => arrived,
+    let arrived = match Box::pin(arrive(&core, &agent, sender.clone(), end.clone())).await {
+        Ok(Ok(arrived)) => arrived,
+        Ok(Err(why)) => {
+            let Arriving { node, of, remote, .. } = &agent;
+            Box::pin(agent_boot::tell_refusal(&core, node, of, remote, &why)).await;
+            // It may be gone by now.
+            let _ = admitted.send(Err(ApiError::Unauthenticated(why.0)));
+            return;
+        }
         Err(error) => {
-            tracing::error!(node, %error, "an agent could not be taken up");
+            tracing::error!(node = agent.node, %error, "an agent could not be taken up");
+            let _ = admitted.send(Err(error.into()));
             return;
         }
     };
+    let _ = admitted.send(Ok(()));
+    let (node, speaker) = (agent.node.as_str(), &arrived.speaker);
     let served = async {
-        if let Err(error) = Box::pin(welcome(&core, node, &hello, open)).await {
+        if let Err(error) = Box::pin(welcome(&core, speaker, &agent.hello, arrived.open)).await {
             tracing::error!(node, %error, "an agent could not be taken up");
             return;
         }
         tokio::select! {
-            () = listen(&core, node, number, incoming) => {}
-            () = renew(&core, node, &hello.csr_pem, &sender) => {}
+            () = listen(&core, speaker, incoming) => {}
+            () = renew(&core, speaker, &arrived.key_sha256, &agent.hello.csr_pem, &sender) => {}
         }
     };
     tokio::select! {
@@ -190,41 +247,74 @@ async fn attend(core: Arc<Core>, node: String, hello: v1::Hello, sender: mpsc::S
         () = end.cancelled() => {}
         () = core.stop.cancelled() => {}
     }
-    Box::pin(farewell(&core, node, number)).await;
+    Box::pin(farewell(&core, node, speaker.number)).await;
 }
 
-/// Takes an agent's connection: stores that it is here, and makes what it was told to do ours, whoever told it. Answers
-/// the connection's number and what is open.
+/// An agent that was taken, as what it says is taken.
+#[derive(Debug, Clone)]
+pub(crate) struct Speaker {
+    pub(crate) node: String,
+    /// The number of its connection.
+    pub(crate) number: i64,
+    pub(crate) of: AgentSession,
+    /// The kernel's boot id.
+    pub(crate) boot_id: String,
+}
+
+/// A connection that was taken.
+pub(crate) struct Arrived {
+    pub(crate) speaker: Speaker,
+    /// The job that is open.
+    pub(crate) open: Option<EffectRow>,
+    /// SHA-256 of the key that was registered.
+    key_sha256: String,
+}
+
+/// Takes an agent's connection, if its certificate and its kernel are those that registered in the node's present boot:
+/// stores that it is here, and makes what it was told to do ours, whoever told it.
 ///
 /// From the change on the connection is this replica's to decide by. It is remembered before that is seen by anybody, and
 /// while nobody else changes the node: what is begun from here on is sent to it.
 pub(crate) async fn arrive(
     core: &Core,
-    node: &str,
-    hello: &v1::Hello,
+    agent: &Arriving,
     sender: mpsc::Sender<ToAgent>,
     end: CancellationToken,
-) -> Result<(i64, Option<EffectRow>), StoreError> {
+) -> Answer<Arrived> {
+    let Arriving { node, of, hello, .. } = agent;
     let now = clock::now();
     let mut tx = core.store.write().await?;
-    let mut readings = tx.node(node).await?.readings;
-    let booted_at = match &readings.boot {
-        Some((boot_id, first_seen)) if *boot_id == hello.boot_id => *first_seen,
-        _ => now,
+    let mut record = match tx.node(node).await {
+        Err(StoreError::NotFound { .. }) => return Ok(Err(Refused(format!("{node} is no node of this site")))),
+        other => other?,
     };
-    let number = tx.hold_agent(node, &core.replica).await?;
+    if of.generation > record.node.generation {
+        drop(tx);
+        restored::doubt_by_certificate(core, node, of.generation).await?;
+        return Ok(Err(Refused(format!(
+            "the certificate is of claim generation {}, and the record of {node} is older",
+            of.generation
+        ))));
+    };
+    let boot = match agent_boot::admit(&mut tx, &record, of, &hello.boot_id).await? {
+        Ok(boot) => boot,
+        Err(why) => return Ok(Err(why)),
+    };
+    restored::compare_generation(&mut tx, &mut record, hello.claim_generation).await?;
+    let mut readings = record.readings;
+    let booted_at = boot.registered_at;
+    let number = tx.hold_agent(node, &core.replica, of).await?;
+    let boot_id = hello.boot_id.clone();
     let value = Agent::Present {
-        boot_id: hello.boot_id.clone(),
+        boot_id: boot_id.clone(),
         booted_at,
     };
     readings.agent = Reading::Known { value, at: now };
-    readings.boot = Some((hello.boot_id.clone(), booted_at));
+    readings.boot = Some((boot_id.clone(), booted_at));
     tx.save_readings(node, &readings, now).await?;
-    tx.save_address(node, &hello.address).await?;
-    if let Ok(mac) = super::boot::mac(&hello.mac) {
-        tx.add_boot_stage(&stage(&mac, &connected(hello), hello.address.clone()))
-            .await?;
-    }
+    save_address(core, &mut tx, &boot).await?;
+    tx.add_boot_stage(&stage(&boot.mac, &connected(hello), boot.address.clone()))
+        .await?;
     let open = tx.open_effect(node).await?;
     let open = open.filter(|o| o.attempt.effect.class() == EffectClass::Once);
     if let Some(open) = open.as_ref().filter(|o| o.owner != core.replica) {
@@ -232,7 +322,8 @@ pub(crate) async fn arrive(
     }
     let session = Session {
         number,
-        boot_id: hello.boot_id.clone(),
+        of: of.clone(),
+        boot_id: boot_id.clone(),
         booted_at,
         heard_at: now,
         sender,
@@ -243,18 +334,48 @@ pub(crate) async fn arrive(
         core.agents.disconnected(node, number);
         return Err(error);
     }
-    tracing::info!(node, boot_id = %hello.boot_id, ready_s = hello.ready_uptime_s, "agent connected");
-    Ok((number, open))
+    tracing::info!(node, boot_id, ready_s = hello.ready_uptime_s, "agent connected");
+    let speaker = Speaker {
+        node: node.clone(),
+        number,
+        of: of.clone(),
+        boot_id,
+    };
+    Ok(Ok(Arrived {
+        speaker,
+        open,
+        key_sha256: boot.key_sha256,
+    }))
+}
+
+/// Keeps where the node is reached: the address that our DHCP gave to the MAC address that booted; where another server gives
+/// addresses, the one that the plan and the registration of this boot came from. Never what the agent says.
+async fn save_address(core: &Core, tx: &mut WriteTx, boot: &AgentBootRow) -> Result<(), StoreError> {
+    if boot.address.is_empty() {
+        return Ok(());
+    }
+    let given = core.store.address_of(&boot.mac).await?;
+    let witness = if given.as_ref() == Some(&boot.address) {
+        "dhcp"
+    } else {
+        "connection"
+    };
+    tx.save_address(&boot.node_id, &boot.address, witness).await
 }
 
 fn credential(
     core: &Core,
     csr_pem: &str,
     name: &str,
-    generation: u64,
+    of: &AgentSession,
 ) -> Result<(ClientIdentity, v1::RegisterResponse), ApiError> {
     let internal = |e: &dyn std::fmt::Display| ApiError::invalid("csr_pem", e.to_string());
-    let identity = ClientIdentity::agent(name, generation).map_err(|e| internal(&e))?;
+    let identity = if of.boot.is_empty() {
+        ClientIdentity::agent(name, of.generation)
+    } else {
+        ClientIdentity::agent_of_boot(name, of.generation, &of.boot)
+    };
+    let identity = identity.map_err(|e| internal(&e))?;
     let now = clock::system_time(clock::now());
     let issued = core
         .keys
@@ -265,7 +386,7 @@ fn credential(
         certificate_pem: issued.certificate_pem,
         expire_time: Some(issued.validity.not_after.into()),
         node: unknown::mac_of(name).map_or_else(|| format!("nodes/{name}"), |mac| format!("machines/{mac}")),
-        claim_generation: generation,
+        claim_generation: of.generation,
         heartbeat_s: HEARTBEAT_S,
     };
     Ok((identity, answer))
@@ -279,12 +400,13 @@ fn connected(hello: &v1::Hello) -> String {
 /// Compares an agent's ledger with the job that is open.
 pub(crate) async fn welcome(
     core: &Core,
-    node: &str,
+    speaker: &Speaker,
     hello: &v1::Hello,
     open: Option<EffectRow>,
 ) -> Result<(), StoreError> {
+    let node = speaker.node.as_str();
     for job in &hello.jobs {
-        perform::job_ended(core, node, job).await?;
+        perform::job_ended(core, speaker, job).await?;
         let is_open = open.as_ref().is_some_and(|o| o.id == job.operation);
         if job.state() == v1::JobState::Running && !is_open {
             // Given up meanwhile: it stands in the way of what comes next.
@@ -302,27 +424,47 @@ pub(crate) async fn welcome(
     Ok(())
 }
 
-/// Gives the agent new certificates well before its present one ends. Ends only when the agent cannot be told.
-async fn renew(core: &Core, node: &str, csr_pem: &str, sender: &mpsc::Sender<ToAgent>) {
+/// Gives the agent new certificates to the key that it registered with, well before its present one ends, and of the same
+/// generation and boot. Ends when the session counts no more, or the agent cannot be told.
+async fn renew(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str, sender: &mpsc::Sender<ToAgent>) {
+    let node = speaker.node.as_str();
     loop {
         tokio::time::sleep(LIFETIME * 2 / 3).await;
-        let generation = match Box::pin(core.store.node(&Scope::Site, node)).await {
-            Ok(record) => record.node.generation,
+        match Box::pin(core.store.node(&Scope::Site, node)).await {
+            Ok(record) if core.agents.held(&record).is_some_and(|s| s.number == speaker.number) => {}
+            Ok(_) => return,
             Err(error) => {
                 tracing::warn!(node, %error, "the agent's certificate could not be renewed");
                 continue;
             }
+        }
+        let Some(renewed) = renewed(core, speaker, key_sha256, csr_pem) else {
+            continue;
         };
-        match credential(core, csr_pem, node, generation) {
-            Ok((_, renewed)) => {
-                let message = v1::ControlMessage {
-                    message: Some(Control::Renewed(renewed)),
-                };
-                if sender.send(Box::new(message)).await.is_err() {
-                    return;
-                }
-            }
-            Err(error) => tracing::warn!(node, %error, "the agent's certificate could not be renewed"),
+        let message = v1::ControlMessage {
+            message: Some(Control::Renewed(renewed)),
+        };
+        if sender.send(Box::new(message)).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A new certificate of a session's own generation and boot, for its own key.
+fn renewed(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str) -> Option<v1::RegisterResponse> {
+    let node = speaker.node.as_str();
+    if key_of_request(csr_pem).ok().as_deref() != Some(key_sha256) {
+        tracing::warn!(
+            node,
+            "the agent asks for a certificate to another key than it registered; it gets none"
+        );
+        return None;
+    }
+    match credential(core, csr_pem, node, &speaker.of) {
+        Ok((_, renewed)) => Some(renewed),
+        Err(error) => {
+            tracing::warn!(node, %error, "the agent's certificate could not be renewed");
+            None
         }
     }
 }
@@ -344,11 +486,12 @@ async fn next(of: &str, incoming: &mut Incoming) -> Option<v1::AgentMessage> {
 }
 
 /// Hears an agent until it says nothing more.
-async fn listen(core: &Core, node: &str, number: i64, mut incoming: Incoming) {
+async fn listen(core: &Core, speaker: &Speaker, mut incoming: Incoming) {
+    let node = speaker.node.as_str();
     while let Some(message) = next(node, &mut incoming).await {
-        core.agents.heard(node, number, clock::now());
+        core.agents.heard(node, speaker.number, clock::now());
         // What happens now and then does not make what lasts larger.
-        if let Err(error) = Box::pin(heard(core, node, number, message)).await {
+        if let Err(error) = Box::pin(heard(core, speaker, message)).await {
             tracing::error!(node, %error, "an agent's message could not be stored");
             return;
         }
@@ -356,8 +499,9 @@ async fn listen(core: &Core, node: &str, number: i64, mut incoming: Incoming) {
 }
 
 /// Takes what an agent says.
-pub(crate) async fn heard(core: &Core, node: &str, number: i64, message: v1::AgentMessage) -> Result<(), StoreError> {
+pub(crate) async fn heard(core: &Core, speaker: &Speaker, message: v1::AgentMessage) -> Result<(), StoreError> {
     core.metrics.agent_said();
+    let node = speaker.node.as_str();
     match message.message {
         Some(Message::Inventory(inventory)) => {
             let bytes = inventory.encode_to_vec();
@@ -368,8 +512,8 @@ pub(crate) async fn heard(core: &Core, node: &str, number: i64, message: v1::Age
             let now = clock::now();
             let mut tx = core.store.write().await?;
             let record = tx.node(node).await?;
-            if record.hold.session != number {
-                // Said on a connection that another has followed, of another boot perhaps.
+            if record.hold.session != speaker.number {
+                // Said on a connection that is over, or that another has followed, of another boot perhaps.
                 return Ok(());
             }
             let mut readings = record.readings;
@@ -379,7 +523,7 @@ pub(crate) async fn heard(core: &Core, node: &str, number: i64, message: v1::Age
             core.commit(tx).await?;
             core.is_due(node);
         }
-        Some(Message::Job(report)) => perform::job_ended(core, node, &report).await?,
+        Some(Message::Job(report)) => perform::job_ended(core, speaker, &report).await?,
         Some(Message::Heartbeat(_) | Message::Hello(_)) | None => {}
     }
     Ok(())
@@ -438,27 +582,34 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_an_agent_says_of_itself_is_kept_short_and_in_one_line() {
+    async fn what_an_agent_says_of_itself_is_kept_short_and_its_address_is_not_believed() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
         let hello = bounded(v1::Hello {
             boot_id: "b\n".repeat(10_000),
-            address: "10.0.0.9\r".repeat(10_000),
-            mac: "52:54:00:00:00:01".into(),
+            address: "10.66.6.6".into(),
+            mac: "52:54:00:00:00:66".into(),
             ready_uptime_s: f64::MAX,
             ..v1::Hello::default()
         });
+        let of = testing::booted(&core, "n1", &hello.boot_id).await;
+        let agent = Arriving {
+            hello,
+            ..testing::arriving("n1", of, "")
+        };
         let (sender, end) = (mpsc::channel(1).0, CancellationToken::new());
-        arrive(&core, "n1", &hello, sender, end).await.unwrap();
+        arrive(&core, &agent, sender, end).await.unwrap().unwrap();
         let record = core.store.node(&Scope::Site, "n1").await.unwrap();
-        let stages = core.store.boot_stages(&hello.mac).await.unwrap();
+        assert_eq!((&*record.address, &*record.address_witness), ("10.0.0.9", "connection"));
+        assert!(core.store.boot_stages(&agent.hello.mac).await.unwrap().is_empty());
+        let stages = core.store.boot_stages("52:54:00:00:00:01").await.unwrap();
         let boot = record.readings.boot.unwrap().0;
-        for text in [&record.address, &boot, &stages[0].remote, &stages[0].detail] {
+        for text in [&boot, &stages[0].remote, &stages[0].detail] {
             assert!(
                 text.len() <= SENTENCE_MAX && !text.contains(char::is_control),
                 "{text:?}"
             );
         }
-        assert!(record.address.len() <= NAME_MAX && boot.len() <= NAME_MAX);
+        assert!(boot.len() <= NAME_MAX);
     }
 }

@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 use prost::Message;
 use rackwright_api::v1::{Mutation, Operation};
 use rackwright_lifecycle::{Timestamp, minutes};
-use rackwright_store::{DeploymentKeys, EventRow, NodeRecord, OperationRow, RequestKey, WriteTx};
+use rackwright_store::{DeploymentKeys, EventRow, NodeRecord, OperationRow, RequestKey, Scope, WriteTx};
 use secrecy::ExposeSecret as _;
 
 use super::caller::Caller;
 use super::convert;
+use super::doubts;
 use super::errors::ApiError;
 use crate::clock;
 use crate::core::Core;
+use crate::drives;
 
 /// What the key of request digests is derived for.
 const DIGEST_KEY: &str = "request-digests";
@@ -32,6 +34,8 @@ pub struct Asked<'a> {
 pub struct Beside {
     /// Keys of a new deployment: generation, deployment, keys.
     pub keys: Option<(u64, u32, DeploymentKeys)>,
+    /// The drives that the agent reported last become the recorded drives.
+    pub accepts_drives: bool,
 }
 
 impl<'a> Asked<'a> {
@@ -64,10 +68,7 @@ impl<'a> Asked<'a> {
     ) -> Result<Self, ApiError> {
         let mutation = mutation.cloned().unwrap_or_default();
         let key = mutation.idempotency_key;
-        if key.is_empty() || key.len() > 128 || !key.bytes().all(|b| (0x20..0x7f).contains(&b)) {
-            let fault = "1 to 128 printable ASCII characters are needed, fresh for every new request";
-            return Err(ApiError::invalid("mutation.idempotency_key", fault));
-        }
+        check_key(&key)?;
         // Keyed: a request may hold a password, and who has only the database must not be able to try guesses on this.
         let mut digest = blake3::Hasher::new_keyed(core.keys.sealer.derive(DIGEST_KEY).expose_secret());
         digest.update(&request.encode_to_vec());
@@ -155,6 +156,18 @@ impl<'a> Asked<'a> {
         })
     }
 
+    /// Refuses what cannot be wanted of a doubted node. A customer is not told what the doubt is.
+    fn undoubted(&self, record: &NodeRecord, kind: &str) -> Result<(), ApiError> {
+        let answer = doubts::undoubted(record, kind);
+        match self.caller.scope {
+            Scope::Site => answer,
+            Scope::Customer(_) => answer.map_err(|_| {
+                let message = format!("the site's operators check {} first", record.id);
+                ApiError::precondition(format!("nodes/{}", record.id), message, "ask the site's operators")
+            }),
+        }
+    }
+
     /// A new operation row of this call.
     #[must_use]
     pub fn new_operation(&self, kind: &str, target: &str, deadline_min: i64) -> OperationRow {
@@ -199,7 +212,15 @@ impl<'a> Asked<'a> {
         };
         let mut record = tx.node_of(&self.caller.scope, id).await?;
         self.check_version(&format!("nodes/{id}"), record.version)?;
+        self.undoubted(&record, kind)?;
         let beside = change(&mut record)?;
+        if beside.accepts_drives && !drives::accept(&mut tx, &mut record, &self.caller.name, self.now).await? {
+            return Err(ApiError::precondition(
+                format!("nodes/{id}"),
+                "no report of its drives differed from the record, so there is nothing to accept",
+                "readmit it without accepting drives (the CLI: without --accept-drives)",
+            ));
+        }
         tx.save_node(&mut record, self.now).await?;
         if let Some((generation, deployment, keys)) = beside.keys {
             tx.put_deployment_keys(id, generation, deployment, &keys).await?;
@@ -231,6 +252,7 @@ impl<'a> Asked<'a> {
         };
         let mut record = tx.node_of(&self.caller.scope, id).await?;
         self.check_version(&format!("nodes/{id}"), record.version)?;
+        self.undoubted(&record, kind)?;
         let labels = record.labels.clone();
         change(&mut record)?;
         tx.save_node(&mut record, self.now).await?;
@@ -247,6 +269,18 @@ impl<'a> Asked<'a> {
     }
 }
 
+/// Checks the form of an idempotency key.
+///
+/// # Errors
+/// There is none, or it is not printable.
+pub fn check_key(key: &str) -> Result<(), ApiError> {
+    if key.is_empty() || key.len() > 128 || !key.bytes().all(|b| (0x20..0x7f).contains(&b)) {
+        let fault = "1 to 128 printable ASCII characters are needed, fresh for every new request";
+        return Err(ApiError::invalid("mutation.idempotency_key", fault));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -259,6 +293,7 @@ mod tests {
             name: "ann".into(),
             role: rackwright_api::v1::Role::Operator,
             scope: rackwright_store::Scope::Site,
+            epoch: 0,
         };
         let request = rackwright_api::v1::EnrollNodeRequest {
             node_id: "hunter2".into(),

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::auth_service_server::AuthService;
-use rackwright_identity::{ClientIdentity, Token, TokenHash};
+use rackwright_identity::{ClientIdentity, Rng, Token, TokenHash, new_epoch};
 use rackwright_lifecycle::{Timestamp, seconds};
-use rackwright_store::{MemberRow, Scope, StoreError, TokenRow};
+use rackwright_store::{EventRow, MemberRecord, MemberRow, Scope, StoreError, WriteTx};
 use secrecy::ExposeSecret as _;
 use tonic::{Request, Response, Status};
 
@@ -15,10 +15,11 @@ use super::asked::Asked;
 use super::caller::Caller;
 use super::connection::Peer;
 use super::errors::ApiError;
-use super::{caller, convert};
+use super::{caller, convert, members};
 use crate::clock;
 use crate::core::Core;
 use crate::hall::HallError;
+use crate::rights::Grant;
 
 /// How long a member's certificate is good; the CLI renews it by itself.
 const MEMBER_LIFETIME: Duration = Duration::from_secs(30 * 86400);
@@ -29,43 +30,23 @@ const TOKEN_LIFETIME_MAX_S: i64 = 7 * 86400;
 #[derive(Debug, Clone)]
 pub struct Auth(pub Arc<Core>);
 
-/// What a token gives, as it is stored with it: the role, and behind a slash the customer.
-fn given(row: &MemberRow) -> String {
-    match row.customer.as_str() {
-        "" => row.role.clone(),
-        customer => format!("{}/{customer}", row.role),
-    }
-}
+type Answer<T> = Result<Response<T>, Status>;
 
-/// The same, read back.
-fn parsed(given: &str) -> MemberRow {
-    let (role, customer) = given.split_once('/').unwrap_or((given, ""));
-    MemberRow {
-        role: role.to_owned(),
-        customer: customer.to_owned(),
-    }
-}
-
-/// A new token for a member, stored by its hash.
+/// A new token for a member, stored by its hash with the member who makes it.
 ///
 /// # Errors
 /// The database failed, or there was no randomness.
 pub async fn new_member_token(
-    core: &Core,
-    tx: &mut rackwright_store::WriteTx,
+    rng: &dyn Rng,
+    tx: &mut WriteTx,
     member: &str,
     row: &MemberRow,
     expires_at: Timestamp,
+    made_by: &str,
 ) -> Result<String, ApiError> {
-    let (shown, hash) = Token::mint(core.rng.as_ref()).map_err(|e| ApiError::Internal(e.to_string()))?;
-    let row = TokenRow {
-        hash: hash.to_hex(),
-        purpose: "member".into(),
-        subject: member.to_owned(),
-        body: given(row),
-        expires_at,
-    };
-    tx.put_token(&row).await?;
+    let (shown, hash) = Token::mint(rng).map_err(|e| ApiError::Internal(e.to_string()))?;
+    tx.put_member_token(&hash.to_hex(), member, row, expires_at, made_by)
+        .await?;
     Ok(shown.expose_secret().to_owned())
 }
 
@@ -102,21 +83,23 @@ impl Auth {
         if customer.is_empty() {
             return Err(ApiError::invalid("customer", "is needed for the roles of customers"));
         }
-        let current = self.0.sites.current(&self.0.store).await?;
-        let (_, site) = current.ok_or(HallError::NoSite)?;
-        if site.customer_named(customer).is_none() {
-            return Err(ApiError::invalid(
-                "customer",
-                format!("the site has no customer {customer:?}"),
-            ));
-        }
-        Ok(())
+        let (sites, store) = (&self.0.sites, &self.0.store);
+        sites.current(store).await?.ok_or(HallError::NoSite)?;
+        let answer = sites.check_customer(store, customer).await?;
+        answer.map_err(|fault| ApiError::invalid("customer", fault))
     }
 
-    fn credential(&self, csr_pem: &str, member: &str, row: &MemberRow) -> Result<v1::Credential, ApiError> {
-        let (role, scope) = caller::rights(row)
+    /// Issues a certificate within a change that keeps its end.
+    async fn credential(
+        &self,
+        tx: &mut WriteTx,
+        csr_pem: &str,
+        (member, epoch): (&str, u64),
+        row: &MemberRow,
+    ) -> Result<v1::Credential, ApiError> {
+        let (role, scope) = caller::rights_of(row)
             .ok_or_else(|| ApiError::Internal(format!("{:?} is no role of this version", row.role)))?;
-        let identity = ClientIdentity::member(member).map_err(|e| ApiError::invalid("member", e.to_string()))?;
+        let identity = ClientIdentity::member(member, epoch).map_err(|e| ApiError::invalid("member", e.to_string()))?;
         let now = clock::system_time(clock::now());
         let issued = self
             .0
@@ -124,6 +107,11 @@ impl Auth {
             .authority
             .issue_client(csr_pem, &identity, now, MEMBER_LIFETIME);
         let issued = issued.map_err(|e| ApiError::invalid("csr_pem", e.to_string()))?;
+        let ends_at = clock::timestamp(issued.validity.not_after);
+        if !tx.certificate_issued(member, epoch, ends_at).await? {
+            let message = format!("the credentials of {member:?} were ended meanwhile; ask for a new token");
+            return Err(ApiError::Unauthenticated(message));
+        }
         Ok(v1::Credential {
             certificate_pem: issued.certificate_pem,
             ca_certificate_pem: self.0.keys.authority.ca_pem(),
@@ -157,39 +145,79 @@ fn check_own(own: &str, request: &v1::CreateTokenRequest) -> Result<(), ApiError
     Err(ApiError::Invalid(faults))
 }
 
-#[tonic::async_trait]
-impl AuthService for Auth {
-    async fn redeem_token(&self, request: Request<v1::RedeemTokenRequest>) -> Result<Response<v1::Credential>, Status> {
-        let request = request.into_inner();
+impl Auth {
+    async fn redeem(&self, request: v1::RedeemTokenRequest) -> Result<v1::Credential, ApiError> {
         let refuse = || {
             let message = "the token is not valid: unknown, used before, or too old; ask an operator for a new one";
             ApiError::Unauthenticated(message.into())
         };
-        let hash = TokenHash::of(&request.token).map_err(|_| refuse())?;
+        let hash = TokenHash::of(&request.token).map_err(|_| refuse())?.to_hex();
         let now = clock::now();
-        let mut tx = self.0.store.write().await.map_err(ApiError::from)?;
-        let used = tx
-            .use_token(&hash.to_hex(), "member", now)
-            .await
-            .map_err(ApiError::from)?;
-        let token = used.ok_or_else(refuse)?;
-        let row = parsed(&token.body);
+        let epoch = new_epoch(self.0.rng.as_ref()).map_err(|e| ApiError::Internal(e.to_string()))?;
+        let mut tx = self.0.store.write().await?;
+        let (known, _) = tx.token(&hash, "member").await?.ok_or_else(refuse)?;
+        // The member before the token: in this order a member is ended, too.
+        tx.member(&known.subject).await?;
+        let token = tx.use_token(&hash, "member", now).await?.ok_or_else(refuse)?;
+        let row = MemberRow::of_body(&token.body);
+        // None: since the token was made the name went to another's member.
+        let epoch = tx
+            .put_member(&token.subject, &row, epoch, now)
+            .await?
+            .ok_or_else(refuse)?;
         // A faulty request leaves the token unused: the change is dropped.
-        let credential = self.credential(&request.csr_pem, &token.subject, &row)?;
-        let joined = tx.put_member(&token.subject, &row, now).await;
-        if !joined.map_err(ApiError::from)? {
-            // Since the token was made the name went to another's member.
-            return Err(refuse().into());
+        let member = (token.subject.as_str(), epoch);
+        let credential = self.credential(&mut tx, &request.csr_pem, member, &row).await?;
+        tx.add_event(&EventRow {
+            at: now,
+            kind: "security.member-joined".into(),
+            target: format!("members/{}", token.subject),
+            message: "a token was redeemed".into(),
+            ..EventRow::default()
+        })
+        .await?;
+        self.0.commit(tx).await?;
+        Ok(credential)
+    }
+
+    async fn renew(&self, caller: &Caller, csr_pem: &str) -> Result<v1::Credential, ApiError> {
+        let row = MemberRow {
+            role: caller::word(caller.role).to_owned(),
+            customer: caller.customer().to_owned(),
+        };
+        let mut tx = self.0.store.write().await?;
+        let member = (caller.name.as_str(), caller.epoch);
+        let credential = self.credential(&mut tx, csr_pem, member, &row).await?;
+        self.0.commit(tx).await?;
+        Ok(credential)
+    }
+
+    /// Refuses a caller whose rights were ended while the call waited: a token that such a caller makes would outlive them.
+    async fn check_still(&self, tx: &mut WriteTx, caller: &Caller) -> Result<(), ApiError> {
+        let present = tx.member(&caller.name).await?;
+        let is_same = |record: &MemberRecord| {
+            record.epoch == caller.epoch
+                && caller::rights_of(&record.given).is_some_and(|rights| rights == (caller.role, caller.scope.clone()))
+        };
+        if present.as_ref().is_some_and(is_same) {
+            return Ok(());
         }
-        self.0.commit(tx).await.map_err(ApiError::from)?;
-        self.0
-            .event(
-                "security.member-joined",
-                &format!("members/{}", token.subject),
-                "a token was redeemed",
-            )
-            .await;
-        Ok(Response::new(credential))
+        let message = format!("the rights of {:?} were changed meanwhile", caller.name);
+        Err(ApiError::Unauthenticated(message))
+    }
+}
+
+/// Lets the call itself finish when it ends the caller's own rights.
+fn let_finish<T>(request: &Request<T>) {
+    if let Some(grant) = request.extensions().get::<Grant>() {
+        grant.let_finish();
+    }
+}
+
+#[tonic::async_trait]
+impl AuthService for Auth {
+    async fn redeem_token(&self, request: Request<v1::RedeemTokenRequest>) -> Result<Response<v1::Credential>, Status> {
+        Ok(Response::new(self.redeem(request.into_inner()).await?))
     }
 
     async fn renew_credential(
@@ -197,15 +225,7 @@ impl AuthService for Auth {
         request: Request<v1::RenewCredentialRequest>,
     ) -> Result<Response<v1::Credential>, Status> {
         let caller = caller::tenant(&self.0, &request).await?;
-        let row = MemberRow {
-            role: caller::word(caller.role).to_owned(),
-            customer: caller.customer().to_owned(),
-        };
-        Ok(Response::new(self.credential(
-            &request.get_ref().csr_pem,
-            &caller.name,
-            &row,
-        )?))
+        Ok(Response::new(self.renew(&caller, &request.get_ref().csr_pem).await?))
     }
 
     async fn create_token(
@@ -216,7 +236,7 @@ impl AuthService for Auth {
         let request = request.into_inner();
         // The answer holds a secret: it is not kept, and the same key again is refused instead of answered.
         let asked = Asked::new(&self.0, &caller, "CreateToken", request.mutation.as_ref(), &request)?;
-        ClientIdentity::member(&request.member).map_err(|e| ApiError::invalid("member", e.to_string()))?;
+        ClientIdentity::member(&request.member, 0).map_err(|e| ApiError::invalid("member", e.to_string()))?;
         let row = self.invitation(&caller, &request).await?;
         let lifetime_s = match request.lifetime.as_ref().map_or(0, |l| l.seconds) {
             0 => TOKEN_LIFETIME_S,
@@ -234,13 +254,15 @@ impl AuthService for Auth {
                 .into());
             }
         };
-        let present = tx.member(&request.member).await.map_err(ApiError::from)?;
-        if present.is_some_and(|present| present.customer != row.customer) {
+        self.check_still(&mut tx, &caller).await?;
+        let present = self.0.store.member(&request.member).await.map_err(ApiError::from)?;
+        if present.is_some_and(|present| present.given.customer != row.customer) {
             let fault = "is somebody else's member already; choose another name";
             return Err(ApiError::Taken(vec![("member".into(), fault.into())]).into());
         }
         let expires_at = asked.now().plus(seconds(lifetime_s));
-        let token = new_member_token(&self.0, &mut tx, &request.member, &row, expires_at).await?;
+        let rng = self.0.rng.as_ref();
+        let token = new_member_token(rng, &mut tx, &request.member, &row, expires_at, &caller.name).await?;
         let of = match row.customer.as_str() {
             "" => String::new(),
             customer => format!(" of {customer}"),
@@ -271,6 +293,50 @@ impl AuthService for Auth {
             member: caller.name,
             role: caller.role.into(),
             expire_time,
+            control_paused: self.0.pause.is_on(),
         }))
+    }
+
+    async fn list_tokens(&self, request: Request<v1::ListTokensRequest>) -> Answer<v1::ListTokensResponse> {
+        let caller = caller::accountant(&self.0, &request).await?;
+        Ok(Response::new(
+            members::list_tokens(&self.0, &caller, request.get_ref()).await?,
+        ))
+    }
+
+    async fn delete_token(&self, request: Request<v1::DeleteTokenRequest>) -> Answer<()> {
+        let caller = caller::admin(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "DeleteToken", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(members::delete_token(&asked, &request).await?))
+    }
+
+    async fn list_members(&self, request: Request<v1::ListMembersRequest>) -> Answer<v1::ListMembersResponse> {
+        let caller = caller::accountant(&self.0, &request).await?;
+        Ok(Response::new(members::list(&self.0, &caller, request.get_ref()).await?))
+    }
+
+    async fn set_member_role(&self, request: Request<v1::SetMemberRoleRequest>) -> Answer<v1::Member> {
+        let caller = caller::admin(&self.0, &request).await?;
+        let_finish(&request);
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "SetMemberRole", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(members::set_role(&asked, &request).await?))
+    }
+
+    async fn revoke_member(&self, request: Request<v1::RevokeMemberRequest>) -> Answer<v1::Member> {
+        let caller = caller::admin(&self.0, &request).await?;
+        let_finish(&request);
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "RevokeMember", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(members::revoke(&self.0, &asked, &request).await?))
+    }
+
+    async fn delete_member(&self, request: Request<v1::DeleteMemberRequest>) -> Answer<()> {
+        let caller = caller::admin(&self.0, &request).await?;
+        let_finish(&request);
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "DeleteMember", request.mutation.as_ref(), &request)?;
+        Ok(Response::new(members::delete(&asked, &request).await?))
     }
 }

@@ -5,13 +5,14 @@
 
 use rackwright_api::v1::Role;
 use rackwright_identity::{ClientKind, identify};
-use rackwright_store::{MemberRow, Scope};
+use rackwright_store::{AgentSession, MemberRecord, MemberRow, Scope};
 use tonic::Request;
 
 use super::connection::Peer;
 use super::errors::ApiError;
 use crate::clock;
 use crate::core::Core;
+use crate::rights::{self, Grant};
 
 /// A member, authenticated.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub struct Caller {
     pub role: Role,
     /// What they see.
     pub scope: Scope,
+    /// The member's epoch: what the caller makes for later use carries it, and ends with it.
+    pub epoch: u64,
 }
 
 impl Caller {
@@ -73,7 +76,7 @@ pub fn is_customers(role: Role) -> bool {
 
 /// Role and scope of a stored member. None: they do not go together, and whoever has them may do nothing.
 #[must_use]
-pub fn rights(row: &MemberRow) -> Option<(Role, Scope)> {
+pub fn rights_of(row: &MemberRow) -> Option<(Role, Scope)> {
     let roles = [Role::Operator, Role::Viewer, Role::CustomerAdmin, Role::CustomerUser];
     let role = roles.into_iter().find(|role| word(*role) == row.role)?;
     match (is_customers(role), row.customer.is_empty()) {
@@ -107,34 +110,58 @@ fn forbidden(caller: &Caller, needs: &str) -> ApiError {
 /// reads or changes has to be narrowed by the caller's scope.
 ///
 /// # Errors
-/// No certificate, one of an agent, or of a member who is none any more.
+/// No certificate, one of an agent, one that was ended, or one of a member who is none any more.
 pub async fn tenant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let identity = peer(request)?;
     tracing::Span::current().record("caller", &identity.common_name);
-    if identity.kind != ClientKind::Member {
+    let ClientKind::Member { epoch } = identity.kind else {
         return Err(ApiError::Forbidden(
             "an agent's certificate does not open this call".into(),
         ));
+    };
+    match request.extensions().get::<Grant>() {
+        Some(grant) => rights::admit(core, &identity.common_name, epoch, grant).await,
+        None => of_member(core, &identity.common_name, epoch).await,
     }
-    of_member(core, &identity.common_name).await
 }
 
-/// The member of a name, whose they are and what they may do now.
+/// Role and scope that the member of a name has now, in an epoch. Counts as a use.
 ///
 /// # Errors
-/// There is none, or the database failed.
-pub async fn of_member(core: &Core, name: &str) -> Result<Caller, ApiError> {
-    let row = core.store.member(name).await?;
-    let Some((role, scope)) = row.as_ref().and_then(rights) else {
+/// There is none, the epoch is over, or the database failed.
+pub async fn of_member(core: &Core, name: &str, epoch: u64) -> Result<Caller, ApiError> {
+    let (caller, record) = look_up(core, name, epoch).await?;
+    rights::note_use(core, &record);
+    Ok(caller)
+}
+
+/// The same, and the member's record. Does not count as a use.
+///
+/// # Errors
+/// As `of_member`.
+pub async fn look_up(core: &Core, name: &str, epoch: u64) -> Result<(Caller, MemberRecord), ApiError> {
+    let record = core.store.member(name).await?;
+    let known = record.and_then(|record| {
+        let rights = rights_of(&record.given)?;
+        Some((record, rights))
+    });
+    let Some((record, (role, scope))) = known else {
         return Err(ApiError::Unauthenticated(format!(
             "{name:?} is not a member of this site"
         )));
     };
-    Ok(Caller {
+    if record.epoch != epoch {
+        return Err(ApiError::Unauthenticated(format!(
+            "the credentials that {name:?} had before were ended; ask for a new token"
+        )));
+    }
+    let caller = Caller {
         name: name.to_owned(),
         role,
         scope,
-    })
+        epoch,
+    };
+    Ok((caller, record))
 }
 
 /// A member of the site: an operator or a viewer.
@@ -197,11 +224,12 @@ pub async fn accountant<T>(core: &Core, request: &Request<T>) -> Result<Caller, 
     Ok(caller)
 }
 
-/// The node whose agent calls: by its certificate, or because it has registered on this connection.
+/// The node whose agent calls, and what its session belongs to: by its certificate, or because it has registered on this
+/// connection.
 ///
 /// # Errors
 /// No certificate, or one of a member.
-pub fn agent<T>(request: &Request<T>) -> Result<(String, u64), ApiError> {
+pub fn agent<T>(request: &Request<T>) -> Result<(String, AgentSession), ApiError> {
     let registered = Peer::of(request).and_then(|peer| peer.registered(clock::now()));
     let identity = match registered {
         Some(identity) => identity.clone(),
@@ -209,7 +237,10 @@ pub fn agent<T>(request: &Request<T>) -> Result<(String, u64), ApiError> {
     };
     tracing::Span::current().record("caller", &identity.common_name);
     match identity.kind {
-        ClientKind::Agent { claim_generation } => Ok((identity.common_name, claim_generation)),
-        ClientKind::Member => Err(ApiError::Forbidden("only an agent may call this".into())),
+        ClientKind::Agent { claim_generation, boot } => {
+            let generation = claim_generation;
+            Ok((identity.common_name, AgentSession { generation, boot }))
+        }
+        ClientKind::Member { .. } => Err(ApiError::Forbidden("only an agent may call this".into())),
     }
 }

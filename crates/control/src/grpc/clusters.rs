@@ -16,13 +16,14 @@ use super::asked::Asked;
 use super::errors::ApiError;
 use super::names::Pages;
 use super::nodes::Nodes;
-use super::{caller, convert, enrolment, names, theirs};
+use super::{caller, convert, doubts, enrolment, names, theirs};
 use crate::clock;
 use crate::clusters;
 use crate::clusters::partitions::Fabric;
 use crate::clusters::reserve::{self, ReserveError};
 use crate::core::Core;
 use crate::hall;
+use crate::user_data;
 
 /// Fields a filter over clusters may name.
 const FILTER_FIELDS: &[&str] = &["state", "customer", "name"];
@@ -81,10 +82,11 @@ fn spec(record: &ClusterRecord) -> v1::ClusterSpec {
             image: format!("{}/versions/{}", spec.image_name, spec.image_digest),
             hostname: String::new(),
             ssh_authorized_keys: spec.ssh_authorized_keys.clone(),
-            user_data: spec.user_data.clone(),
+            user_data: String::new(),
             root_drive: spec.root_drive.clone(),
             verify_whole_disk: spec.verify_whole_disk,
             customer: record.customer.clone(),
+            has_user_data: spec.user_data.is_some() || !spec.plain_user_data.is_empty(),
         }),
         lease_end: record.cluster.lease_end.and_then(convert::time),
     }
@@ -198,9 +200,12 @@ impl Clusters {
             "" => "non-blocking".to_owned(),
             words => words.to_owned(),
         };
+        let uid = self.0.new_id();
+        let user_data = user_data::seal_for_cluster(&self.0.keys.sealer, &deployment.user_data, (id, &uid, 1));
+        let user_data = user_data.map_err(|error| ApiError::unsealed("spec.deployment.user_data", &error))?;
         Ok(reserve::Asked {
             id: id.to_owned(),
-            uid: self.0.new_id(),
+            uid,
             customer: spec.customer.clone(),
             spec: ClusterSpec {
                 sku: spec.sku.clone(),
@@ -210,7 +215,8 @@ impl Clusters {
                 image_name: image.name,
                 image_digest: image.digest,
                 ssh_authorized_keys: deployment.ssh_authorized_keys,
-                user_data: deployment.user_data,
+                user_data,
+                plain_user_data: String::new(),
                 root_drive: deployment.root_drive,
                 verify_whole_disk: deployment.verify_whole_disk,
             },
@@ -360,6 +366,7 @@ impl Clusters {
         };
         let mut record = tx.cluster_of(&asked.caller().scope, id).await?;
         asked.check_version(&format!("clusters/{id}"), record.version)?;
+        doubts::cluster(&self.0, asked, id).await?;
         change(&mut record)?;
         tx.save_cluster(&mut record, asked.now()).await?;
         let operation = asked.new_operation(kind, &format!("clusters/{id}"), OPERATION_MIN);

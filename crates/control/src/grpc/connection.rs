@@ -8,18 +8,26 @@ use std::task::{Context, Poll};
 
 use rackwright_identity::ClientIdentity;
 use rackwright_lifecycle::Timestamp;
+use rackwright_netboot::connections::{Handle, Slot};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::transport::CertificateDer;
 use tonic::transport::server::{Connected, TcpConnectInfo, TlsConnectInfo};
 use tonic::{Extensions, Request};
+
+use crate::tls::Accepted;
 
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
     stream: TlsStream<TcpStream>,
+    slot: Slot,
+    identity: Option<Arc<ClientIdentity>>,
     registered: Arc<OnceLock<Registered>>,
+    /// Ends when the connection has to make room; none: it never has to.
+    closed: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
 }
 
 /// An agent that registered on a connection without a certificate: the connection is its own until then.
@@ -29,10 +37,17 @@ struct Registered {
     until: Timestamp,
 }
 
-impl From<TlsStream<TcpStream>> for Connection {
-    fn from(stream: TlsStream<TcpStream>) -> Self {
-        let registered = Arc::default();
-        Self { stream, registered }
+impl From<Accepted> for Connection {
+    fn from(accepted: Accepted) -> Self {
+        let Accepted { stream, slot, identity } = accepted;
+        let closed = identity.is_none().then(|| Box::pin(slot.closed().cancelled_owned()));
+        Self {
+            stream,
+            slot,
+            identity: identity.map(Arc::new),
+            registered: Arc::default(),
+            closed,
+        }
     }
 }
 
@@ -40,6 +55,8 @@ impl From<TlsStream<TcpStream>> for Connection {
 #[derive(Debug, Clone)]
 pub struct Peer {
     tls: TlsConnectInfo<TcpConnectInfo>,
+    identity: Option<Arc<ClientIdentity>>,
+    place: Handle,
     registered: Arc<OnceLock<Registered>>,
 }
 
@@ -49,6 +66,8 @@ impl Connected for Connection {
     fn connect_info(&self) -> Peer {
         Peer {
             tls: self.stream.connect_info(),
+            identity: self.identity.clone(),
+            place: self.slot.handle(),
             registered: Arc::clone(&self.registered),
         }
     }
@@ -80,7 +99,18 @@ impl Peer {
     pub fn register(&self, identity: ClientIdentity, until: Timestamp) {
         if self.tls.peer_certs().is_none() {
             let _ = self.registered.set(Registered { identity, until });
+            self.place.known();
         }
+    }
+
+    /// The holder of the certificate, or the agent that registered on this connection.
+    pub fn identity(&self, now: Timestamp) -> Option<&ClientIdentity> {
+        self.registered(now).or(self.identity.as_deref())
+    }
+
+    /// The connection's place among those of the listener.
+    pub fn place(&self) -> &Handle {
+        &self.place
     }
 
     /// The agent that registered on this connection.
@@ -92,7 +122,13 @@ impl Peer {
 
 impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(cx, buffer)
+        let connection = self.get_mut();
+        if let Some(closed) = &mut connection.closed
+            && closed.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
+        Pin::new(&mut connection.stream).poll_read(cx, buffer)
     }
 }
 

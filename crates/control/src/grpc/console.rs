@@ -68,7 +68,7 @@ async fn take_key(
         return Ok(false);
     };
     let owner = tx.member(&former.member).await?;
-    if owner.is_some_and(|owner| owner.customer.is_empty()) {
+    if owner.is_some_and(|owner| owner.given.customer.is_empty()) {
         return Ok(false);
     }
     tx.remove_ssh_key(&former.fingerprint, Some(&former.member)).await?;
@@ -320,6 +320,7 @@ impl ConsoleService for Console {
             member: caller.name.clone(),
             public_key: text,
             created_at: asked.now(),
+            epoch: caller.epoch,
         };
         let is_added = tx.add_ssh_key(&row).await.map_err(ApiError::from)?
             || take_key(&self.0, &mut tx, &asked, &caller, &row).await?;
@@ -386,7 +387,7 @@ impl ConsoleService for Console {
             return Err(ApiError::from(StoreError::KeyReused { key, method }).into());
         };
         let expires_at = asked.now().plus(seconds(lifetime_s));
-        let token = token::make(&self.0, &mut tx, &caller.name, &pass.record, expires_at).await?;
+        let token = token::make(&self.0, &mut tx, &caller, &pass.record, expires_at).await?;
         let message = format!("{} made a token for one login at the console", caller.name);
         let event = asked.event("security.console-token-created", &request.node, message);
         tx.add_event(&event).await.map_err(ApiError::from)?;

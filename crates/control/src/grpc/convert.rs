@@ -102,6 +102,7 @@ fn status(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, no
             ssh_authorized_keys: c.ssh_authorized_keys.clone(),
             release_requested: c.release_requested,
             customer: c.customer.clone(),
+            has_user_data: c.has_user_data || !c.plain_user_data.is_empty(),
         }),
         claim_generation: record.node.generation,
         power: power(&record.readings.power).to_owned(),
@@ -113,10 +114,17 @@ fn status(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, no
             }
         ),
         address: record.address.clone(),
+        address_witness: record.address_witness.clone(),
         macs: record.identity.macs.clone(),
         inventory,
         image_written: record.node.evidence.image_digest.clone().unwrap_or_default(),
         bmc_password_change_time: record.spec.account.changed_at.and_then(time),
+        doubt: record
+            .node
+            .doubt
+            .as_ref()
+            .map_or_else(String::new, |doubt| doubt.why.clone()),
+        doubt_since: record.node.doubt.as_ref().and_then(|doubt| time(doubt.since)),
     }
 }
 

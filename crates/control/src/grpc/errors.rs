@@ -1,11 +1,17 @@
 //! One place that turns failures into gRPC codes with details: a code, the field or device, and a hint.
 
+use rackwright_identity::SealError;
 use rackwright_store::StoreError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
+use crate::space::{self, NoRoom};
+
 /// The domain that error reasons belong to.
 const DOMAIN: &str = "rackwright";
+
+/// The type of the violation of a call that needs `confirm_erase`.
+const UNCONFIRMED: &str = "CONFIRM_ERASE";
 
 /// A call's failure.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +31,14 @@ pub enum ApiError {
         message: String,
         /// What to do.
         hint: String,
+    },
+    /// The request erases, and does not say that its caller knows.
+    #[error("{message}")]
+    Unconfirmed {
+        /// Resource it is about.
+        subject: String,
+        /// What would happen.
+        message: String,
     },
     /// The resource was changed since the caller read it.
     #[error("{subject} has version {found} by now, not {given}; read it again")]
@@ -53,6 +67,17 @@ pub enum ApiError {
     /// Older than what is kept.
     #[error("{0}")]
     OutOfRange(String),
+    /// A disk has no room for what was sent.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// The member does too much at once.
+    #[error("{message}")]
+    Busy {
+        /// What there is too much of.
+        message: String,
+        /// What to do.
+        hint: String,
+    },
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -65,6 +90,14 @@ impl ApiError {
     /// One wrong field.
     pub fn invalid(field: impl Into<String>, fault: impl Into<String>) -> Self {
         Self::Invalid(vec![(field.into(), fault.into())])
+    }
+
+    /// User data of a request that could not be sealed.
+    pub fn unsealed(field: &str, error: &SealError) -> Self {
+        match error {
+            SealError::TooLong { .. } => Self::invalid(field, "it is larger than 256 KiB"),
+            other => Self::Internal(other.to_string()),
+        }
     }
 
     /// Not now.
@@ -88,6 +121,11 @@ impl From<ApiError> for Status {
                 hinted(&mut details, hint);
                 (Code::FailedPrecondition, details)
             }
+            ApiError::Unconfirmed { subject, message } => {
+                let mut details = ErrorDetails::with_precondition_failure_violation(UNCONFIRMED, subject, message);
+                hinted(&mut details, "set confirm_erase if that is meant; the CLI's --yes does");
+                (Code::FailedPrecondition, details)
+            }
             ApiError::Stale { subject, .. } => (Code::Aborted, reason("STALE_RESOURCE_VERSION", subject, "")),
             ApiError::Unauthenticated(_) => (
                 Code::Unauthenticated,
@@ -102,6 +140,8 @@ impl From<ApiError> for Status {
                 ErrorDetails::with_resource_info(*kind, name, "", "does not exist"),
             ),
             ApiError::OutOfRange(_) => (Code::OutOfRange, reason("OUT_OF_RANGE", "", "start from position 0")),
+            ApiError::NoRoom(full) => (Code::ResourceExhausted, reason("NO_ROOM", &full.folder, space::HINT)),
+            ApiError::Busy { hint, .. } => (Code::ResourceExhausted, reason("BUSY", "", hint)),
             ApiError::Store(store) => store_details(store),
             ApiError::Internal(_) => (Code::Internal, reason("BUG", "", "")),
         };

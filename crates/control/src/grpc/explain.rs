@@ -1,7 +1,7 @@
 //! `rackwright node explain`: everything needed to know why a node is where it is.
 
 use rackwright_api::v1;
-use rackwright_lifecycle::{Agent, Bmc, BootTarget, Reading, Scope as Line, State, Timestamp, Wait};
+use rackwright_lifecycle::{Agent, Bmc, BootTarget, Edge, Reading, Scope as Line, State, Timestamp, Wait};
 use rackwright_site::model::told;
 use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
@@ -169,6 +169,12 @@ fn summary(record: &NodeRecord, progress: Option<&v1::JobProgress>, now: Timesta
             p.bytes_per_second / 1_000_000
         ));
     }
+    if let Some(doubt) = &record.node.doubt {
+        text.push_str(&format!(
+            ". It is doubted, and nothing is done to it before an operator settles that: {}",
+            doubt.why
+        ));
+    }
     if !record.reason.is_empty() {
         text.push_str(&format!(". Reason: {}", record.reason));
     }
@@ -181,6 +187,9 @@ fn hints(record: &NodeRecord) -> Vec<String> {
     let claimed = claim.is_some();
     let handed_over = claim.is_some_and(|c| c.handed_over == Some(c.deployment));
     let untouched = record.node.evidence.is_untouched();
+    if record.node.doubt.is_some() {
+        return doubt_hints(record);
+    }
     let list: &[(&str, &str)] = match record.node.state {
         State::Discovered => &[
             (
@@ -214,6 +223,9 @@ fn hints(record: &NodeRecord) -> Vec<String> {
         ],
         State::Failed if untouched => &[("retry", "inspects it again"), ("readmit", "erases it first")],
         State::Failed | State::Quarantined => &[("readmit", "erases it and lets it back in")],
+        State::Maintenance if super::intent::is_erased_by_resume(record) => {
+            &[("resume", "erases it: its claim ended while it was held; needs --yes")]
+        }
         State::Maintenance if claimed => &[("resume", "puts it back into service; it can be released then")],
         State::Maintenance if untouched => &[("resume", "puts it back into service"), ("readmit", "erases it first")],
         State::Maintenance => &[("readmit", "erases it and lets it back in")],
@@ -235,6 +247,29 @@ fn hints(record: &NodeRecord) -> Vec<String> {
         && record.wait_why.contains("boot")
     {
         hints.push(format!("rackwright boot trace {mac}: how far its network boot got"));
+    }
+    hints
+}
+
+/// What settles a doubt, the safe way first.
+fn doubt_hints(record: &NodeRecord) -> Vec<String> {
+    let id = &record.id;
+    let mut hints = Vec::new();
+    let is_erasable = Edge::Readmitted.target(record.node.state).is_some();
+    match (&record.node.claim, is_erasable) {
+        (None, true) => hints.push(format!(
+            "rackwright node readmit {id}: erases it and lets it back in; make sure first that no customer has the machine"
+        )),
+        (None, false) => hints.push(format!("rackwright node hold {id}: sets it apart; it can be readmitted then")),
+        (Some(_), _) => {}
+    }
+    hints.push(format!(
+        "rackwright node believe {id} --reason TEXT: its record holds, and is acted on again"
+    ));
+    if record.node.claim.is_some() {
+        hints.push(format!(
+            "rackwright node quarantine {id}: sets it apart, if the record does not hold; readmitting it erases it then"
+        ));
     }
     hints
 }

@@ -104,6 +104,7 @@ impl Firmware {
                 let fault = format!("pieces of at most {PIECE_MAX} bytes, {SIZE_MAX} in all");
                 return Err(ApiError::invalid("data", fault));
             }
+            self.0.space.check(files.dir(), piece.data.len() as u64)?;
             writing.write(&piece.data).await.map_err(|e| cannot_write(&e))?;
             let broken = |s: Status| ApiError::invalid("data", format!("the stream broke: {}", s.message()));
             next = stream.message().await.map_err(broken)?;

@@ -7,7 +7,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::image_service_server::ImageService;
 use rackwright_image::ImageDigest;
 use rackwright_store::{StoreError, UploadBody, UploadRow};
-use tokio::fs::OpenOptions;
+use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
 use tokio::runtime::Handle;
 use tonic::{Request, Response, Status, Streaming};
@@ -17,6 +17,7 @@ use super::errors::ApiError;
 use super::names::Pages;
 use super::{caller, convert, names};
 use crate::core::Core;
+use crate::space::NoRoom;
 use crate::uploads;
 
 /// The largest file taken.
@@ -112,14 +113,40 @@ fn announced(request: &v1::StartUploadRequest) -> Result<UploadBody, ApiError> {
     })
 }
 
-/// Appends what arrives. What was written stays when the stream breaks.
+/// Checks that uploads of so many bytes leave the disk's reserve free.
+fn room(core: &Core, bytes: u64) -> Result<(), ApiError> {
+    Ok(core.space.check(core.uploads.dir(), bytes)?)
+}
+
+fn cannot_write(error: &std::io::Error) -> ApiError {
+    ApiError::Internal(format!("the upload's file cannot be written: {error}"))
+}
+
+/// Writes a piece, where the disk has room for it.
+async fn write(core: &Core, file: &mut File, piece: &[u8]) -> Result<(), ApiError> {
+    let bytes = piece.len() as u64;
+    room(core, bytes)?;
+    // Tokio tells of a failed write with the next call: this piece is on the disk, or the error is known now.
+    let written = async {
+        file.write_all(piece).await?;
+        file.flush().await
+    };
+    written
+        .await
+        .map_err(|error| match NoRoom::of_error(core.uploads.dir(), bytes, &error) {
+            Some(full) => full.into(),
+            None => cannot_write(&error),
+        })
+}
+
+/// Appends what arrives. What was written stays when the stream breaks; it is removed when the disk has no room.
 async fn append(
     core: &Core,
     row: &UploadRow,
     first: v1::WriteUploadRequest,
     stream: &mut Streaming<v1::WriteUploadRequest>,
 ) -> Result<(), ApiError> {
-    let internal = |e: std::io::Error| ApiError::Internal(format!("the upload's file cannot be written: {e}"));
+    let internal = |e: std::io::Error| cannot_write(&e);
     let Some(_writing) = core.uploads.begin_writing(&row.id) else {
         let name = format!("uploads/{}", row.id);
         return Err(ApiError::precondition(
@@ -156,7 +183,13 @@ async fn append(
             let fault = format!("more than the {} bytes that were announced", row.body.size_bytes);
             return Err(ApiError::invalid("data", fault));
         }
-        file.write_all(&piece).await.map_err(internal)?;
+        if let Err(full) = write(core, &mut file, &piece).await {
+            if matches!(full, ApiError::NoRoom(_)) {
+                // What has arrived takes room too, and can be sent again.
+                core.uploads.discard(&row.id);
+            }
+            return Err(full);
+        }
         match stream.message().await {
             Ok(Some(message)) => piece = message.data,
             Ok(None) => break,
@@ -215,6 +248,7 @@ impl ImageService for Images {
             }
             return Ok(Response::new(self.upload(&row)));
         }
+        room(&self.0, body.size_bytes)?;
         let row = UploadRow {
             id: self.0.new_id(),
             image_id: request.image_id,

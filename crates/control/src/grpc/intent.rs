@@ -4,6 +4,7 @@ use rackwright_api::v1::{Deployment, PowerAction};
 use rackwright_lifecycle::{Claim, Edge, PowerGoal, PowerRequest, State, Timestamp};
 use rackwright_store::NodeRecord;
 
+use super::doubts;
 use super::errors::ApiError;
 
 /// An image version, resolved.
@@ -15,14 +16,32 @@ pub struct Image {
     pub digest: String,
 }
 
-fn refused(record: &NodeRecord, what: &str, hint: &str) -> ApiError {
+fn standing(record: &NodeRecord) -> String {
     let because = if record.reason.is_empty() {
         String::new()
     } else {
         format!(" ({})", record.reason)
     };
-    let message = format!("{} is {}{because}: {what}", record.id, record.node.state);
+    format!("{} is {}{because}", record.id, record.node.state)
+}
+
+pub(super) fn refused(record: &NodeRecord, what: &str, hint: &str) -> ApiError {
+    let message = format!("{}: {what}", standing(record));
     ApiError::precondition(format!("nodes/{}", record.id), message, hint)
+}
+
+/// Refuses a call that erases and does not say that its caller knows.
+fn unconfirmed(record: &NodeRecord, what: &str) -> ApiError {
+    ApiError::Unconfirmed {
+        subject: format!("nodes/{}", record.id),
+        message: format!("{}: {what}", standing(record)),
+    }
+}
+
+/// The cluster that has the node by its claim. Only the cluster changes its nodes.
+fn cluster_of(record: &NodeRecord) -> Option<&str> {
+    let claim = record.node.claim.as_ref().filter(|claim| !claim.release_requested)?;
+    claim.cluster.as_ref().map(|seat| seat.cluster.as_str())
 }
 
 /// The way to free a claimed node.
@@ -50,7 +69,8 @@ fn claim_of(deployment: &Deployment, image: Image, node: &str, generation: u64, 
         image_name: image.name,
         hostname,
         ssh_authorized_keys: deployment.ssh_authorized_keys.clone(),
-        user_data: deployment.user_data.clone(),
+        has_user_data: !deployment.user_data.is_empty(),
+        plain_user_data: String::new(),
         root_drive: deployment.root_drive.clone(),
         verify_whole_disk: deployment.verify_whole_disk,
         release_requested: false,
@@ -72,9 +92,9 @@ fn check_customer(deployment: &Deployment) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// True of a node that is available and nobody's.
+/// True for an available node that has no claim and is not doubted.
 pub fn is_free(record: &NodeRecord) -> bool {
-    record.node.claim.is_none() && record.node.state == State::Available
+    record.node.claim.is_none() && record.node.state == State::Available && record.node.doubt.is_none()
 }
 
 /// Claims a free node. Answers with the generation and the deployment that keys are needed for.
@@ -94,6 +114,7 @@ pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) ->
         return Err(refused(record, "only an available node can be deployed", &hint));
     }
     check_customer(deployment)?;
+    doubts::undoubted(record, "deploy")?;
     record.node.generation += 1;
     let generation = record.node.generation;
     record.node.claim = Some(claim_of(deployment, image, &record.id, generation, 1));
@@ -110,8 +131,8 @@ pub fn leaves_cluster(record: &NodeRecord, cluster: &str) -> ApiError {
     )
 }
 
-/// Wants another image on a claimed node. Host name, keys, user data, drive and customer stay as they are where none are
-/// given.
+/// Wants another image on a claimed node. Host name, keys, drive and customer stay as they are where none are given. User
+/// data does not: it is not kept, so a new system has what is given with it.
 ///
 /// # Errors
 /// The node has no claim, or is in the middle of something.
@@ -121,6 +142,22 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
         let hint = format!("`rackwright node deploy {}` claims a free node", record.id);
         return Err(refused(record, "only a claimed node can be reimaged", &hint));
     };
+    if let Some(seat) = &former.cluster {
+        let cluster = &seat.cluster;
+        let hint = format!("`rackwright cluster reimage {cluster}` writes another image to its nodes");
+        return Err(refused(record, &format!("it is a node of cluster {cluster}"), &hint));
+    }
+    if !deployment.customer.is_empty() && deployment.customer != former.customer {
+        let has_it = match former.customer.as_str() {
+            "" => "it is claimed for no customer".to_owned(),
+            customer => format!("customer {customer} has it"),
+        };
+        let hint = format!("{}; {} can have it then", way_to_release(record), deployment.customer);
+        let what = format!(
+            "{has_it}, and a reimage keeps the customer: release the node first, so that it is erased before another customer gets it"
+        );
+        return Err(refused(record, &what, &hint));
+    }
     if !matches!(state, State::Active | State::Failed) {
         let hint = format!(
             "`rackwright node watch {}` shows when it is active or failed",
@@ -136,15 +173,10 @@ pub fn reimage(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
     if whole.ssh_authorized_keys.is_empty() {
         whole.ssh_authorized_keys = former.ssh_authorized_keys;
     }
-    if whole.user_data.is_empty() {
-        whole.user_data = former.user_data;
-    }
     if whole.root_drive.is_empty() {
         whole.root_drive = former.root_drive;
     }
-    if whole.customer.is_empty() {
-        whole.customer = former.customer;
-    }
+    whole.customer = former.customer;
     rewrite(record, &whole, image).ok_or_else(|| refused(record, "it is being worked on", ""))
 }
 
@@ -158,6 +190,8 @@ pub fn rewrite(record: &mut NodeRecord, deployment: &Deployment, image: Image) -
     let (generation, number) = (former.generation, former.deployment + 1);
     let mut claim = claim_of(deployment, image, &record.id, generation, number);
     claim.cluster.clone_from(&former.cluster);
+    // A claim keeps its customer for as long as it lives, whoever asks for what.
+    claim.customer.clone_from(&former.customer);
     record.node.claim = Some(claim);
     record.node.wanted.retry = state == State::Failed;
     Some((generation, number))
@@ -215,11 +249,18 @@ pub fn hold(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
+/// True for a held node whose claim has ended meanwhile, as its cluster was released or has replaced it: the end of the hold
+/// begins the erase.
+pub fn is_erased_by_resume(record: &NodeRecord) -> bool {
+    let is_released = record.node.claim.as_ref().is_some_and(|claim| claim.release_requested);
+    record.node.state == State::Maintenance && is_released
+}
+
 /// Ends a hold.
 ///
 /// # Errors
-/// It is not held, or holds data nobody claims.
-pub fn resume(record: &mut NodeRecord) -> Result<(), ApiError> {
+/// It is not held, or holds data nobody claims, or would be erased and nobody has confirmed that.
+pub fn resume(record: &mut NodeRecord, confirm_erase: bool) -> Result<(), ApiError> {
     if record.node.state != State::Maintenance {
         return Err(refused(
             record,
@@ -230,6 +271,10 @@ pub fn resume(record: &mut NodeRecord) -> Result<(), ApiError> {
     if record.node.claim.is_none() && !record.node.evidence.is_untouched() {
         let hint = format!("`rackwright node readmit {}` erases it first", record.id);
         return Err(refused(record, "it holds data that was written and not erased", &hint));
+    }
+    if is_erased_by_resume(record) && !confirm_erase {
+        let what = "its claim ended while it was held, so the end of the hold erases everything on its drives";
+        return Err(unconfirmed(record, what));
     }
     record.node.wanted.resume = true;
     Ok(())
@@ -254,9 +299,10 @@ pub fn quarantine(record: &mut NodeRecord, reason: &str) -> Result<(), ApiError>
 /// Erases a node and lets it back in.
 ///
 /// # Errors
-/// It is in service, or somebody's.
-pub fn readmit(record: &mut NodeRecord) -> Result<(), ApiError> {
-    if Edge::Readmitted.target(record.node.state).is_none() {
+/// It is in service, claimed, or a cluster's; or nobody has confirmed that it is erased.
+pub fn readmit(record: &mut NodeRecord, confirm_erase: bool) -> Result<(), ApiError> {
+    let is_in_pool = record.node.state == State::Available && record.node.doubt.is_none();
+    if is_in_pool || Edge::Readmitted.target(record.node.state).is_none() {
         let hint = format!(
             "`rackwright node release {}` ends a claim, `node quarantine` distrusts a node",
             record.id
@@ -274,6 +320,20 @@ pub fn readmit(record: &mut NodeRecord) -> Result<(), ApiError> {
             "it is claimed, and readmitting would destroy its owner's data",
             &hint,
         ));
+    }
+    if let Some(cluster) = cluster_of(record) {
+        let hint = format!(
+            "`rackwright cluster replace {cluster} {0}` or `cluster resize {cluster} --leave {0}` takes it out first",
+            record.id
+        );
+        return Err(refused(record, &format!("it is a node of cluster {cluster}"), &hint));
+    }
+    if !confirm_erase {
+        let what = match record.node.claim {
+            Some(_) => "readmitting it ends its claim and erases everything on its drives, its owner's data too",
+            None => "readmitting it erases everything on its drives",
+        };
+        return Err(unconfirmed(record, what));
     }
     record.node.wanted.readmit = true;
     Ok(())
@@ -381,7 +441,7 @@ pub fn delete(record: &NodeRecord) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn worded(field: &str, text: &str) -> Result<String, ApiError> {
+pub(super) fn worded(field: &str, text: &str) -> Result<String, ApiError> {
     let text = text.trim();
     if text.is_empty() || text.chars().count() > 1000 || text.chars().any(char::is_control) {
         return Err(ApiError::invalid(

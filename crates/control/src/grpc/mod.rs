@@ -1,5 +1,6 @@
 //! The gRPC API: writes intent, reads views, never touches hardware.
 
+mod access;
 pub(crate) mod agents;
 mod asked;
 mod auth;
@@ -9,9 +10,11 @@ mod caller;
 mod clusters;
 mod connection;
 mod console;
+mod control;
 pub mod convert;
 pub mod credentials;
 mod discovery;
+mod doubts;
 mod enrolment;
 mod errors;
 mod events;
@@ -20,20 +23,24 @@ pub mod fabric;
 mod firmware;
 mod images;
 mod intent;
+mod members;
 mod metering;
 mod names;
 pub mod nodes;
 mod operations;
+mod paused;
 mod power;
 #[cfg(test)]
 pub mod said;
 pub mod seats;
 mod settings;
+mod site_files;
 mod sites;
 #[cfg(test)]
 mod tenancy;
 mod theirs;
 mod traced;
+mod until_ended;
 mod watch;
 mod windows;
 
@@ -46,6 +53,7 @@ use rackwright_api::v1::bmc_service_server::BmcServiceServer;
 use rackwright_api::v1::boot_service_server::BootServiceServer;
 use rackwright_api::v1::cluster_service_server::ClusterServiceServer;
 use rackwright_api::v1::console_service_server::ConsoleServiceServer;
+use rackwright_api::v1::control_service_server::ControlServiceServer;
 use rackwright_api::v1::credential_service_server::CredentialServiceServer;
 use rackwright_api::v1::discovery_service_server::DiscoveryServiceServer;
 use rackwright_api::v1::event_service_server::EventServiceServer;
@@ -58,26 +66,43 @@ use rackwright_api::v1::power_service_server::PowerServiceServer;
 use rackwright_api::v1::settings_service_server::SettingsServiceServer;
 use rackwright_api::v1::site_service_server::SiteServiceServer;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
+use self::access::{Gate, Refusals};
 use self::connection::Connection;
 use crate::core::Core;
-use crate::tls;
+use crate::tls::{self, Accepted};
 
 pub use auth::new_member_token;
 pub use boot::mac as parse_mac;
-pub use caller::{Caller, of_member};
+pub use caller::{Caller, look_up, of_member};
 pub use errors::ApiError;
 pub use images::collect as collect_chunks;
+pub use site_files::SiteUploads;
+pub use until_ended::end_of;
 
-/// The largest message taken: a whole inventory fits.
+/// The largest message taken of a member.
 const MESSAGE_MAX: usize = 8 << 20;
 
-/// The largest message about a site: its files may be long.
-const SITE_MAX: usize = 272 << 20;
+/// The largest message about a site: a part of a file and its name.
+const SITE_PART_MAX: usize = site_files::PART_MAX + (64 << 10);
+
+/// Bytes of a call that may be under way towards this server before it is read: of a connection without a certificate.
+const STRANGERS_WINDOW: u32 = (64 << 10) - 1;
+/// Calls at once on a connection without a certificate. An agent that registered on it has one.
+const STRANGERS_CALLS: u32 = 2;
+/// Largest headers of a call without a certificate.
+const STRANGERS_HEADERS: u32 = 8 << 10;
+/// Bytes of a call that may be under way towards this server before it is read.
+const WINDOW: u32 = 1 << 20;
+/// Calls at once on a connection with a certificate.
+const CALLS: u32 = 128;
+/// Largest headers of a call.
+const HEADERS: u32 = 16 << 10;
 
 /// Serves until the core stops.
 ///
@@ -112,22 +137,73 @@ pub async fn run(
     health
         .set_serving::<DiscoveryServiceServer<discovery::Discovery>>()
         .await;
+    if core.pause.is_on() {
+        health.set_not_serving::<ControlServiceServer<control::Control>>().await;
+        let (core, health) = (core.clone(), health.clone());
+        tokio::spawn(async move {
+            core.pause.ending().await;
+            health.set_serving::<ControlServiceServer<control::Control>>().await;
+        });
+    } else {
+        health.set_serving::<ControlServiceServer<control::Control>>().await;
+    }
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    let connections = ReceiverStream::new(tls::accept(listener, tls, core.stop.clone())).map(Connection::from);
-    let stop = core.stop.clone();
-    Server::builder()
-        .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(std::time::Duration::from_secs(20)))
-        .layer(tower::layer::layer_fn(traced::Traced))
-        .add_routes(routes(&core))
-        .add_service(health_service)
-        .add_service(reflection)
-        .serve_with_incoming_shutdown(connections.map(Ok::<_, std::io::Error>), stop.cancelled_owned())
-        .await?;
+    let limits = &core.config.connections;
+    let accepted = tls::accept(listener, tls, core.listeners.api.clone(), limits, core.stop.clone());
+    let services = routes(&core).add_service(health_service).add_service(reflection);
+    let refusals = Refusals::new(core.metrics.calls_refused());
+    let (strangers, known) = by_identity(accepted);
+    let serve = |server: Server, connections: mpsc::Receiver<Accepted>| {
+        let (refusals, granting, pausing) = (refusals.clone(), core.clone(), core.clone());
+        let connections =
+            ReceiverStream::new(connections).map(|accepted| Ok::<Connection, std::io::Error>(accepted.into()));
+        server
+            .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
+            .http2_keepalive_timeout(Some(std::time::Duration::from_secs(20)))
+            .layer(tower::layer::layer_fn(traced::Traced))
+            .layer(tower::layer::layer_fn(move |inner| Gate::new(inner, refusals.clone())))
+            .layer(tower::layer::layer_fn(move |inner| {
+                until_ended::UntilEnded::new(inner, granting.clone())
+            }))
+            .layer(tower::layer::layer_fn(move |services| paused::Paused {
+                core: pausing.clone(),
+                services,
+            }))
+            .add_routes(services.clone())
+            .serve_with_incoming_shutdown(connections, core.stop.clone().cancelled_owned())
+    };
+    let for_strangers = Server::builder()
+        .initial_stream_window_size(STRANGERS_WINDOW)
+        .initial_connection_window_size(STRANGERS_WINDOW)
+        .max_concurrent_streams(STRANGERS_CALLS)
+        .http2_max_header_list_size(STRANGERS_HEADERS);
+    let for_known = Server::builder()
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .max_concurrent_streams(CALLS)
+        .http2_max_header_list_size(HEADERS);
+    tokio::try_join!(serve(for_strangers, strangers), serve(for_known, known))?;
     Ok(())
+}
+
+/// Divides connections into those without and those with a certificate: they have different bounds.
+fn by_identity(mut accepted: mpsc::Receiver<Accepted>) -> (mpsc::Receiver<Accepted>, mpsc::Receiver<Accepted>) {
+    let ((strangers, to_strangers), (known, to_known)) = (mpsc::channel(1), mpsc::channel(1));
+    tokio::spawn(async move {
+        while let Some(connection) = accepted.recv().await {
+            let server = match connection.identity {
+                None => &strangers,
+                Some(_) => &known,
+            };
+            if server.send(connection).await.is_err() {
+                return;
+            }
+        }
+    });
+    (to_strangers, to_known)
 }
 
 /// All our services. Each of their calls decides by `caller` who may make it.
@@ -148,13 +224,12 @@ fn routes(core: &Arc<Core>) -> Routes {
         )
         .add_service(ConsoleServiceServer::new(console::Console(core.clone())))
         .add_service(BmcServiceServer::new(bmc::Bmc(core.clone())))
+        .add_service(ControlServiceServer::new(control::Control(core.clone())))
         .add_service(
             DiscoveryServiceServer::new(discovery::Discovery(core.clone())).max_decoding_message_size(MESSAGE_MAX),
         )
+        .add_service(SiteServiceServer::new(sites::Sites(core.clone())).max_decoding_message_size(SITE_PART_MAX))
         .add_service(
-            SiteServiceServer::new(sites::Sites(core.clone()))
-                .max_decoding_message_size(SITE_MAX)
-                .max_encoding_message_size(SITE_MAX),
+            AgentServiceServer::new(agents::Agents(core.clone())).max_decoding_message_size(agents::MESSAGE_MAX),
         )
-        .add_service(AgentServiceServer::new(agents::Agents(core.clone())).max_decoding_message_size(MESSAGE_MAX))
 }

@@ -17,10 +17,11 @@ use tonic::{Code, Request, Response, Status};
 use super::asked::{Asked, Beside};
 use super::errors::ApiError;
 use super::names::Pages;
-use super::{caller, convert, enrolment, explain, intent, names, theirs, watch};
+use super::{caller, convert, doubts, enrolment, explain, intent, names, theirs, watch};
 use crate::bmc;
 use crate::clock;
 use crate::core::Core;
+use crate::user_data;
 
 /// Fields a filter over nodes may name.
 pub const FILTER_FIELDS: &[&str] = &["state", "sku", "name", "labels"];
@@ -75,6 +76,7 @@ impl Nodes {
             claim: None,
             wanted: Wanted::default(),
             evidence: Evidence::default(),
+            doubt: None,
         };
         Ok(NodeRecord {
             id: request.node_id.clone(),
@@ -88,6 +90,7 @@ impl Nodes {
             readings: Readings::default(),
             hold: Hold::default(),
             address: String::new(),
+            address_witness: String::new(),
             wait_why: String::new(),
             wait_until: Timestamp::default(),
             due_at: now,
@@ -140,8 +143,9 @@ impl Nodes {
         deployment: v1::Deployment,
         change: impl FnOnce(&mut NodeRecord, &v1::Deployment, intent::Image) -> Result<(u64, u32), ApiError>,
     ) -> Result<v1::Operation, ApiError> {
-        // A repeat is answered before this counts: the image may be gone by then.
+        // A repeat is answered before this counts: the image and the customer may be gone by then.
         let image = self.resolve_image(&deployment).await;
+        let customer = self.0.sites.check_customer(&self.0.store, &deployment.customer).await;
         asked
             .node_operation(id, kind, |record| {
                 let image = image?;
@@ -151,14 +155,17 @@ impl Nodes {
                     record.reason.clone_from(&reason);
                 }
                 let (generation, number) = change(record, &deployment, image)?;
+                // After that: a reimage that names another customer is refused for that.
+                customer?.map_err(|fault| ApiError::invalid("deployment.customer", fault))?;
                 record.reason = reason;
-                let keys = new_keys(&self.0, id, generation, number)?;
+                let keys = new_keys(&self.0, id, (generation, number), &deployment.user_data)?;
                 if let Some(claim) = &record.node.claim {
                     crate::perform::seed_files(&self.0, record, claim, &keys)
                         .map_err(|fault| ApiError::invalid("deployment", fault))?;
                 }
                 Ok(Beside {
                     keys: Some((generation, number, keys)),
+                    ..Beside::default()
                 })
             })
             .await
@@ -210,8 +217,13 @@ pub fn deployment_key_purpose(what: &str, id: &str, generation: u64, deployment:
     format!("{what}-key:nodes/{id}:{generation}:{deployment}")
 }
 
-/// Host and provisioning keys of a new deployment, private parts sealed for it alone.
-pub(super) fn new_keys(core: &Core, id: &str, generation: u64, deployment: u32) -> Result<DeploymentKeys, ApiError> {
+/// Host and provisioning keys of a new deployment, and its user data. Private parts and user data are sealed for it alone.
+pub(super) fn new_keys(
+    core: &Core,
+    id: &str,
+    (generation, deployment): (u64, u32),
+    user_data: &str,
+) -> Result<DeploymentKeys, ApiError> {
     let internal = |e: &dyn std::fmt::Display| ApiError::Internal(e.to_string());
     let make = |what: &str| -> Result<(String, Vec<u8>), ApiError> {
         let comment = format!("{what}-{id}");
@@ -226,7 +238,9 @@ pub(super) fn new_keys(core: &Core, id: &str, generation: u64, deployment: u32) 
     };
     let (host_public, host_private) = make("host")?;
     let (provision_public, provision_private) = make("provision")?;
+    let user_data = user_data::seal_for_node(&core.keys.sealer, user_data, (id, generation, deployment));
     Ok(DeploymentKeys {
+        user_data: user_data.map_err(|error| ApiError::unsealed("deployment.user_data", &error))?,
         host_public,
         host_private,
         provision_public,
@@ -429,6 +443,7 @@ impl NodeService for Nodes {
         };
         let record = tx.node(id).await.map_err(ApiError::from)?;
         asked.check_version(&request.name, record.version)?;
+        doubts::undoubted(&record, "delete")?;
         intent::delete(&record)?;
         for operation in tx.open_operations(&request.name).await.map_err(ApiError::from)? {
             let (code, message) = (Code::Aborted as i32, format!("{} deleted the node", caller.name));
@@ -506,7 +521,8 @@ impl NodeService for Nodes {
         let request = request.into_inner();
         let asked = Asked::new(&self.0, &caller, "ResumeNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
-        let change = |record: &mut NodeRecord| intent::resume(record).map(|()| Beside::default());
+        let confirmed = request.confirm_erase;
+        let change = |record: &mut NodeRecord| intent::resume(record, confirmed).map(|()| Beside::default());
         Ok(Response::new(asked.node_operation(id, "resume", change).await?))
     }
 
@@ -527,7 +543,12 @@ impl NodeService for Nodes {
         let request = request.into_inner();
         let asked = Asked::new(&self.0, &caller, "ReadmitNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
-        let change = |record: &mut NodeRecord| intent::readmit(record).map(|()| Beside::default());
+        let (confirmed, accepts_drives) = (request.confirm_erase, request.accept_drives);
+        let beside = Beside {
+            accepts_drives,
+            ..Beside::default()
+        };
+        let change = |record: &mut NodeRecord| intent::readmit(record, confirmed).map(|()| beside);
         Ok(Response::new(asked.node_operation(id, "readmit", change).await?))
     }
 
@@ -538,6 +559,16 @@ impl NodeService for Nodes {
         let id = names::id_of("name", &request.name, "nodes")?;
         let change = |record: &mut NodeRecord| intent::retry(record).map(|()| Beside::default());
         Ok(Response::new(asked.node_operation(id, "retry", change).await?))
+    }
+
+    async fn believe_node(&self, request: Request<v1::BelieveNodeRequest>) -> Answer<v1::Node> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let asked = Asked::new(&self.0, &caller, "BelieveNode", request.mutation.as_ref(), &request)?;
+        let id = names::id_of("name", &request.name, "nodes")?;
+        Ok(Response::new(
+            doubts::believe(&self.0, &asked, id, &request.reason).await?,
+        ))
     }
 
     async fn explain_node(&self, request: Request<v1::ExplainNodeRequest>) -> Answer<v1::Explanation> {
@@ -568,9 +599,16 @@ impl NodeService for Nodes {
         let (erase_certificates, next_page_token) = self
             .proofs(&Scope::Site, kind, &r.parent, r.page_size, &r.page_token)
             .await?;
+        let keys = self.0.keys.signer.keys().into_iter();
+        let signing_keys = keys.map(|key| v1::SigningKey {
+            number: key.number,
+            public_key: key.public_key.to_vec(),
+            signature: key.signature,
+        });
         Ok(Response::new(v1::ListEraseCertificatesResponse {
             erase_certificates,
             next_page_token,
+            signing_keys: signing_keys.collect(),
         }))
     }
 }

@@ -69,6 +69,7 @@ impl Operations {
         }
         match (row.kind.as_str(), node) {
             ("deploy", Some(mut record)) => {
+                super::doubts::undoubted(&record, "release")?;
                 super::intent::release(&mut record)?;
                 tx.save_node(&mut record, asked.now()).await?;
             }

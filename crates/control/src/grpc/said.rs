@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prost::Message;
 use rackwright_api::v1;
-use rackwright_store::{NodeRecord, Scope};
+use rackwright_store::{NodeRecord, Scope, SiteFile};
 
 use super::asked::{Asked, Beside};
 use super::caller::Caller;
@@ -53,6 +53,7 @@ fn operator() -> Caller {
         name: "operator".into(),
         role: v1::Role::Operator,
         scope: Scope::Site,
+        epoch: 0,
     }
 }
 
@@ -65,18 +66,15 @@ fn mutation(key: &str) -> Option<v1::Mutation> {
 
 /// Applies a site of one file.
 pub async fn apply_site(core: &Arc<Core>, key: &str, text: &str) -> Result<v1::Site, ApiError> {
-    let files = vec![v1::SiteFile {
+    let files = vec![SiteFile {
         name: "site.yaml".into(),
         text: text.to_owned(),
     }];
-    let request = v1::ApplySiteRequest {
-        files,
-        mutation: mutation(key),
-    };
+    let request = super::sites::digested(mutation(key), &files);
     let caller = operator();
     let asked = Asked::new(core, &caller, "ApplySite", request.mutation.as_ref(), &request)?;
     super::sites::Sites(core.clone())
-        .said(&asked, &caller.name, &request.files)
+        .apply(&asked, &caller.name, files)
         .await
 }
 
@@ -198,12 +196,48 @@ pub async fn release_cluster(core: &Arc<Core>, key: &str, id: &str) -> Result<v1
     Clusters(core.clone()).release(&asked, id).await
 }
 
+/// Deploys a node.
+pub async fn deploy_with(
+    core: &Arc<Core>,
+    key: &str,
+    id: &str,
+    deployment: v1::Deployment,
+) -> Result<v1::Operation, ApiError> {
+    let request = v1::DeployNodeRequest {
+        name: format!("nodes/{id}"),
+        deployment: Some(deployment.clone()),
+        mutation: mutation(key),
+    };
+    let caller = operator();
+    let asked = Asked::new(core, &caller, "DeployNode", request.mutation.as_ref(), &request)?;
+    Nodes(core.clone()).deploy(&asked, id, deployment).await
+}
+
+/// Reimages a node.
+pub async fn reimage_with(
+    core: &Arc<Core>,
+    key: &str,
+    id: &str,
+    deployment: v1::Deployment,
+) -> Result<v1::Operation, ApiError> {
+    let request = v1::DeployNodeRequest {
+        name: format!("nodes/{id}"),
+        deployment: Some(deployment.clone()),
+        mutation: mutation(key),
+    };
+    let caller = operator();
+    let asked = Asked::new(core, &caller, "ReimageNode", request.mutation.as_ref(), &request)?;
+    let nodes = Nodes(core.clone());
+    nodes.claim(&asked, id, "reimage", deployment, intent::reimage).await
+}
+
 /// Asks for it under an idempotency key. A refusal is an answer like another.
 pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str) -> Result<(), ApiError> {
     let caller = Caller {
         name: "operator".into(),
         role: v1::Role::Operator,
         scope: Scope::Site,
+        epoch: 0,
     };
     let mutation = v1::Mutation {
         idempotency_key: key.to_owned(),
@@ -232,11 +266,11 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str
             .await
             .map(drop),
         Wish::Resume => asked
-            .node_operation(id, "resume", simple(intent::resume))
+            .node_operation(id, "resume", simple(|record| intent::resume(record, true)))
             .await
             .map(drop),
         Wish::Readmit => asked
-            .node_operation(id, "readmit", simple(intent::readmit))
+            .node_operation(id, "readmit", simple(|record| intent::readmit(record, true)))
             .await
             .map(drop),
         Wish::Retry => asked.node_operation(id, "retry", simple(intent::retry)).await.map(drop),

@@ -26,7 +26,8 @@ pub fn rewrite(
     let Some((generation, number)) = intent::rewrite(record, deployment, image) else {
         return Ok(None);
     };
-    let keys = nodes::new_keys(core, &record.id, generation, number).map_err(|e| e.to_string())?;
+    let keys =
+        nodes::new_keys(core, &record.id, (generation, number), &deployment.user_data).map_err(|e| e.to_string())?;
     if let Some(seat) = record.node.claim.as_mut().and_then(|claim| claim.cluster.as_mut()) {
         seat.build = build;
     }
@@ -57,7 +58,8 @@ pub fn take(
     };
     let claimed = intent::deploy(record, deployment, image);
     let (generation, number) = claimed.map_err(|e| e.to_string())?;
-    let keys = nodes::new_keys(core, &record.id, generation, number).map_err(|e| e.to_string())?;
+    let keys =
+        nodes::new_keys(core, &record.id, (generation, number), &deployment.user_data).map_err(|e| e.to_string())?;
     if let Some(claim) = &mut record.node.claim {
         claim.cluster = Some(seat);
     }

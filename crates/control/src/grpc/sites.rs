@@ -1,27 +1,30 @@
 //! `SiteService`: the site as its operators describe it.
 
 use std::collections::HashSet;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rackwright_api::v1;
+use rackwright_api::v1::get_site_response::Message as GetSite;
 use rackwright_api::v1::site_service_server::SiteService;
-use rackwright_site::file::{Checked, MAX_TOTAL_BYTES};
+use rackwright_site::file::Checked;
 use rackwright_site::finding::{Finding, Severity};
 use rackwright_site::model::{Action, Change, Site, diff};
 use rackwright_site::planner::{Planner, Unrestored};
-use rackwright_store::{Scope, SiteFile, SiteRow};
-use tonic::{Request, Response, Status};
+use rackwright_store::{Database, Scope, SiteFile, SiteRow};
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status, Streaming};
 
-use super::asked::Asked;
+use super::asked::{Asked, check_key};
 use super::errors::ApiError;
+use super::site_files::{self, Receiving};
 use super::{caller, convert};
 use crate::core::Core;
 use crate::hall::{self, HallError};
 
-/// Files that a site may consist of.
-const FILES_MAX: usize = 1000;
-/// Longest name of one, in bytes.
-const NAME_MAX: usize = 1024;
+/// A stream of files that sends nothing for this long ends.
+const SILENCE: Duration = Duration::from_secs(60);
 /// Nodes without enrolment that are named.
 const NAMED_MAX: usize = 1000;
 /// Findings that an error tells one by one.
@@ -49,37 +52,6 @@ impl From<HallError> for ApiError {
             HallError::Store(error) => error.into(),
         }
     }
-}
-
-fn files(files: &[v1::SiteFile]) -> Result<Vec<SiteFile>, ApiError> {
-    if files.is_empty() || files.len() > FILES_MAX {
-        return Err(ApiError::invalid("files", format!("1 to {FILES_MAX} files")));
-    }
-    let mut names = HashSet::new();
-    let mut faults = Vec::new();
-    for (place, file) in files.iter().enumerate() {
-        let fault = match &file.name {
-            name if name.is_empty() || name.len() > NAME_MAX => format!("1 to {NAME_MAX} bytes"),
-            name if name.chars().any(char::is_control) => "no control characters".to_owned(),
-            name if !names.insert(name.as_str()) => format!("there are two files {name:?}"),
-            _ => continue,
-        };
-        faults.push((format!("files[{place}].name"), fault));
-    }
-    if files.iter().map(|file| file.text.len()).sum::<usize>() > MAX_TOTAL_BYTES {
-        faults.push((
-            "files".into(),
-            format!("more than {} MiB together", MAX_TOTAL_BYTES >> 20),
-        ));
-    }
-    if !faults.is_empty() {
-        return Err(ApiError::Invalid(faults));
-    }
-    let stored = |file: &v1::SiteFile| SiteFile {
-        name: file.name.clone(),
-        text: file.text.clone(),
-    };
-    Ok(files.iter().map(stored).collect())
 }
 
 fn finding(finding: &Finding) -> v1::SiteFinding {
@@ -137,6 +109,28 @@ fn faults(checked: &Checked) -> ApiError {
     ApiError::Invalid(faults)
 }
 
+/// What of a request to apply files is compared when its key comes again: the files count by their digest, in whatever
+/// parts they came.
+pub(super) fn digested(mutation: Option<v1::Mutation>, files: &[SiteFile]) -> v1::ApplySiteRequest {
+    let data = digest(files).into_bytes();
+    let name = String::new();
+    v1::ApplySiteRequest {
+        mutation,
+        part: Some(v1::SiteFilePart { name, data }),
+    }
+}
+
+/// The next message of a stream of files.
+async fn next<T>(stream: &mut Streaming<T>) -> Result<Option<T>, Status> {
+    match tokio::time::timeout(SILENCE, stream.message()).await {
+        Ok(message) => message,
+        Err(_) => {
+            let message = format!("no part of the files came for {} s", SILENCE.as_secs());
+            Err(Status::deadline_exceeded(message))
+        }
+    }
+}
+
 fn digest(files: &[SiteFile]) -> String {
     let mut hasher = blake3::Hasher::new();
     for file in files {
@@ -153,6 +147,10 @@ fn count(n: usize) -> u32 {
 }
 
 impl Sites {
+    fn receiving(&self) -> Receiving {
+        Receiving::new(self.0.config.storage.site_files_mib << 20)
+    }
+
     /// What clusters hold that the files do not bear, one sentence each.
     async fn conflicts(&self, site: &Arc<Site>) -> Result<(i64, Vec<String>), ApiError> {
         let core = &self.0;
@@ -193,18 +191,14 @@ impl Sites {
             .collect())
     }
 
-    async fn message(&self, row: &SiteRow, site: &Site, with_files: bool) -> Result<v1::Site, ApiError> {
+    async fn message(&self, row: &SiteRow, site: &Site) -> Result<v1::Site, ApiError> {
         let enrolled: HashSet<String> = self.0.store.node_ids().await?.into_iter().collect();
         let names = site.nodes.iter().map(|node| &*node.name);
         let missing = names.filter(|name| !enrolled.contains(*name)).take(NAMED_MAX);
-        let files = row.files.iter().filter(|_| with_files).map(|file| v1::SiteFile {
-            name: file.name.clone(),
-            text: file.text.clone(),
-        });
         Ok(v1::Site {
             name: "site".into(),
             title: site.name.to_string(),
-            files: files.collect(),
+            files: Vec::new(),
             digest: row.digest.clone(),
             applied_by: row.applied_by.clone(),
             nodes: count(site.nodes.len()),
@@ -221,6 +215,16 @@ impl Sites {
         })
     }
 
+    /// Checks that the database has room for files, where it is a file itself.
+    fn room(&self, files: &[SiteFile]) -> Result<(), ApiError> {
+        let Database::File(path) = &self.0.config.database else {
+            return Ok(());
+        };
+        let bytes: usize = files.iter().map(|file| file.text.len()).sum();
+        let folder = path.parent().unwrap_or(&self.0.config.data_dir);
+        Ok(self.0.space.check(folder, bytes as u64)?)
+    }
+
     async fn read(&self, files: Vec<SiteFile>) -> Result<(Vec<SiteFile>, Checked), ApiError> {
         let read = tokio::task::spawn_blocking(move || {
             let checked = hall::read(&files);
@@ -229,22 +233,19 @@ impl Sites {
         read.await.map_err(|e| ApiError::Internal(e.to_string()))
     }
 
-    /// Applies files as they came.
-    pub(super) async fn said(
+    /// Makes files the site.
+    pub(super) async fn apply(
         &self,
         asked: &Asked<'_>,
         caller: &str,
-        said: &[v1::SiteFile],
+        files: Vec<SiteFile>,
     ) -> Result<v1::Site, ApiError> {
-        self.apply(asked, caller, files(said)?).await
-    }
-
-    async fn apply(&self, asked: &Asked<'_>, caller: &str, files: Vec<SiteFile>) -> Result<v1::Site, ApiError> {
         let core = &self.0;
         match asked.begin::<v1::Site>().await? {
             Ok(tx) => drop(tx),
             Err(former) => return Ok(former),
         }
+        self.room(&files)?;
         let (files, checked) = self.read(files).await?;
         let Some(site) = checked.site.clone() else {
             return Err(faults(&checked));
@@ -266,7 +267,7 @@ impl Sites {
             applied_by: caller.to_owned(),
             applied_at: asked.now(),
         };
-        let response = self.message(&row, &site, false).await?;
+        let response = self.message(&row, &site).await?;
         let mut tx = match asked.begin::<v1::Site>().await? {
             Ok(tx) => tx,
             Err(former) => return Ok(former),
@@ -296,9 +297,17 @@ impl Sites {
 
 #[tonic::async_trait]
 impl SiteService for Sites {
-    async fn plan_site(&self, request: Request<v1::PlanSiteRequest>) -> Answer<v1::PlanSiteResponse> {
-        caller::member(&self.0, &request).await?;
-        let files = files(&request.into_inner().files)?;
+    type GetSiteStream = Pin<Box<dyn Stream<Item = Result<v1::GetSiteResponse, Status>> + Send>>;
+
+    async fn plan_site(&self, request: Request<Streaming<v1::PlanSiteRequest>>) -> Answer<v1::PlanSiteResponse> {
+        let caller = caller::member(&self.0, &request).await?;
+        let _turn = self.0.site_uploads.begin(&caller)?;
+        let mut receiving = self.receiving();
+        let mut stream = request.into_inner();
+        while let Some(message) = next(&mut stream).await? {
+            receiving.take(message.part)?;
+        }
+        let files = receiving.end()?;
         let (_, checked) = self.read(files).await?;
         let current = self.0.sites.current(&self.0.store).await.map_err(ApiError::from)?;
         let version = current.as_ref().map(|(version, _)| version.to_string());
@@ -318,11 +327,30 @@ impl SiteService for Sites {
         Ok(Response::new(response))
     }
 
-    async fn apply_site(&self, request: Request<v1::ApplySiteRequest>) -> Answer<v1::Site> {
+    async fn apply_site(&self, request: Request<Streaming<v1::ApplySiteRequest>>) -> Answer<v1::Site> {
         let caller = caller::operator(&self.0, &request).await?;
-        let request = request.into_inner();
+        let _turn = self.0.site_uploads.begin(&caller)?;
+        let mut receiving = self.receiving();
+        let mut stream = request.into_inner();
+        let mut mutation = None;
+        while let Some(message) = next(&mut stream).await? {
+            match mutation {
+                None => {
+                    let first = message.mutation.unwrap_or_default();
+                    check_key(&first.idempotency_key)?;
+                    mutation = Some(first);
+                }
+                Some(_) if message.mutation.is_some() => {
+                    return Err(ApiError::invalid("mutation", "belongs in the first message only").into());
+                }
+                Some(_) => {}
+            }
+            receiving.take(message.part)?;
+        }
+        let files = receiving.end()?;
+        let request = digested(mutation, &files);
         let asked = Asked::new(&self.0, &caller, "ApplySite", request.mutation.as_ref(), &request)?;
-        Ok(Response::new(self.said(&asked, &caller.name, &request.files).await?))
+        Ok(Response::new(self.apply(&asked, &caller.name, files).await?))
     }
 
     async fn list_fabric_faults(
@@ -334,13 +362,17 @@ impl SiteService for Sites {
         Ok(Response::new(super::fabric::faults(&hall.fabric)?))
     }
 
-    async fn get_site(&self, request: Request<v1::GetSiteRequest>) -> Answer<v1::Site> {
+    async fn get_site(&self, request: Request<v1::GetSiteRequest>) -> Answer<Self::GetSiteStream> {
         caller::member(&self.0, &request).await?;
         let row = self.0.store.site().await.map_err(ApiError::from)?;
         let current = self.0.sites.current(&self.0.store).await.map_err(ApiError::from)?;
         let (Some(row), Some((_, site))) = (row, current) else {
             return Err(ApiError::from(HallError::NoSite).into());
         };
-        Ok(Response::new(self.message(&row, &site, true).await?))
+        let site = self.message(&row, &site).await?;
+        let message = |message| Ok(v1::GetSiteResponse { message: Some(message) });
+        let parts = site_files::parts(row.files).map(GetSite::Part);
+        let messages = std::iter::once(GetSite::Site(site)).chain(parts).map(message);
+        Ok(Response::new(Box::pin(tokio_stream::iter(messages))))
     }
 }

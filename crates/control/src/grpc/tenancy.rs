@@ -16,6 +16,8 @@ use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::operation_service_client::OperationServiceClient;
 use rackwright_identity::ClientIdentity;
 use rackwright_store::MemberRow;
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 use tonic::client::GrpcService;
 use tonic::{Code, Response, Status};
 use tower::ServiceExt as _;
@@ -60,12 +62,22 @@ const USERS: &[&str] = &[
 /// Of customer admins beside these.
 const ADMINS: &[&str] = &[
     "AuthService/CreateToken",
+    "AuthService/DeleteMember",
+    "AuthService/DeleteToken",
+    "AuthService/ListMembers",
+    "AuthService/ListTokens",
+    "AuthService/RevokeMember",
+    "AuthService/SetMemberRole",
     "ClusterService/ReleaseCluster",
     "MeteringService/ListUsage",
     "MeteringService/SumUsage",
 ];
 /// For those who have no certificate yet: they look at no role.
-const OPEN: &[&str] = &["AuthService/RedeemToken", "AgentService/Register"];
+pub(super) const OPEN: &[&str] = &[
+    "AuthService/RedeemToken",
+    "AgentService/Register",
+    "ControlService/ProveDatabase",
+];
 
 /// The services, called by a member.
 macro_rules! as_member {
@@ -74,32 +86,49 @@ macro_rules! as_member {
     };
 }
 
-/// The services, called by a member.
-fn as_member(
+/// The services, called by a member of epoch 0.
+pub(super) fn as_member(
     core: &Arc<Core>,
     name: &str,
 ) -> impl GrpcService<tonic::body::Body, ResponseBody = tonic::body::Body, Error = std::convert::Infallible, Future: Send>
 + use<> {
-    let identity = ClientIdentity::member(name).unwrap();
+    as_identity(core, ClientIdentity::member(name, 0).unwrap())
+}
+
+/// The same, called with the certificate of a credential.
+fn as_holder(
+    core: &Arc<Core>,
+    credential: &v1::Credential,
+) -> impl GrpcService<tonic::body::Body, ResponseBody = tonic::body::Body, Error = std::convert::Infallible, Future: Send>
++ use<> {
+    let leaf = CertificateDer::from_pem_slice(credential.certificate_pem.as_bytes()).unwrap();
+    as_identity(core, rackwright_identity::identify(&leaf).unwrap())
+}
+
+fn as_identity(
+    core: &Arc<Core>,
+    identity: ClientIdentity,
+) -> impl GrpcService<tonic::body::Body, ResponseBody = tonic::body::Body, Error = std::convert::Infallible, Future: Send>
++ use<> {
     super::routes(core).map_request(move |mut request: http::Request<tonic::body::Body>| {
         request.extensions_mut().insert(identity.clone());
         request
     })
 }
 
-async fn join(core: &Core, name: &str, role: &str, customer: &str) {
+pub(super) async fn join(core: &Core, name: &str, role: &str, customer: &str) {
     let row = MemberRow {
         role: role.into(),
         customer: customer.into(),
     };
     let mut tx = core.store.write().await.unwrap();
-    assert!(tx.put_member(name, &row, clock::now()).await.unwrap());
+    assert!(tx.put_member(name, &row, 0, clock::now()).await.unwrap().is_some());
     tx.commit().await.unwrap();
 }
 
 /// A hall with a cluster of each of two customers, and members: of acme an admin "adam" and a user "ann", of the site
 /// "olga" and a viewer "vera".
-async fn lab() -> TestCore {
+pub(super) async fn lab() -> TestCore {
     let core = hall(32, "").await;
     build(&core, "alpha", "acme", 4).await;
     build(&core, "beta", "bolt", 3).await;
@@ -110,7 +139,7 @@ async fn lab() -> TestCore {
     core
 }
 
-fn mutation(key: &str) -> Option<v1::Mutation> {
+pub(super) fn mutation(key: &str) -> Option<v1::Mutation> {
     Some(v1::Mutation {
         idempotency_key: key.into(),
         ..v1::Mutation::default()
@@ -118,7 +147,7 @@ fn mutation(key: &str) -> Option<v1::Mutation> {
 }
 
 /// "Service/Method" of all calls.
-fn methods() -> Vec<String> {
+pub(super) fn methods() -> Vec<String> {
     let set = FileDescriptorSet::decode(DESCRIPTORS).unwrap();
     let ours = set.file.iter().filter(|file| file.package() == "rackwright.v1");
     let services = ours.flat_map(|file| &file.service);
@@ -128,9 +157,14 @@ fn methods() -> Vec<String> {
 
 /// What an empty message to a method is answered with.
 async fn knock(core: &Arc<Core>, member: &str, method: &str) -> Result<(), Status> {
+    knock_as(core, ClientIdentity::member(member, 0).unwrap(), method).await
+}
+
+/// The same with any certificate.
+pub(super) async fn knock_as(core: &Arc<Core>, identity: ClientIdentity, method: &str) -> Result<(), Status> {
     let request = http::Request::post(format!("/rackwright.v1.{method}"))
         .header("content-type", "application/grpc")
-        .extension(ClientIdentity::member(member).unwrap())
+        .extension(identity)
         .body(axum::body::Body::from(vec![0; 5]))
         .unwrap();
     let response = super::routes(core).oneshot(request).await.unwrap();
@@ -403,8 +437,21 @@ async fn events_told_are_theirs_and_name_no_others() {
 #[tokio::test]
 async fn customers_reimage_and_release_what_is_theirs() {
     let core = lab().await;
-    let node = format!("nodes/{}", names(&core, "alpha").await.first().unwrap());
+    let id = names(&core, "alpha").await.first().unwrap().clone();
+    let node = format!("nodes/{id}");
     let mut nodes = as_member!(NodeServiceClient, &core, "ann");
+    let refused = nodes.reimage_node(reimage(&node, "k0")).await.unwrap_err();
+    assert_eq!(
+        refused.code(),
+        Code::FailedPrecondition,
+        "the cluster reimages its nodes"
+    );
+    assert!(refused.message().contains("alpha"), "{refused:?}");
+    let mut tx = core.store.write().await.unwrap();
+    let mut single = tx.node(&id).await.unwrap();
+    single.node.claim.as_mut().unwrap().cluster = None;
+    tx.save_node(&mut single, clock::now()).await.unwrap();
+    tx.commit().await.unwrap();
     let mut stolen = reimage(&node, "k1");
     stolen.deployment.as_mut().unwrap().customer = "bolt".into();
     assert_eq!(
@@ -537,7 +584,7 @@ async fn a_customers_admin_invites_members_of_the_customer_alone() {
         (credential.role(), credential.customer.as_str()),
         (CustomerAdmin, "acme")
     );
-    let mut bob = as_member!(AuthServiceClient, &core, "bob@acme");
+    let mut bob = AuthServiceClient::new(as_holder(&core, &credential));
     let me = bob.who_am_i(v1::WhoAmIRequest {}).await.unwrap().into_inner();
     assert_eq!((me.role(), me.customer.as_str()), (CustomerAdmin, "acme"));
     let renewed = bob

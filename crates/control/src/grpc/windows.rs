@@ -168,7 +168,7 @@ mod tests {
 
     fn by_operator<T>(request: T) -> Request<T> {
         let mut request = Request::new(request);
-        let olga = ClientIdentity::member("olga").unwrap();
+        let olga = ClientIdentity::member("olga", 0).unwrap();
         request.extensions_mut().insert(olga);
         request
     }
@@ -195,7 +195,7 @@ mod tests {
             customer: String::new(),
         };
         let mut tx = core.store.write().await.unwrap();
-        tx.put_member("olga", &row, clock::now()).await.unwrap();
+        tx.put_member("olga", &row, 0, clock::now()).await.unwrap();
         tx.insert_cluster(&alpha).await.unwrap();
         tx.commit().await.unwrap();
         let window = v1::MaintenanceWindow {

@@ -34,6 +34,18 @@ struct EventLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ListenerLabel {
+    listener: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConnectionLabels {
+    listener: &'static str,
+    /// "known" or "unknown".
+    peer: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BuildLabels {
     version: &'static str,
 }
@@ -60,6 +72,9 @@ pub(super) struct Gauges {
     streams: Gauge,
     watch_lag: Gauge<f64, AtomicU64>,
     boot: Family<EventLabel, Counter>,
+    connections: Family<ConnectionLabels, Gauge>,
+    connections_refused: Family<ListenerLabel, Counter>,
+    connections_closed: Family<ListenerLabel, Counter>,
     cpu: Counter<f64, AtomicU64>,
     memory: Gauge,
 }
@@ -102,6 +117,21 @@ impl Gauges {
             "power_watch_lag_seconds",
             "How long the node at rest has been due that has waited longest to be looked at by this process",
             self.watch_lag.clone(),
+        );
+        r.register(
+            "connections",
+            "Open connections by listener, and whether the peer has shown a certificate or registered",
+            self.connections.clone(),
+        );
+        r.register(
+            "connections_refused",
+            "Connections refused because their address has too many without a certificate",
+            self.connections_refused.clone(),
+        );
+        r.register(
+            "connections_closed",
+            "Connections without a certificate closed because they were idle",
+            self.connections_closed.clone(),
         );
         let cpu = self.cpu.clone();
         r.register("process_cpu_seconds", "Processor time of this process", cpu);
@@ -191,6 +221,20 @@ impl Gauges {
         self.watched.set(whole(core.watch.watched()));
         self.streams.set(whole(core.watch.streams()));
         self.watch_lag.set(seconds(core.watch.lag_us()));
+        let listeners = &core.listeners;
+        for connections in [&listeners.api, &listeners.images, &listeners.boot] {
+            let (listener, counts) = (connections.listener(), connections.counts());
+            for (peer, open) in [("known", counts.known), ("unknown", counts.unknown)] {
+                let labels = ConnectionLabels { listener, peer };
+                self.connections.get_or_create(&labels).set(whole(open));
+            }
+            let label = ListenerLabel { listener };
+            let store = |family: &Family<ListenerLabel, Counter>, n| {
+                family.get_or_create(&label).inner().store(n, Ordering::Relaxed);
+            };
+            store(&self.connections_refused, counts.refused);
+            store(&self.connections_closed, counts.closed);
+        }
         let boot = core.boot_counts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(boot) = boot {
             self.stages.set(whole((boot.stages_waiting)()));

@@ -1,24 +1,24 @@
 //! What only the agent does: jobs are sent with the effect's id as their operation id, and its reports end them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::time::UNIX_EPOCH;
+use std::collections::BTreeMap;
 
-use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_api::v1::job::Work;
 use rackwright_api::v1::job_report::Result as JobResult;
-use rackwright_identity::EraseRecord;
 use rackwright_lifecycle::{Claim, Effect, Outcome};
-use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Proof, Scope, StoreError};
+use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Scope, StoreError};
+use secrecy::ExposeSecret as _;
 
-use super::{Done, Learned};
+use super::{Done, erase};
+use crate::agents::Session;
 use crate::clock;
 use crate::core::Core;
-use crate::drives;
+use crate::grpc::agents::Speaker;
 use crate::grpc::nodes::deployment_key_purpose;
 use crate::runner::finish_effect;
 use crate::text::{CODE_MAX, SENTENCE_MAX, cut};
+use crate::user_data;
 
 /// Label of the UEFI boot entry we set.
 const BOOT_ENTRY: &str = "Rackwright";
@@ -31,7 +31,15 @@ pub async fn send_job(core: &Core, node: &str, effect: &EffectRow) {
         Ok(record) => record,
         Err(error) => return later(core, node, &error),
     };
-    let Some(session) = core.agents.held(&record) else {
+    if record.node.doubt.is_some() {
+        // The job may be older than what the machine holds now.
+        return;
+    }
+    // Only to the boot and the generation that it was written down for.
+    let is_its_boot = |session: &Session| {
+        session.of.generation == effect.generation && effect.attempt.boot_id.as_ref() == Some(&session.boot_id)
+    };
+    let Some(session) = core.agents.held(&record).filter(is_its_boot) else {
         return;
     };
     let job = match job(core, &record, effect).await {
@@ -82,13 +90,18 @@ impl From<String> for Unmade {
 /// Tells the agent to end a job, if it is there.
 pub async fn cancel_job(core: &Core, node: &str, effect: &str) {
     if let Some(session) = core.agents.session(node) {
-        let cancel = v1::CancelJob {
-            operation: effect.to_owned(),
-        };
-        let _ = session.sender.try_send(Box::new(v1::ControlMessage {
-            message: Some(Control::Cancel(cancel)),
-        }));
+        cancel_job_at(&session, effect);
     }
+}
+
+/// The same over a session that may have ended just now.
+pub fn cancel_job_at(session: &Session, effect: &str) {
+    let cancel = v1::CancelJob {
+        operation: effect.to_owned(),
+    };
+    let _ = session.sender.try_send(Box::new(v1::ControlMessage {
+        message: Some(Control::Cancel(cancel)),
+    }));
 }
 
 async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1::Job, Unmade> {
@@ -154,6 +167,14 @@ pub fn seed_files(
         .sealer
         .open(&keys.host_private, &purpose)
         .map_err(|e| e.to_string())?;
+    let user_data = match keys.user_data.as_slice() {
+        [] => claim.plain_user_data.clone(),
+        sealed => {
+            let purpose = user_data::node_purpose(&record.id, claim.generation, claim.deployment);
+            let opened = core.keys.sealer.open(sealed, &purpose).map_err(|e| e.to_string())?;
+            opened.expose_secret().to_owned()
+        }
+    };
     let spec = rackwright_validate::SeedSpec {
         instance_id: format!("{}-{}-{}", record.uid, claim.generation, claim.deployment),
         hostname: claim.hostname.clone(),
@@ -164,16 +185,18 @@ pub fn seed_files(
         image_digest: claim.image_digest.clone(),
         generation: claim.generation,
         macs: record.identity.macs.clone(),
-        user_data: (!claim.user_data.is_empty()).then(|| claim.user_data.clone()),
+        user_data: (!user_data.is_empty()).then_some(user_data),
     };
     rackwright_validate::seed(&spec).map_err(|e| e.to_string())
 }
 
-/// Takes a job's report. Reports of jobs that are not open are old news.
+/// Takes a job's report. Reports of jobs that are not open are old news, and a report counts only from the boot and under the
+/// generation that the job was given to.
 ///
 /// # Errors
 /// The database failed.
-pub async fn job_ended(core: &Core, node: &str, report: &v1::JobReport) -> Result<(), StoreError> {
+pub(crate) async fn job_ended(core: &Core, speaker: &Speaker, report: &v1::JobReport) -> Result<(), StoreError> {
+    let node = speaker.node.as_str();
     if report.state() == v1::JobState::Running {
         if let Some(progress) = report.progress.clone() {
             core.agents.set_progress(node, &report.operation, progress);
@@ -183,12 +206,15 @@ pub async fn job_ended(core: &Core, node: &str, report: &v1::JobReport) -> Resul
     let Some(effect) = core.store.effect(&report.operation).await? else {
         return Ok(());
     };
-    if effect.node_id != node || effect.attempt.outcome != Outcome::Open {
+    let is_theirs = effect.node_id == node
+        && effect.generation == speaker.of.generation
+        && effect.attempt.boot_id.as_ref() == Some(&speaker.boot_id);
+    if !is_theirs || effect.attempt.outcome != Outcome::Open {
         return Ok(());
     }
     let done = match (report.state(), effect.attempt.effect, &report.result) {
         (v1::JobState::Succeeded, Effect::EraseDrives, Some(JobResult::EraseDrives(erased))) => {
-            erase_ended(core, &effect, erased).await?
+            erase::ended(core, &effect, erased).await?
         }
         (v1::JobState::Succeeded, Effect::WriteImage, Some(JobResult::WriteImage(written))) => Done {
             events: vec![written_event(node, written)],
@@ -245,121 +271,11 @@ fn written_event(node: &str, written: &v1::WriteImageResult) -> EventRow {
     }
 }
 
-/// Erased is only what is proven so, and done only when no drive that may hold something is left out.
-async fn erase_ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDrivesResult) -> Result<Done, StoreError> {
-    let proofs = match erase_proofs(core, effect, erased) {
-        Ok(proofs) => proofs,
-        Err(message) => return Ok(Done::failed("erase-not-proven", message, false)),
-    };
-    let record = core.store.node(&Scope::Site, &effect.node_id).await?;
-    let inventory = drives::of_node(core, &record.id).await?;
-    let is_erased = |drive: &v1::Drive| {
-        let mut rows = erased.drives.iter();
-        rows.any(|e| e.drive_name == drive.name && e.serial_number == drive.serial_number)
-    };
-    let (done, left): (Vec<_>, Vec<_>) = drives::fixed(&inventory).partition(|d| is_erased(d));
-    let left: BTreeSet<String> = left.into_iter().map(drives::key).collect();
-    let present: BTreeSet<String> = done.into_iter().map(drives::key).chain(left.clone()).collect();
-    let gone = record.node.evidence.missing(&present);
-    let mut end = match (left.is_empty(), gone.is_empty()) {
-        (true, true) => Done::succeeded(),
-        (false, _) => {
-            let message = format!(
-                "drive {} is in the machine and was not erased, because nothing can be written to it: take it out and \
-                 destroy it, then readmit the node",
-                words(&left)
-            );
-            Done::failed("drive-not-erased", message, false)
-        }
-        (true, false) => {
-            let message = format!(
-                "drive {} was in the machine when it was given away and is missing now: what is on it was not erased. \
-                 Find it; readmitting the node erases what is there then and asks no more for it",
-                words(&gone)
-            );
-            Done {
-                learned: Some(Learned::Gone(gone)),
-                ..Done::failed("drive-missing", message, false)
-            }
-        }
-    };
-    end.proofs = proofs;
-    Ok(end)
-}
-
-fn words(list: &BTreeSet<String>) -> String {
-    list.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
-}
-
-type Proofs = Vec<(Proof, String, Vec<u8>)>;
-
-/// A signed certificate per drive. A drive without samples, or none at all, proves nothing.
-fn erase_proofs(core: &Core, effect: &EffectRow, erased: &v1::EraseDrivesResult) -> Result<Proofs, String> {
-    if erased.drives.is_empty() {
-        return Err("the agent found no drive to erase, so nothing is proven".into());
-    }
-    erased
-        .drives
-        .iter()
-        .map(|drive| erase_proof(core, effect, drive))
-        .collect()
-}
-
-fn erase_proof(core: &Core, effect: &EffectRow, drive: &v1::DriveErase) -> Result<(Proof, String, Vec<u8>), String> {
-    if drive.samples == 0 || drive.method() == v1::EraseMethod::Unspecified {
-        return Err(format!(
-            "drive {} was reported erased without a method or without samples",
-            drive.drive_name
-        ));
-    }
-    let id = core.new_id();
-    let name = format!("nodes/{}/eraseCertificates/{id}", effect.node_id);
-    let time = |t: &Option<prost_types::Timestamp>| {
-        t.and_then(|t| std::time::SystemTime::try_from(t).ok())
-            .unwrap_or(UNIX_EPOCH)
-    };
-    let record = EraseRecord {
-        name: name.clone(),
-        node: format!("nodes/{}", effect.node_id),
-        claim_generation: effect.generation,
-        operation: format!("operations/{}", effect.id),
-        drive_name: drive.drive_name.clone(),
-        drive_model: drive.model.clone(),
-        drive_serial: drive.serial_number.clone(),
-        drive_bytes: drive.size_bytes,
-        method: drive.method().as_str_name().to_owned(),
-        start_time: time(&drive.start_time),
-        end_time: time(&drive.end_time),
-        samples: drive.samples,
-        sample_bytes: drive.sample_bytes,
-        rejected_methods: drive.rejected_methods.clone(),
-    };
-    let payload = record.encode().map_err(|e| e.to_string())?;
-    let certificate = v1::EraseCertificate {
-        name,
-        node: record.node,
-        claim_generation: record.claim_generation,
-        operation: record.operation,
-        drive_name: record.drive_name,
-        drive_model: record.drive_model,
-        drive_serial: record.drive_serial,
-        drive_bytes: record.drive_bytes,
-        method: drive.method,
-        start_time: drive.start_time,
-        end_time: drive.end_time,
-        samples: record.samples,
-        sample_bytes: record.sample_bytes,
-        rejected_methods: record.rejected_methods,
-        signature: core.keys.signer.sign(&payload),
-        signed_payload: payload,
-        signer_public_key: core.keys.signer.public_key().to_vec(),
-    };
-    Ok((Proof::EraseCertificate, id, certificate.encode_to_vec()))
-}
-
 #[cfg(test)]
 mod tests {
     use rackwright_lifecycle::{Attempt, State, Timestamp};
+
+    use rackwright_store::AgentSession;
 
     use super::*;
     use crate::testing;
@@ -381,7 +297,7 @@ mod tests {
                 ended_at: None,
                 deadline: Timestamp(2),
                 outcome: Outcome::Open,
-                boot_id: None,
+                boot_id: Some("b1".into()),
             },
         };
         let mut tx = core.store.write().await.unwrap();
@@ -398,7 +314,25 @@ mod tests {
             error: Some(error),
             ..v1::JobReport::default()
         };
-        job_ended(&core, "n1", &report).await.unwrap();
+        let speaker = |generation, boot_id: &str| Speaker {
+            node: "n1".into(),
+            number: 1,
+            of: AgentSession {
+                generation,
+                boot: "boot".into(),
+            },
+            boot_id: boot_id.into(),
+        };
+        for other in [speaker(0, "b0"), speaker(1, "b1")] {
+            job_ended(&core, &other, &report).await.unwrap();
+            let effect = core.store.effect("e1").await.unwrap().unwrap();
+            assert_eq!(
+                effect.attempt.outcome,
+                Outcome::Open,
+                "{other:?} has another boot or another claim"
+            );
+        }
+        job_ended(&core, &speaker(0, "b1"), &report).await.unwrap();
         let ended = core.store.effect("e1").await.unwrap().unwrap().attempt.outcome;
         let Outcome::Failed { code, message, .. } = ended else {
             panic!("{ended:?}")

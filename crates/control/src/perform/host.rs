@@ -375,6 +375,7 @@ mod tests {
                 host_private: Vec::new(),
                 provision_public: String::new(),
                 provision_private: Vec::new(),
+                user_data: Vec::new(),
             };
             let mut tx = core.store.write().await.unwrap();
             tx.put_deployment_keys("n1", 0, 1, &keys).await.unwrap();

@@ -26,6 +26,8 @@ pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect
         Effect::SetBoot(target) => Box::pin(told(core, record, set_boot(core, record, target))),
         Effect::PowerOn => Box::pin(told(core, record, set_power(core, record, Seen::On))),
         Effect::PowerOff => Box::pin(told(core, record, set_power(core, record, Seen::Off))),
+        // Such a BMC lists no drives.
+        Effect::ReadDrives => Box::pin(super::drives::recorded(core, record, Vec::new())),
         _ => return None,
     })
 }

@@ -2,6 +2,8 @@
 
 mod agent_job;
 mod bmc;
+mod drives;
+mod erase;
 mod firmware;
 mod host;
 mod ipmi;
@@ -10,6 +12,7 @@ mod settings;
 use std::collections::BTreeSet;
 use std::pin::Pin;
 
+use rackwright_lifecycle::drives::DriveList;
 use rackwright_lifecycle::{Agent, Effect, Outcome, Power, Reading, Timestamp};
 use rackwright_store::{EventRow, Identity, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx};
 use tokio::sync::Notify;
@@ -17,7 +20,10 @@ use tokio::sync::Notify;
 use crate::core::Core;
 use crate::credentials::{self, AccountNews};
 
-pub use agent_job::{cancel_job, job_ended, seed_files, send_job};
+pub(crate) use agent_job::job_ended;
+pub use agent_job::{cancel_job, cancel_job_at, seed_files, send_job};
+#[cfg(test)]
+pub(crate) use drives::recorded as drives_recorded;
 pub use host::{login_to, thresholds};
 pub(crate) use ipmi::power_of as ipmi_power;
 
@@ -49,9 +55,11 @@ pub enum Learned {
     },
     /// What became of the account by which its BMC is entered.
     Account(AccountNews),
-    /// Serial numbers of drives that are not in it any more. This was said once, with the failure; they are waited for
-    /// no longer.
-    Gone(BTreeSet<String>),
+    /// Drives that are gone, and the recorded lists without them. The failure says so once; the drives are waited for no
+    /// longer.
+    Gone(BTreeSet<String>, Vec<DriveList>),
+    /// Lists of its drives, each in place of its source's former list.
+    Drives(Vec<DriveList>),
     /// Where the BMC tells of the job that makes written settings count; empty: it made none of them.
     SettingsJob(Vec<String>),
     /// How settings of the firmware stand, as read after a start.
@@ -82,7 +90,11 @@ impl Learned {
             }
             Self::SettingsJob(places) => next.spec.settings_job.clone_from(places),
             Self::Account(news) => news.apply(&mut next.spec, now),
-            Self::Gone(drives) => next.node.evidence.drives.retain(|d| !drives.contains(d)),
+            Self::Gone(drives, lists) => {
+                next.node.evidence.drives.retain(|d| !drives.contains(d));
+                put_lists(tx, &record.id, lists).await?;
+            }
+            Self::Drives(lists) => put_lists(tx, &record.id, lists).await?,
         }
         if next != *record {
             tx.save_node(&mut next, now).await?;
@@ -90,6 +102,13 @@ impl Learned {
         }
         Ok(())
     }
+}
+
+async fn put_lists(tx: &mut WriteTx, node: &str, lists: &[DriveList]) -> Result<(), StoreError> {
+    for list in lists {
+        tx.put_drive_list(node, list).await?;
+    }
+    Ok(())
 }
 
 impl Done {
@@ -189,6 +208,7 @@ impl Performer for Hardware {
             Effect::UpdateFirmware => Box::pin(firmware::update(core, record)),
             Effect::HandOver => Box::pin(host::hand_over(core, record)),
             Effect::ApplySettings => Box::pin(settings::apply(core, record)),
+            Effect::ReadDrives => Box::pin(drives::read(core, record)),
             Effect::VerifySettings => Box::pin(settings::verify(core, record)),
             Effect::ChangePassword => Box::pin(credentials::change(core, record)),
             Effect::WriteImage | Effect::EraseDrives => {
@@ -199,18 +219,10 @@ impl Performer for Hardware {
     }
 }
 
-/// Does an effect. What ran on a machine that was switched off is gone, its agent with it.
+/// Does an effect.
 pub async fn perform(core: &Core, record: &NodeRecord, effect: Effect, nudge: &Notify) -> Done {
     if effect == Effect::PowerOn {
         core.consoles.powers_on(&record.id, crate::clock::now());
     }
-    let done = core.performer.perform(core, record, effect, nudge).await;
-    if effect == Effect::PowerOff
-        && done.outcome == Outcome::Succeeded
-        && let Some(session) = core.agents.session(&record.id)
-    {
-        core.agents.disconnected(&record.id, session.number);
-        session.end.cancel();
-    }
-    done
+    core.performer.perform(core, record, effect, nudge).await
 }

@@ -4,6 +4,7 @@ use rackwright_lifecycle::{Facts, State, Timestamp};
 use rackwright_store::{EffectRow, NodeRecord, Permit, StoreError};
 
 use super::admission;
+use crate::agent_boot;
 use crate::core::Core;
 use crate::credentials;
 use crate::firmware;
@@ -44,6 +45,7 @@ pub async fn gather(
         power: readings.power.clone(),
         boot_target: readings.boot_target.clone(),
         agent: core.agents.presence(record, now),
+        boots: agent_boot::facts(&core.store, record, rows).await?,
         inventory: readings.inventory.clone(),
         wants_settings,
         attempts: rows.iter().map(|r| r.attempt.clone()).collect(),

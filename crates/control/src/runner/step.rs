@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_lifecycle::drives::Source;
 use rackwright_lifecycle::outcome::apply;
 use rackwright_lifecycle::{
     Agent, Attempt, Decision, Edge, Effect, EffectClass, Kind, Outcome, Power, Reading, State, Timestamp, Wait, decide,
@@ -234,13 +235,15 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     }
     tx.add_event(&edge_event(&next, edge, &row)).await?;
     settle_operations(&mut tx, &next, now).await?;
-    put_away(&mut tx, record, edge).await?;
+    put_away(&mut tx, record, edge, now).await?;
     let seat = record.node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
     if let Some(seat) = seat {
         tx.wake_cluster(&seat.cluster, now).await?;
     }
     next.due_at = core.lease_end(now);
     tx.put_due(&record.id, next.due_at).await?;
+    // The edge ends it; what the agent does is to end as well.
+    let session = core.agents.session(&record.id);
     core.commit(tx).await?;
     if seat.is_some() {
         core.clusters.due.notify_one();
@@ -249,7 +252,9 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     core.metrics.edge(edge, row.from, row.to, row.spent_us);
     if let Some(open) = ended {
         core.effect_ended(record, &open, &Outcome::Interrupted, now);
-        perform::cancel_job(core, &record.id, &open.id).await;
+        if let Some(session) = session {
+            perform::cancel_job_at(&session, &open.id);
+        }
     }
     Ok(Known::next(next, Vec::new()))
 }
@@ -261,16 +266,21 @@ pub(super) async fn taken(core: &Core, record: &NodeRecord, edge: Edge) -> Resul
 }
 
 /// What an edge makes needless or settled beside the node itself.
-async fn put_away(tx: &mut WriteTx, record: &NodeRecord, edge: Edge) -> Result<(), StoreError> {
-    match (edge, &record.node.claim) {
-        (Edge::Inspected, _) => tx.expect_inventory(&record.id).await,
-        (Edge::Erased, _) => {
+async fn put_away(tx: &mut WriteTx, record: &NodeRecord, edge: Edge, now: Timestamp) -> Result<(), StoreError> {
+    match edge {
+        Edge::Inspected => {
+            drives::inspected(tx, &record.id, now).await?;
+            tx.expect_inventory(&record.id).await
+        }
+        Edge::Erased => {
+            tx.delete_drive_list(&record.id, Source::Reported).await?;
             tx.expect_inventory(&record.id).await?;
             tx.forget_deployments(&record.id).await
         }
-        (Edge::Validated, Some(claim)) => {
-            tx.forget_private_keys(&record.id, claim.generation, claim.deployment)
-                .await
+        Edge::Unclaimed => tx.forget_deployments(&record.id).await,
+        // After a hand-over, and on the way to an erase, no seed is made and nobody logs in.
+        Edge::Validated | Edge::Released | Edge::Readmitted | Edge::Condemned => {
+            tx.forget_private_keys(&record.id).await
         }
         _ => Ok(()),
     }
@@ -421,6 +431,11 @@ async fn begin(
         }
     }
     disturb(&mut current.readings, effect, now);
+    if switches(effect) && !current.hold.replica.is_empty() {
+        // Whoever is connected belongs to the boot that ends here.
+        tx.release_agent(&current.id, current.hold.session, now).await?;
+        current.hold.end(now);
+    }
     if effect == Effect::WriteImage {
         current.node.evidence.written_at = Some(now);
         current.node.evidence.image_digest = None;
@@ -466,8 +481,19 @@ async fn writable_drives(core: &Core, record: &NodeRecord, effect: Effect) -> Re
     Ok(drives::fixed(&inventory).map(drives::key).collect())
 }
 
+/// Effects that end the boot of whatever runs on the machine.
+fn switches(effect: Effect) -> bool {
+    matches!(effect, Effect::PowerOn | Effect::PowerOff | Effect::UpdateFirmware)
+}
+
 /// What an effect makes uncertain.
 fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
+    if switches(effect) {
+        readings.agent = Reading::Known {
+            value: Agent::Absent,
+            at: now,
+        };
+    }
     match effect {
         Effect::PowerOn => {
             readings.power = Reading::Unknown { since: now };
@@ -563,8 +589,12 @@ async fn finish(
         if let Some(event) = power_event(node, &record.readings.power, &readings.power, now) {
             tx.add_event(&event).await?;
         }
-        if readings.agent.last() == Some(&Agent::Absent) && !record.hold.replica.is_empty() {
-            // Seen off: whoever has the connection has that of a machine that is gone.
+        if readings.power.last() == Some(&Power::Off) && !record.hold.replica.is_empty() {
+            // Whoever has the connection has that of a machine that is gone.
+            readings.agent = Reading::Known {
+                value: Agent::Absent,
+                at: now,
+            };
             tx.release_agent(node, record.hold.session, now).await?;
             is_known = false;
         }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_api::v1;
 use rackwright_api::v1::control_message::Message as Control;
-use rackwright_lifecycle::{Outcome, State, minutes};
+use rackwright_lifecycle::{Effect, Outcome, State, minutes};
 use rackwright_store::{EventRow, NodeRecord, OperationRow, Scope, Store};
 use tonic::Code;
 
 use super::performer::Fake;
-use super::world::{Coming, Content};
+use super::world::{Coming, Content, Sent};
 use crate::clock;
 use crate::grpc::said::Wish;
 
@@ -122,13 +121,15 @@ async fn lost(store: &Store, event: &EventRow) -> Option<String> {
     is_there.then(|| format!("{effect:?} was given up, and its agent is with {:?}", record.hold))
 }
 
-/// What an agent is told to destroy was written down before, for this node and under the claim generation in force, and is
-/// said by the replica that has its connection.
-pub async fn job(store: &Store, id: &str, said_by: &str, message: &v1::ControlMessage) -> Option<String> {
-    let Some(Control::Job(job)) = &message.message else {
+/// What an agent is told to destroy was written down before, for this node and under the claim generation in force, is said
+/// by the replica that has its connection, and goes to the boot and the generation that the job was written down for.
+pub async fn job(store: &Store, sent: &Sent, said_by: &str) -> Option<String> {
+    let (id, certificate) = (sent.id.as_str(), &sent.certificate);
+    let Some(Control::Job(job)) = &sent.message.message else {
         return None;
     };
-    let hold = store.node(&Scope::Site, id).await.expect("the node is there").hold;
+    let record = store.node(&Scope::Site, id).await.expect("the node is there");
+    let hold = &record.hold;
     if hold.replica != said_by {
         return Some(format!(
             "{id} is told {} by {said_by}, and its agent is with {hold:?}",
@@ -142,12 +143,23 @@ pub async fn job(store: &Store, id: &str, said_by: &str, message: &v1::ControlMe
             job.operation
         ));
     };
-    let in_force = store
-        .node(&Scope::Site, id)
+    let rows = store
+        .attempts(id, effect.state_since)
         .await
-        .expect("the node is there")
-        .node
-        .generation;
+        .expect("effects can be read");
+    let mut before = rows
+        .iter()
+        .filter(|row| row.attempt.started_at <= effect.attempt.started_at);
+    let boot = before
+        .rfind(|row| row.attempt.effect == Effect::PowerOn)
+        .map(|row| row.id.as_str());
+    let is_its_boot = boot == Some(certificate.of.boot.as_str())
+        && effect.generation == certificate.of.generation
+        && effect.attempt.boot_id.as_deref() == Some(certificate.kernel_boot_id.as_str());
+    if !is_its_boot {
+        return Some(format!("{effect:?} of boot {boot:?} is told to {certificate:?}"));
+    }
+    let in_force = record.node.generation;
     let is_open = effect.attempt.outcome == Outcome::Open;
     (effect.generation != job.claim_generation || (is_open && in_force != job.claim_generation)).then(|| {
         let (told, written) = (job.claim_generation, effect.generation);
@@ -184,20 +196,14 @@ pub async fn all_rest(store: &Store, replicas: &[String]) -> bool {
     records(store).await.iter().all(|r| is_rest(r.node.state))
 }
 
-/// Nothing happens any more, but that agents are refused again and again who are of a former claim's boot: their machines
-/// wait for an operator.
+/// Nothing happens any more, but that agents are refused again and again whose nodes expect none: their machines wait for an
+/// operator.
 pub async fn nothing_comes(store: &Store, fake: &Fake) -> bool {
     let records = records(store).await;
-    let mut world = fake.world();
-    let coming: Vec<_> = world
-        .coming
-        .values()
-        .map(|(id, coming)| (id.clone(), matches!(coming, Coming::Connect { .. })))
-        .collect();
-    coming.iter().all(|(id, connects)| {
-        let certificate = world.machine(id).certificate;
+    let world = fake.world();
+    world.coming.values().all(|(id, coming)| {
         let record = records.iter().find(|record| record.id == *id);
-        *connects && record.is_some_and(|record| certificate.is_some_and(|of| of != record.node.generation))
+        matches!(coming, Coming::Connect { .. }) && record.is_some_and(|record| is_rest(record.node.state))
     })
 }
 

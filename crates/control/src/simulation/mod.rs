@@ -406,7 +406,7 @@ impl Run {
         let sent = self.fake.world().sent(now, &self.fake.chance);
         for sent in sent {
             let said_by = &self.processes[sent.process].core.replica;
-            let wrong = checks::job(&self.store, &sent.id, said_by, &sent.message).await;
+            let wrong = checks::job(&self.store, &sent, said_by).await;
             let mut world = self.fake.world();
             world.wrong.extend(wrong);
             if sent.is_heard {
@@ -449,7 +449,8 @@ impl Run {
             }
             Coming::Say { boot, message } if machine.boot == boot => {
                 if let Some(connection) = &machine.connection {
-                    process.say(&id, connection.number, *message);
+                    let certificate = connection.certificate.clone();
+                    process.say(&id, connection.number, &certificate, *message);
                 }
             }
             Coming::Gone { process: of, number } => {

@@ -10,12 +10,12 @@ use tokio::sync::Notify;
 
 use super::chance::Chance;
 use super::gate::Gate;
-use super::world::{Content, Machine, Running, World, mac};
+use super::world::{Content, Machine, Running, World, known_to_bmc, mac};
 use crate::clock;
 use crate::core::Core;
 use crate::credentials::change_with;
 use crate::credentials::fake::Lost;
-use crate::perform::{Doing, Done, Learned, Performer, seen_off, seen_on};
+use crate::perform::{Doing, Done, Learned, Performer, drives_recorded, seen_off, seen_on};
 
 /// Stands for BMCs and installed systems.
 #[derive(Debug, Clone)]
@@ -69,6 +69,7 @@ impl Fake {
             Effect::AwaitHost | Effect::ValidateFromOutside => self.host_answers(core, record).await,
             Effect::Validate => self.validate(record),
             Effect::ChangePassword => self.change_password(core, record).await,
+            Effect::ReadDrives => drives_recorded(core, record, vec![known_to_bmc(&record.id)]).await,
             other => self.at_once(record, other),
         };
         self.pause(0, 900).await;

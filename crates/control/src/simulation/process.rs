@@ -19,18 +19,21 @@ use tokio_util::sync::CancellationToken;
 use super::chance::Chance;
 use super::gate::Doors;
 use super::performer::Fake;
-use super::world::{Coming, Connection, FACTORY, Running, World, inventory};
+use super::world::{Certificate, Coming, Connection, FACTORY, Running, World, inventory, kernel_boot_id, mac};
+use crate::agent_boot::{self, Asker, Registering};
 use crate::agents::QUEUE;
 use crate::config::Config;
 use crate::core::Core;
 use crate::firmware_settings::Wanted;
-use crate::grpc::agents::{arrive, farewell, heard, welcome};
+use crate::grpc::agents::{Arriving, Speaker, arrive, farewell, heard, welcome};
 use crate::grpc::nodes::bmc_password_purpose;
 use crate::grpc::said::{self, Wish};
 use crate::telemetry::Traces;
 use crate::{clock, daemon, replicas, testing};
 
 const IMAGE: &str = "images/some";
+/// Where machines are: the witness of that is the connection.
+const ADDRESS: &str = "10.0.0.1";
 
 /// From one point to the next a task needs milliseconds.
 const SPINS: Duration = Duration::from_secs(30);
@@ -97,7 +100,7 @@ impl Process {
     pub async fn start(number: usize, dir: &Path, database: &Path, limits: &str, fake: Fake) -> Self {
         let further = format!(
             "database: {}\npolicy: {{agent_boot_s: 60, host_boot_s: 60, write_image_s: 90, erase_s: 90, validate_s: 60, \
-             bmc_s: 20, agent_grace_s: 20, tries: 3, boots: 2}}\nbmc_accounts: {{rotate_days: 1}}\n{limits}",
+             bmc_s: 20, agent_grace_s: 20, agent_quiet_s: 3, tries: 3, boots: 2}}\nbmc_accounts: {{rotate_days: 1}}\n{limits}",
             database.display()
         );
         let config = testing::config(dir, &further);
@@ -254,49 +257,70 @@ impl Process {
         });
     }
 
-    /// A machine's agent connects.
+    /// A machine's agent connects; before that, once a boot, it is given its plan and registers.
     pub fn connect(&mut self, id: &str, boot: u64) {
         let (process, core, fake, node) = (self.number, self.core.clone(), self.fake.clone(), id.to_owned());
         self.call(id, async move {
-            let record = core.store.node(&Scope::Site, &node).await.expect("the node is there");
-            let now = clock::now();
-            let (hello, sender, end) = {
+            let later = |fake: &Fake| {
+                // The agent does not know that only another boot helps.
+                let later = clock::now().plus(fake.chance.millis(20_000, 40_000));
+                fake.world().at(later, &node, Coming::Connect { boot });
+            };
+            let Some(certificate) = certificate(&core, &fake, &node, boot).await else {
+                return later(&fake);
+            };
+            let (agent, sender, end) = {
                 let mut world = fake.world();
                 let machine = world.machine(&node);
-                if machine.running != Running::Agent || machine.connection.is_some() {
+                if machine.boot != boot || machine.running != Running::Agent || machine.connection.is_some() {
                     return;
                 }
-                let certificate = *machine.certificate.get_or_insert(record.node.generation);
-                if certificate != record.node.generation {
-                    // Refused: only another boot helps. The agent does not know that.
-                    let later = now.plus(fake.chance.millis(5_000, 10_000));
-                    return world.at(later, &node, Coming::Connect { boot });
-                }
+                machine.certificate = Some(certificate.clone());
                 let (sender, receiver) = mpsc::channel(QUEUE);
                 let end = CancellationToken::new();
                 machine.connection = Some(Connection {
                     process,
+                    certificate: certificate.clone(),
                     number: 0,
                     receiver,
                     end: end.clone(),
                 });
-                (world.hello(&node), sender, end)
+                let agent = Arriving {
+                    node: node.clone(),
+                    of: certificate.of,
+                    remote: ADDRESS.into(),
+                    hello: world.hello(&node),
+                };
+                (agent, sender, end)
             };
-            let arrived = arrive(&core, &node, &hello, sender, end).await;
-            let (number, open) = arrived.expect("it is taken up");
-            fake.world().arrived(&node, process, number, clock::now(), &fake.chance);
-            welcome(&core, &node, &hello, open).await.expect("it is welcome");
+            let arrived = arrive(&core, &agent, sender, end).await;
+            let Ok(arrived) = arrived.expect("the database answers") else {
+                fake.world().refused(&node, process);
+                return later(&fake);
+            };
+            let speaker = arrived.speaker;
+            fake.world()
+                .arrived(&node, process, speaker.number, clock::now(), &fake.chance);
+            welcome(&core, &speaker, &agent.hello, arrived.open)
+                .await
+                .expect("it is welcome");
             let message = Box::new(Message::Inventory(inventory(&node)));
             fake.world().at(clock::now(), &node, Coming::Say { boot, message });
         });
     }
 
     /// An agent says something.
-    pub fn say(&mut self, id: &str, number: i64, message: Message) {
-        let (core, node) = (self.core.clone(), id.to_owned());
+    pub fn say(&mut self, id: &str, number: i64, certificate: &Certificate, message: Message) {
+        let core = self.core.clone();
+        let speaker = Speaker {
+            node: id.to_owned(),
+            number,
+            of: certificate.of.clone(),
+            boot_id: certificate.kernel_boot_id.clone(),
+        };
         let message = v1::AgentMessage { message: Some(message) };
         self.call(id, async move {
-            heard(&core, &node, number, message).await.expect("it is heard");
+            heard(&core, &speaker, message).await.expect("it is heard");
         });
     }
 
@@ -316,6 +340,57 @@ impl Process {
             }
         });
     }
+}
+
+/// What the agent of this boot of a machine registers as: its firmware looks for a boot, gets the plan, and its agent
+/// registers with the plan's token, the same again where the answer was lost. None: it was refused.
+async fn certificate(core: &Core, fake: &Fake, node: &str, boot: u64) -> Option<Certificate> {
+    let known = |fake: &Fake| {
+        let mut world = fake.world();
+        let machine = world.machine(node);
+        (machine.certificate.clone(), machine.token.clone())
+    };
+    let (certificate, token) = known(fake);
+    if certificate.is_some() {
+        return certificate;
+    }
+    let (mac, kernel_boot_id) = (mac(node), kernel_boot_id(node, boot));
+    let asker = Asker {
+        mac: &mac,
+        address: ADDRESS,
+    };
+    let token = match token {
+        Some(token) => token,
+        None => {
+            let record = core.store.node(&Scope::Site, node).await.expect("the node is there");
+            let may_boot = agent_boot::looks_for_boot(core, &record, &mac, true).await;
+            if !may_boot.expect("the database answers") {
+                return None;
+            }
+            let mut tx = core.store.write().await.expect("a change begins");
+            let given = agent_boot::give_plan(core, &mut tx, node, asker).await;
+            core.commit(tx).await.expect("it is committed");
+            let token = given.expect("the database answers").ok()?;
+            let mut world = fake.world();
+            let machine = world.machine(node);
+            if machine.boot == boot {
+                machine.token = Some(token.clone());
+            }
+            token
+        }
+    };
+    let hash = agent_boot::token_hash(&token).expect("it is a token");
+    let mut tx = core.store.write().await.expect("a change begins");
+    let (row, _) = tx.token(&hash, "agent").await.expect("the database answers")?;
+    let who = Registering {
+        asker,
+        kernel_boot_id: &kernel_boot_id,
+        key_sha256: &kernel_boot_id,
+    };
+    let registered = agent_boot::register(&mut tx, &row, who).await;
+    core.commit(tx).await.expect("it is committed");
+    let (_, of) = registered.expect("the database answers").ok()?;
+    Some(Certificate { of, kernel_boot_id })
 }
 
 /// An agent takes a message; answers what it was, for the trace.

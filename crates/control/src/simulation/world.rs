@@ -8,11 +8,14 @@ use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::job::Work;
 use rackwright_api::v1::job_report::Result as JobResult;
 use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::drives::KnownDrive;
+use rackwright_store::AgentSession;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::chance::Chance;
 use crate::agents::ToAgent;
+use crate::clock;
 use crate::credentials::fake::{Accounts, FakeDoor};
 use crate::grpc::said::Wish;
 
@@ -39,11 +42,22 @@ pub enum Running {
     Host,
 }
 
+/// What an agent is known by, once it has registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Certificate {
+    /// The claim generation and the boot that it names.
+    pub of: AgentSession,
+    /// The kernel's boot id.
+    pub kernel_boot_id: String,
+}
+
 /// The agent's end of a connection.
 #[derive(Debug)]
 pub struct Connection {
     /// The replica at its other end.
     pub process: usize,
+    /// What the agent was taken by.
+    pub certificate: Certificate,
     /// As the node's row has it; 0 until the hello was taken up.
     pub number: i64,
     pub receiver: mpsc::Receiver<ToAgent>,
@@ -63,8 +77,10 @@ pub struct Machine {
     /// Of this boot's agent, as its memory is.
     ledger: BTreeMap<String, v1::JobReport>,
     highest: u64,
-    /// The generation that the agent's certificate was made for.
-    pub certificate: Option<u64>,
+    /// The token of the boot plan that it got in this boot.
+    pub token: Option<String>,
+    /// What the agent of this boot registered as.
+    pub certificate: Option<Certificate>,
     pub connection: Option<Connection>,
     /// Settings of its firmware are as wanted.
     pub is_set: bool,
@@ -131,6 +147,8 @@ pub struct World {
 pub struct Sent {
     pub id: String,
     pub process: usize,
+    /// What the agent at the other end was taken by.
+    pub certificate: Certificate,
     /// The agent hears it; if not, it has given the connection up.
     pub is_heard: bool,
     pub message: ToAgent,
@@ -147,6 +165,7 @@ impl World {
             content: Content::Clean,
             ledger: BTreeMap::new(),
             highest: 0,
+            token: None,
             certificate: None,
             connection: None,
             is_set: false,
@@ -219,6 +238,14 @@ impl World {
         self.stale.push((id.to_owned(), connection));
     }
 
+    /// A replica has refused an agent's hello.
+    pub fn refused(&mut self, id: &str, process: usize) {
+        let mine = |c: &mut Connection| c.process == process && c.number == 0;
+        self.machine(id).connection.take_if(mine);
+        self.stale
+            .retain(|(of, c)| of != id || (c.process, c.number) != (process, 0));
+    }
+
     /// A replica has taken an agent's hello up.
     pub fn arrived(&mut self, id: &str, process: usize, number: i64, now: Timestamp, chance: &Chance) {
         let mine = |c: &&mut Connection| c.process == process && c.number == 0;
@@ -261,8 +288,11 @@ impl World {
             let back = now.plus(chance.millis(200, 40_000));
             return self.at(back, id, Coming::Connect { boot });
         }
+        // Firmware that tries the network before the disk asks for the plan again in the same boot.
+        let network = machine.running == Running::Agent && chance.of_1000(300);
         if machine.on {
             self.power_off(id, now, chance);
+            self.machine(id).network_once |= network;
             self.power_on(id, now, chance);
         }
     }
@@ -292,6 +322,7 @@ impl World {
                 sent.push(Sent {
                     id: id.to_owned(),
                     process: connection.process,
+                    certificate: connection.certificate.clone(),
                     is_heard,
                     message,
                 });
@@ -321,6 +352,7 @@ impl World {
         let machine = self.machine(id);
         machine.running = Running::Agent;
         machine.ledger.clear();
+        machine.token = None;
         machine.certificate = None;
         // What lies on the drives is read by every agent.
         machine.highest = match machine.content {
@@ -334,8 +366,9 @@ impl World {
     pub fn hello(&mut self, id: &str) -> v1::Hello {
         let machine = self.machine(id);
         v1::Hello {
-            boot_id: format!("{id}-{}", machine.boot),
-            address: "10.0.0.1".into(),
+            boot_id: kernel_boot_id(id, machine.boot),
+            // What an agent says of its address is not believed.
+            address: "10.66.6.6".into(),
             mac: mac(id),
             jobs: machine.ledger.values().cloned().collect(),
             claim_generation: machine.highest,
@@ -417,11 +450,16 @@ impl World {
                 }
                 _ => machine.content = Content::Clean,
             }
-            succeeded(id, job, work)
+            succeeded(id, job, work, now)
         };
         let message = Box::new(Message::Job(job.clone()));
         self.at(now, id, Coming::Say { boot, message });
     }
+}
+
+/// The boot id of the kernel that runs in one boot of a machine.
+pub fn kernel_boot_id(id: &str, boot: u64) -> String {
+    format!("{id}-{boot}")
 }
 
 /// The MAC address of a machine.
@@ -435,11 +473,22 @@ pub fn inventory(id: &str) -> v1::Inventory {
         name: "nvme0n1".into(),
         serial_number: format!("serial-{id}"),
         size_bytes: DRIVE_BYTES,
+        transport: "nvme".into(),
         ..v1::Drive::default()
     };
     v1::Inventory {
         drives: vec![drive],
         ..v1::Inventory::default()
+    }
+}
+
+/// The drive as the BMC lists it.
+pub fn known_to_bmc(id: &str) -> KnownDrive {
+    KnownDrive {
+        serial: format!("serial-{id}"),
+        size_bytes: Some(DRIVE_BYTES),
+        protocol: "NVMe".into(),
+        ..KnownDrive::default()
     }
 }
 
@@ -456,7 +505,7 @@ fn failed(job: &v1::JobReport, state: v1::JobState, code: &str, retryable: bool)
     }
 }
 
-fn succeeded(id: &str, job: &v1::JobReport, work: &Work) -> v1::JobReport {
+fn succeeded(id: &str, job: &v1::JobReport, work: &Work, now: Timestamp) -> v1::JobReport {
     let result = match work {
         Work::WriteImage(_) => JobResult::WriteImage(v1::WriteImageResult {
             drive_name: "nvme0n1".into(),
@@ -468,9 +517,12 @@ fn succeeded(id: &str, job: &v1::JobReport, work: &Work) -> v1::JobReport {
                 drive_name: "nvme0n1".into(),
                 serial_number: format!("serial-{id}"),
                 size_bytes: DRIVE_BYTES,
-                method: v1::EraseMethod::Overwrite.into(),
+                // A crypto erase: it takes no longer for a larger drive.
+                method: v1::EraseMethod::NvmeSanitizeCrypto.into(),
                 samples: 4096,
                 sample_bytes: 4096,
+                start_time: Some(clock::system_time(now).into()),
+                end_time: Some(clock::system_time(now).into()),
                 ..v1::DriveErase::default()
             }],
         }),

@@ -388,10 +388,6 @@ async fn keep(core: &Core, row: &RestingRow, news: News, now: Timestamp) -> Resu
     if let Some(code) = news.lost_by {
         core.metrics.bmc_failed(code, &record.identity.vendor);
     }
-    if is_off && let Some(session) = core.agents.session(&row.id) {
-        core.agents.disconnected(&row.id, session.number);
-        session.end.cancel();
-    }
     core.is_due(&row.id);
     Ok(())
 }

@@ -77,6 +77,9 @@ pub enum ImportError {
         /// The limit, bytes.
         limit: u64,
     },
+    /// The store's disk has to keep some room.
+    #[error("{0}")]
+    NoRoom(String),
     /// No disk has this size.
     #[error("{0}: is it the image of a whole disk, and complete?")]
     Index(#[from] IndexError),
@@ -103,6 +106,7 @@ impl ImportError {
             Self::TrustedKey { .. } => "policy-invalid",
             Self::Unpack { .. } | Self::Nested { .. } | Self::Index(_) => "source-invalid",
             Self::TooLong { .. } | Self::TooMuchData { .. } => "too-large",
+            Self::NoRoom(_) => "no-room",
             Self::Store(_) => "store-failed",
             Self::Pack(_) => "internal",
             Self::Cancelled => "cancelled",
@@ -112,7 +116,7 @@ impl ImportError {
     /// Whether the same file may be taken if tried again.
     pub fn retryable(&self) -> bool {
         match self {
-            Self::Read { .. } | Self::Changed { .. } | Self::Pack(_) => true,
+            Self::Read { .. } | Self::Changed { .. } | Self::NoRoom(_) | Self::Pack(_) => true,
             Self::Store(error) => error.retryable(),
             _ => false,
         }

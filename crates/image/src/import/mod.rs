@@ -41,6 +41,23 @@ pub struct ImportRequest<'a> {
     pub level: i32,
     /// Threads that hash and pack; 0: one per core, eight at most.
     pub threads: usize,
+    /// Asked before each new chunk whether the disk has room for it.
+    pub room: Room<'a>,
+}
+
+/// Tells whether the store's disk has room for so many more bytes. An error is a sentence that says why not.
+#[derive(Clone, Copy)]
+pub struct Room<'a>(pub &'a (dyn Fn(u64) -> Result<(), String> + Sync));
+
+impl Room<'_> {
+    /// Room without a bound.
+    pub const UNBOUNDED: Self = Self(&|_| Ok(()));
+}
+
+impl std::fmt::Debug for Room<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Room")
+    }
 }
 
 /// zstd level of chunks unless another one is asked for. An image is packed once and fetched and unpacked a thousand times:
@@ -59,6 +76,7 @@ impl<'a> ImportRequest<'a> {
             limits: ImportLimits::default(),
             level: LEVEL,
             threads: 0,
+            room: Room::UNBOUNDED,
         }
     }
 }

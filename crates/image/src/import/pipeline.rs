@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Context, ImportError, ImportStep, decode};
+use super::{Context, ImportError, ImportStep, Room, decode};
 use crate::codec::{Decoder, Encoder};
 use crate::digest::{ChunkDigest, is_zero};
 use crate::format::Format;
@@ -37,6 +37,7 @@ struct Shared<'a> {
     store: &'a ChunkStore,
     hold: &'a StoreHold,
     level: i32,
+    room: Room<'a>,
     max_new_bytes: u64,
     pieces: Mutex<Receiver<Piece>>,
     data: Mutex<Vec<DataChunk>>,
@@ -79,6 +80,7 @@ pub(super) fn store_chunks(
         store: context.store,
         hold,
         level: context.request.level,
+        room: context.request.room,
         max_new_bytes: context.request.limits.max_new_bytes,
         pieces: Mutex::new(piece_receiver),
         data: Mutex::default(),
@@ -283,6 +285,7 @@ impl<'a> Packer<'a> {
             Err(error) => return Err(error.into()),
         }
         self.encoder.encode(bytes, &mut self.frame).map_err(ImportError::Pack)?;
+        (self.shared.room.0)(self.frame.len() as u64).map_err(ImportError::NoRoom)?;
         self.shared.store.put_chunk(self.shared.hold, digest, &self.frame)?;
         Ok(Put::New)
     }

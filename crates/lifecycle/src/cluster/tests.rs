@@ -212,7 +212,8 @@ fn claim(cluster: &str) -> Claim {
         image_name: String::new(),
         hostname: String::new(),
         ssh_authorized_keys: Vec::new(),
-        user_data: String::new(),
+        has_user_data: false,
+        plain_user_data: String::new(),
         root_drive: String::new(),
         verify_whole_disk: false,
         release_requested: false,
@@ -234,6 +235,7 @@ fn node(state: NodeState, claim: Option<&Claim>) -> Node {
         claim: claim.cloned(),
         wanted: crate::node::Wanted::default(),
         evidence: Evidence::default(),
+        doubt: None,
     }
 }
 

@@ -5,22 +5,40 @@
 //! is good for one boot only and a reset that is not seen may have used it up.
 
 use super::{Ctx, Decision, Line, Wait};
+use crate::chart::State;
 use crate::effect::{BootTarget, Effect};
-use crate::facts::{Agent, Outcome, Power, Reading};
+use crate::facts::{Agent, Attempt, Outcome, Power, Reading};
 use crate::time::Timestamp;
 
-impl Ctx<'_> {
-    /// The agent is connected, from whatever boot; else the decision that leads there.
-    pub(super) fn agent(&self) -> Line<()> {
-        self.agent_booted(Timestamp::default(), Timestamp::default())
+/// The power-on, by its place among the attempts of the present state, whose boot may bring the agent now.
+///
+/// The control plane made it in this state, it succeeded or is under way, nothing has switched the machine since, and the
+/// power is not known to be off. None: whatever asks for a boot or calls itself the agent is not what was switched on.
+pub fn expected_boot<'a, I>(state: State, attempts: I, power: &Reading<Power>) -> Option<usize>
+where
+    I: DoubleEndedIterator<Item = &'a Attempt> + ExactSizeIterator,
+{
+    if !state.boots_agent() || power.last() == Some(&Power::Off) {
+        return None;
     }
+    let switches = |effect| matches!(effect, Effect::PowerOn | Effect::PowerOff | Effect::UpdateFirmware);
+    let (index, last) = attempts.enumerate().rfind(|(_, attempt)| switches(attempt.effect))?;
+    let is_boot = last.effect == Effect::PowerOn && matches!(last.outcome, Outcome::Succeeded | Outcome::Open);
+    is_boot.then_some(index)
+}
 
+impl Ctx<'_> {
     /// The agent is connected, from a boot of this state: the machine was seen off in this state and switched on by us
     /// since. What ran on it before, which may be somebody else's and may lie about what it is, does not count.
     pub(super) fn agent_of_this_state(&self) -> Line<()> {
-        let switched_on = self.facts.of(Effect::PowerOn).next();
-        let booted_since = switched_on.map_or(Timestamp::END, |a| a.started_at);
+        let booted_since = self.boot().map_or(Timestamp::END, |a| a.started_at);
         self.agent_booted(booted_since, self.node.since)
+    }
+
+    /// The power-on whose boot may bring the agent now.
+    pub(super) fn boot(&self) -> Option<&Attempt> {
+        let attempts = &self.facts.attempts;
+        expected_boot(self.node.state, attempts.iter(), &self.facts.power).map(|index| &attempts[index])
     }
 
     pub(super) fn agent_booted(&self, booted_since: Timestamp, power_since: Timestamp) -> Line<()> {
@@ -58,9 +76,7 @@ impl Ctx<'_> {
     }
 
     fn while_on(&self) -> Decision {
-        let switched_on = self.facts.succeeded(Effect::PowerOn).and_then(|a| a.ended_at);
-        let switched_off = self.facts.succeeded(Effect::PowerOff).and_then(|a| a.ended_at);
-        let Some(on) = switched_on.filter(|on| switched_off.is_none_or(|off| off <= *on)) else {
+        let Some(on) = self.boot().and_then(|a| a.ended_at) else {
             return self.attempt(Effect::PowerOff);
         };
         let deadline = on.plus(self.policy.agent_boot_us());

@@ -125,7 +125,8 @@ mod tests {
             image_name: String::new(),
             hostname: String::new(),
             ssh_authorized_keys: Vec::new(),
-            user_data: String::new(),
+            has_user_data: false,
+            plain_user_data: String::new(),
             root_drive: String::new(),
             verify_whole_disk: false,
             release_requested: false,
@@ -146,6 +147,7 @@ mod tests {
                 deployment: Some(1),
                 ..Evidence::default()
             },
+            doubt: None,
         }
     }
 

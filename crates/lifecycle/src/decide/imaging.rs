@@ -1,4 +1,7 @@
-//! Imaging: the agent runs, the image is written.
+//! Imaging: a fresh boot into the agent, then the image is written.
+//!
+//! The boot must be one of this state: the job carries the customer's host key, user data and login keys, and an agent
+//! that was there before may be anybody's.
 
 use super::{Ctx, Line, Never, go};
 use crate::chart::Edge;
@@ -6,10 +9,11 @@ use crate::effect::Effect;
 
 impl Ctx<'_> {
     pub(super) fn imaging(&self) -> Line<Never> {
-        if self.facts.succeeded(Effect::WriteImage).is_some() {
+        if self.uncontested(Effect::WriteImage).is_some() {
             return Err(go(Edge::Written));
         }
-        self.agent()?;
+        self.agent_of_this_state()?;
+        self.no_second_machine()?;
         Err(self.attempt(Effect::WriteImage))
     }
 }

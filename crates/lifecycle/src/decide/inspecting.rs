@@ -11,6 +11,15 @@ use crate::facts::Reading;
 const JUST_ENROLLED_US: i64 = 5_000_000;
 
 impl Ctx<'_> {
+    /// The BMC's list of drives was read in this state, after the agent came: many BMCs know the drives of a running
+    /// machine only. A list that was compared with the inventory of a contested boot does not count.
+    pub(super) fn drives_of_bmc(&self) -> Line<()> {
+        match self.uncontested(Effect::ReadDrives) {
+            Some(_) => Ok(()),
+            None => Err(self.attempt(Effect::ReadDrives)),
+        }
+    }
+
     pub(super) fn discovered(&self) -> Line<Never> {
         self.password()?;
         match self.facts.bmc.fresh(self.node.since) {
@@ -31,8 +40,10 @@ impl Ctx<'_> {
         }
         self.firmware_of_sku()?;
         if let Reading::Known { at, .. } = self.facts.inventory
-            && at >= self.node.since
+            && at >= self.evidence_since()
         {
+            self.no_second_machine()?;
+            self.drives_of_bmc()?;
             self.settings_verified()?;
             self.off_since(at)?;
             return Err(go(Edge::Inspected));

@@ -6,6 +6,7 @@
 
 mod account;
 mod agent_boot;
+mod contest;
 mod firmware;
 mod imaging;
 mod inspecting;
@@ -23,10 +24,12 @@ mod wait;
 use crate::chart::{Edge, State};
 use crate::effect::{Effect, EffectClass};
 use crate::facts::{Agent, Attempt, Facts, Outcome, Power, Reading};
-use crate::node::Node;
+use crate::node::{Doubt, Node};
 use crate::policy::Policy;
-use crate::time::{Timestamp, seconds};
+use crate::time::{Timestamp, minutes, seconds};
 
+pub use agent_boot::expected_boot;
+pub use contest::CONTESTED;
 pub use firmware::firmware_outcome;
 pub use resting::power_outcome;
 pub use settings::DIFFERS;
@@ -73,6 +76,9 @@ pub fn decide(node: &Node, facts: &Facts, policy: &Policy, now: Timestamp) -> De
         policy,
         now,
     };
+    if let Some(doubt) = &node.doubt {
+        return ctx.doubted(doubt);
+    }
     if let Some(decision) = ctx.intent() {
         return decision;
     }
@@ -89,6 +95,9 @@ pub fn decide(node: &Node, facts: &Facts, policy: &Policy, now: Timestamp) -> De
         return decision;
     }
     if let Some(decision) = ctx.half_updated() {
+        return decision;
+    }
+    if let Some(decision) = ctx.contested() {
         return decision;
     }
     let line = match node.state {
@@ -113,7 +122,8 @@ pub fn decide(node: &Node, facts: &Facts, policy: &Policy, now: Timestamp) -> De
 
 /// How an open attempt has to be closed because its performer cannot end it any more. None: leave it open.
 ///
-/// For what the agent does: the machine was booted again, or the agent has been away for longer than the grace.
+/// For what the agent does: a second machine answered for its boot, the machine was booted again, or the agent has been
+/// away for longer than the grace.
 #[must_use]
 pub fn verdict_on_open(open: &Attempt, facts: &Facts, policy: &Policy, now: Timestamp) -> Option<Outcome> {
     let lost = |message: String| {
@@ -133,6 +143,9 @@ pub fn verdict_on_open(open: &Attempt, facts: &Facts, policy: &Policy, now: Time
     }
     if open.effect.class() != EffectClass::Once {
         return None;
+    }
+    if let Some(contested) = contest::verdict(open, facts) {
+        return Some(contested);
     }
     match (&facts.agent, &open.boot_id) {
         (
@@ -195,6 +208,25 @@ fn go_because(edge: Edge, reason: impl Into<String>) -> Decision {
 }
 
 impl Ctx<'_> {
+    /// Nothing is done to a doubted node. An operator can set it apart, or have it erased while nobody has it.
+    fn doubted(&self, doubt: &Doubt) -> Decision {
+        let wanted = &self.node.wanted;
+        let open = |edge: Edge| edge.target(self.node.state).is_some();
+        if let Some(reason) = wanted.condemn.as_ref().filter(|_| open(Edge::Condemned)) {
+            return go_because(Edge::Condemned, reason);
+        }
+        if wanted.readmit && open(Edge::Readmitted) {
+            return go(Edge::Readmitted);
+        }
+        if let Some(reason) = wanted.hold.as_ref().filter(|_| open(Edge::Held)) {
+            return go_because(Edge::Held, reason);
+        }
+        Decision::Wait {
+            why: Wait::Doubt { why: doubt.why.clone() },
+            until: self.now.plus(minutes(60)),
+        }
+    }
+
     /// What operators and customers want goes before what is under way.
     fn intent(&self) -> Option<Decision> {
         let wanted = &self.node.wanted;
@@ -214,7 +246,8 @@ impl Ctx<'_> {
                 return Some(go(Edge::Unclaimed));
             }
         }
-        if wanted.readmit && open(Edge::Readmitted) {
+        // A node of the pool is erased only while it is doubted, see `doubted`.
+        if wanted.readmit && self.node.state != State::Available && open(Edge::Readmitted) {
             return Some(go(Edge::Readmitted));
         }
         if let Some(reason) = &wanted.hold

@@ -1,4 +1,4 @@
-//! Reclaiming: a fresh boot into the agent, every drive erased and proven so, power off.
+//! Reclaiming: a fresh boot into the agent, the BMC's list of drives read, every drive erased and proven so, power off.
 //!
 //! The boot must be one of this state: an agent left from before may still run a job of the claim that ended, and what
 //! the former owner runs may call itself our agent. Whatever keeps a drive from being proven erased, a dead BMC too,
@@ -11,7 +11,7 @@ use crate::facts::Outcome;
 
 impl Ctx<'_> {
     pub(super) fn reclaiming(&self) -> Line<Never> {
-        if let Some(erased) = self.facts.succeeded(Effect::EraseDrives) {
+        if let Some(erased) = self.uncontested(Effect::EraseDrives) {
             // New firmware may have lost its settings.
             self.firmware_of_sku()?;
             self.settings_verified()?;
@@ -30,6 +30,8 @@ impl Ctx<'_> {
         }
         self.settings_before_boot()?;
         self.agent_of_this_state()?;
+        self.no_second_machine()?;
+        self.drives_of_bmc()?;
         Err(self.attempt(Effect::EraseDrives))
     }
 }

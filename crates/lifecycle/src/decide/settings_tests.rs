@@ -65,7 +65,7 @@ impl Life {
                 );
                 facts.inventory = known((), now);
             }
-            Effect::EraseDrives => {}
+            Effect::EraseDrives | Effect::ReadDrives => {}
             Effect::ApplySettings | Effect::VerifySettings => return self.talks(machine, effect),
             other => panic!("{other:?} has no place here"),
         }
@@ -229,6 +229,7 @@ fn what_can_never_be_fails_at_once_in_the_words_of_the_bmc_but_not_before_the_er
                 tried(Effect::PowerOn, 3, 4, Outcome::Succeeded),
                 tried(Effect::Identify, 1, 2, Outcome::Succeeded),
                 tried(Effect::EraseDrives, 5, 6, Outcome::Succeeded),
+                tried(Effect::ReadDrives, 6, 6, Outcome::Succeeded),
             ],
             inventory: known((), 6),
             ..Facts::default()

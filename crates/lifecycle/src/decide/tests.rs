@@ -1,3 +1,6 @@
+#[path = "contest_tests.rs"]
+mod contest_tests;
+
 use super::*;
 use crate::effect::BootTarget;
 use crate::facts::Bmc;
@@ -18,6 +21,7 @@ pub(super) fn node(state: State) -> Node {
         claim: None,
         wanted: Wanted::default(),
         evidence: Evidence::default(),
+        doubt: None,
     }
 }
 
@@ -29,7 +33,8 @@ fn claim() -> Claim {
         image_name: "images/debian".into(),
         hostname: "a".into(),
         ssh_authorized_keys: Vec::new(),
-        user_data: String::new(),
+        has_user_data: false,
+        plain_user_data: String::new(),
         root_drive: String::new(),
         verify_whole_disk: false,
         release_requested: false,
@@ -80,6 +85,16 @@ fn present(s: i64) -> Reading<Agent> {
     )
 }
 
+/// A machine that was switched on at the start of its state, and whose agent came a second later.
+fn booted() -> Facts {
+    Facts {
+        agent: present(1),
+        power: known(Power::On, 1),
+        attempts: vec![tried(Effect::PowerOn, 0, 0, Outcome::Succeeded)],
+        ..Facts::default()
+    }
+}
+
 pub(super) fn decide_at(node: &Node, facts: &Facts, s: i64) -> Decision {
     decide(node, facts, &Policy::default(), at(s))
 }
@@ -124,6 +139,10 @@ fn a_machine_that_is_off_is_set_to_the_network_then_switched_on_then_waited_for(
         }
     ));
     facts.inventory = known((), 22);
+    assert_eq!(decide_at(&node, &facts, 23), Decision::Act(Effect::ReadDrives));
+    facts
+        .attempts
+        .push(tried(Effect::ReadDrives, 23, 23, Outcome::Succeeded));
     assert_eq!(decide_at(&node, &facts, 23), Decision::Act(Effect::PowerOff));
     facts.power = known(Power::Off, 24);
     assert_eq!(edge_of(&decide_at(&node, &facts, 25)), Some(Edge::Inspected));
@@ -164,10 +183,7 @@ fn boots_that_bring_no_agent_are_repeated_and_then_given_up_with_advice() {
 
 #[test]
 fn a_failure_that_cannot_get_better_ends_the_state_at_once_with_its_own_words() {
-    let mut facts = Facts {
-        agent: present(1),
-        ..Facts::default()
-    };
+    let mut facts = booted();
     facts.attempts.push(tried(
         Effect::WriteImage,
         2,
@@ -183,10 +199,7 @@ fn a_failure_that_cannot_get_better_ends_the_state_at_once_with_its_own_words() 
 #[test]
 fn retries_back_off_and_are_bounded() {
     let node = claimed(State::Imaging);
-    let mut facts = Facts {
-        agent: present(1),
-        ..Facts::default()
-    };
+    let mut facts = booted();
     facts
         .attempts
         .push(tried(Effect::WriteImage, 2, 3, failed("cut", true)));
@@ -203,10 +216,7 @@ fn retries_back_off_and_are_bounded() {
 #[test]
 fn an_interruption_of_ours_costs_no_try() {
     let node = claimed(State::Imaging);
-    let mut facts = Facts {
-        agent: present(1),
-        ..Facts::default()
-    };
+    let mut facts = booted();
     for i in 0..20 {
         facts
             .attempts
@@ -217,10 +227,7 @@ fn an_interruption_of_ours_costs_no_try() {
 
 #[test]
 fn nothing_is_begun_while_an_effect_is_open() {
-    let mut facts = Facts {
-        agent: present(1),
-        ..Facts::default()
-    };
+    let mut facts = booted();
     facts.attempts.push(tried(Effect::WriteImage, 2, 0, Outcome::Open));
     let decision = decide_at(&claimed(State::Imaging), &facts, 3);
     assert!(matches!(
@@ -237,7 +244,7 @@ fn an_agent_that_is_lost_for_a_moment_is_waited_for() {
     let facts = Facts {
         agent: Reading::Unknown { since: at(100) },
         power: known(Power::On, 100),
-        ..Facts::default()
+        ..booted()
     };
     assert!(matches!(
         decide_at(&claimed(State::Imaging), &facts, 110),
@@ -303,10 +310,25 @@ fn only_the_inspection_that_follows_an_enrolment_at_once_does_not_ask_who_the_ma
 }
 
 #[test]
-fn reclaiming_and_inspecting_want_a_boot_of_their_own() {
+fn an_inspection_whose_drives_the_bmc_contradicts_fails_in_the_words_of_the_difference() {
+    let facts = Facts {
+        bmc: known(Bmc::Identified, 0),
+        power: known(Power::On, 1),
+        inventory: known((), 2),
+        attempts: vec![tried(Effect::ReadDrives, 3, 4, failed("vda differs", false))],
+        ..Facts::default()
+    };
+    let decision = decide_at(&node(State::Inspecting), &facts, 5);
+    assert_eq!(edge_of(&decision), Some(Edge::Failed));
+    assert!(matches!(decision, Decision::Move { reason, .. } if reason == "vda differs"));
+}
+
+#[test]
+fn every_state_of_the_agent_wants_a_boot_of_its_own() {
     for (state, node) in [
         (State::Reclaiming, claimed(State::Reclaiming)),
         (State::Inspecting, node(State::Inspecting)),
+        (State::Imaging, claimed(State::Imaging)),
     ] {
         let mut facts = Facts {
             // The former owner's system calls itself our agent, and a reading of the power is from before.
@@ -336,7 +358,14 @@ fn reclaiming_and_inspecting_want_a_boot_of_their_own() {
         ));
         facts.agent = present(20);
         match state {
-            State::Reclaiming => assert_eq!(decide_at(&node, &facts, 21), Decision::Act(Effect::EraseDrives)),
+            State::Reclaiming => {
+                assert_eq!(decide_at(&node, &facts, 21), Decision::Act(Effect::ReadDrives));
+                facts
+                    .attempts
+                    .push(tried(Effect::ReadDrives, 21, 21, Outcome::Succeeded));
+                assert_eq!(decide_at(&node, &facts, 22), Decision::Act(Effect::EraseDrives));
+            }
+            State::Imaging => assert_eq!(decide_at(&node, &facts, 21), Decision::Act(Effect::WriteImage)),
             _ => assert!(matches!(
                 decide_at(&node, &facts, 21),
                 Decision::Wait {
@@ -392,10 +421,7 @@ fn a_release_goes_before_what_is_under_way() {
     if let Some(c) = &mut node.claim {
         c.release_requested = true;
     }
-    let mut facts = Facts {
-        agent: present(1),
-        ..Facts::default()
-    };
+    let mut facts = booted();
     facts.attempts.push(tried(Effect::WriteImage, 2, 0, Outcome::Open));
     assert_eq!(edge_of(&decide_at(&node, &facts, 3)), Some(Edge::Released));
     node.state = State::Allocated;
@@ -575,4 +601,66 @@ fn a_node_of_a_cluster_waits_checked_until_it_is_let_go_however_long_that_takes(
     }
     node.claim.as_mut().unwrap().cluster = seat(Some(at(late)));
     assert_eq!(decide_at(&node, &facts, late), Decision::Act(Effect::HandOver));
+}
+
+#[test]
+fn a_doubted_node_is_left_alone_but_for_what_an_operator_says_of_it() {
+    let doubt = crate::Doubt {
+        cause: crate::DoubtCause::Restored,
+        since: T0,
+        why: "the database was restored".into(),
+        generation: 0,
+    };
+    for state in State::ALL {
+        for is_claimed in [false, true] {
+            let mut node = if is_claimed { claimed(*state) } else { node(*state) };
+            node.doubt = Some(doubt.clone());
+            if let Some(claim) = &mut node.claim {
+                claim.release_requested = true;
+            }
+            node.wanted.resume = true;
+            node.wanted.retry = true;
+            node.wanted.reinspect = true;
+            for s in [1, 900_000] {
+                let decision = decide_at(&node, &Facts::default(), s);
+                let waits = matches!(&decision, Decision::Wait { why: Wait::Doubt { .. }, until } if *until > at(s));
+                assert!(waits, "{state}, claimed: {is_claimed}: {decision:?}");
+            }
+            node.wanted.readmit = true;
+            let decision = decide_at(&node, &Facts::default(), 1);
+            let is_let_in = matches!(
+                decision,
+                Decision::Move {
+                    edge: Edge::Readmitted,
+                    ..
+                }
+            );
+            assert_eq!(
+                is_let_in,
+                Edge::Readmitted.target(*state).is_some(),
+                "{state}: {decision:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn readmitting_ends_a_doubt_and_the_generation_is_then_above_what_the_machine_knows() {
+    let mut node = node(State::Available);
+    node.doubt = Some(crate::Doubt {
+        cause: crate::DoubtCause::Generation,
+        since: T0,
+        why: String::new(),
+        generation: 50,
+    });
+    let erased = crate::outcome::apply(&node, Edge::Readmitted, at(1)).expect("the chart has it");
+    assert_eq!(erased.doubt, None);
+    assert!(erased.generation > 50, "{}", erased.generation);
+    node.doubt = None;
+    node.wanted.readmit = true;
+    let decision = decide_at(&node, &Facts::default(), 1);
+    assert!(
+        !matches!(decision, Decision::Move { .. }),
+        "a node of the pool is not erased: {decision:?}"
+    );
 }

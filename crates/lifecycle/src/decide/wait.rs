@@ -31,6 +31,8 @@ pub enum Wait {
     AgentBoot,
     /// For an agent that was there a moment ago.
     AgentReturn,
+    /// For a second machine with the same MAC address to show itself, if there is one.
+    SecondMachine,
     /// For the agent's inventory.
     Inventory,
     /// For an operator, who has to decide.
@@ -55,11 +57,18 @@ pub enum Wait {
         /// What is wrong.
         why: String,
     },
+    /// For an operator to say whether the node's record holds.
+    Doubt {
+        /// Why it may not hold.
+        why: String,
+    },
 }
 
 impl Wait {
     /// What the text of a wait for alarms to clear begins with.
     pub const ALARM: &str = "an alarm to clear: ";
+    /// What the text of a doubted node's wait begins with.
+    const DOUBT: &str = "an operator to settle a doubt: ";
 
     /// So many characters of a wait's text tell it from every other, whatever message follows.
     pub const HEAD: usize = 36;
@@ -80,6 +89,9 @@ impl Wait {
         if text.starts_with(Self::ALARM) {
             return "alarm";
         }
+        if text.starts_with(Self::DOUBT) {
+            return "doubt";
+        }
         if text.starts_with(IMAGE_TURN) {
             return "image-turn";
         }
@@ -87,6 +99,7 @@ impl Wait {
             Self::PowerSettling,
             Self::AgentBoot,
             Self::AgentReturn,
+            Self::SecondMachine,
             Self::Inventory,
             Self::Operator,
             Self::Cluster,
@@ -103,7 +116,7 @@ impl Wait {
     pub fn is_open_ended(text: &str) -> bool {
         matches!(
             Self::label_of(text),
-            "operator" | "power-turn" | "image-turn" | "cluster" | "window" | "alarm"
+            "operator" | "power-turn" | "image-turn" | "cluster" | "window" | "alarm" | "doubt"
         )
     }
 
@@ -117,12 +130,14 @@ impl Wait {
             Self::PowerSettling => "power-settling",
             Self::AgentBoot => "agent-boot",
             Self::AgentReturn => "agent-return",
+            Self::SecondMachine => "second-machine",
             Self::Inventory => "inventory",
             Self::Operator => "operator",
             Self::Cluster => "cluster",
             Self::Window => "window",
             Self::Lockout => "lockout",
             Self::Alarm { .. } => "alarm",
+            Self::Doubt { .. } => "doubt",
             Self::Turn { resource, .. } => match resource.kind {
                 Kind::PowerOn => "power-turn",
                 Kind::Image => "image-turn",
@@ -149,18 +164,21 @@ impl fmt::Display for Wait {
                 Effect::ChangePassword => "the BMC to take a new password",
                 Effect::HandOver => "our key to be taken off the machine",
                 Effect::ApplySettings => "the firmware settings to be written",
+                Effect::ReadDrives => "the BMC to list the drives",
                 Effect::VerifySettings => "the firmware settings to be read",
             }),
             Self::Retry { effect, message } => write!(f, "{RETRY}{}: {message}", effect.as_str()),
             Self::PowerSettling => f.write_str("the power to settle"),
             Self::AgentBoot => f.write_str("the machine to boot into the agent"),
             Self::AgentReturn => f.write_str("the agent to come back"),
+            Self::SecondMachine => f.write_str("a second machine to show itself"),
             Self::Inventory => f.write_str("the agent's inventory"),
             Self::Operator => f.write_str("an operator"),
             Self::Cluster => f.write_str("the other nodes of its cluster"),
             Self::Window => f.write_str("its maintenance window for firmware"),
             Self::Lockout => f.write_str("the BMC to forget refused logins"),
             Self::Alarm { why } => write!(f, "{}{why}", Self::ALARM),
+            Self::Doubt { why } => write!(f, "{}{why}", Self::DOUBT),
             Self::Turn { resource, taken, room } => {
                 let turn = match resource.kind {
                     Kind::PowerOn => POWER_TURN,
@@ -188,15 +206,21 @@ mod tests {
             Wait::PowerSettling,
             Wait::AgentBoot,
             Wait::AgentReturn,
+            Wait::SecondMachine,
             Wait::Inventory,
             Wait::Operator,
             Wait::Cluster,
             Wait::Window,
             Wait::Lockout,
         ];
-        let alarms = [Wait::Alarm {
-            why: "a leak at cdu/cdu-1: tray 2".into(),
-        }];
+        let alarms = [
+            Wait::Alarm {
+                why: "a leak at cdu/cdu-1: tray 2".into(),
+            },
+            Wait::Doubt {
+                why: "the database was restored".into(),
+            },
+        ];
         let effects = effects.map(Wait::Effect);
         let turns = Kind::ALL.iter().map(|kind| Wait::Turn {
             resource: Resource {

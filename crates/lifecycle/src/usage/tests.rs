@@ -13,7 +13,8 @@ fn claim(customer: &str, cluster: Option<&str>) -> Claim {
         image_name: "images/some".into(),
         hostname: "n1".into(),
         ssh_authorized_keys: Vec::new(),
-        user_data: String::new(),
+        has_user_data: false,
+        plain_user_data: String::new(),
         root_drive: String::new(),
         verify_whole_disk: false,
         release_requested: false,
@@ -35,6 +36,7 @@ fn node(state: State, customer: &str) -> Node {
         claim: Some(claim(customer, Some("alpha"))),
         wanted: Wanted::default(),
         evidence: Evidence::default(),
+        doubt: None,
     }
 }
 

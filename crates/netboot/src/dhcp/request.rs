@@ -52,6 +52,13 @@ pub enum Kind {
     Ipxe,
 }
 
+impl Kind {
+    /// True for firmware and iPXE, which look for something to boot.
+    pub fn looks_for_boot(self) -> bool {
+        self != Self::Plain
+    }
+}
+
 /// Option 93 (RFC 4578 and the IANA registry of processor architecture types).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Architecture {

@@ -7,23 +7,28 @@ mod script;
 mod stall;
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{Extension, Path, Query, State};
+use axum::extract::{Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
+use hyper::body::{Frame, SizeHint};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use serde::Deserialize;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::connections::{Busy, Handle};
 use crate::directory::{DirectoryError, OneTimeToken, Refusal, Stage};
 use crate::mac::Mac;
 use crate::service::Shared;
@@ -32,8 +37,6 @@ use crate::sessions::NoFile;
 use file::serve_file;
 use stall::StallGuard;
 
-/// Connections at once. A machine opens one or two.
-const CONNECTIONS: usize = 4096;
 /// A client must send its headers within this time.
 const HEADERS_WITHIN: Duration = Duration::from_secs(10);
 /// A connection on which nothing moves is closed.
@@ -48,7 +51,6 @@ struct Remote(IpAddr);
 /// Serves until cancelled.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, cancel: CancellationToken) {
     let app = router(shared.clone());
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
@@ -65,22 +67,38 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener, cancel: Ca
                 continue;
             }
         };
-        let Ok(permit) = room.clone().try_acquire_owned() else {
+        let slot = tokio::select! {
+            () = cancel.cancelled() => return,
+            slot = shared.connections.admit(remote.ip()) => slot,
+        };
+        let Some(slot) = slot else {
             shared.counters.http_overload_total.one();
             continue;
         };
         let app = app.clone();
         connections.spawn(async move {
-            connection(app, stream, remote).await;
-            drop(permit);
+            let closed = slot.closed();
+            tokio::select! {
+                () = closed.cancelled() => {}
+                () = connection(app, stream, remote, slot.handle()) => {}
+            }
         });
     }
 }
 
-async fn connection(app: Router, stream: TcpStream, remote: SocketAddr) {
+async fn connection(app: Router, stream: TcpStream, remote: SocketAddr, place: Handle) {
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(StallGuard::new(stream, STALLED_AFTER));
-    let service = TowerToHyperService::new(app.layer(Extension(Remote(remote.ip()))));
+    let app = app.layer(Extension(Remote(remote.ip())));
+    let app = app.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
+        let busy = place.busy();
+        async move {
+            next.run(request)
+                .await
+                .map(|body| Body::new(Answering { body, _busy: busy }))
+        }
+    }));
+    let service = TowerToHyperService::new(app);
     let served = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS_WITHIN)
@@ -91,6 +109,29 @@ async fn connection(app: Router, stream: TcpStream, remote: SocketAddr) {
     if let Err(error) = served {
         // Firmware resets connections as a habit.
         tracing::debug!(%remote, %error, "a boot HTTP connection broke off");
+    }
+}
+
+/// The body of an answer. The connection counts as busy until the body is sent.
+struct Answering {
+    body: Body,
+    _busy: Busy,
+}
+
+impl HttpBody for Answering {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

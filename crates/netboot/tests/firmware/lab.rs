@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rackwright_netboot::connections::{Connections, Limits};
 use rackwright_netboot::{
     BootIntent, BootLoader, Counters, DhcpMode, Mac, Netboot, NetbootConfig, Subnet, first_stages_in,
 };
@@ -202,7 +203,9 @@ impl Lab {
             ca_pem: None,
             other_servers: Vec::new(),
         };
-        let netboot = Netboot::bind(config, directory.clone()).await.unwrap();
+        let netboot = Netboot::bind(config, directory.clone(), Connections::of_boot_http(&Limits::default()))
+            .await
+            .unwrap();
         let counters = netboot.counters();
         let cancel = CancellationToken::new();
         tokio::spawn(netboot.run(cancel.clone()));

@@ -98,6 +98,7 @@ async fn everything_is_found_and_what_fails_is_named() {
         .map(|drive| (drive.id.as_str(), drive.capacity_bytes))
         .collect();
     assert_eq!(drives, [("1", Some(1_920_383_410_176)), ("2", None)]);
+    assert_eq!(client.drives().await.unwrap(), (found.drives.clone(), Vec::new()));
     let nics: Vec<_> = found.nics.iter().map(|nic| (nic.path.as_str(), nic.link_up)).collect();
     assert_eq!(nics, [("/a/1/", Some(true)), ("/e/2", Some(false)), ("/e/3", None)]);
     assert_eq!(found.nics[0].port_guids, ["88e9a4ffff809da2"]);

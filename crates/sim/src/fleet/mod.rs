@@ -22,6 +22,7 @@ mod dice;
 mod drive;
 mod error;
 mod faults;
+mod forgery;
 mod host;
 mod installed;
 mod inventory;
@@ -52,7 +53,7 @@ use clock::{Clock, Timers};
 use dice::Dice;
 use host::Hosts;
 use node::{Node, USER};
-use rackwright_api::v1::Inventory;
+use rackwright_api::v1::{EraseDrivesResult, Inventory};
 use ramdisk::Ramdisk;
 use rustls::pki_types::CertificateDer;
 use serve::Member;
@@ -414,6 +415,21 @@ impl SimNode {
     /// How often a fault of the script has struck it; those that a machine has for good do not count.
     pub fn faults_struck(&self) -> u32 {
         self.node.struck()
+    }
+
+    /// From now on its agent changes each inventory before it sends it.
+    pub fn forge_inventory(&self, change: impl Fn(&mut Inventory) + Send + Sync + 'static) {
+        self.node.forgery.set_inventory(change);
+    }
+
+    /// From now on its agent erases nothing, and reports what `change` makes of the report of a crypto erase of every drive.
+    pub fn forge_erase(&self, change: impl Fn(&mut EraseDrivesResult) + Send + Sync + 'static) {
+        self.node.forgery.set_erased(change);
+    }
+
+    /// From now on its agent is honest.
+    pub fn forge_nothing(&self) {
+        self.node.forgery.end();
     }
 
     /// What its agent finds in it.

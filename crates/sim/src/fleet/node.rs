@@ -5,6 +5,7 @@ use super::FleetError;
 use super::dice::Purpose;
 use super::drive::{SimDrive, SimDrives};
 use super::faults::{Chances, Moment, Part};
+use super::forgery::Forgery;
 use super::installed::{Installed, SystemUp};
 use super::machine::{Around, BootSource, Machine, Phase};
 use super::profile::{Parts, Phase as Timed, Sku};
@@ -38,6 +39,7 @@ pub(super) struct Node {
     drives: OnceLock<SimDrives>,
     requests: AtomicU32,
     chances: Chances,
+    pub(super) forgery: Forgery,
     me: Weak<Self>,
     /// The boot that runs, by its number; 0 while nothing does.
     runs: AtomicU32,
@@ -87,6 +89,7 @@ impl Node {
             me: Weak::clone(me),
             runs: AtomicU32::new(0),
             firmware: Mutex::default(),
+            forgery: Forgery::default(),
             telling: Mutex::default(),
             chances: Chances::new(&shared.config.faults),
             shared,

@@ -1,12 +1,13 @@
-//! Which replica has the connection of a node's agent.
+//! Which replica has the connection of a node's agent, and what that connection belongs to.
 
-use rackwright_store::{Hold, Scope, Store};
+use rackwright_lifecycle::State;
+use rackwright_store::{AgentBootRow, Hold, NodeRecord, Scope, Store};
 
-use super::support::{Lab, at, is_conflict, is_missing, node, rest};
+use super::support::{Lab, at, is_conflict, is_missing, node, node_in, rest, session_of};
 
 async fn hold(store: &Store, id: &str, replica: &str) -> i64 {
     let mut tx = store.write().await.unwrap();
-    let session = tx.hold_agent(id, replica).await.unwrap();
+    let session = tx.hold_agent(id, replica, &session_of(0)).await.unwrap();
     tx.commit().await.unwrap();
     session
 }
@@ -43,7 +44,7 @@ async fn the_end_of_a_connection_counts_only_while_it_is_the_present_one() {
     );
     assert!(!release(&lab.store, "n1", second, 500).await, "once");
     let mut tx = lab.store.write().await.unwrap();
-    assert!(is_missing(&tx.hold_agent("ghost", "a").await));
+    assert!(is_missing(&tx.hold_agent("ghost", "a", &session_of(0)).await));
 }
 
 #[tokio::test]
@@ -79,6 +80,7 @@ async fn the_agents_of_the_dead_are_freed_and_those_of_the_living_are_not() {
             replica: String::new(),
             session: 2,
             gone_at: at(300),
+            of: session_of(0),
         };
         assert_eq!(held(&lab.store, id).await, freed);
     }
@@ -88,6 +90,87 @@ async fn the_agents_of_the_dead_are_freed_and_those_of_the_living_are_not() {
     assert_eq!(lab.store.free_agents_of("alive", at(400)).await.unwrap(), 1);
     assert_eq!(lab.store.free_agents_of("", at(400)).await.unwrap(), 0);
     assert_eq!(lab.store.held_agents("").await.unwrap(), []);
+}
+
+/// Saves the node after a change of it; answers the connections that this ended, as the change told and as the row has it.
+async fn ended_by(lab: &Lab, change: impl FnOnce(&mut NodeRecord)) -> (Vec<(String, i64)>, Hold) {
+    let mut record = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    change(&mut record);
+    let mut tx = lab.store.write().await.unwrap();
+    tx.save_node(&mut record, at(500)).await.unwrap();
+    let parted = tx.take_parted();
+    tx.commit().await.unwrap();
+    let stored = held(&lab.store, "n1").await;
+    assert_eq!(record.hold, stored, "the record goes on as it is stored");
+    (parted, stored)
+}
+
+#[tokio::test]
+async fn another_state_or_another_generation_ends_the_session_and_nothing_else_does() {
+    let lab = Lab::new().await.with(&[node_in("n1", State::Imaging)]).await;
+    let session = hold(&lab.store, "n1", "a").await;
+    let (parted, kept) = ended_by(&lab, |record| record.reason = "a word".into()).await;
+    assert_eq!((parted, kept.session, kept.replica.as_str()), (vec![], session, "a"));
+    let changes: [fn(&mut NodeRecord); 2] = [
+        |record| record.node.since = at(450),
+        |record| record.node.generation += 1,
+    ];
+    for change in changes {
+        let session = hold(&lab.store, "n1", "a").await;
+        let (parted, ended) = ended_by(&lab, change).await;
+        assert_eq!(parted, [("n1".to_owned(), session + 1)]);
+        assert_eq!(
+            (ended.replica.as_str(), ended.session, ended.gone_at),
+            ("", session + 1, at(500))
+        );
+        let (parted, _) = ended_by(&lab, |record| record.node.since = at(460)).await;
+        assert_eq!(parted, [], "there is none");
+    }
+}
+
+#[tokio::test]
+async fn the_newest_boot_of_a_node_takes_the_place_of_the_one_before_and_goes_with_the_node() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    assert_eq!(lab.store.agent_boot("n1").await.unwrap(), None);
+    let mut row = AgentBootRow {
+        node_id: "n1".into(),
+        boot: "on-1".into(),
+        state_since: at(100),
+        powered_on_at: at(110),
+        mac: "02:00:00:00:00:01".into(),
+        address: "10.0.0.9".into(),
+        token_hash: "hash".into(),
+        plans: 2,
+        ..AgentBootRow::default()
+    };
+    let rows = [row.clone(), {
+        row.kernel_boot_id = "kernel".into();
+        row.key_sha256 = "key".into();
+        row.registered_at = at(120);
+        row.contests = 1;
+        row.contested_at = at(130);
+        row.contested_why = "two of them".into();
+        row.usual_us = 7;
+        row.clone()
+    }];
+    for row in &rows {
+        let mut tx = lab.store.write().await.unwrap();
+        tx.put_agent_boot(row).await.unwrap();
+        assert_eq!(tx.agent_boot("n1").await.unwrap().as_ref(), Some(row));
+        tx.commit().await.unwrap();
+        assert_eq!(lab.store.agent_boot("n1").await.unwrap().as_ref(), Some(row));
+    }
+    assert!(!rows[0].is_registered() && rows[1].is_registered() && rows[1].is_contested());
+    let later = AgentBootRow {
+        powered_on_at: at(140),
+        ..rows[1].clone()
+    };
+    assert!(!later.is_contested(), "an earlier boot was");
+    let record = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    let mut tx = lab.store.write().await.unwrap();
+    tx.delete_node(&record).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(lab.store.agent_boot("n1").await.unwrap(), None);
 }
 
 #[tokio::test]

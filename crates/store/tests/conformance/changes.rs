@@ -7,7 +7,7 @@ use rackwright_store::{BootStageRow, ImageVersionBody, ImageVersionRow, Proof, R
 
 use crate::database::Fresh;
 
-use super::support::{Lab, at, event, is_missing, member, node, node_in, rest, try_of};
+use super::support::{Lab, at, event, given, is_missing, member, node, node_in, rest, try_of};
 
 /// Long enough that a writer that does not wait has gone on.
 const MOMENT: Duration = Duration::from_millis(150);
@@ -19,7 +19,7 @@ async fn a_change_that_is_dropped_leaves_nothing() {
     tx.insert_node(&node("n1")).await.unwrap();
     tx.put_macs("n1", &["m1".to_owned()]).await.unwrap();
     tx.add_event(&event("enrolled", "nodes/n1", 100)).await.unwrap();
-    tx.put_member("ann", &member("operator"), at(1)).await.unwrap();
+    tx.put_member("ann", &member("operator"), 1, at(1)).await.unwrap();
     assert!(tx.node("n1").await.is_ok(), "the change itself sees it");
     assert!(
         is_missing(&lab.store.node(&Scope::Site, "n1").await),
@@ -110,7 +110,7 @@ async fn fill(store: &Store) {
     tx.add_proof(Proof::Report, "r1", "n1", b"report").await.unwrap();
     tx.give_address("m1", "10.0.0.1", at(1)).await.unwrap();
     tx.remember(&request(), b"answer", at(1)).await.unwrap();
-    tx.put_member("ann", &member("operator"), at(1)).await.unwrap();
+    tx.put_member("ann", &member("operator"), 1, at(1)).await.unwrap();
     let version = ImageVersionRow {
         image_id: "noble".into(),
         digest: "b3-1".into(),
@@ -158,7 +158,7 @@ async fn check_filled(store: &Store) {
         .unwrap();
     assert_eq!(reports, [(1, b"report".to_vec())]);
     assert_eq!(store.address_of("m1").await.unwrap().as_deref(), Some("10.0.0.1"));
-    assert_eq!(store.member("ann").await.unwrap(), Some(member("operator")));
+    assert_eq!(given(store, "ann").await, Some(member("operator")));
     assert_eq!(store.image_versions("noble").await.unwrap().len(), 1);
     assert_eq!(store.boot_stages("m1").await.unwrap().len(), 1);
     let mut tx = store.write().await.unwrap();
@@ -218,7 +218,7 @@ async fn a_change_of_which_a_part_was_refused_does_not_pass_for_done() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     for with_event in [false, true] {
         let mut tx = lab.store.write().await.unwrap();
-        tx.put_member("ann", &member("operator"), at(1)).await.unwrap();
+        tx.put_member("ann", &member("operator"), 1, at(1)).await.unwrap();
         assert!(tx.begin_effect(&try_of("ghost", Effect::PowerOn, 1)).await.is_err());
         if with_event {
             tx.add_event(&event("enrolled", "nodes/n1", 100)).await.unwrap();

@@ -10,6 +10,7 @@ fn key(fingerprint: &str, member: &str) -> SshKeyRow {
         member: member.into(),
         public_key: format!("ssh-ed25519 {fingerprint}"),
         created_at: at(5),
+        epoch: 7,
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rackwright_lifecycle::{Effect, Outcome, State};
 use rackwright_store::{NodeRecord, Scope, StoreError};
 
-use super::support::{Lab, at, node, node_in, rest, try_of};
+use super::support::{Lab, at, node, node_in, rest, session_of, try_of};
 
 async fn due(lab: &Lab, now: i64, end: i64, limit: i64) -> Vec<String> {
     lab.store.lease_due("replica-1", at(now), at(end), limit).await.unwrap()
@@ -184,7 +184,7 @@ async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
         .await;
     let mut tx = lab.store.write().await.unwrap();
     for id in ["held", "both"] {
-        tx.hold_agent(id, "r2").await.unwrap();
+        tx.hold_agent(id, "r2", &session_of(0)).await.unwrap();
     }
     for id in ["tried", "both"] {
         // Of "replica-1".

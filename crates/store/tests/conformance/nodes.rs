@@ -98,7 +98,7 @@ async fn readings_are_not_versioned_and_a_save_does_not_turn_them_back() {
     };
     let mut tx = lab.store.write().await.unwrap();
     tx.save_readings("n1", &seen, at(300)).await.unwrap();
-    tx.save_address("n1", "10.0.0.9").await.unwrap();
+    tx.save_address("n1", "10.0.0.9", "dhcp").await.unwrap();
     tx.save_inventory("n1", &[1, 0, 255]).await.unwrap();
     tx.commit().await.unwrap();
 
@@ -170,6 +170,17 @@ async fn inventories_of_an_older_schema_are_kept() {
          DROP TABLE factory_credentials; \
          DROP TABLE member_ssh_keys; DROP TABLE console_pins; DROP TABLE sealed_keys; \
          DROP TABLE bmc_logs; \
+         ALTER TABLE members DROP COLUMN epoch; ALTER TABLE members DROP COLUMN used_at; \
+         ALTER TABLE members DROP COLUMN certificate_ends_at; ALTER TABLE members DROP COLUMN warned_of; \
+         ALTER TABLE tokens DROP COLUMN customer; ALTER TABLE tokens DROP COLUMN made_by; \
+         DROP TABLE node_drives; \
+         ALTER TABLE deployment_keys DROP COLUMN user_data; ALTER TABLE replicas DROP COLUMN sealing_keys; \
+         ALTER TABLE replicas DROP COLUMN seals_with; ALTER TABLE site DROP COLUMN sealing_key; \
+         DROP TABLE agent_boots; ALTER TABLE nodes DROP COLUMN agent_generation; \
+         ALTER TABLE nodes DROP COLUMN agent_boot; ALTER TABLE nodes DROP COLUMN address_witness; \
+         DROP INDEX nodes_doubted; ALTER TABLE nodes DROP COLUMN doubt_cause; ALTER TABLE nodes DROP COLUMN doubt_since; \
+         ALTER TABLE nodes DROP COLUMN doubt_why; ALTER TABLE nodes DROP COLUMN doubt_generation; \
+         ALTER TABLE site DROP COLUMN database_id; ALTER TABLE site DROP COLUMN age; ALTER TABLE site DROP COLUMN challenge; \
          DELETE FROM schema_version WHERE version >= 6"
             .into(),
     ];

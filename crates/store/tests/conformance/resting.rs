@@ -3,7 +3,7 @@
 use rackwright_lifecycle::{Effect, Outcome, Power, Reading, State};
 use rackwright_store::{Readings, RestingRow};
 
-use super::support::{Lab, at, node_in, try_of};
+use super::support::{Lab, at, node_in, session_of, try_of};
 
 const LIMIT: i64 = 100;
 
@@ -46,7 +46,7 @@ async fn any_number_of_them_is_read_with_what_was_seen_last() {
     };
     let mut tx = lab.store.write().await.unwrap();
     tx.save_readings("n149", &readings, at(300)).await.unwrap();
-    let session = tx.hold_agent("n149", "replica-1").await.unwrap();
+    let session = tx.hold_agent("n149", "replica-1", &session_of(0)).await.unwrap();
     tx.commit().await.unwrap();
 
     let wanted: Vec<&str> = all.iter().map(|node| node.id.as_str()).chain(["nobody"]).collect();

@@ -2,7 +2,7 @@
 
 use rackwright_lifecycle::{Attempt, Claim, Effect, Evidence, Node, Outcome, State, Timestamp, Wanted};
 use rackwright_store::{
-    EffectRow, EventRow, Hold, Identity, MemberRow, NodeRecord, Readings, Scope, Spec, Store, StoreError,
+    AgentSession, EffectRow, EventRow, Hold, Identity, MemberRow, NodeRecord, Readings, Scope, Spec, Store, StoreError,
 };
 
 use crate::database::Fresh;
@@ -56,6 +56,7 @@ pub fn node_in(id: &str, state: State) -> NodeRecord {
             claim: None,
             wanted: Wanted::default(),
             evidence: Evidence::default(),
+            doubt: None,
         },
         spec: Spec {
             bmc_address: format!("https://{id}.bmc"),
@@ -68,11 +69,20 @@ pub fn node_in(id: &str, state: State) -> NodeRecord {
         readings: Readings::default(),
         hold: Hold::default(),
         address: String::new(),
+        address_witness: String::new(),
         wait_why: String::new(),
         wait_until: at(0),
         due_at: at(100),
         created_at: at(100),
         updated_at: at(100),
+    }
+}
+
+/// What the session of an agent belongs to, of the generation.
+pub fn session_of(generation: u64) -> AgentSession {
+    AgentSession {
+        generation,
+        boot: "boot".into(),
     }
 }
 
@@ -94,7 +104,8 @@ pub fn claim(digest: &str) -> Claim {
         image_name: "images/noble".into(),
         hostname: "web-1".into(),
         ssh_authorized_keys: vec!["ssh-ed25519 AAAA someone".into()],
-        user_data: "#cloud-config\n".into(),
+        has_user_data: true,
+        plain_user_data: String::new(),
         root_drive: "nvme0n1".into(),
         verify_whole_disk: true,
         release_requested: false,
@@ -141,6 +152,11 @@ pub fn member(role: &str) -> MemberRow {
         role: role.to_owned(),
         customer: String::new(),
     }
+}
+
+/// What a stored member may do.
+pub async fn given(store: &Store, name: &str) -> Option<MemberRow> {
+    store.member(name).await.unwrap().map(|member| member.given)
 }
 
 pub fn is_conflict<T>(result: &Result<T, StoreError>) -> bool {

@@ -2,7 +2,7 @@
 
 use rackwright_store::{DeploymentKeys, TokenRow};
 
-use super::support::{Lab, at, is_missing, member, node};
+use super::support::{Lab, at, given, is_missing, member, node};
 
 fn token(hash: &str, subject: &str, expires: i64) -> TokenRow {
     TokenRow {
@@ -132,24 +132,25 @@ async fn a_member_has_the_role_given_last() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
     assert_eq!(tx.member_count().await.unwrap(), 0);
-    tx.put_member("ann", &member("viewer"), at(1)).await.unwrap();
-    tx.put_member("bob", &member("viewer"), at(2)).await.unwrap();
-    tx.put_member("ann", &member("operator"), at(3)).await.unwrap();
+    tx.put_member("ann", &member("viewer"), 1, at(1)).await.unwrap();
+    tx.put_member("bob", &member("viewer"), 1, at(2)).await.unwrap();
+    tx.put_member("ann", &member("operator"), 1, at(3)).await.unwrap();
     assert_eq!(tx.member_count().await.unwrap(), 2);
     tx.commit().await.unwrap();
-    assert_eq!(lab.store.member("ann").await.unwrap(), Some(member("operator")));
-    assert_eq!(lab.store.member("bob").await.unwrap(), Some(member("viewer")));
+    assert_eq!(given(&lab.store, "ann").await, Some(member("operator")));
+    assert_eq!(given(&lab.store, "bob").await, Some(member("viewer")));
     assert_eq!(lab.store.member("eve").await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn sealed_keys_are_kept_as_they_were_given_for_one_deployment() {
+async fn secrets_of_a_deployment_are_kept_until_the_next_one_or_the_hand_over() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let keys = |n: u8| DeploymentKeys {
         host_public: format!("ssh-ed25519 host-{n}"),
         host_private: vec![0, 255, n],
         provision_public: format!("ssh-ed25519 provision-{n}"),
         provision_private: (0..=255).collect(),
+        user_data: vec![7, n],
     };
     let mut tx = lab.store.write().await.unwrap();
     for (generation, deployment, n) in [(1, 1, 1), (1, 2, 2), (u64::MAX, 1, 3)] {
@@ -160,12 +161,31 @@ async fn sealed_keys_are_kept_as_they_were_given_for_one_deployment() {
     let twice = tx.put_deployment_keys("n1", 1, 2, &keys(9)).await;
     assert!(twice.is_err(), "keys of a deployment are never replaced");
     tx.commit().await.unwrap();
-    for (generation, deployment, n) in [(1, 1, 1), (1, 2, 2), (u64::MAX, 1, 3)] {
-        let found = lab.store.deployment_keys("n1", generation, deployment).await.unwrap();
-        assert_eq!(found, keys(n));
-    }
+    let public_only = |n: u8| DeploymentKeys {
+        host_private: Vec::new(),
+        provision_private: Vec::new(),
+        user_data: Vec::new(),
+        ..keys(n)
+    };
+    let read = async |generation: u64, deployment: u32| {
+        let found = lab.store.deployment_keys("n1", generation, deployment).await;
+        found.unwrap()
+    };
+    // A new deployment takes the private keys and the user data of the earlier ones away.
+    assert_eq!(read(1, 1).await, public_only(1));
+    assert_eq!(read(1, 2).await, public_only(2));
+    assert_eq!(read(u64::MAX, 1).await, keys(3));
     assert!(is_missing(&lab.store.deployment_keys("n1", 2, 1).await));
     assert!(is_missing(&lab.store.deployment_keys("n2", 1, 1).await));
+    let mut tx = lab.store.write().await.unwrap();
+    tx.put_user_data("n1", u64::MAX, 1, &[9]).await.unwrap();
+    assert!(is_missing(&tx.put_user_data("n1", 2, 1, &[9]).await));
+    tx.commit().await.unwrap();
+    assert_eq!(read(u64::MAX, 1).await.user_data, [9]);
+    let mut tx = lab.store.write().await.unwrap();
+    tx.forget_private_keys("n1").await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(read(u64::MAX, 1).await, public_only(3));
 }
 
 #[tokio::test]

@@ -143,7 +143,7 @@ async fn who_waits_in_a_circle_is_told_to_try_again() {
     let lab = Lab::new().await;
     let mut tx = lab.store.write().await.unwrap();
     for name in ["ann", "bob"] {
-        tx.put_member(name, &member("viewer"), at(1)).await.unwrap();
+        tx.put_member(name, &member("viewer"), 1, at(1)).await.unwrap();
     }
     tx.commit().await.unwrap();
     let both_hold_one = Arc::new(Barrier::new(2));
@@ -152,9 +152,9 @@ async fn who_waits_in_a_circle_is_told_to_try_again() {
         let (store, both_hold_one) = (lab.store.clone(), both_hold_one.clone());
         tasks.spawn(async move {
             let mut tx = store.write().await?;
-            tx.put_member(first, &member("operator"), at(1)).await?;
+            tx.put_member(first, &member("operator"), 1, at(1)).await?;
             both_hold_one.wait().await;
-            tx.put_member(second, &member("operator"), at(1)).await?;
+            tx.put_member(second, &member("operator"), 1, at(1)).await?;
             tx.commit().await
         });
     }

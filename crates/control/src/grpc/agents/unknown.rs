@@ -8,7 +8,7 @@ use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
 use rackwright_lifecycle::Timestamp;
-use rackwright_store::{EventRow, StoreError, UnknownMachineRow};
+use rackwright_store::{AgentSession, EventRow, StoreError, UnknownMachineRow};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -70,6 +70,7 @@ async fn attend(core: Arc<Core>, mac: String, hello: v1::Hello, sender: mpsc::Se
     let number = core.agents.next_number();
     let session = Session {
         number,
+        of: AgentSession::default(),
         boot_id: hello.boot_id.clone(),
         booted_at: now,
         heard_at: now,

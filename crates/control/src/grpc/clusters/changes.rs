@@ -7,10 +7,11 @@ use rackwright_store::{ClusterRecord, ClusterSpec, NodeRecord, Scope, WriteTx};
 use super::super::asked::Asked;
 use super::super::errors::ApiError;
 use super::super::nodes::Nodes;
-use super::super::{convert, names, seats, theirs};
+use super::super::{convert, doubts, names, seats, theirs};
 use super::{Clusters, OPERATION_MIN, not_now};
 use crate::clusters::resize::{self, Wish};
 use crate::clusters::{self, reserve, rollout};
+use crate::user_data;
 
 /// Public keys of a cluster's users, cloud-config and drive are part of what is written; the rest is not asked for here.
 fn deployment_faults(deployment: &v1::Deployment) -> Vec<(String, String)> {
@@ -182,6 +183,7 @@ impl Clusters {
         for _ in 0..reserve::TRIES {
             let seen = self.0.store.cluster(&asked.caller().scope, id).await?;
             asked.check_version(&format!("clusters/{id}"), seen.version)?;
+            doubts::cluster(&self.0, asked, id).await?;
             can_resize(&seen)?;
             if let Some(reserved) = resize::resize(&self.0, seen, wish, asked.now()).await? {
                 return Ok(reserved);
@@ -213,6 +215,7 @@ impl Clusters {
             }
             overlay(&mut spec, &deployment);
             rollout::begin(record, &spec, rollout);
+            self.put_user_data(record, &deployment.user_data)?;
             self.try_on(record, member)
         };
         let operation = self.operation(asked, id, "reimage-cluster", change).await?;
@@ -303,11 +306,22 @@ impl Clusters {
     /// Tries on a copy of a node what is wanted on all of them: what is wrong with it is told now.
     fn try_on(&self, record: &ClusterRecord, member: Option<NodeRecord>) -> Result<(), ApiError> {
         let Some(mut node) = member else { return Ok(()) };
-        let deployment = reserve::deployment(&record.spec, &record.customer);
+        let deployment = reserve::deployment(&self.0, record)?;
         node.node.state = rackwright_lifecycle::State::Active;
         seats::rewrite(&self.0, &mut node, &deployment, &record.spec.image_digest, 0)
             .map(drop)
             .map_err(|fault| ApiError::invalid("deployment", fault))
+    }
+
+    /// Seals user data for the build that is wanted now. Without any, the former build's stays.
+    fn put_user_data(&self, record: &mut ClusterRecord, text: &str) -> Result<(), ApiError> {
+        let place = (record.id.as_str(), record.uid.as_str(), record.cluster.build);
+        let sealed = user_data::seal_for_cluster(&self.0.keys.sealer, text, place);
+        if let Some(sealed) = sealed.map_err(|error| ApiError::unsealed("deployment.user_data", &error))? {
+            record.spec.user_data = Some(sealed);
+            record.spec.plain_user_data.clear();
+        }
+        Ok(())
     }
 
     /// Refuses an image that is not kept any more.
@@ -320,13 +334,10 @@ impl Clusters {
     }
 }
 
-/// Puts what is given in the place of what was there.
+/// Puts what is given in the place of what was there. User data is sealed when the number of the build is known.
 fn overlay(spec: &mut ClusterSpec, deployment: &v1::Deployment) {
     if !deployment.ssh_authorized_keys.is_empty() {
         spec.ssh_authorized_keys.clone_from(&deployment.ssh_authorized_keys);
-    }
-    if !deployment.user_data.is_empty() {
-        spec.user_data.clone_from(&deployment.user_data);
     }
     if !deployment.root_drive.is_empty() {
         spec.root_drive.clone_from(&deployment.root_drive);

@@ -13,7 +13,7 @@ async fn lab(owner: &str) -> TestCore {
             role: "operator".into(),
             customer: customer.into(),
         };
-        assert!(tx.put_member(name, &member, Timestamp(1)).await.unwrap());
+        assert!(tx.put_member(name, &member, 0, Timestamp(1)).await.unwrap().is_some());
     }
     assert!(tx.add_ssh_key(&row(owner)).await.unwrap());
     tx.commit().await.unwrap();
@@ -26,6 +26,7 @@ fn row(member: &str) -> SshKeyRow {
         member: member.into(),
         public_key: "ssh-ed25519 AAAA".into(),
         created_at: Timestamp(5),
+        epoch: 0,
     }
 }
 
@@ -35,6 +36,7 @@ async fn taken(core: &Arc<Core>, name: &str, scope: Scope) -> (bool, Option<Stri
         name: name.into(),
         role: v1::Role::Operator,
         scope,
+        epoch: 0,
     };
     let request = v1::AddSshKeyRequest {
         mutation: Some(v1::Mutation {

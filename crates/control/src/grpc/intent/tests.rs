@@ -53,7 +53,8 @@ fn held_claim() -> Claim {
         image_name: "images/old".into(),
         hostname: "web-1".into(),
         ssh_authorized_keys: vec!["ssh-ed25519 OLD".into()],
-        user_data: "#cloud-config\nold".into(),
+        has_user_data: true,
+        plain_user_data: String::new(),
         root_drive: "sda".into(),
         verify_whole_disk: false,
         release_requested: false,
@@ -84,6 +85,7 @@ pub fn record(state: State, shape: Shape) -> NodeRecord {
             claim,
             wanted: Wanted::default(),
             evidence,
+            doubt: None,
         },
         spec: Spec::default(),
         labels: [].into(),
@@ -92,6 +94,7 @@ pub fn record(state: State, shape: Shape) -> NodeRecord {
         readings: Readings::default(),
         hold: Hold::default(),
         address: String::new(),
+        address_witness: String::new(),
         wait_why: String::new(),
         wait_until: Timestamp::default(),
         due_at: Timestamp::default(),
@@ -125,6 +128,15 @@ fn deployment() -> Deployment {
         root_drive: "nvme0n1".into(),
         verify_whole_disk: true,
         customer: "new-co".into(),
+        has_user_data: false,
+    }
+}
+
+/// The same for whoever has the node.
+fn same_customer() -> Deployment {
+    Deployment {
+        customer: "old-co".into(),
+        ..deployment()
     }
 }
 
@@ -137,7 +149,8 @@ fn new_claim(generation: u64, number: u32) -> Claim {
         image_name: "images/noble".into(),
         hostname: "db-1".into(),
         ssh_authorized_keys: vec!["ssh-ed25519 NEW".into()],
-        user_data: "#cloud-config\nnew".into(),
+        has_user_data: true,
+        plain_user_data: String::new(),
         root_drive: "nvme0n1".into(),
         verify_whole_disk: true,
         release_requested: false,
@@ -162,17 +175,17 @@ const INTENTS: &[Intent] = &[
     //                    disc insp avai allo imag rebo vali acti recl  fail   quar   main
     Intent { name: "deploy", ask: |r| deploy(r, &deployment(), image()).map(|_| ()), write: write_deploy,
         allowed:         ["",  "",  "f", "",  "",  "",  "",  "",  "",    "",    "",    ""] },
-    Intent { name: "reimage", ask: |r| reimage(r, &deployment(), image()).map(|_| ()), write: write_reimage,
+    Intent { name: "reimage", ask: |r| reimage(r, &same_customer(), image()).map(|_| ()), write: write_reimage,
         allowed:         ["",  "",  "",  "",  "",  "",  "",  "c", "",    "c",   "",    ""] },
     Intent { name: "release", ask: release, write: write_release,
         allowed:         ["",  "",  "c", "c", "c", "c", "c", "c", "",    "c",   "",    ""] },
     Intent { name: "hold", ask: |r| hold(r, " fan \n"), write: |r| r.node.wanted.hold = Some("fan".into()),
         allowed:         ["f", "f", "fc", "", "",  "",  "",  "c", "",    "fdc", "",    ""] },
-    Intent { name: "resume", ask: resume, write: |r| r.node.wanted.resume = true,
+    Intent { name: "resume", ask: |r| resume(r, true), write: |r| r.node.wanted.resume = true,
         allowed:         ["",  "",  "",  "",  "",  "",  "",  "",  "",    "",    "",    "fc"] },
     Intent { name: "quarantine", ask: |r| quarantine(r, "odd"), write: |r| r.node.wanted.condemn = Some("odd".into()),
         allowed:         ["f", "f", "fc", "c", "c", "c", "c", "c", "fdc", "fdc", "",   ""] },
-    Intent { name: "readmit", ask: readmit, write: |r| r.node.wanted.readmit = true,
+    Intent { name: "readmit", ask: |r| readmit(r, true), write: |r| r.node.wanted.readmit = true,
         allowed:         ["",  "",  "",  "",  "",  "",  "",  "",  "",    "fd",  "fdc", "fd"] },
     Intent { name: "retry", ask: retry, write: |r| r.node.wanted.retry = true,
         allowed:         ["",  "",  "",  "",  "",  "",  "",  "",  "",    "fc",  "",    ""] },
@@ -190,7 +203,10 @@ fn write_deploy(record: &mut NodeRecord) {
 }
 
 fn write_reimage(record: &mut NodeRecord) {
-    record.node.claim = Some(new_claim(7, 5));
+    record.node.claim = Some(Claim {
+        customer: "old-co".into(),
+        ..new_claim(7, 5)
+    });
     record.node.wanted.retry = record.node.state == State::Failed;
 }
 
@@ -380,7 +396,10 @@ fn reimaging_keeps_what_is_not_given_anew() {
     assert_eq!(claim.image_digest, "b3-new");
     assert_eq!(claim.hostname, former.hostname);
     assert_eq!(claim.ssh_authorized_keys, former.ssh_authorized_keys);
-    assert_eq!(claim.user_data, former.user_data);
+    assert!(
+        former.has_user_data && !claim.has_user_data,
+        "user data is not kept, so none is taken over"
+    );
     assert_eq!(record.node.generation, 7, "the claim is the same");
 }
 
@@ -432,4 +451,103 @@ fn power_is_on_off_or_cycle_from_now() {
         "{refused:?}"
     );
     assert_eq!(record.node.wanted.power, None);
+}
+
+#[test]
+fn a_claim_keeps_its_customer_and_a_cluster_changes_its_own_nodes() {
+    for state in [State::Active, State::Failed] {
+        let mut record = record(state, Claimed);
+        let before = record.clone();
+        let refused = reimage(&mut record, &deployment(), image()).unwrap_err().to_string();
+        assert!(
+            refused.contains("old-co") && refused.contains("release the node first"),
+            "{refused}"
+        );
+        record.node.claim.as_mut().unwrap().customer.clear();
+        let refused = reimage(&mut record, &deployment(), image());
+        assert!(refused.is_err(), "from no customer to one");
+        record = before;
+        assert_eq!(rewrite(&mut record.clone(), &deployment(), image()), Some((7, 5)));
+        let mut rewritten = record.clone();
+        rewrite(&mut rewritten, &deployment(), image());
+        assert_eq!(rewritten.node.claim.unwrap().customer, "old-co", "whoever asks");
+        record.node.claim.as_mut().unwrap().cluster = Some(rackwright_lifecycle::Seat {
+            cluster: "alpha".into(),
+            let_go: None,
+            build: 0,
+        });
+        let before = record.clone();
+        let Err(ApiError::Precondition { hint, .. }) = reimage(&mut record, &same_customer(), image()) else {
+            panic!("a node of a cluster")
+        };
+        assert!(hint.contains("cluster reimage alpha"), "{hint}");
+        assert!(release(&mut record).is_err());
+        assert_eq!(record, before);
+    }
+    let mut record = record(State::Quarantined, Claimed);
+    record.node.claim.as_mut().unwrap().cluster = Some(rackwright_lifecycle::Seat {
+        cluster: "alpha".into(),
+        let_go: None,
+        build: 0,
+    });
+    let Err(ApiError::Precondition { hint, .. }) = readmit(&mut record, true) else {
+        panic!("a node of a cluster")
+    };
+    assert!(hint.contains("cluster replace alpha n1"), "{hint}");
+}
+
+#[test]
+fn what_erases_needs_a_word_for_that() {
+    let mut held = record(State::Maintenance, Claimed);
+    resume(&mut held.clone(), false).unwrap();
+    held.node.claim.as_mut().unwrap().release_requested = true;
+    let before = held.clone();
+    let refused = resume(&mut held, false);
+    assert!(matches!(&refused, Err(ApiError::Unconfirmed { message, .. }) if message.contains("erases everything")));
+    assert_eq!(held, before);
+    resume(&mut held, true).unwrap();
+    for shape in [Free, Dirty, Claimed] {
+        let mut record = record(State::Quarantined, shape);
+        assert!(matches!(readmit(&mut record, false), Err(ApiError::Unconfirmed { .. })));
+        assert!(!record.node.wanted.readmit);
+    }
+}
+
+#[test]
+fn of_a_doubted_node_is_wanted_only_what_settles_the_doubt() {
+    let mut record = record(State::Available, Free);
+    record.node.doubt = Some(rackwright_lifecycle::Doubt {
+        cause: rackwright_lifecycle::DoubtCause::Restored,
+        since: NOW,
+        why: "the database is older".into(),
+        generation: 0,
+    });
+    assert!(!is_free(&record));
+    assert!(deploy(&mut record.clone(), &deployment(), image()).is_err());
+    for kind in [
+        "deploy",
+        "reimage",
+        "release",
+        "resume",
+        "retry",
+        "power",
+        "settings",
+        "firmware",
+        "bmc-password",
+        "delete",
+    ] {
+        let Err(ApiError::Precondition { message, hint, .. }) = doubts::undoubted(&record, kind) else {
+            panic!("{kind}")
+        };
+        assert!(
+            message.contains("older") && hint.contains("node believe n1") && hint.contains("readmit"),
+            "{kind}: {hint}"
+        );
+    }
+    readmit(&mut record.clone(), true).unwrap();
+    record.node.believe();
+    assert!(
+        readmit(&mut record, true).is_err(),
+        "a node of the pool is not readmitted"
+    );
 }

@@ -117,6 +117,11 @@ pub async fn set(core: &Core, asked: &Asked<'_>, caller: &str, wanted: Wanted) -
     let version = former.as_ref().map_or(0, |row| row.version);
     asked.check_version(&name, version)?;
     let was = former.as_ref().map(|row| format!("; it was {}", words(row)));
+    // The term of a customer that has left the site can still be changed.
+    if former.as_ref().is_none_or(|row| row.customer != wanted.customer) {
+        let known = core.sites.check_customer(&core.store, &wanted.customer).await?;
+        known.map_err(|fault| ApiError::invalid("term.customer", fault))?;
+    }
     let row = TermRow {
         version: version + 1,
         uid: former.as_ref().map_or_else(|| core.new_id(), |row| row.uid.clone()),

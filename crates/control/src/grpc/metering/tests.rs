@@ -26,6 +26,7 @@ fn operator() -> Caller {
         name: "ann".into(),
         role: v1::Role::Operator,
         scope: Scope::Site,
+        epoch: 0,
     }
 }
 
@@ -257,6 +258,7 @@ async fn terms_are_set_changed_as_they_were_read_and_forgotten() {
         name: "ann".into(),
         role: v1::Role::Operator,
         scope: rackwright_store::Scope::Site,
+        epoch: 0,
     };
     let mutation = v1::Mutation {
         idempotency_key: "k4".into(),
@@ -307,6 +309,7 @@ async fn a_customers_admin_sees_what_is_theirs_and_never_others() {
         name: "adam".into(),
         role: v1::Role::CustomerAdmin,
         scope: Scope::Customer("acme".into()),
+        epoch: 0,
     };
     let metering = Metering(core.clone());
     let request = |customer: &str, cluster: &str| v1::ListUsageRequest {

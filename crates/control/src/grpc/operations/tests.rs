@@ -26,6 +26,7 @@ async fn cancel(core: &Arc<Core>, key: &str, id: &str) -> Result<v1::Operation, 
         name: "operator".into(),
         role: v1::Role::Operator,
         scope: Scope::Site,
+        epoch: 0,
     };
     let request = v1::CancelOperationRequest {
         name: format!("operations/{id}"),

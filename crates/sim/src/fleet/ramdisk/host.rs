@@ -75,7 +75,7 @@ impl Host for SimHost {
     }
 
     fn inventory(&self, drives: &dyn Drives) -> Inventory {
-        inventory(&self.life.node, drives)
+        self.life.node.forgery.inventory(inventory(&self.life.node, drives))
     }
 
     fn presence(&self, _server: &str, named: Option<Mac>) -> Presence {

@@ -15,6 +15,7 @@ mod writer;
 
 use super::clock::Clock;
 use super::faults::Then;
+use super::forgery::SimEraser;
 use super::machine::Phase;
 use super::node::{Boot, Node};
 use super::{FleetConfig, FleetError};
@@ -158,6 +159,7 @@ fn equip(life: &Arc<Life>) -> Machine {
     Machine {
         drives: Arc::new(life.node.sim_drives().of_boot(Arc::clone(life))),
         writer: Arc::new(SimWriter::new(Arc::clone(life))),
+        eraser: Arc::new(SimEraser(Arc::clone(life))),
         power: Arc::new(SimPower(Arc::clone(life))),
         host: Arc::new(SimHost::new(Arc::clone(life))),
     }

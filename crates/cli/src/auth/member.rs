@@ -1,0 +1,150 @@
+//! `rackwright member ...`: who may log in, and the end of that.
+
+use clap::Subcommand;
+use prost_types::Timestamp;
+use rackwright_api::v1::auth_service_client::AuthServiceClient;
+use rackwright_api::v1::{DeleteMemberRequest, ListMembersRequest, Member, RevokeMemberRequest, SetMemberRoleRequest};
+
+use super::{RoleArg, role_name};
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::output::{Format, Paint, Table};
+use crate::{names, units};
+
+/// Members of one page.
+const PAGE: i32 = 1000;
+
+/// `rackwright member`
+#[derive(Debug, Subcommand)]
+pub enum MemberCommand {
+    /// Show members: role, customer, last use (to the hour) and the end of the last certificate
+    List,
+    /// Give a member another role; open streams and consoles end when it gives less
+    SetRole {
+        /// The member
+        member: String,
+        /// What the member may do from now on
+        role: RoleArg,
+        #[command(flatten)]
+        mutation: MutationArgs,
+    },
+    /// End all certificates, SSH keys, tokens, streams and consoles of a member, who stays and needs a new token
+    Revoke {
+        /// The member
+        member: String,
+        #[command(flatten)]
+        mutation: MutationArgs,
+    },
+    /// Delete a member, and end what `revoke` ends
+    Delete {
+        /// The member
+        member: String,
+        #[command(flatten)]
+        mutation: MutationArgs,
+    },
+}
+
+/// Runs one of them.
+pub async fn run(cx: &Cx, command: MemberCommand) -> Result<(), CliError> {
+    match command {
+        MemberCommand::List => list(cx).await,
+        MemberCommand::SetRole { member, role, mutation } => set_role(cx, &member, role, &mutation).await,
+        MemberCommand::Revoke { member, mutation } => revoke(cx, &member, &mutation).await,
+        MemberCommand::Delete { member, mutation } => delete(cx, &member, &mutation).await,
+    }
+}
+
+fn short(name: &str) -> &str {
+    names::short("members", name)
+}
+
+async fn list(cx: &Cx) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let (mut members, mut page_token) = (Vec::new(), String::new());
+    loop {
+        let request = ListMembersRequest {
+            page_size: PAGE,
+            page_token,
+        };
+        let page = rpc!(client, AuthServiceClient.list_members, "list members", request).await?;
+        members.extend(page.members);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break;
+        }
+    }
+    let width = cx.ui.width();
+    cx.ui.list(&members, |paint| table(&members, paint, width))
+}
+
+fn table(members: &[Member], paint: Paint, width: Option<usize>) -> String {
+    let stamp = |time: Option<&Timestamp>| time.map(units::stamp).unwrap_or_default();
+    let mut table = Table::new(&["MEMBER", "ROLE", "CUSTOMER", "JOINED", "LAST USE", "CERTIFICATE ENDS"]);
+    for member in members {
+        table.row([
+            short(&member.name).into(),
+            role_name(member.role).into(),
+            member.customer.as_str().into(),
+            stamp(member.create_time.as_ref()).into(),
+            stamp(member.last_use_time.as_ref()).into(),
+            stamp(member.certificate_expire_time.as_ref()).into(),
+        ]);
+    }
+    table.render(paint, width)
+}
+
+/// Shows a changed member: a sentence for people, else the member.
+fn told(cx: &Cx, member: &Member, sentence: &str) -> Result<(), CliError> {
+    if cx.ui.format() != Format::Table {
+        return cx.ui.item(member, |_| String::new());
+    }
+    cx.ui.say(sentence)
+}
+
+async fn set_role(cx: &Cx, name: &str, role: RoleArg, mutation: &MutationArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let doing = format!("change the role of {}", short(name));
+    let request = SetMemberRoleRequest {
+        name: names::full("members", name),
+        role: role.role() as i32,
+        mutation: Some(mutation.once()),
+    };
+    let member = rpc!(client, AuthServiceClient.set_member_role, doing, request).await?;
+    let sentence = format!("{} is {} now", short(&member.name), role_name(member.role));
+    told(cx, &member, &sentence)
+}
+
+async fn revoke(cx: &Cx, name: &str, mutation: &MutationArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let doing = format!("revoke {}", short(name));
+    let request = RevokeMemberRequest {
+        name: names::full("members", name),
+        mutation: Some(mutation.once()),
+    };
+    let member = rpc!(client, AuthServiceClient.revoke_member, doing, request).await?;
+    let (name, role) = (short(&member.name), role_name(member.role));
+    let customer = match member.customer.as_str() {
+        "" => String::new(),
+        customer => format!(" --customer {customer}"),
+    };
+    let sentence = format!(
+        "all certificates, SSH keys and tokens of {name} have ended; `rackwright token create {name} --role \
+         {role}{customer}` lets {name} in again"
+    );
+    told(cx, &member, &sentence)
+}
+
+async fn delete(cx: &Cx, name: &str, mutation: &MutationArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let name = short(name);
+    let request = DeleteMemberRequest {
+        name: names::full("members", name),
+        mutation: Some(mutation.once()),
+    };
+    let doing = format!("delete member {name}");
+    rpc!(client, AuthServiceClient.delete_member, doing, request).await?;
+    cx.ui
+        .say(&format!("{name} deleted, with all certificates, SSH keys and tokens"))
+}

@@ -1,0 +1,69 @@
+//! `rackwright control ...`: the control plane itself.
+
+use clap::{Args, Subcommand};
+use rackwright_api::v1::control_service_client::ControlServiceClient;
+use rackwright_api::v1::{Control, GetControlRequest, ResumeControlRequest};
+
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::output::Table;
+
+/// `rackwright control`
+#[derive(Debug, Subcommand)]
+pub enum ControlCommand {
+    /// Show whether the control plane is paused, and how many nodes are doubted
+    Show,
+    /// End the pause of a control plane that was started with --paused: it acts on machines from then on
+    Resume(ResumeArgs),
+}
+
+/// `rackwright control resume`
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// Runs one of them.
+pub async fn run(cx: &Cx, command: ControlCommand) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    match command {
+        ControlCommand::Show => {
+            let doing = "ask how the control plane stands";
+            let control = rpc!(client, ControlServiceClient.get_control, doing, GetControlRequest {}).await?;
+            show(cx, &control)
+        }
+        ControlCommand::Resume(args) => {
+            if !args.yes {
+                cx.ui.consent(
+                    "this has the control plane act on machines",
+                    "End the pause: the control plane acts on machines by what its database says.",
+                )?;
+            }
+            let request = ResumeControlRequest {
+                mutation: Some(args.mutation.once()),
+            };
+            let control = rpc!(client, ControlServiceClient.resume_control, "end the pause", request).await?;
+            show(cx, &control)
+        }
+    }
+}
+
+fn show(cx: &Cx, control: &Control) -> Result<(), CliError> {
+    cx.ui.item(control, |_| {
+        let state = if control.paused {
+            "paused: reads are answered, nothing is done"
+        } else {
+            "working"
+        };
+        let mut table = Table::pairs();
+        table.row(["control plane".into(), state.into()]);
+        table.row(["doubted nodes".into(), control.doubted_nodes.to_string().into()]);
+        table.render(cx.ui.paint(), cx.ui.width())
+    })
+}

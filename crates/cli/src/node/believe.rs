@@ -1,0 +1,73 @@
+//! `node believe`: an operator says that the record of a doubted node holds.
+
+use clap::Args;
+use rackwright_api::v1::BelieveNodeRequest;
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+
+use super::list;
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::names;
+
+/// `rackwright node believe`
+#[derive(Debug, Args)]
+pub struct BelieveArgs {
+    /// The nodes
+    #[arg(value_name = "ID", required_unless_present = "all", conflicts_with = "all")]
+    ids: Vec<String>,
+    /// Every doubted node
+    #[arg(long)]
+    all: bool,
+    /// Why the records hold, for those who come after you
+    #[arg(long)]
+    reason: String,
+    /// Do not ask with --all
+    #[arg(long, short)]
+    yes: bool,
+    #[command(flatten)]
+    mutation: MutationArgs,
+}
+
+/// Believes them, one by one: each with an event of its own.
+pub async fn run(cx: &Cx, args: BelieveArgs) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let ids: Vec<String> = if args.all {
+        let nodes = list::all(&client, "").await?;
+        let doubted = nodes
+            .iter()
+            .filter(|node| node.status.as_ref().is_some_and(|status| !status.doubt.is_empty()));
+        doubted
+            .map(|node| names::short("nodes", &node.name).to_owned())
+            .collect()
+    } else {
+        args.ids.iter().map(|id| names::short("nodes", id).to_owned()).collect()
+    };
+    if ids.is_empty() {
+        return cx.ui.say("no node is doubted");
+    }
+    if args.all && !args.yes {
+        let count = ids.len();
+        cx.ui.consent(
+            &format!("this acts again on the records of {count} doubted nodes"),
+            &format!(
+                "Believe the records of {count} nodes: a machine that they call free may be given to another customer."
+            ),
+        )?;
+    }
+    let mutations = args.mutation.each(ids.len())?;
+    let mut errors = Vec::new();
+    for id in &ids {
+        let request = BelieveNodeRequest {
+            name: names::full("nodes", id),
+            reason: args.reason.clone(),
+            mutation: Some(mutations.of(id)),
+        };
+        match rpc!(client, NodeServiceClient.believe_node, format!("believe {id}"), request).await {
+            Ok(_) => cx.ui.say(&format!("{id} believed"))?,
+            Err(error) => errors.push(error),
+        }
+    }
+    CliError::gather(errors)
+}

@@ -1,0 +1,508 @@
+//! Boots of nodes into the agent: who gets the boot plan, who may register, and whose session counts.
+//!
+//! A boot is named by the id of the effect that switched the machine on. One boot has one registration: a kernel's boot id
+//! and a key. A MAC address can be copied, so when two machines answer for one boot neither is believed: the boot counts as
+//! contested, the session ends, and the decisions power-cycle the node (`decide/contest.rs`).
+//!
+//! Everything here is done in one change with the node locked, so that any replica comes to the same answer.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+use rackwright_identity::TokenHash;
+use rackwright_lifecycle::{BootFacts, Power, Timestamp, expected_boot, seconds};
+use rackwright_store::{
+    AgentBootRow, AgentSession, EffectRow, EventRow, NodeRecord, Scope, Store, StoreError, TokenRow, WriteTx,
+};
+
+use crate::boot::mint;
+use crate::clock;
+use crate::core::Core;
+
+/// From the boot plan to the agent's registration: kernel and ramdisk are fetched and started in between.
+const AGENT_TOKEN_S: i64 = 900;
+/// Boot plans for one boot, before anybody registers. The store keeps as many tokens of one MAC address.
+const PLANS_MAX: i64 = 8;
+/// Between two events about refused agents of one node.
+const REFUSAL_EVENT_S: i64 = 3600;
+/// Nodes remembered for that.
+const REFUSALS_KEPT: usize = 4096;
+
+/// Why a machine gets no plan or an agent is not taken. For people; holds no secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);
+
+/// An answer of the database, or what the rules say.
+pub type Answer<T> = Result<Result<T, Refused>, StoreError>;
+
+fn refused<T>(why: impl Into<String>) -> Answer<T> {
+    Ok(Err(Refused(why.into())))
+}
+
+/// Who asks: a MAC address and an IP address, as far as known. Neither is proven.
+#[derive(Debug, Clone, Copy)]
+pub struct Asker<'a> {
+    /// Lower case, with colons.
+    pub mac: &'a str,
+    /// Empty: not known.
+    pub address: &'a str,
+}
+
+impl std::fmt::Display for Asker<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.address {
+            "" => write!(f, "{} (address not known)", self.mac),
+            address => write!(f, "{} at {address}", self.mac),
+        }
+    }
+}
+
+/// An IP address as it is stored: that of an IPv4 client is the same on either kind of socket.
+#[must_use]
+pub fn address_text(address: Option<IpAddr>) -> String {
+    address.map(|a| a.to_canonical().to_string()).unwrap_or_default()
+}
+
+/// The boot that may bring the agent of a node now, of the effects of its present state.
+#[must_use]
+pub fn expected<'a>(record: &NodeRecord, rows: &'a [EffectRow]) -> Option<&'a EffectRow> {
+    let attempts = rows.iter().map(|row| &row.attempt);
+    expected_boot(record.node.state, attempts, &record.readings.power).map(|index| &rows[index])
+}
+
+/// What is kept of a boot: the row before, if it is of this boot; else a fresh one that follows it.
+fn row_of(before: Option<AgentBootRow>, record: &NodeRecord, boot: &EffectRow) -> AgentBootRow {
+    let before = before.unwrap_or_default();
+    if before.boot == boot.id {
+        return before;
+    }
+    let took_us = before.registered_at.since(before.powered_on_at);
+    let is_good = before.is_registered() && !before.is_contested();
+    let mut row = AgentBootRow {
+        node_id: record.id.clone(),
+        boot: boot.id.clone(),
+        state_since: record.node.since,
+        powered_on_at: boot.attempt.started_at,
+        usual_us: if is_good { took_us } else { before.usual_us },
+        ..AgentBootRow::default()
+    };
+    if before.state_since == record.node.since {
+        row.contests = before.contests;
+        row.contested_at = before.contested_at;
+        row.contested_why = before.contested_why;
+    }
+    row
+}
+
+/// What a decision has to know of the boots of a node's present state.
+///
+/// # Errors
+/// The database failed.
+pub async fn facts(store: &Store, record: &NodeRecord, rows: &[EffectRow]) -> Result<BootFacts, StoreError> {
+    if !record.node.state.boots_agent() || rows.is_empty() {
+        return Ok(BootFacts::default());
+    }
+    let Some(mut row) = store.agent_boot(&record.id).await? else {
+        return Ok(BootFacts::default());
+    };
+    if let Some(boot) = expected(record, rows) {
+        row = row_of(Some(row), record, boot);
+    }
+    let is_of_state = row.state_since == record.node.since && row.contests > 0;
+    Ok(BootFacts {
+        contests: if is_of_state { row.contests } else { 0 },
+        contested: is_of_state.then_some((row.contested_at, row.contested_why)),
+        usual_us: row.usual_us,
+    })
+}
+
+/// The boot that a node's agent is expected from, and what is kept of it; the node is locked.
+async fn present(tx: &mut WriteTx, record: &NodeRecord) -> Result<Option<AgentBootRow>, StoreError> {
+    if !record.node.state.boots_agent() {
+        return Ok(None);
+    }
+    let rows = tx.effects(&record.id, record.node.since).await?;
+    match expected(record, &rows) {
+        Some(boot) => Ok(Some(row_of(tx.agent_boot(&record.id).await?, record, boot))),
+        None => Ok(None),
+    }
+}
+
+fn not_expected(record: &NodeRecord) -> String {
+    let (id, state) = (&record.id, record.node.state);
+    if state.boots_agent() {
+        format!("{id} is {state}, and was not switched on for the agent")
+    } else {
+        format!("{id} is {state}, and expects no agent")
+    }
+}
+
+const IS_CONTESTED: &str = "two machines answered for this boot of the node: it is switched off and on again";
+
+/// Gives a machine of `node` the plan of the present boot: the token of its agent. An earlier plan of this boot is replaced.
+/// The caller commits the change in either case: a refusal may have contested the boot.
+///
+/// # Errors
+/// The database failed.
+pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, asker: Asker<'_>) -> Answer<String> {
+    let record = tx.node(node).await?;
+    if record.node.doubt.is_some() {
+        return refused(format!(
+            "the record of {node} is doubted: the machine may be a customer's by now"
+        ));
+    }
+    let Some(mut row) = present(tx, &record).await? else {
+        return refused(not_expected(&record));
+    };
+    if row.is_contested() {
+        return refused(IS_CONTESTED);
+    }
+    if row.is_registered() || row.plans >= PLANS_MAX {
+        let what = if row.is_registered() {
+            format!(
+                "{} registered, and then {asker} asked for the boot plan again",
+                holder(&row)
+            )
+        } else {
+            format!(
+                "{} boot plans were asked for in one boot, the last by {asker}",
+                row.plans + 1
+            )
+        };
+        contest(tx, &record, row, what, asker).await?;
+        return refused(IS_CONTESTED);
+    }
+    let body = format!("{node}/{}", row.boot);
+    let (shown, token) = mint(core, "agent", asker.mac, &body, AGENT_TOKEN_S)?;
+    tx.put_token(&token).await?;
+    row.mac = asker.mac.to_owned();
+    row.address = asker.address.to_owned();
+    row.token_hash = token.hash;
+    row.plans += 1;
+    tx.put_agent_boot(&row).await?;
+    Ok(Ok(shown))
+}
+
+/// Whoever has the plan of a boot, for people.
+fn holder(row: &AgentBootRow) -> String {
+    let asker = Asker {
+        mac: &row.mac,
+        address: &row.address,
+    };
+    asker.to_string()
+}
+
+/// Whether firmware of `node` that looks for something to boot is to be sent to the agent. Firmware that looks again after
+/// an agent has registered in the same boot is a second machine, or the first one after a reset: the boot is contested.
+///
+/// # Errors
+/// The database failed.
+pub async fn looks_for_boot(
+    core: &Core,
+    record: &NodeRecord,
+    mac: &str,
+    is_firmware: bool,
+) -> Result<bool, StoreError> {
+    if !record.node.state.boots_agent() || record.node.doubt.is_some() {
+        return Ok(false);
+    }
+    let rows = core.store.attempts(&record.id, record.node.since).await?;
+    let Some(boot) = expected(record, &rows) else {
+        return Ok(false);
+    };
+    let row = row_of(core.store.agent_boot(&record.id).await?, record, boot);
+    if row.is_contested() {
+        return Ok(false);
+    }
+    if !row.is_registered() {
+        return Ok(true);
+    }
+    if is_firmware {
+        let mut tx = core.store.write().await?;
+        let record = tx.node(&record.id).await?;
+        let now_present = present(&mut tx, &record).await?;
+        if let Some(now_present) = now_present.filter(|now| *now == row) {
+            let asker = Asker { mac, address: "" };
+            let what = format!(
+                "{} registered, and then firmware with MAC address {mac} looked for a boot by DHCP",
+                holder(&row)
+            );
+            contest(&mut tx, &record, now_present, what, asker).await?;
+            core.commit(tx).await?;
+        }
+    }
+    Ok(false)
+}
+
+/// Notes that two machines answered for one boot. The session that is there ends, nothing that was given for this boot is
+/// good any more, and the node is due: its decisions do the rest.
+async fn contest(
+    tx: &mut WriteTx,
+    record: &NodeRecord,
+    mut row: AgentBootRow,
+    what: String,
+    second: Asker<'_>,
+) -> Result<(), StoreError> {
+    let (now, id) = (clock::now(), &record.id);
+    row.contests += 1;
+    row.contested_at = now;
+    row.contested_why.clone_from(&what);
+    tx.put_agent_boot(&row).await?;
+    tx.release_agent(id, record.hold.session, now).await?;
+    for mac in &record.identity.macs {
+        tx.revoke_tokens("boot", mac).await?;
+        tx.revoke_tokens("agent", mac).await?;
+    }
+    let follows = if row.contests > 1 {
+        "This is the second time in this state: the node is quarantined"
+    } else {
+        "Neither is believed: the node is switched off and on for a new boot, and quarantined if this happens again"
+    };
+    let message = format!(
+        "two machines answered for one boot of {id}: {what}. {follows}. If the machine did not reset by itself, find the \
+         second one by the MAC address tables of the switches and take it off the boot network"
+    );
+    let attributes = [
+        ("mac", row.mac.as_str()),
+        ("address", &row.address),
+        ("second_mac", second.mac),
+        ("second_address", second.address),
+    ];
+    let event = EventRow {
+        at: now,
+        kind: "security.boot-contested".into(),
+        target: format!("nodes/{id}"),
+        message,
+        attributes: attributes
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        ..EventRow::default()
+    };
+    tx.add_event(&event).await?;
+    tx.wake(id, now).await
+}
+
+/// Notes that a boot token which only the machine at `given` was sent came back from another address.
+///
+/// # Errors
+/// The database failed.
+pub async fn second_address(tx: &mut WriteTx, node: &str, asker: Asker<'_>, given: &str) -> Result<(), StoreError> {
+    let record = tx.node(node).await?;
+    let Some(row) = present(tx, &record).await?.filter(|row| !row.is_contested()) else {
+        return Ok(());
+    };
+    let what = format!("the boot token of {} at {given} was used by {asker}", asker.mac);
+    contest(tx, &record, row, what, asker).await
+}
+
+/// Who registers.
+#[derive(Debug, Clone, Copy)]
+pub struct Registering<'a> {
+    /// Who and from where.
+    pub asker: Asker<'a>,
+    /// The kernel's boot id.
+    pub kernel_boot_id: &'a str,
+    /// SHA-256 of the public key.
+    pub key_sha256: &'a str,
+}
+
+impl Registering<'_> {
+    fn is_again(&self, row: &AgentBootRow) -> bool {
+        (row.kernel_boot_id.as_str(), row.key_sha256.as_str()) == (self.kernel_boot_id, self.key_sha256)
+    }
+
+    fn comes_from_elsewhere(&self, row: &AgentBootRow) -> bool {
+        let family = |text: &str| text.parse::<IpAddr>().ok().map(|address| address.is_ipv4());
+        // A dual-stacked machine may boot by IPv4 and register by IPv6.
+        family(self.asker.address) == family(&row.address) && self.asker.address != row.address
+    }
+}
+
+/// Registers the agent of a node with the token of a plan. The very same registration may be repeated, because its answer
+/// may be lost. The caller commits the change in either case: a refusal may have contested the boot.
+///
+/// # Errors
+/// The database failed.
+pub async fn register(tx: &mut WriteTx, token: &TokenRow, who: Registering<'_>) -> Answer<(String, AgentSession)> {
+    let over = "the boot that this token was made for is over: boot the machine again";
+    let Some((node, boot)) = token.body.split_once('/') else {
+        return refused(over);
+    };
+    let record = match tx.node(node).await {
+        Err(StoreError::NotFound { .. }) => return refused(over),
+        other => other?,
+    };
+    let now = clock::now();
+    let Some(mut row) = present(tx, &record).await?.filter(|row| row.boot == boot) else {
+        return refused(over);
+    };
+    if row.is_contested() {
+        return refused(IS_CONTESTED);
+    }
+    let asker = who.asker;
+    let fault = if who.comes_from_elsewhere(&row) {
+        Some(format!(
+            "{} got the boot plan, and its token was used by {asker}",
+            holder(&row)
+        ))
+    } else if row.token_hash != token.hash {
+        Some(format!(
+            "{asker} used a boot plan that {} had replaced with a newer one",
+            holder(&row)
+        ))
+    } else if row.is_registered() && !who.is_again(&row) {
+        Some(format!(
+            "{} registered, and then {asker} with another key or another kernel",
+            holder(&row)
+        ))
+    } else {
+        None
+    };
+    if let Some(what) = fault {
+        contest(tx, &record, row, what, asker).await?;
+        return refused(IS_CONTESTED);
+    }
+    let session = AgentSession {
+        generation: record.node.generation,
+        boot: row.boot.clone(),
+    };
+    if !row.is_registered() {
+        if token.expires_at <= now || who.kernel_boot_id.is_empty() {
+            return refused("the boot token has expired, or the agent names no boot id: boot the machine again");
+        }
+        tx.use_token_as(&token.hash, "agent", who.key_sha256, now).await?;
+        row.kernel_boot_id = who.kernel_boot_id.to_owned();
+        row.key_sha256 = who.key_sha256.to_owned();
+        row.registered_at = now;
+        tx.put_agent_boot(&row).await?;
+    }
+    Ok(Ok((node.to_owned(), session)))
+}
+
+/// The registration that a session of `of` on a kernel's boot belongs to; the node is locked.
+///
+/// # Errors
+/// The database failed.
+pub async fn admit(
+    tx: &mut WriteTx,
+    record: &NodeRecord,
+    of: &AgentSession,
+    kernel_boot_id: &str,
+) -> Answer<AgentBootRow> {
+    let id = &record.id;
+    if record.node.generation != of.generation {
+        return refused(format!(
+            "this certificate is of generation {} of {id}, which is at {}: boot the machine again",
+            of.generation, record.node.generation
+        ));
+    }
+    let Some(row) = present(tx, record).await? else {
+        return refused(format!(
+            "{}: it is booted again when one is needed",
+            not_expected(record)
+        ));
+    };
+    if row.is_contested() {
+        return refused(IS_CONTESTED);
+    }
+    if row.boot != of.boot || !row.is_registered() || row.kernel_boot_id != kernel_boot_id {
+        return refused(format!(
+            "this agent did not register in the present boot of {id}: boot the machine again"
+        ));
+    }
+    Ok(Ok(row))
+}
+
+/// The digest of the image that the agent of this session may read now; none: it may read nothing.
+///
+/// # Errors
+/// The database failed.
+pub async fn readable_image(store: &Store, node: &str, of: &AgentSession) -> Result<Option<String>, StoreError> {
+    let record = match store.node(&Scope::Site, node).await {
+        Err(StoreError::NotFound { .. }) => return Ok(None),
+        other => other?,
+    };
+    let Some(claim) = record
+        .node
+        .claim
+        .as_ref()
+        .filter(|_| record.node.generation == of.generation)
+    else {
+        return Ok(None);
+    };
+    if record.node.state != rackwright_lifecycle::State::Imaging {
+        return Ok(None);
+    }
+    let rows = store.attempts(node, record.node.since).await?;
+    let is_expected = expected(&record, &rows).is_some_and(|boot| boot.id == of.boot);
+    let row = store
+        .agent_boot(node)
+        .await?
+        .filter(|row| is_expected && row.boot == of.boot);
+    let counts = row.is_some_and(|row| row.is_registered() && !row.is_contested());
+    Ok(counts.then(|| claim.image_digest.clone()))
+}
+
+/// The hash under which an agent's token is stored.
+///
+/// # Errors
+/// It is no token.
+pub fn token_hash(shown: &str) -> Result<String, Refused> {
+    let hash = TokenHash::of(shown).map_err(|_| Refused("the boot token is not valid for this machine".into()))?;
+    Ok(hash.to_hex())
+}
+
+/// When agents were refused that an event told of, by node: an agent that is refused comes again every few seconds.
+#[derive(Debug, Default)]
+pub struct Refusals(Mutex<HashMap<String, Timestamp>>);
+
+impl Refusals {
+    fn may_tell(&self, node: &str, now: Timestamp) -> bool {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent = |at: &Timestamp| *at <= now && now < at.plus(seconds(REFUSAL_EVENT_S));
+        if told.get(node).is_some_and(is_recent) {
+            return false;
+        }
+        if told.len() >= REFUSALS_KEPT {
+            told.retain(|_, at| is_recent(at));
+        }
+        if told.len() >= REFUSALS_KEPT {
+            return false;
+        }
+        told.insert(node.to_owned(), now);
+        true
+    }
+}
+
+/// Tells by an event, at most one an hour for each node, that an agent with a certificate of ours was refused. One that is
+/// still on after its work is done is switched off within moments and is not worth an event.
+pub async fn tell_refusal(core: &Core, node: &str, of: &AgentSession, address: &str, why: &Refused) {
+    tracing::info!(node, address, %why, "an agent's session was refused");
+    let Ok(record) = core.store.node(&Scope::Site, node).await else {
+        return;
+    };
+    let now = clock::now();
+    let is_off = record.readings.power.last() == Some(&Power::Off);
+    let is_late = now >= record.node.since.plus(core.config.policy.agent_grace_us());
+    let is_odd = is_off || is_late || record.node.generation != of.generation;
+    if !is_odd || !core.refusals.may_tell(node, now) {
+        return;
+    }
+    let state = record.node.state;
+    let message = format!(
+        "an agent of {node} was refused, from {}: {why}. {node} is {state}. If the machine itself is off, something else \
+         holds its certificate: find that address by the switches' tables",
+        if address.is_empty() {
+            "an unknown address"
+        } else {
+            address
+        }
+    );
+    core.event("security.agent-refused", &format!("nodes/{node}"), &message)
+        .await;
+}
+
+#[cfg(test)]
+mod tests;

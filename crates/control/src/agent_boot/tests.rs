@@ -1,0 +1,280 @@
+use rackwright_lifecycle::{Effect, Outcome, Reading, State};
+use rackwright_store::Readings;
+
+use super::*;
+use crate::testing::{self, TestCore};
+
+const MAC: &str = "52:54:00:00:00:01";
+const HERE: Asker<'static> = Asker {
+    mac: MAC,
+    address: "10.0.0.9",
+};
+
+/// A node with one MAC address in a state.
+async fn bench(state: State) -> TestCore {
+    let core = testing::core().await;
+    let mut record = testing::node("n1", state, Some("b3-1"));
+    record.identity.macs = vec![MAC.to_owned()];
+    testing::add(&core, &record).await;
+    let mut tx = core.store.write().await.unwrap();
+    tx.put_macs("n1", &record.identity.macs).await.unwrap();
+    tx.commit().await.unwrap();
+    core
+}
+
+async fn plan(core: &Core, asker: Asker<'_>) -> Result<String, Refused> {
+    let mut tx = core.store.write().await.unwrap();
+    let given = give_plan(core, &mut tx, "n1", asker).await.unwrap();
+    core.commit(tx).await.unwrap();
+    given
+}
+
+async fn registers(
+    core: &Core,
+    token: &str,
+    kernel: &str,
+    key: &str,
+    asker: Asker<'_>,
+) -> Result<AgentSession, Refused> {
+    let mut tx = core.store.write().await.unwrap();
+    let hash = token_hash(token).unwrap();
+    let Some((row, _)) = tx.token(&hash, "agent").await.unwrap() else {
+        return Err(Refused("there is no such token".into()));
+    };
+    let who = Registering {
+        asker,
+        kernel_boot_id: kernel,
+        key_sha256: key,
+    };
+    let registered = register(&mut tx, &row, who).await.unwrap();
+    core.commit(tx).await.unwrap();
+    registered.map(|(_, of)| of)
+}
+
+async fn admitted(core: &Core, of: &AgentSession, kernel: &str) -> Result<(), Refused> {
+    let mut tx = core.store.write().await.unwrap();
+    let record = tx.node("n1").await.unwrap();
+    admit(&mut tx, &record, of, kernel).await.unwrap().map(drop)
+}
+
+async fn contests(core: &Core) -> Vec<String> {
+    let events = core.store.events(&Scope::Site, 0, "nodes/n1", 100).await.unwrap();
+    let events = events.into_iter().filter(|e| e.kind == "security.boot-contested");
+    events.map(|e| e.message).collect()
+}
+
+/// Another effect of the node's present state, ended.
+async fn effect(core: &Core, effect: Effect) {
+    let mut tx = core.store.write().await.unwrap();
+    let record = tx.node("n1").await.unwrap();
+    let now = clock::now();
+    let row = EffectRow {
+        id: core.new_id(),
+        node_id: "n1".into(),
+        state_since: record.node.since,
+        number: 1,
+        generation: record.node.generation,
+        owner: core.replica.clone(),
+        attempt: rackwright_lifecycle::Attempt {
+            effect,
+            started_at: now,
+            ended_at: None,
+            deadline: now,
+            outcome: Outcome::Open,
+            boot_id: None,
+        },
+    };
+    tx.begin_effect(&row).await.unwrap();
+    tx.end_effect(&row.id, &Outcome::Succeeded, now).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_plan_is_given_only_after_our_own_power_on_in_a_state_of_the_agent() {
+    for state in State::ALL {
+        let core = bench(*state).await;
+        assert!(plan(&core, HERE).await.is_err(), "{state}: nobody switched it on");
+        testing::switched_on(&core, "n1").await;
+        assert_eq!(plan(&core, HERE).await.is_ok(), state.boots_agent(), "{state}");
+        effect(&core, Effect::PowerOff).await;
+        assert!(plan(&core, HERE).await.is_err(), "{state}: it was switched off since");
+        assert_eq!(contests(&core).await, [""; 0], "{state}: nobody is at fault");
+    }
+    let core = bench(State::Imaging).await;
+    testing::switched_on(&core, "n1").await;
+    let readings = Readings {
+        power: Reading::Known {
+            value: Power::Off,
+            at: clock::now(),
+        },
+        ..Readings::default()
+    };
+    let mut tx = core.store.write().await.unwrap();
+    tx.save_readings("n1", &readings, clock::now()).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(plan(&core, HERE).await.is_err(), "it was seen off");
+}
+
+#[tokio::test]
+async fn the_same_registration_may_be_repeated_and_another_one_is_contested() {
+    let core = bench(State::Imaging).await;
+    testing::switched_on(&core, "n1").await;
+    let token = plan(&core, HERE).await.unwrap();
+    let first = registers(&core, &token, "kernel", "key", HERE).await.unwrap();
+    assert_eq!(registers(&core, &token, "kernel", "key", HERE).await.unwrap(), first);
+    admitted(&core, &first, "kernel").await.unwrap();
+    assert!(admitted(&core, &first, "another").await.is_err(), "another kernel");
+    assert_eq!(contests(&core).await, [""; 0]);
+    assert!(registers(&core, &token, "kernel", "another key", HERE).await.is_err());
+    assert_eq!(contests(&core).await.len(), 1);
+    // Nobody is believed in this boot any more, and it is told once.
+    assert!(registers(&core, &token, "kernel", "key", HERE).await.is_err());
+    assert!(admitted(&core, &first, "kernel").await.is_err());
+    assert!(plan(&core, HERE).await.is_err());
+    assert_eq!(contests(&core).await.len(), 1);
+    // In the next boot somebody is.
+    testing::switched_on(&core, "n1").await;
+    assert!(admitted(&core, &first, "kernel").await.is_err(), "of the boot before");
+    let token = plan(&core, HERE).await.unwrap();
+    registers(&core, &token, "kernel-2", "key-2", HERE).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_second_plan_replaces_the_first_and_whoever_uses_the_first_contests() {
+    for is_registered in [false, true] {
+        let core = bench(State::Reclaiming).await;
+        testing::switched_on(&core, "n1").await;
+        let (first, second) = (plan(&core, HERE).await.unwrap(), plan(&core, HERE).await.unwrap());
+        if is_registered {
+            registers(&core, &second, "kernel", "key", HERE).await.unwrap();
+        }
+        assert_eq!(contests(&core).await, [""; 0], "firmware that tries again is honest");
+        assert!(registers(&core, &first, "other", "other", HERE).await.is_err());
+        assert_eq!(contests(&core).await.len(), 1, "registered: {is_registered}");
+    }
+}
+
+#[tokio::test]
+async fn plans_in_one_boot_are_bounded() {
+    let core = bench(State::Inspecting).await;
+    testing::switched_on(&core, "n1").await;
+    let first = plan(&core, HERE).await.unwrap();
+    for _ in 1..PLANS_MAX {
+        plan(&core, HERE).await.unwrap();
+    }
+    let mut tx = core.store.write().await.unwrap();
+    let kept = tx.token(&token_hash(&first).unwrap(), "agent").await.unwrap();
+    assert!(
+        kept.is_some(),
+        "the oldest token is still known: whoever uses it is noticed"
+    );
+    drop(tx);
+    assert!(plan(&core, HERE).await.is_err());
+    assert_eq!(contests(&core).await.len(), 1);
+}
+
+#[tokio::test]
+async fn firmware_that_looks_again_after_a_registration_contests_and_an_installed_system_does_not() {
+    let core = bench(State::Imaging).await;
+    let looks = async |is_firmware| {
+        let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+        looks_for_boot(&core, &record, MAC, is_firmware).await.unwrap()
+    };
+    assert!(!looks(true).await, "before our power-on");
+    testing::switched_on(&core, "n1").await;
+    assert!(looks(true).await);
+    let token = plan(&core, HERE).await.unwrap();
+    assert!(looks(true).await, "nobody has registered");
+    let of = registers(&core, &token, "kernel", "key", HERE).await.unwrap();
+    assert!(!looks(false).await);
+    assert_eq!(contests(&core).await, [""; 0]);
+    assert!(!looks(true).await);
+    assert!(!looks(true).await);
+    assert_eq!(contests(&core).await.len(), 1);
+    assert!(admitted(&core, &of, "kernel").await.is_err());
+}
+
+#[tokio::test]
+async fn a_registration_comes_from_where_the_plan_was_fetched() {
+    for (fetched, registered, is_good) in [
+        ("10.0.0.9", "10.0.0.9", true),
+        ("10.0.0.9", "10.0.0.8", false),
+        ("10.0.0.9", "fd00::9", true),
+        ("fd00::9", "fd00::8", false),
+    ] {
+        let core = bench(State::Imaging).await;
+        testing::switched_on(&core, "n1").await;
+        let at = |address| Asker { mac: MAC, address };
+        let token = plan(&core, at(fetched)).await.unwrap();
+        let answer = registers(&core, &token, "kernel", "key", at(registered)).await;
+        assert_eq!(answer.is_ok(), is_good, "{fetched} {registered}");
+        assert_eq!(contests(&core).await.is_empty(), is_good, "{fetched} {registered}");
+    }
+    let mapped: IpAddr = "::ffff:10.0.0.9".parse().unwrap();
+    assert_eq!(address_text(Some(mapped)), "10.0.0.9");
+}
+
+#[tokio::test]
+async fn a_contest_ends_the_session_counts_once_a_boot_and_is_forgotten_with_the_state() {
+    let core = bench(State::Imaging).await;
+    for number in 1..=2 {
+        testing::switched_on(&core, "n1").await;
+        let token = plan(&core, HERE).await.unwrap();
+        let of = registers(&core, &token, "kernel", "key", HERE).await.unwrap();
+        let mut tx = core.store.write().await.unwrap();
+        tx.hold_agent("n1", &core.replica, &of).await.unwrap();
+        tx.commit().await.unwrap();
+        assert!(plan(&core, HERE).await.is_err());
+        let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+        assert_eq!(record.hold.replica, "", "the session is over");
+        let rows = core.store.attempts("n1", record.node.since).await.unwrap();
+        let known = facts(&core.store, &record, &rows).await.unwrap();
+        assert_eq!((known.contests, known.contested.is_some()), (number, true));
+    }
+    let mut tx = core.store.write().await.unwrap();
+    let mut record = tx.node("n1").await.unwrap();
+    record.node.since = clock::now();
+    tx.save_node(&mut record, clock::now()).await.unwrap();
+    tx.commit().await.unwrap();
+    testing::switched_on(&core, "n1").await;
+    let rows = core.store.attempts("n1", record.node.since).await.unwrap();
+    assert_eq!(facts(&core.store, &record, &rows).await.unwrap().contests, 0);
+}
+
+#[tokio::test]
+async fn the_usual_time_is_that_of_the_last_boot_that_was_not_contested() {
+    let core = bench(State::Imaging).await;
+    let usual = async || {
+        let record = core.store.node(&Scope::Site, "n1").await.unwrap();
+        let rows = core.store.attempts("n1", record.node.since).await.unwrap();
+        facts(&core.store, &record, &rows).await.unwrap().usual_us
+    };
+    testing::switched_on(&core, "n1").await;
+    let token = plan(&core, HERE).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    registers(&core, &token, "kernel", "key", HERE).await.unwrap();
+    assert_eq!(usual().await, 0, "it is of the boots before");
+    testing::switched_on(&core, "n1").await;
+    let first = usual().await;
+    assert!(first >= 5_000, "{first}");
+    let token = plan(&core, HERE).await.unwrap();
+    registers(&core, &token, "kernel", "key", HERE).await.unwrap();
+    assert!(plan(&core, HERE).await.is_err(), "contested");
+    testing::switched_on(&core, "n1").await;
+    assert_eq!(usual().await, first);
+}
+
+#[tokio::test]
+async fn an_agent_that_is_refused_again_and_again_makes_one_event_an_hour() {
+    let refusals = Refusals::default();
+    let begin = Timestamp(1_000_000_000);
+    assert!(refusals.may_tell("n1", begin) && refusals.may_tell("n2", begin));
+    for s in 0..REFUSAL_EVENT_S {
+        assert!(!refusals.may_tell("n1", begin.plus(seconds(s))));
+    }
+    assert!(refusals.may_tell("n1", begin.plus(seconds(REFUSAL_EVENT_S))));
+    for n in 0..2 * REFUSALS_KEPT {
+        refusals.may_tell(&n.to_string(), begin);
+    }
+    assert!(refusals.0.lock().unwrap().len() <= REFUSALS_KEPT);
+}

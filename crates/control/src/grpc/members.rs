@@ -1,0 +1,246 @@
+//! Members and unused tokens: listed, changed and ended.
+
+use rackwright_api::v1;
+use rackwright_identity::new_epoch;
+use rackwright_lifecycle::Timestamp;
+use rackwright_store::{MemberRecord, MemberTokenRow, Scope, WriteTx};
+
+use super::asked::Asked;
+use super::caller::{self, Caller};
+use super::convert;
+use super::errors::ApiError;
+use super::names::{self, Pages};
+use crate::clock;
+use crate::core::Core;
+
+/// What a stored member looks like to members.
+fn message(record: MemberRecord) -> v1::Member {
+    let role = caller::rights_of(&record.given).map_or(v1::Role::Unspecified, |(role, _)| role);
+    v1::Member {
+        name: format!("members/{}", record.name),
+        role: role.into(),
+        customer: record.given.customer,
+        create_time: convert::time(record.created_at),
+        last_use_time: record.used_at.and_then(convert::time),
+        certificate_expire_time: record.certificate_ends_at.and_then(convert::time),
+    }
+}
+
+fn token_message(row: MemberTokenRow) -> v1::MemberToken {
+    let role = caller::rights_of(&row.given).map_or(v1::Role::Unspecified, |(role, _)| role);
+    v1::MemberToken {
+        name: format!("tokens/{}", row.id),
+        member: row.member,
+        role: role.into(),
+        customer: row.given.customer,
+        created_by: row.made_by,
+        expire_time: convert::time(row.expires_at),
+    }
+}
+
+/// Members that the caller may see.
+///
+/// # Errors
+/// A page that is none, or the database failed.
+pub async fn list(
+    core: &Core,
+    caller: &Caller,
+    request: &v1::ListMembersRequest,
+) -> Result<v1::ListMembersResponse, ApiError> {
+    let limit = names::page_size(request.page_size)?;
+    let pages = Pages {
+        list: "ListMembers",
+        narrowed: "",
+        limit,
+    };
+    let after = pages.after(&request.page_token)?;
+    let rows = core.store.members(&caller.scope, after, limit).await?;
+    Ok(v1::ListMembersResponse {
+        next_page_token: pages.token(rows.len(), rows.last().map(|row| row.name.clone())),
+        members: rows.into_iter().map(message).collect(),
+    })
+}
+
+/// Unused tokens that the caller may see.
+///
+/// # Errors
+/// A page that is none, or the database failed.
+pub async fn list_tokens(
+    core: &Core,
+    caller: &Caller,
+    request: &v1::ListTokensRequest,
+) -> Result<v1::ListTokensResponse, ApiError> {
+    let limit = names::page_size(request.page_size)?;
+    let pages = Pages {
+        list: "ListTokens",
+        narrowed: "",
+        limit,
+    };
+    let after = pages.after(&request.page_token)?;
+    let rows = core
+        .store
+        .member_tokens(&caller.scope, clock::now(), after, limit)
+        .await?;
+    Ok(v1::ListTokensResponse {
+        next_page_token: pages.token(rows.len(), rows.last().map(|row| row.id.clone())),
+        tokens: rows.into_iter().map(token_message).collect(),
+    })
+}
+
+/// Whether an operator has a certificate to call with. Of certificates from before their ends were kept nothing is known: the
+/// holder counts.
+fn can_log_in(operator: &MemberRecord, now: Timestamp) -> bool {
+    match operator.certificate_ends_at {
+        Some(end) => end > now,
+        None => operator.epoch == 0,
+    }
+}
+
+/// The member that a change is about, locked.
+struct Target {
+    member: MemberRecord,
+    /// No other operator can log in.
+    is_last_operator: bool,
+}
+
+impl Target {
+    async fn lock(tx: &mut WriteTx, asked: &Asked<'_>, name: &str) -> Result<Self, ApiError> {
+        let (caller, id) = (asked.caller(), names::id_of("name", name, "members")?);
+        let (found, operators) = tx.member_and_operators(&caller.scope, id).await?;
+        let is_caller = |one: &MemberRecord| (one.name.as_str(), one.epoch) == (&caller.name, caller.epoch);
+        if caller.scope == Scope::Site && !operators.iter().any(is_caller) {
+            // Another operator was faster, and ended the caller.
+            let message = format!("{:?} is not an operator of this site any more", caller.name);
+            return Err(ApiError::Unauthenticated(message));
+        }
+        let member = found.ok_or_else(|| ApiError::NotFound {
+            kind: "member",
+            name: id.to_owned(),
+        })?;
+        let is_other = |one: &&MemberRecord| one.name != member.name && can_log_in(one, asked.now());
+        let is_operator = operators.iter().any(|one| one.name == member.name);
+        Ok(Self {
+            is_last_operator: is_operator && !operators.iter().any(|one| is_other(&one)),
+            member,
+        })
+    }
+
+    /// Refuses to end the last operator.
+    fn check_not_last(&self) -> Result<(), ApiError> {
+        if !self.is_last_operator {
+            return Ok(());
+        }
+        let name = &self.member.name;
+        Err(ApiError::precondition(
+            format!("members/{name}"),
+            format!("{name} is the last operator of this site who can log in"),
+            "`rackwright token create NAME --role operator` invites another operator, who logs in first; when no operator \
+             can log in, `rackwrightd invite-operator --reason TEXT` on the host of the control plane invites one",
+        ))
+    }
+
+    fn event(&self, asked: &Asked<'_>, kind: &str, did: &str) -> rackwright_store::EventRow {
+        let message = format!("{} {did}", asked.caller().name);
+        asked.event(kind, &format!("members/{}", self.member.name), message)
+    }
+}
+
+/// Gives a member another role.
+///
+/// # Errors
+/// No such member, a role of another kind, or the last operator.
+pub async fn set_role(asked: &Asked<'_>, request: &v1::SetMemberRoleRequest) -> Result<v1::Member, ApiError> {
+    let role = request.role();
+    if role == v1::Role::Unspecified {
+        let fault = "viewer, operator, customer-admin or customer-user";
+        return Err(ApiError::invalid("role", fault));
+    }
+    let mut tx = match asked.begin().await? {
+        Ok(tx) => tx,
+        Err(former) => return Ok(former),
+    };
+    let mut target = Target::lock(&mut tx, asked, &request.name).await?;
+    if caller::is_customers(role) == target.member.given.customer.is_empty() {
+        let fault = match target.member.given.customer.as_str() {
+            "" => "viewer or operator: the member is one of the site's",
+            _ => "customer-admin or customer-user: the member is a customer's",
+        };
+        return Err(ApiError::invalid("role", fault));
+    }
+    if role != v1::Role::Operator {
+        target.check_not_last()?;
+    }
+    let word = caller::word(role);
+    let did = format!(
+        "gave {} the role {word}; it was {}",
+        target.member.name, target.member.given.role
+    );
+    tx.set_member_role(&target.member.name, word).await?;
+    tx.add_event(&target.event(asked, "security.member-role-set", &did))
+        .await?;
+    word.clone_into(&mut target.member.given.role);
+    asked.end(tx, message(target.member)).await
+}
+
+/// Ends what a member can come in with.
+///
+/// # Errors
+/// No such member, or the last operator.
+pub async fn revoke(core: &Core, asked: &Asked<'_>, request: &v1::RevokeMemberRequest) -> Result<v1::Member, ApiError> {
+    let mut tx = match asked.begin().await? {
+        Ok(tx) => tx,
+        Err(former) => return Ok(former),
+    };
+    let mut target = Target::lock(&mut tx, asked, &request.name).await?;
+    target.check_not_last()?;
+    let epoch = new_epoch(core.rng.as_ref()).map_err(|e| ApiError::Internal(e.to_string()))?;
+    tx.revoke_member(&target.member.name, epoch).await?;
+    let did = format!("ended all certificates, SSH keys and tokens of {}", target.member.name);
+    tx.add_event(&target.event(asked, "security.member-revoked", &did))
+        .await?;
+    target.member.certificate_ends_at = None;
+    asked.end(tx, message(target.member)).await
+}
+
+/// Deletes a member.
+///
+/// # Errors
+/// No such member, or the last operator.
+pub async fn delete(asked: &Asked<'_>, request: &v1::DeleteMemberRequest) -> Result<(), ApiError> {
+    let mut tx = match asked.begin().await? {
+        Ok(tx) => tx,
+        Err(former) => return Ok(former),
+    };
+    let target = Target::lock(&mut tx, asked, &request.name).await?;
+    target.check_not_last()?;
+    tx.delete_member(&target.member.name).await?;
+    let did = format!("deleted {}, who was {}", target.member.name, target.member.given.role);
+    tx.add_event(&target.event(asked, "security.member-deleted", &did))
+        .await?;
+    asked.end(tx, ()).await
+}
+
+/// Ends an unused token.
+///
+/// # Errors
+/// There is no such token.
+pub async fn delete_token(asked: &Asked<'_>, request: &v1::DeleteTokenRequest) -> Result<(), ApiError> {
+    let id = names::id_of("name", &request.name, "tokens")?;
+    let mut tx = match asked.begin().await? {
+        Ok(tx) => tx,
+        Err(former) => return Ok(former),
+    };
+    let caller = asked.caller();
+    let ended = tx.delete_member_token(&caller.scope, id, asked.now()).await?;
+    let token = ended.ok_or_else(|| ApiError::NotFound {
+        kind: "token",
+        name: id.to_owned(),
+    })?;
+    let message = format!("{} ended the token {id} for {}", caller.name, token.member);
+    let event = asked.event("security.token-deleted", &format!("members/{}", token.member), message);
+    tx.add_event(&event).await?;
+    asked.end(tx, ()).await
+}
+
+#[cfg(test)]
+mod tests;

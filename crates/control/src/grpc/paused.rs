@@ -1,0 +1,136 @@
+//! While the control plane is paused, calls that only read are answered and every other one is refused.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tonic::body::Body;
+use tonic::codegen::http::{Request, Response};
+use tower::Service;
+
+use super::errors::ApiError;
+use crate::core::Core;
+
+/// What the paths of our services begin with: `/rackwright.v1.NodeService/ListNodes`.
+const OURS: &str = "/rackwright.v1.";
+/// Methods that only read begin with one of these.
+const READS: &[&str] = &[
+    "Explain", "Get", "List", "Plan", "Stream", "Sum", "Trace", "Wait", "Watch", "WhoAmI",
+];
+/// Calls that read in spite of their names, that an operator needs in order to end the pause, or that take rights away: a
+/// restored database may hold members whose rights had ended.
+const OTHERS: &[&str] = &[
+    "AuthService/DeleteMember",
+    "AuthService/DeleteToken",
+    "AuthService/RedeemToken",
+    "AuthService/RenewCredential",
+    "AuthService/RevokeMember",
+    "AuthService/SetMemberRole",
+    "ConsoleService/ReadConsoleLog",
+    "ControlService/ProveDatabase",
+    "ControlService/ResumeControl",
+];
+
+/// True for a call that is answered while the control plane is paused. Health checks and reflection are no calls of ours.
+pub(super) fn is_answered(path: &str) -> bool {
+    let Some(call) = path.strip_prefix(OURS) else {
+        return true;
+    };
+    let method = call.rsplit('/').next().unwrap_or(call);
+    // A whole word: `GetNode`, not `Getter`.
+    let is_read = READS.iter().filter_map(|read| method.strip_prefix(read));
+    let mut rests = is_read.map(|rest| rest.chars().next());
+    rests.any(|next| next.is_none_or(char::is_uppercase)) || OTHERS.contains(&call)
+}
+
+/// The services behind the pause.
+#[derive(Clone)]
+pub struct Paused<S> {
+    pub core: Arc<Core>,
+    pub services: S,
+}
+
+impl<S, A> Service<Request<A>> for Paused<S>
+where
+    S: Service<Request<A>, Response = Response<Body>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.services.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<A>) -> Self::Future {
+        if self.core.pause.is_on() && !is_answered(request.uri().path()) {
+            let refused = ApiError::precondition(
+                "control",
+                "the control plane is paused: it answers reads and does nothing",
+                "`rackwright control resume` ends the pause",
+            );
+            let refused = tonic::Status::from(refused).into_http();
+            return Box::pin(std::future::ready(Ok(refused)));
+        }
+        Box::pin(self.services.call(request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message as _;
+    use prost_types::FileDescriptorSet;
+
+    use super::*;
+
+    /// Every call that is answered while the control plane is paused, but those that get, list or explain.
+    const ANSWERED: &[&str] = &[
+        "AuthService/DeleteMember",
+        "AuthService/DeleteToken",
+        "AuthService/RedeemToken",
+        "AuthService/RenewCredential",
+        "AuthService/RevokeMember",
+        "AuthService/SetMemberRole",
+        "AuthService/WhoAmI",
+        "BootService/TraceBoot",
+        "ClusterService/PlanCluster",
+        "ClusterService/PlanClusterResize",
+        "ConsoleService/ReadConsoleLog",
+        "ControlService/ProveDatabase",
+        "ControlService/ResumeControl",
+        "EventService/StreamEvents",
+        "MeteringService/SumUsage",
+        "NodeService/WatchNodes",
+        "OperationService/WaitOperation",
+        "SiteService/PlanSite",
+    ];
+
+    #[test]
+    fn a_pause_lets_through_what_reads_and_what_ends_it() {
+        let set = FileDescriptorSet::decode(rackwright_api::DESCRIPTORS).unwrap();
+        let mut answered = Vec::new();
+        for file in set.file.iter().filter(|file| file.package() == "rackwright.v1") {
+            for service in &file.service {
+                let calls = service
+                    .method
+                    .iter()
+                    .map(|m| format!("{}/{}", service.name(), m.name()));
+                answered.extend(calls.filter(|call| is_answered(&format!("{OURS}{call}"))));
+            }
+        }
+        answered.sort();
+        let plain = ["/Get", "/List", "/Explain"];
+        assert!(
+            answered
+                .iter()
+                .filter(|call| plain.iter().any(|p| call.contains(p)))
+                .count()
+                > 20
+        );
+        answered.retain(|call| !plain.iter().any(|p| call.contains(p)));
+        assert_eq!(answered, ANSWERED);
+        assert!(is_answered("/grpc.health.v1.Health/Check"));
+    }
+}

@@ -1,0 +1,142 @@
+//! Ends calls of members when their rights end: the call that waits, the stream that is read and the stream that is written.
+//!
+//! One layer around all services does that, so that no method has to remember it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use hyper::body::{Body, Frame};
+use rackwright_identity::{ClientKind, Validity, identify};
+use rackwright_lifecycle::Timestamp;
+use tonic::Status;
+use tonic::codegen::Bytes;
+use tonic::codegen::http::{HeaderMap, Request, Response};
+use tower::Service;
+
+use super::connection::Peer;
+use crate::clock;
+use crate::core::Core;
+use crate::rights::{End, Grant};
+
+/// The services, each call of a member under a grant.
+#[derive(Debug, Clone)]
+pub struct UntilEnded<S> {
+    inner: S,
+    core: Arc<Core>,
+}
+
+impl<S> UntilEnded<S> {
+    /// Puts the services under grants.
+    pub fn new(inner: S, core: Arc<Core>) -> Self {
+        Self { inner, core }
+    }
+
+    /// The grant of a member's call; none for agents, and for callers without a certificate.
+    fn grant<A>(&self, request: &mut Request<A>) -> Option<Grant> {
+        // Tests call without a connection.
+        #[cfg(test)]
+        if let Some(identity) = request.extensions().get::<rackwright_identity::ClientIdentity>()
+            && let ClientKind::Member { epoch } = identity.kind
+        {
+            let grant = self.core.rights.open(&identity.common_name, epoch, None);
+            request.extensions_mut().insert(grant.clone());
+            return Some(grant);
+        }
+        let leaf = Peer::among(request.extensions()).and_then(Peer::certificate)?;
+        let identity = identify(&leaf).ok()?;
+        let ClientKind::Member { epoch } = identity.kind else {
+            return None;
+        };
+        let grant = self.core.rights.open(&identity.common_name, epoch, end_of(&leaf));
+        request.extensions_mut().insert(grant.clone());
+        Some(grant)
+    }
+}
+
+/// The end of a certificate.
+pub fn end_of(leaf: &[u8]) -> Option<Timestamp> {
+    Validity::of(leaf)
+        .ok()
+        .map(|validity| clock::timestamp(validity.not_after))
+}
+
+impl<S, A, B> Service<Request<A>> for UntilEnded<S>
+where
+    S: Service<Request<A>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Response = Response<tonic::body::Body>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, mut request: Request<A>) -> Self::Future {
+        let grant = self.grant(&mut request);
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let Some(grant) = grant else {
+                return Ok(answer.await?.map(tonic::body::Body::new));
+            };
+            let answer = tokio::select! {
+                biased;
+                end = grant.ended() => return Ok(Status::from(end).into_http()),
+                answer = answer => answer?,
+            };
+            let ended = Box::pin(grant.ended());
+            Ok(answer.map(|body| {
+                tonic::body::Body::new(Ending {
+                    body: Some(body),
+                    ended,
+                    _grant: grant,
+                })
+            }))
+        })
+    }
+}
+
+/// What a call answers with, until its grant ends: then the status that says why.
+struct Ending<B> {
+    body: Option<B>,
+    ended: Pin<Box<dyn Future<Output = End> + Send>>,
+    _grant: Grant,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for Ending<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = self.get_mut();
+        let Some(body) = &mut this.body else {
+            return Poll::Ready(None);
+        };
+        if let Poll::Ready(end) = this.ended.as_mut().poll(context) {
+            // Dropped now: what feeds the stream ends with it.
+            this.body = None;
+            let mut trailers = HeaderMap::new();
+            if let Err(error) = Status::from(end).add_header(&mut trailers) {
+                tracing::error!(%error, "the status that ends a call cannot be encoded");
+            }
+            return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+        }
+        let frame = ready!(Pin::new(body).poll_frame(context));
+        if frame.is_none() {
+            this.body = None;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(Body::is_end_stream)
+    }
+}
+
+#[cfg(test)]
+mod tests;

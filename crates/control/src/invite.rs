@@ -1,0 +1,261 @@
+//! `rackwrightd invite-operator`: an operator is invited on the control plane's own host, also while the daemon is down.
+//!
+//! This is for a site where no operator can log in. The holder of a control plane's keys and database can do anything with the
+//! site anyway. This command does it in the open: it stores an event before it makes a token.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_store::{EventRow, Store, StoreError};
+
+use crate::clock;
+use crate::config::Config;
+use crate::daemon::{login_command, operator};
+use crate::grpc::{ApiError, new_member_token};
+
+/// How long the token is good.
+const LIFETIME_S: i64 = 3600;
+/// Longest name of a local user that an event repeats.
+const USER_MAX: usize = 64;
+
+/// Why the invitation failed.
+#[derive(Debug, thiserror::Error)]
+pub enum InviteError {
+    /// The database.
+    #[error("the database does not answer, so nothing can be written down")]
+    Store(#[from] StoreError),
+    /// This is not the host of a control plane.
+    #[error("{} is no folder: this runs where a control plane has its keys", .0.display())]
+    NoKeys(PathBuf),
+    /// The keys.
+    #[error(transparent)]
+    Keys(#[from] rackwright_identity::KeyFileError),
+    /// No reason is given.
+    #[error("--reason TEXT is needed, 1 to 1000 characters: it stands in the event that this leaves")]
+    NoReason,
+    /// The name.
+    #[error("--name: {0}")]
+    Name(String),
+    /// The database is of another site.
+    #[error(
+        "the database is that of a site whose authority is {site}, and the keys here are of {ours}: name the right --config"
+    )]
+    OtherSite {
+        /// The authority of the database's site.
+        site: String,
+        /// Ours.
+        ours: String,
+    },
+    /// The token.
+    #[error("the token could not be made; an event says that it was wanted")]
+    Token(#[from] ApiError),
+}
+
+/// The person at this host, as far as the kernel knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalUser {
+    /// The user of this process.
+    pub uid: u32,
+    /// Name of that user; empty where none is known.
+    pub name: String,
+    /// The user who logged in to the host, before any `su` or `sudo`; none where the kernel keeps none.
+    pub login_uid: Option<u32>,
+}
+
+impl LocalUser {
+    /// The user of this process.
+    #[must_use]
+    pub fn present() -> Self {
+        let uid = std::fs::metadata("/proc/self").map_or(u32::MAX, |own| own.uid());
+        let login = std::fs::read_to_string("/proc/self/loginuid").unwrap_or_default();
+        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        Self {
+            uid,
+            name: name_of(uid, &users),
+            // The kernel's word for "none".
+            login_uid: login.trim().parse().ok().filter(|uid| *uid != u32::MAX),
+        }
+    }
+
+    fn told(&self) -> String {
+        let name = match self.name.as_str() {
+            "" => String::new(),
+            name => format!("{name}, "),
+        };
+        let login = self
+            .login_uid
+            .map(|uid| format!(", logged in as uid {uid}"))
+            .unwrap_or_default();
+        format!("{name}uid {}{login}", self.uid)
+    }
+}
+
+fn name_of(uid: u32, users: &str) -> String {
+    let found = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, number) = (fields.next()?, fields.nth(1)?);
+        (number.parse() == Ok(uid)).then_some(name)
+    });
+    let printable = found.unwrap_or_default().chars().filter(|c| !c.is_control());
+    printable.take(USER_MAX).collect()
+}
+
+/// Invites an operator, after an event that says so is stored. Answers with lines for the terminal; the token stands in them.
+///
+/// # Errors
+/// [`InviteError`]; there is no token without the event.
+pub async fn invite(config: &Config, name: &str, reason: &str) -> Result<String, InviteError> {
+    let reason = checked_reason(reason)?;
+    ClientIdentity::member(name, 0).map_err(|error| InviteError::Name(error.to_string()))?;
+    let folder = config.data_dir.join("keys");
+    if !folder.is_dir() {
+        return Err(InviteError::NoKeys(folder));
+    }
+    let now = clock::now();
+    let keys = KeyFiles::load_or_create(&config.data_dir, "", clock::system_time(now), Arc::new(SystemRng))?;
+    let ours = keys.authority.ca_sha256();
+    let store = Store::open(config.database.clone()).await?;
+    let site = store.site_authority(&ours).await?;
+    if site != ours {
+        return Err(InviteError::OtherSite { site, ours });
+    }
+    let token = invite_from(&store, name, reason, &LocalUser::present(), now).await;
+    store.close().await;
+    let token = token?;
+    Ok(format!(
+        "{name} can log in as an operator once within {} minutes with:\n\n{}",
+        LIFETIME_S / 60,
+        login_command(config, &ours, &token)
+    ))
+}
+
+fn checked_reason(reason: &str) -> Result<&str, InviteError> {
+    let reason = reason.trim();
+    if reason.is_empty() || reason.chars().count() > 1000 || reason.chars().any(char::is_control) {
+        return Err(InviteError::NoReason);
+    }
+    Ok(reason)
+}
+
+/// The same with an open database; answers with the token.
+///
+/// # Errors
+/// As [`invite`].
+pub async fn invite_from(
+    store: &Store,
+    name: &str,
+    reason: &str,
+    user: &LocalUser,
+    now: Timestamp,
+) -> Result<String, InviteError> {
+    let reason = checked_reason(reason)?;
+    let present = store.member(name).await?;
+    if present.is_some_and(|present| !present.given.customer.is_empty()) {
+        return Err(InviteError::Name(format!(
+            "{name:?} is a member of a customer; choose another name"
+        )));
+    }
+    let mut attributes = vec![
+        ("reason".to_owned(), reason.to_owned()),
+        ("uid".to_owned(), user.uid.to_string()),
+        ("user".to_owned(), user.name.clone()),
+    ];
+    attributes.extend(user.login_uid.map(|uid| ("login_uid".to_owned(), uid.to_string())));
+    // A change of its own, before the token's: the event is visible before the token can be used.
+    let mut tx = store.write().await?;
+    tx.add_event(&EventRow {
+        at: now,
+        kind: "security.operator-invited-locally".into(),
+        target: format!("members/{name}"),
+        message: format!(
+            "{name} was invited as an operator on the control plane's host by {}: {reason}",
+            user.told()
+        ),
+        attributes: attributes.into_iter().collect(),
+        ..EventRow::default()
+    })
+    .await?;
+    tx.commit().await?;
+    let mut tx = store.write().await?;
+    let ends = now.plus(seconds(LIFETIME_S));
+    let token = new_member_token(&SystemRng, &mut tx, name, &operator(), ends, "").await?;
+    tx.commit().await?;
+    Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_identity::TokenHash;
+    use rackwright_store::{MemberRow, Scope};
+
+    use super::*;
+    use crate::testing;
+
+    fn user() -> LocalUser {
+        LocalUser {
+            uid: 0,
+            name: "root".into(),
+            login_uid: Some(1000),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_invitation_leaves_an_event_and_a_token_for_an_hour() {
+        let core = testing::core().await;
+        let now = clock::now();
+        let token = invite_from(&core.store, "ann", " nobody can log in ", &user(), now)
+            .await
+            .unwrap();
+        let events = core.store.events(&Scope::Site, 0, "members/ann", 9).await.unwrap();
+        let [event] = &events[..] else { panic!("{events:?}") };
+        assert_eq!(event.kind, "security.operator-invited-locally");
+        assert!(
+            event
+                .message
+                .ends_with("by root, uid 0, logged in as uid 1000: nobody can log in"),
+            "{event:?}"
+        );
+        assert_eq!(
+            (event.attributes["uid"].as_str(), event.attributes["reason"].as_str()),
+            ("0", "nobody can log in")
+        );
+        assert!(!format!("{events:?}").contains(&token), "the event repeats the token");
+        let hash = TokenHash::of(&token).unwrap().to_hex();
+        let mut tx = core.store.write().await.unwrap();
+        let (row, is_used) = tx.token(&hash, "member").await.unwrap().unwrap();
+        assert!(!is_used);
+        assert_eq!(
+            (row.body.as_str(), row.expires_at),
+            ("operator", now.plus(seconds(3600)))
+        );
+    }
+
+    #[tokio::test]
+    async fn without_a_reason_or_with_a_customers_name_nothing_is_stored() {
+        let core = testing::core().await;
+        let mut tx = core.store.write().await.unwrap();
+        let customers = MemberRow {
+            role: "customer-user".into(),
+            customer: "acme".into(),
+        };
+        tx.put_member("ann", &customers, 1, Timestamp(1)).await.unwrap();
+        tx.commit().await.unwrap();
+        for (name, reason) in [("bob", ""), ("bob", " \t"), ("bob", "a\nb"), ("ann", "why not")] {
+            let refused = invite_from(&core.store, name, reason, &user(), clock::now()).await;
+            assert!(refused.is_err(), "{name} {reason:?}");
+        }
+        assert_eq!(core.store.events(&Scope::Site, 0, "", 9).await.unwrap(), []);
+        let tokens = core.store.member_tokens(&Scope::Site, clock::now(), "", 9).await;
+        assert_eq!(tokens.unwrap(), []);
+    }
+
+    #[test]
+    fn users_have_names() {
+        let users = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000::/:/bin/sh\nbroken\n";
+        assert_eq!(name_of(1000, users), "ann");
+        assert_eq!(name_of(5, users), "");
+    }
+}

@@ -1,0 +1,166 @@
+//! `rackwrightd rotate-keys`: changes a key of the site, on the control plane's own host, whether the daemon runs or not.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rackwright_identity::{KeyFileError, KeyFiles, OldSealingKeys, SystemRng, seal_header};
+use rackwright_store::{EventRow, Store, StoreError};
+
+use crate::clock;
+use crate::config::Config;
+use crate::replicas::alive_since;
+
+/// Why a key is not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RotateError {
+    /// The database.
+    #[error("the database does not answer, so nothing can be written down or checked")]
+    Store(#[from] StoreError),
+    /// This is not the host of a control plane.
+    #[error("{} is no folder: this runs where a control plane has its keys", .0.display())]
+    NoKeys(PathBuf),
+    /// The keys.
+    #[error(transparent)]
+    Keys(#[from] KeyFileError),
+    /// The keys belong to another site than the database.
+    #[error("the database is that of another site: its authority is {site}, and the keys in {} are of {ours}", keys.display())]
+    OtherSite {
+        /// The authority of the database's site.
+        site: String,
+        /// Ours.
+        ours: String,
+        /// Where our keys are.
+        keys: PathBuf,
+    },
+    /// Nothing to finish.
+    #[error("there is one sealing key, so there is no older one to remove; `rackwrightd rotate-keys sealing` adds one")]
+    NoOlder,
+    /// A key is in use still.
+    #[error(
+        "{left} secrets are sealed under older keys still, and would be lost; a running rackwrightd seals them anew within \
+         minutes, and its log names those that do not open"
+    )]
+    InUse {
+        /// How many.
+        left: i64,
+    },
+    /// Replicas that may seal with an older key.
+    #[error(
+        "these replicas do not seal with the newest key yet: {}; each does within a minute once the key's file is in the key \
+         folder of every replica",
+        .0.join(", ")
+    )]
+    Behind(Vec<String>),
+}
+
+async fn open(config: &Config) -> Result<(KeyFiles, Store), RotateError> {
+    let folder = config.data_dir.join("keys");
+    if !folder.is_dir() {
+        return Err(RotateError::NoKeys(folder));
+    }
+    let now = clock::system_time(clock::now());
+    let keys = KeyFiles::load_or_create(&config.data_dir, "", now, Arc::new(SystemRng))?;
+    let store = Store::open(config.database.clone()).await?;
+    let ours = keys.authority.ca_sha256();
+    let site = store.site_authority(&ours).await?;
+    if site != ours {
+        let keys = folder;
+        return Err(RotateError::OtherSite { site, ours, keys });
+    }
+    Ok((keys, store))
+}
+
+fn event(message: &str) -> EventRow {
+    EventRow {
+        at: clock::now(),
+        kind: "security.keys-rotated".into(),
+        target: "site".into(),
+        message: message.to_owned(),
+        ..EventRow::default()
+    }
+}
+
+async fn write_down(store: &Store, message: &str) -> Result<(), StoreError> {
+    let mut tx = store.write().await?;
+    tx.add_event(&event(message)).await?;
+    tx.commit().await
+}
+
+/// Adds a sealing key, after an event that says so was stored. Answers with what to do next.
+///
+/// # Errors
+/// [`RotateError`]; without the event no key is made.
+pub async fn sealing(config: &Config) -> Result<String, RotateError> {
+    let (_, store) = open(config).await?;
+    write_down(&store, "a new sealing key is made on the control plane's host").await?;
+    let (file, id) = KeyFiles::rotate_sealing_key(&config.data_dir, &SystemRng)?;
+    store.close().await;
+    Ok(format!(
+        "sealing key {id} was added: {}\n\
+         1. Back up the key folder. With several rackwrightd, copy the file to the key folder of each, with owner and mode.\n\
+         2. Running ones take it up within a minute, and seal everything anew. The event security.secrets-resealed says\n   \
+         that this is done; a stopped one does it after its next start.\n\
+         3. rackwrightd rotate-keys sealing --finish   # on each host: removes the older keys when nothing needs them\n",
+        file.display()
+    ))
+}
+
+/// Removes the older sealing keys if nothing is sealed under them, after an event that says so was stored.
+///
+/// # Errors
+/// [`RotateError`]; then all keys are still there.
+pub async fn finish_sealing(config: &Config) -> Result<String, RotateError> {
+    let (keys, store) = open(config).await?;
+    drop(keys);
+    let old = OldSealingKeys::of(&config.data_dir)?;
+    if old.files().is_empty() {
+        return Err(RotateError::NoOlder);
+    }
+    let newest = old.newest().to_owned();
+    let live = store.replica_keys(alive_since(clock::now())).await?;
+    let behind = live.into_iter().filter(|one| one.seals_with != newest);
+    let behind: Vec<String> = behind.map(|one| one.replica).collect();
+    if !behind.is_empty() {
+        return Err(RotateError::Behind(behind));
+    }
+    let mut tx = store.write().await?;
+    let header = seal_header(&newest).unwrap_or_default();
+    let left = tx.count_to_reseal(&header).await?;
+    if left > 0 {
+        return Err(RotateError::InUse { left });
+    }
+    tx.need_sealing_key(&newest).await?;
+    let count = old.files().len();
+    let message = format!("{count} older sealing keys are removed on the control plane's host; {newest} stays");
+    tx.add_event(&event(&message)).await?;
+    tx.commit().await?;
+    old.remove()?;
+    store.close().await;
+    Ok(format!(
+        "{count} older sealing keys were removed; sealing key {newest} stays. Backups of the key folder from before hold \
+         the older ones still.\n"
+    ))
+}
+
+/// Adds a signing key and retires the present one, after an event that says so was stored. Answers with what to do next.
+///
+/// # Errors
+/// [`RotateError`]; without the event no key is made.
+pub async fn signing(config: &Config) -> Result<String, RotateError> {
+    let (_, store) = open(config).await?;
+    write_down(&store, "a new signing key is made on the control plane's host").await?;
+    let (file, key) = KeyFiles::rotate_signing_key(&config.data_dir, &SystemRng)?;
+    store.close().await;
+    let (number, public_key) = (key.number, hex(&key.public_key));
+    Ok(format!(
+        "signing key {number} was added: {}\n\
+         public key {public_key}, signed by the key before it\n\
+         1. Back up the key folder. With several rackwrightd, copy it to each, with owner and modes.\n\
+         2. Running ones sign with it within a minute. Certificates by older keys stay valid: their public halves are kept.\n",
+        file.display()
+    ))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

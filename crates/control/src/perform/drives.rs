@@ -1,0 +1,80 @@
+//! The BMC's list of drives: recorded, and while a machine is inspected compared with the agent's inventory.
+
+use rackwright_lifecycle::State;
+use rackwright_lifecycle::drives::{DriveList, KnownDrive, ReportedDrive, Source, judge};
+use rackwright_redfish::RedfishError;
+use rackwright_store::NodeRecord;
+
+use super::bmc::{failed, through_bmc, turn};
+use super::{Done, Learned};
+use crate::bmc::BmcError;
+use crate::clock;
+use crate::core::Core;
+use crate::drives::{self, DIFFER, DRIVES_MAX};
+
+/// Reads the BMC's list.
+pub(super) async fn read(core: &Core, record: &NodeRecord) -> Done {
+    through_bmc!(core, record, |client| {
+        let (found, gaps) = client.drives().await?;
+        for gap in gaps.iter().take(3) {
+            tracing::info!(node = %record.id, path = %gap.path, why = %gap.why, "drives of the BMC could not be read");
+        }
+        let found = found.iter().take(DRIVES_MAX).map(drives::known_to_bmc).collect();
+        Ok(recorded(core, record, found).await)
+    })
+}
+
+/// Records the BMC's list. The inventory of an inspection must agree with it: a node with drives that no erase can be
+/// certified for is not given to anybody.
+pub(crate) async fn recorded(core: &Core, record: &NodeRecord, found: Vec<KnownDrive>) -> Done {
+    let now = clock::now();
+    let list = |source, drives| DriveList {
+        source,
+        at: now,
+        by: String::new(),
+        drives,
+    };
+    if record.node.state != State::Inspecting {
+        let mut done = Done::succeeded();
+        done.learned = Some(Learned::Drives(vec![list(Source::BmcReclaiming, found)]));
+        return done;
+    }
+    let (inventory, lists) = match seen(core, record).await {
+        Ok(seen) => seen,
+        Err(error) => return Done::unread(&error),
+    };
+    if inventory.len() > DRIVES_MAX {
+        let message = format!(
+            "the agent lists {} drives; at most {DRIVES_MAX} are kept",
+            inventory.len()
+        );
+        return Done::failed(DIFFER, message, false);
+    }
+    let drives: Vec<ReportedDrive> = inventory.iter().map(ReportedDrive::from).collect();
+    let mut compared: Vec<DriveList> = lists.into_iter().filter(|l| l.source == Source::Accepted).collect();
+    compared.push(list(Source::Inspection, inventory.clone()));
+    compared.push(list(Source::Bmc, found.clone()));
+    let differences = judge(&compared, &drives).differences;
+    let mut done = if differences.is_empty() {
+        Done::succeeded()
+    } else {
+        let mut done = Done::failed(DIFFER, drives::refusal(&record.id, &differences), false);
+        done.events.push(drives::differ_event(&record.id, &differences, now));
+        done
+    };
+    done.learned = Some(Learned::Drives(vec![
+        list(Source::Bmc, found),
+        list(Source::Reported, inventory),
+    ]));
+    done
+}
+
+/// The inventory's drives and the recorded lists.
+async fn seen(
+    core: &Core,
+    record: &NodeRecord,
+) -> Result<(Vec<KnownDrive>, Vec<DriveList>), rackwright_store::StoreError> {
+    let inventory = drives::of_node(core, &record.id).await?;
+    let lists = core.store.drive_lists(&record.id).await?;
+    Ok((drives::fixed(&inventory).map(drives::known).collect(), lists))
+}

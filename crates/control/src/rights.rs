@@ -1,0 +1,285 @@
+//! Open calls, streams and console sessions of members, and the end of their rights.
+//!
+//! Each of them holds a [`Grant`]. The grant ends when the member is deleted or revoked, when the
+//! role shrinks, or when the certificate ends: at once after a change on this replica, and within [`ROUND`] after one on
+//! another replica.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rackwright_api::v1::Role;
+use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_store::{MemberRecord, Scope};
+use tokio::sync::{Notify, watch};
+
+use crate::clock;
+use crate::core::Core;
+use crate::grpc::{ApiError, Caller, look_up};
+
+/// Between two looks at the members who have something open: another replica may have changed them.
+const ROUND: Duration = Duration::from_secs(5);
+/// The last use of a member is written at most this often.
+const USE_S: i64 = 3600;
+
+/// Why a grant has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// The member is deleted, or the certificate's epoch is over; a sentence.
+    Revoked(String),
+    /// The role gives less than it did; a sentence.
+    Smaller(String),
+    /// The certificate of the connection has ended.
+    Expired,
+}
+
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Revoked(why) | Self::Smaller(why) => f.write_str(why),
+            Self::Expired => {
+                f.write_str("the certificate of this connection has ended; connect again with a present one")
+            }
+        }
+    }
+}
+
+impl From<End> for tonic::Status {
+    fn from(end: End) -> Self {
+        match end {
+            End::Revoked(why) => ApiError::Unauthenticated(why).into(),
+            End::Smaller(why) => ApiError::Forbidden(why).into(),
+            // A client that has renewed its certificate connects again, as after a lost connection.
+            End::Expired => Self::unavailable(End::Expired.to_string()),
+        }
+    }
+}
+
+/// All open grants of this process.
+#[derive(Debug, Default)]
+pub struct Rights {
+    open: Mutex<HashMap<u64, Open>>,
+    next: AtomicU64,
+    /// Grows with each change of members on this replica.
+    changes: AtomicU64,
+    changed: Notify,
+    /// When the use of a member was last noted by this process.
+    noted: Mutex<HashMap<String, Timestamp>>,
+}
+
+#[derive(Debug)]
+struct Open {
+    name: String,
+    epoch: u64,
+    /// Role and scope that the call was let in with; none until then.
+    admitted: Option<(Role, Scope)>,
+    end: watch::Sender<Option<End>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The right of one member, in one epoch, to have one thing open. Clones are the same grant.
+#[derive(Debug, Clone)]
+pub struct Grant(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    rights: Arc<Rights>,
+    id: u64,
+    end: watch::Receiver<Option<End>>,
+    /// The end of the certificate.
+    until: Option<Timestamp>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        lock(&self.rights.open).remove(&self.id);
+    }
+}
+
+impl Grant {
+    /// Keeps what the call was let in with: when the member gets less, the grant ends.
+    pub fn admit(&self, caller: &Caller) {
+        if let Some(open) = lock(&self.0.rights.open).get_mut(&self.0.id) {
+            open.admitted = Some((caller.role, caller.scope.clone()));
+        }
+    }
+
+    /// Has what is open finish by itself: no later change of the member ends it.
+    pub fn let_finish(&self) {
+        lock(&self.0.rights.open).remove(&self.0.id);
+    }
+
+    /// Waits until the grant ends.
+    pub fn ended(&self) -> impl Future<Output = End> + Send + use<> {
+        let (mut end, until) = (self.0.end.clone(), self.0.until);
+        async move {
+            let expired = async {
+                match until {
+                    Some(until) => tokio::time::sleep(left_until(until)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let changed = async {
+                let end = end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
+                match end {
+                    Some(end) => end,
+                    // It may finish by itself.
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                end = changed => end,
+                () = expired => End::Expired,
+            }
+        }
+    }
+}
+
+/// From now until this moment; nothing when it has passed.
+fn left_until(until: Timestamp) -> Duration {
+    Duration::from_micros(u64::try_from(until.0.saturating_sub(clock::now().0)).unwrap_or(0))
+}
+
+impl Rights {
+    /// Opens something for a member. `until` is the end of the certificate by which the member came.
+    #[must_use]
+    pub fn open(self: &Arc<Self>, name: &str, epoch: u64, until: Option<Timestamp>) -> Grant {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (end, receiver) = watch::channel(None);
+        let open = Open {
+            name: name.to_owned(),
+            epoch,
+            admitted: None,
+            end,
+        };
+        lock(&self.open).insert(id, open);
+        Grant(Arc::new(Inner {
+            rights: Arc::clone(self),
+            id,
+            end: receiver,
+            until,
+        }))
+    }
+
+    /// A number that differs after each change of members on this replica.
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// Members were changed, and that is stored.
+    pub fn changed(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.changed.notify_one();
+    }
+
+    /// How much is open.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        lock(&self.open).len()
+    }
+
+    fn members(&self) -> HashSet<(String, u64)> {
+        let open = lock(&self.open);
+        open.values().map(|open| (open.name.clone(), open.epoch)).collect()
+    }
+
+    /// Ends the grants of a member that the present state of the member does not cover.
+    fn compare(&self, name: &str, epoch: u64, present: Result<&Caller, &str>) {
+        let open = lock(&self.open);
+        for open in open
+            .values()
+            .filter(|open| (open.name.as_str(), open.epoch) == (name, epoch))
+        {
+            let end = match (present, &open.admitted) {
+                (Err(why), _) => End::Revoked(why.to_owned()),
+                (Ok(present), Some((role, scope))) if !covers(present, *role, scope) => {
+                    End::Smaller(format!("the role of {name:?} gives less than before; call again"))
+                }
+                _ => continue,
+            };
+            open.end.send_replace(Some(end));
+        }
+    }
+
+    /// Whether the use of a member is to be written: the stored one is old, and this process has not just written one.
+    fn is_use_news(&self, record: &MemberRecord, now: Timestamp) -> bool {
+        let old = now.plus(-seconds(USE_S));
+        if record.used_at.is_some_and(|at| at >= old) {
+            return false;
+        }
+        let mut noted = lock(&self.noted);
+        if noted.get(&record.name).is_some_and(|at| *at >= old) {
+            return false;
+        }
+        noted.insert(record.name.clone(), now);
+        true
+    }
+}
+
+/// Whether a caller may still do all that `role` and `scope` allow.
+fn covers(present: &Caller, role: Role, scope: &Scope) -> bool {
+    let has_grown = matches!(
+        (role, present.role),
+        (Role::Viewer, Role::Operator) | (Role::CustomerUser, Role::CustomerAdmin)
+    );
+    present.scope == *scope && (present.role == role || has_grown)
+}
+
+/// Lets a member in under a grant: with the rights of now, and so that any later loss of them ends the grant.
+///
+/// # Errors
+/// As [`look_up`].
+pub async fn admit(core: &Core, name: &str, epoch: u64, grant: &Grant) -> Result<Caller, ApiError> {
+    loop {
+        let before = core.rights.changes();
+        let (caller, record) = look_up(core, name, epoch).await?;
+        grant.admit(&caller);
+        // A change in between has compared the grant before it held the role: look again.
+        if core.rights.changes() == before {
+            note_use(core, &record);
+            return Ok(caller);
+        }
+    }
+}
+
+/// Notes that a member calls: one write a member and hour, beside the call.
+pub fn note_use(core: &Core, record: &MemberRecord) {
+    let now = clock::now();
+    if !core.rights.is_use_news(record, now) {
+        return;
+    }
+    let (store, name, epoch) = (core.store.clone(), record.name.clone(), record.epoch);
+    tokio::spawn(async move {
+        if let Err(error) = store.note_use(&name, epoch, now, now.plus(-seconds(USE_S))).await {
+            tracing::debug!(name, %error, "the use of a member was not noted");
+        }
+    });
+}
+
+async fn compare_all(core: &Core) {
+    for (name, epoch) in core.rights.members() {
+        match look_up(core, &name, epoch).await {
+            Ok((caller, _)) => core.rights.compare(&name, epoch, Ok(&caller)),
+            // What is open stays open while the database is away.
+            Err(ApiError::Store(error)) => tracing::warn!(name, %error, "the rights of a member cannot be read"),
+            Err(error) => core.rights.compare(&name, epoch, Err(&error.to_string())),
+        }
+    }
+}
+
+/// Ends grants until the core stops.
+pub async fn run(core: Arc<Core>) {
+    loop {
+        tokio::select! {
+            () = core.stop.cancelled() => return,
+            () = core.rights.changed.notified() => {}
+            () = tokio::time::sleep(ROUND) => {}
+        }
+        compare_all(&core).await;
+    }
+}

@@ -1,0 +1,153 @@
+//! Room on disks: uploads end before a disk is so full that the database cannot write.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use nix::sys::statvfs::statvfs;
+use serde::Deserialize;
+
+const MIB: u64 = 1 << 20;
+/// Room that stays free where the settings say nothing: a twentieth of the file system within these bounds.
+const RESERVE_MIN: u64 = 256 * MIB;
+const RESERVE_MAX: u64 = 10 * 1024 * MIB;
+const RESERVE_SHARE: u64 = 20;
+
+/// Settings of what is stored for members.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// MiB that uploads leave free on the file systems of `data_dir` and `shared_dir`. None: 5 % of the file system, at least
+    /// 256 MiB and at most 10 GiB.
+    pub reserve_mib: Option<u64>,
+    /// Most MiB of all site files together.
+    pub site_files_mib: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            reserve_mib: None,
+            site_files_mib: rackwright_site::file::MAX_TOTAL_BYTES >> 20,
+        }
+    }
+}
+
+impl Settings {
+    /// Reports what is wrong with them.
+    pub fn check(&self, faults: &mut Vec<String>) {
+        let most = rackwright_site::file::MAX_TOTAL_BYTES >> 20;
+        if !(1..=most).contains(&self.site_files_mib) {
+            faults.push(format!("storage.site_files_mib: must be 1 to {most}"));
+        }
+    }
+}
+
+/// What keeps disks from being filled.
+#[derive(Debug)]
+pub struct Space {
+    reserve: Option<u64>,
+}
+
+/// A disk has no room for something.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the file system of {folder} has {} MiB free and keeps a reserve of {} MiB: there is no room for {} MiB more",
+    free / MIB,
+    reserve / MIB,
+    needed.div_ceil(MIB)
+)]
+pub struct NoRoom {
+    /// A folder on it.
+    pub folder: String,
+    /// Bytes that are free.
+    pub free: u64,
+    /// Bytes that have to stay free.
+    pub reserve: u64,
+    /// Bytes that were to be written.
+    pub needed: u64,
+}
+
+/// What to do when a disk has no room.
+pub const HINT: &str = "delete images that are not needed (`rackwright image delete`) or other files of that file system, or \
+                        give it more space; `storage.reserve_mib` in rackwrightd.yaml sets the reserve";
+
+impl NoRoom {
+    /// The same of a write that the file system itself refused. None: it failed for another reason.
+    #[must_use]
+    pub fn of_error(folder: &Path, needed: u64, error: &std::io::Error) -> Option<Self> {
+        let is_full = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        is_full.then(|| Self {
+            folder: folder.display().to_string(),
+            free: 0,
+            reserve: 0,
+            needed,
+        })
+    }
+}
+
+impl Space {
+    /// Room by the settings.
+    #[must_use]
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            reserve: settings.reserve_mib.map(|mib| mib.saturating_mul(MIB)),
+        }
+    }
+
+    /// Checks that `needed` more bytes in `folder` leave the reserve free.
+    ///
+    /// # Errors
+    /// They do not.
+    pub fn check(&self, folder: &Path, needed: u64) -> Result<(), NoRoom> {
+        let stat = match statvfs(folder) {
+            Ok(stat) => stat,
+            Err(error) => {
+                tracing::warn!(folder = %folder.display(), %error, "the free space of a folder cannot be read");
+                return Ok(());
+            }
+        };
+        let (total, free) = (
+            stat.blocks() * stat.fragment_size(),
+            stat.blocks_available() * stat.fragment_size(),
+        );
+        let reserve = self
+            .reserve
+            .unwrap_or_else(|| (total / RESERVE_SHARE).clamp(RESERVE_MIN, RESERVE_MAX));
+        if free >= reserve.saturating_add(needed) {
+            return Ok(());
+        }
+        let folder = folder.display().to_string();
+        Err(NoRoom {
+            folder,
+            free,
+            reserve,
+            needed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn space(reserve_mib: Option<u64>) -> Space {
+        Space::new(&Settings {
+            reserve_mib,
+            ..Settings::default()
+        })
+    }
+
+    #[test]
+    fn what_would_take_of_the_reserve_has_no_room() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(space(Some(0)).check(dir.path(), 1), Ok(()));
+        let full = space(Some(u64::MAX)).check(dir.path(), 1).unwrap_err();
+        let text = full.to_string();
+        assert!(text.contains(&dir.path().display().to_string()), "{text}");
+        assert!(text.contains("no room for 1 MiB more"), "{text}");
+        // More than any disk has.
+        assert!(space(Some(0)).check(dir.path(), u64::MAX).is_err());
+        let default = space(None).check(dir.path(), u64::MAX).unwrap_err();
+        assert!((RESERVE_MIN..=RESERVE_MAX).contains(&default.reserve), "{default}");
+    }
+}

@@ -1,0 +1,226 @@
+//! Asks whether another daemon serves this site from another database.
+//!
+//! A server that shows a certificate of our authority at one of the endpoints that agents are told has our keys. It is asked
+//! to write a random challenge into its database. A replica writes it into the database that we share, where we find it. The
+//! holder of a copy does not. Only the holder of the sealing keys can make the proof that the question carries, so nobody else
+//! learns or changes anything by it.
+
+use std::time::Duration;
+
+use rackwright_api::v1::ProveDatabaseRequest;
+use rackwright_api::v1::control_service_client::ControlServiceClient;
+use rackwright_identity::{KeyFiles, Rng, RngError, Sealer};
+use rackwright_store::{Database, Store, StoreError};
+use secrecy::ExposeSecret as _;
+use tokio::task::JoinSet;
+use tonic::Code;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+
+use crate::config::Config;
+
+/// The purpose of the key that proofs are made with.
+const PROOF_KEY: &str = "database-challenge";
+/// A server that takes longer than this to show its certificate is taken for none.
+const CONNECT: Duration = Duration::from_secs(3);
+/// For the answer of a server that has shown a certificate of ours.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Replicas that start at the same time overwrite each other's challenges.
+const TRIES: u32 = 3;
+/// The longest challenge, in characters.
+const CHALLENGE_MAX: usize = 64;
+
+/// Another daemon serves this site, or nobody can say.
+#[derive(Debug, thiserror::Error)]
+pub enum OtherError {
+    /// It has our keys and not our database.
+    #[error(
+        "another rackwrightd with the keys of this site answers at {endpoint}, and its database is another one: {why}. One of \
+         the two works with a copy. Stop the other one first, or look at this database with `rackwrightd serve --paused`"
+    )]
+    Other {
+        /// Where.
+        endpoint: String,
+        /// What it answered.
+        why: String,
+    },
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no randomness.
+    #[error(transparent)]
+    Random(#[from] RngError),
+}
+
+/// The proof that whoever asks has the sealing keys.
+fn proof(sealer: &Sealer, challenge: &str) -> blake3::Hash {
+    blake3::keyed_hash(sealer.derive(PROOF_KEY).expose_secret(), challenge.as_bytes())
+}
+
+/// Whether a question comes from a holder of the sealing keys.
+#[must_use]
+pub fn is_proven(sealer: &Sealer, challenge: &str, given: &[u8]) -> bool {
+    let given = <[u8; 32]>::try_from(given).map(blake3::Hash::from_bytes);
+    // Compared in constant time.
+    challenge.len() <= CHALLENGE_MAX && given.is_ok_and(|given| given == proof(sealer, challenge))
+}
+
+/// Asks at every endpoint that agents are told.
+///
+/// # Errors
+/// A daemon with our keys answers that does not have our database.
+pub async fn ask(config: &Config, keys: &KeyFiles, store: &Store, rng: &dyn Rng) -> Result<(), OtherError> {
+    let authority = keys.authority.ca_pem();
+    let mut connecting = JoinSet::new();
+    for endpoint in config.endpoints.clone() {
+        let authority = authority.clone();
+        connecting.spawn(async move { Some((connect(&endpoint, &authority).await?, endpoint)) });
+    }
+    let connected = connecting.join_all().await;
+    for (channel, endpoint) in connected.into_iter().flatten() {
+        match ask_repeatedly(&channel, keys, store, rng).await? {
+            Answer::Ours => {}
+            Answer::Away(why) if matches!(config.database, Database::Server(_)) => {
+                // A replica without its database does nothing, and must not keep others from starting.
+                tracing::warn!(endpoint, why, "a replica could not prove that it shares this database");
+            }
+            Answer::Away(why) | Answer::Another(why) => return Err(OtherError::Other { endpoint, why }),
+        }
+    }
+    Ok(())
+}
+
+/// What a server with our keys answers.
+enum Answer {
+    /// It has our database.
+    Ours,
+    /// It cannot say now, and why.
+    Away(String),
+    /// It has another database, or does not say, and why.
+    Another(String),
+}
+
+async fn ask_repeatedly(
+    channel: &Channel,
+    keys: &KeyFiles,
+    store: &Store,
+    rng: &dyn Rng,
+) -> Result<Answer, OtherError> {
+    let mut answer = ask_once(channel, keys, store, rng).await?;
+    for _ in 1..TRIES {
+        if matches!(answer, Answer::Ours) {
+            break;
+        }
+        answer = ask_once(channel, keys, store, rng).await?;
+    }
+    Ok(answer)
+}
+
+async fn ask_once(channel: &Channel, keys: &KeyFiles, store: &Store, rng: &dyn Rng) -> Result<Answer, OtherError> {
+    let mut random = [0; 16];
+    rng.fill(&mut random)?;
+    let challenge = format!("{:032x}", u128::from_be_bytes(random));
+    let request = ProveDatabaseRequest {
+        proof: proof(&keys.sealer, &challenge).as_bytes().to_vec(),
+        challenge: challenge.clone(),
+    };
+    let mut client = ControlServiceClient::new(channel.clone());
+    let answer = tokio::time::timeout(ANSWER, client.prove_database(request)).await;
+    Ok(match answer {
+        Err(_) => Answer::Away(format!("it did not answer within {} s", ANSWER.as_secs())),
+        Ok(Err(status)) if status.code() == Code::Unavailable => Answer::Away(status.message().to_owned()),
+        Ok(Err(status)) => Answer::Another(format!("it did not prove that it has this one ({})", status.message())),
+        Ok(Ok(_)) if store.challenge().await? == challenge => Answer::Ours,
+        Ok(Ok(_)) => Answer::Another("what it wrote into its database is not in this one".to_owned()),
+    })
+}
+
+/// A connection to a server whose certificate is of our authority. None: there is none.
+async fn connect(endpoint: &str, authority: &str) -> Option<Channel> {
+    let name = endpoint.strip_prefix("https://")?.rsplit_once(':')?.0;
+    let name = name.trim_start_matches('[').trim_end_matches(']');
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(authority))
+        .domain_name(name);
+    let endpoint = Endpoint::from_shared(endpoint.to_owned()).ok()?;
+    let endpoint = endpoint.connect_timeout(CONNECT).tls_config(tls).ok()?;
+    tokio::time::timeout(CONNECT, endpoint.connect()).await.ok()?.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use rackwright_identity::{ClientAuth, ServerCertificate, server_config};
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::core::Core;
+    use crate::telemetry::Traces;
+    use crate::{clock, daemon, testing};
+
+    /// A daemon with the keys that are in `dir`, on the database of that name, which tells agents of an endpoint.
+    async fn opened(dir: &Path, database: &str, endpoint: &str) -> Arc<Core> {
+        let further = format!("database: {}\n", dir.join(database).display());
+        let mut config = testing::config(dir, &further);
+        config.endpoints = vec![endpoint.to_owned()];
+        daemon::open(config, Traces::default(), CancellationToken::new())
+            .await
+            .unwrap()
+    }
+
+    /// Serves its API, and answers where.
+    async fn served(core: &Arc<Core>) -> String {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let now = clock::system_time(clock::now());
+        let names = ["localhost".to_owned()];
+        let credential = core.keys.authority.issue_server(&names, now, ANSWER * 60).unwrap();
+        let certificate = ServerCertificate::new(credential).unwrap();
+        let tls = server_config(certificate, core.keys.authority.ca_der(), ClientAuth::Optional).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        tokio::spawn(crate::grpc::run(core.clone(), listener, tls));
+        endpoint
+    }
+
+    #[tokio::test]
+    async fn a_holder_of_our_keys_with_another_database_is_found_and_a_replica_is_no_stranger() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = opened(dir.path(), "site.db", "https://localhost:1").await;
+        ask(&first.config, &first.keys, &first.store, first.rng.as_ref())
+            .await
+            .unwrap();
+        let endpoint = served(&first).await;
+        let replica = opened(dir.path(), "site.db", &endpoint).await;
+        ask(&replica.config, &replica.keys, &replica.store, replica.rng.as_ref())
+            .await
+            .unwrap();
+        let copy = opened(dir.path(), "copy.db", &endpoint).await;
+        let found = ask(&copy.config, &copy.keys, &copy.store, copy.rng.as_ref()).await;
+        let said = found.unwrap_err().to_string();
+        assert!(said.contains(&endpoint) && said.contains("--paused"), "{said}");
+        // Who does not have the keys learns and changes nothing.
+        let before = first.store.challenge().await.unwrap();
+        let channel = connect(&endpoint, &first.keys.authority.ca_pem()).await.unwrap();
+        let asking = ProveDatabaseRequest {
+            challenge: "x".into(),
+            proof: vec![0; 32],
+        };
+        let refused = ControlServiceClient::new(channel).prove_database(asking).await;
+        assert_eq!(refused.unwrap_err().code(), tonic::Code::Unauthenticated);
+        assert_eq!(first.store.challenge().await.unwrap(), before);
+        first.stop.cancel();
+    }
+
+    #[tokio::test]
+    async fn a_server_of_another_site_is_none_of_ours() {
+        let (ours, theirs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let other = opened(theirs.path(), "site.db", "https://localhost:1").await;
+        let endpoint = served(&other).await;
+        let core = opened(ours.path(), "site.db", &endpoint).await;
+        ask(&core.config, &core.keys, &core.store, core.rng.as_ref())
+            .await
+            .unwrap();
+        other.stop.cancel();
+    }
+}

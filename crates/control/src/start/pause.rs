@@ -1,0 +1,80 @@
+//! A control plane that only answers reads until an operator resumes it.
+
+use tokio::sync::{Mutex, watch};
+
+use super::lock::{Lock, LockError};
+use super::other::{self, OtherError};
+use crate::core::Core;
+
+/// How far the pause of a process is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Paused,
+    /// An operator has ended it. Calls are refused until the process has taken up its work.
+    Ending,
+    Working,
+}
+
+/// Whether this process is paused. A pause ends once and does not come back.
+#[derive(Debug)]
+pub struct Pause {
+    state: watch::Sender<State>,
+    lock: Mutex<Option<Lock>>,
+}
+
+/// Why a pause cannot end.
+#[derive(Debug, thiserror::Error)]
+pub enum ResumeError {
+    /// Another daemon has this database, or the original of it.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Another daemon serves this site.
+    #[error(transparent)]
+    Other(#[from] OtherError),
+}
+
+impl Pause {
+    /// A process that starts paused, or not, with its right to the database.
+    #[must_use]
+    pub fn new(is_on: bool, lock: Option<Lock>) -> Self {
+        Self {
+            state: watch::Sender::new(if is_on { State::Paused } else { State::Working }),
+            lock: Mutex::new(lock),
+        }
+    }
+
+    /// True while this process refuses everything but reads.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        *self.state.borrow() != State::Working
+    }
+
+    /// Ends the pause, unless another daemon serves this site from another database. False if there was no pause.
+    ///
+    /// # Errors
+    /// There is another daemon.
+    pub async fn end(&self, core: &Core) -> Result<bool, ResumeError> {
+        let mut lock = self.lock.lock().await;
+        if *self.state.borrow() != State::Paused {
+            return Ok(false);
+        }
+        if let Some(lock) = lock.as_mut() {
+            lock.claim_name()?;
+        }
+        other::ask(&core.config, &core.keys, &core.store, core.rng.as_ref()).await?;
+        self.state.send_replace(State::Ending);
+        Ok(true)
+    }
+
+    /// Waits until an operator ends the pause.
+    pub async fn ending(&self) {
+        let mut changes = self.state.subscribe();
+        // The sender lives as long as this.
+        let _ = changes.wait_for(|state| *state != State::Paused).await;
+    }
+
+    /// The process has taken up its work.
+    pub fn lift(&self) {
+        self.state.send_replace(State::Working);
+    }
+}

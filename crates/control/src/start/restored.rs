@@ -1,0 +1,197 @@
+//! A database that is older than its machines.
+//!
+//! The database has an age that only grows. Each daemon keeps the highest age that it has seen in a file beside its keys,
+//! written after the commit. A database below that age was restored from a backup, or replaced: what happened since is lost,
+//! and a machine that it calls free may hold a customer's data. So every node is doubted until an operator settles it.
+//!
+//! A backup of the whole data folder brings the file back, too, and is not noticed by this: `serve --restored` says so.
+//! Single nodes are also doubted when their machine knows a newer claim generation than their record.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use rackwright_identity::RngError;
+use rackwright_lifecycle::{Doubt, DoubtCause};
+use rackwright_store::{DatabaseAge, EventRow, NodeRecord, StoreError, WriteTx};
+
+use crate::clock;
+use crate::core::Core;
+
+/// The file in the data folder.
+const FILE: &str = "database-age";
+/// A restored database goes on above every age that the lost one had.
+const JUMP: i64 = 1_000_000;
+
+/// Why the age of the database is not known.
+#[derive(Debug, thiserror::Error)]
+pub enum AgeError {
+    /// The file cannot be used.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file does not hold an age.
+    #[error(
+        "{} does not hold the age of the database: if the database is the newest that there is, remove the file; \
+         if it comes from a backup, remove the file and start with `rackwrightd serve --restored`",
+        .0.display()
+    )]
+    Damaged(PathBuf),
+    /// The database failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// There is no randomness.
+    #[error(transparent)]
+    Random(#[from] RngError),
+}
+
+fn read(path: &Path) -> Result<Option<DatabaseAge>, AgeError> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => {
+            let path = path.to_owned();
+            return Err(AgeError::File { path, source });
+        }
+    };
+    let read = text.trim().split_once(' ').and_then(|(id, age)| {
+        Some(DatabaseAge {
+            id: id.to_owned(),
+            age: age.parse().ok()?,
+        })
+    });
+    read.map(Some).ok_or_else(|| AgeError::Damaged(path.to_owned()))
+}
+
+/// Puts the file in place whole, or leaves the former one.
+fn write(path: &Path, seen: &DatabaseAge) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = std::fs::File::create(&new)?;
+    file.write_all(format!("{} {}\n", seen.id, seen.age).as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::File::open(folder)?.sync_all()
+}
+
+/// Why the database is not the one that was seen last. None: it is.
+fn reason(seen: Option<&DatabaseAge>, found: &DatabaseAge, is_declared: bool) -> Option<&'static str> {
+    match seen {
+        _ if is_declared => Some("an operator started the control plane with --restored"),
+        Some(seen) if seen.id != found.id => Some("the database is another one than this control plane had before"),
+        Some(seen) if seen.age > found.age => Some("the database is older than this control plane has seen it before"),
+        _ => None,
+    }
+}
+
+/// Compares the age of the database with the highest that this daemon has seen, and advances it. Doubts every node if the
+/// database is older, or if an operator says so.
+///
+/// # Errors
+/// The file or the database failed.
+pub async fn advance(core: &Core, is_declared: bool) -> Result<(), AgeError> {
+    let path = core.config.data_dir.join(FILE);
+    let seen = read(&path)?;
+    let mut random = [0; 16];
+    core.rng.fill(&mut random)?;
+    let mut tx = core.store.write().await?;
+    let found = tx
+        .database_age(&format!("{:032x}", u128::from_be_bytes(random)))
+        .await?;
+    let mut age = found.age.saturating_add(1);
+    let reason = reason(seen.as_ref(), &found, is_declared);
+    if let Some(reason) = reason {
+        age = seen.map_or(age, |seen| seen.age.max(age)).saturating_add(JUMP);
+        doubt_all(&mut tx, reason).await?;
+    }
+    tx.put_database_age(age).await?;
+    core.commit(tx).await?;
+    if let Some(reason) = reason {
+        tracing::error!(
+            reason,
+            "the database was restored: every node is doubted until an operator settles it"
+        );
+        core.runs.due.notify_one();
+    }
+    write(&path, &DatabaseAge { id: found.id, age }).map_err(|source| AgeError::File { path, source })
+}
+
+async fn doubt_all(tx: &mut WriteTx, reason: &str) -> Result<(), StoreError> {
+    let now = clock::now();
+    let doubt = Doubt {
+        cause: DoubtCause::Restored,
+        since: now,
+        why: format!("{reason}, so a customer may have this machine without its record saying so"),
+        generation: 0,
+    };
+    let doubted = tx.doubt_all(&doubt).await?;
+    tx.add_event(&EventRow {
+        at: now,
+        kind: "security.database-restored".into(),
+        target: "site".into(),
+        message: format!(
+            "{reason}: {doubted} nodes are doubted; `rackwright node believe` and `node readmit` settle it"
+        ),
+        ..EventRow::default()
+    })
+    .await
+}
+
+/// Doubts a node whose machine has shown a newer claim generation than its record has. Answers whether it is newer.
+///
+/// # Errors
+/// The database failed, or others changed the node at the same time.
+pub async fn compare_generation(tx: &mut WriteTx, record: &mut NodeRecord, shown: u64) -> Result<bool, StoreError> {
+    let known = record.node.generation;
+    if shown <= known {
+        return Ok(false);
+    }
+    let now = clock::now();
+    match &mut record.node.doubt {
+        Some(doubt) if doubt.generation >= shown => return Ok(true),
+        Some(doubt) => doubt.generation = shown,
+        None => {
+            let why = format!(
+                "the machine knows claim generation {shown} and the record only {known}: the machine was given away since, \
+                 or holds data of another site"
+            );
+            tx.add_event(&EventRow {
+                at: now,
+                kind: "security.node-doubted".into(),
+                target: format!("nodes/{}", record.id),
+                message: why.clone(),
+                ..EventRow::default()
+            })
+            .await?;
+            record.node.doubt = Some(Doubt {
+                cause: DoubtCause::Generation,
+                since: now,
+                why,
+                generation: shown,
+            });
+        }
+    }
+    tx.save_node(record, now).await?;
+    Ok(true)
+}
+
+/// The same in a change of its own, for a certificate of ours that is newer than the record.
+///
+/// # Errors
+/// The database failed.
+pub async fn doubt_by_certificate(core: &Core, node: &str, generation: u64) -> Result<(), StoreError> {
+    let mut tx = core.store.write().await?;
+    let mut record = tx.node(node).await?;
+    if compare_generation(&mut tx, &mut record, generation).await? {
+        core.commit(tx).await?;
+        core.is_due(node);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

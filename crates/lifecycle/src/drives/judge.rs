@@ -1,0 +1,280 @@
+//! Compares a report with the recorded lists.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::{DriveList, Group, KnownDrive, ReportedDrive, Source, groups, in_words, meant, plain};
+
+/// What the recorded lists say about a report.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Verdict {
+    /// For each reported drive the witnesses that confirm it, as a certificate names them.
+    pub witnesses: Vec<BTreeSet<&'static str>>,
+    /// Every difference. One of them refuses the whole report.
+    pub differences: Vec<Difference>,
+}
+
+/// A difference between a report and a recorded list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Difference {
+    /// A list has the drive, and the report does not.
+    Missing {
+        /// The drive in words.
+        drive: String,
+        /// The list in words.
+        recorded_by: String,
+        /// The source of the list.
+        source: Source,
+        /// The serial number.
+        serial: String,
+        /// The name in [`crate::Evidence::drives`]; empty for a BMC's entry.
+        key: String,
+    },
+    /// The report has the drive, and the list does not.
+    Added {
+        /// The drive in words.
+        drive: String,
+        /// The list in words.
+        recorded_by: String,
+    },
+    /// No list has the drive with its size.
+    Unrecorded {
+        /// The drive in words.
+        drive: String,
+    },
+    /// A field differs.
+    Field {
+        /// The drive in words.
+        drive: String,
+        /// The field.
+        field: &'static str,
+        /// The value in the list.
+        recorded: String,
+        /// The list in words.
+        recorded_by: String,
+        /// The value in the report.
+        reported: String,
+    },
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { drive, recorded_by, .. } => write!(f, "{drive}: recorded by {recorded_by}, not reported"),
+            Self::Added { drive, recorded_by } => write!(f, "{drive}: reported, not recorded by {recorded_by}"),
+            Self::Unrecorded { drive } => write!(f, "{drive}: reported, and no source has recorded it with its size"),
+            Self::Field {
+                drive,
+                field,
+                recorded,
+                recorded_by,
+                reported,
+            } => write!(
+                f,
+                "{drive}: {field} {recorded} recorded by {recorded_by}, {reported} reported"
+            ),
+        }
+    }
+}
+
+impl DriveList {
+    /// The list in words: its source and its date.
+    fn words(&self) -> String {
+        let date = self.at.date();
+        match self.source {
+            Source::Bmc | Source::BmcReclaiming => format!("the BMC on {date}"),
+            Source::Inspection => format!("the inspection on {date}"),
+            Source::Operator => format!("the operator {} on {date}", self.by),
+            Source::Accepted | Source::Reported => format!("an agent on {date}"),
+        }
+    }
+}
+
+/// Compares a report with every list.
+#[must_use]
+pub fn judge(lists: &[DriveList], reported: &[ReportedDrive]) -> Verdict {
+    let groups = groups(reported);
+    let mut verdict = Verdict {
+        witnesses: vec![BTreeSet::new(); reported.len()],
+        differences: Vec::new(),
+    };
+    let accepted: Vec<&KnownDrive> = lists
+        .iter()
+        .filter(|list| list.source == Source::Accepted)
+        .flat_map(|list| &list.drives)
+        .collect();
+    for list in lists.iter().filter(|list| list.source.is_exact()) {
+        exact(list, &groups, &mut verdict);
+    }
+    for source in [Source::BmcReclaiming, Source::Bmc] {
+        for list in lists.iter().filter(|list| list.source == source) {
+            physical(list, &accepted, &groups, &mut verdict);
+        }
+    }
+    for group in &groups {
+        let is_confirmed = group.places.iter().any(|place| !verdict.witnesses[*place].is_empty());
+        if !is_confirmed && verdict.differences.is_empty() {
+            verdict
+                .differences
+                .push(Difference::Unrecorded { drive: group.words() });
+        }
+    }
+    verdict
+}
+
+impl Verdict {
+    fn confirm(&mut self, group: &Group<'_>, source: Source) {
+        if let Some(witness) = source.witness() {
+            for place in &group.places {
+                self.witnesses[*place].insert(witness);
+            }
+        }
+    }
+}
+
+/// A list that has each block device with its exact size.
+fn exact(list: &DriveList, groups: &[Group<'_>], verdict: &mut Verdict) {
+    for group in groups {
+        let same = |drive: &&KnownDrive| plain(&drive.serial) == group.serial;
+        let known: Vec<&KnownDrive> = list.drives.iter().filter(same).collect();
+        if known.is_empty() {
+            let (drive, recorded_by) = (group.words(), list.words());
+            verdict.differences.push(Difference::Added { drive, recorded_by });
+        } else if let Some((field, recorded, reported)) = differs(&known, group) {
+            verdict.differences.push(Difference::Field {
+                drive: group.words(),
+                field,
+                recorded,
+                recorded_by: list.words(),
+                reported,
+            });
+        } else {
+            verdict.confirm(group, list.source);
+        }
+    }
+    for known in &list.drives {
+        if !groups.iter().any(|group| group.serial == plain(&known.serial)) {
+            verdict.differences.push(missing(list, known));
+        }
+    }
+}
+
+fn missing(list: &DriveList, known: &KnownDrive) -> Difference {
+    Difference::Missing {
+        drive: in_words(&known.name, known.serial.trim()),
+        recorded_by: list.words(),
+        source: list.source,
+        serial: known.serial.clone(),
+        key: known.key.clone(),
+    }
+}
+
+/// The first field in which a drive differs: its name, the recorded value and the reported value.
+fn differs(known: &[&KnownDrive], group: &Group<'_>) -> Option<(&'static str, String, String)> {
+    let counts = (known.len(), group.drives.len());
+    if counts.0 != counts.1 {
+        let field = if group.serial.is_empty() {
+            "number of such drives"
+        } else {
+            "number of namespaces"
+        };
+        return Some((field, counts.0.to_string(), counts.1.to_string()));
+    }
+    let models = |models: Vec<&String>| -> Vec<String> { sorted(models.into_iter().map(|model| plain(model))) };
+    let recorded: Vec<&String> = known.iter().map(|drive| &drive.model).collect();
+    let reported: Vec<&String> = group.drives.iter().map(|drive| &drive.model).collect();
+    if models(recorded.clone()) != models(reported.clone()) {
+        let words = |models: Vec<&String>| sorted(models.into_iter().map(|m| format!("{:?}", m.trim()))).join(", ");
+        return Some(("model", words(recorded), words(reported)));
+    }
+    let recorded = sorted(known.iter().map(|drive| drive.size_bytes.unwrap_or_default()));
+    let reported = sorted(group.drives.iter().map(|drive| drive.size_bytes));
+    (recorded != reported).then(|| ("size", bytes(&recorded), bytes(&reported)))
+}
+
+fn sorted<T: Ord>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut values: Vec<T> = values.collect();
+    values.sort();
+    values
+}
+
+fn bytes(sizes: &[u64]) -> String {
+    let sizes: Vec<String> = sizes.iter().map(u64::to_string).collect();
+    format!("{} bytes", sizes.join(" + "))
+}
+
+/// A BMC's list: physical drives, some without a serial number or a size, some sizes rounded.
+fn physical(list: &DriveList, accepted: &[&KnownDrive], groups: &[Group<'_>], verdict: &mut Verdict) {
+    for known in &list.drives {
+        let is_accepted = accepted.contains(&known);
+        if plain(&known.serial).is_empty() {
+            continue;
+        }
+        let Some(group) = meant(groups, known) else {
+            if !is_accepted {
+                verdict.differences.push(missing(list, known));
+            }
+            continue;
+        };
+        let size = known
+            .size_bytes
+            .map_or(Size::Unclear, |said| compare(said, group.bytes()));
+        let field = if !models_agree(&known.model, group) {
+            let reported = group.drives.first().map_or("", |drive| drive.model.trim());
+            Some(("model", format!("{:?}", known.model.trim()), format!("{reported:?}")))
+        } else if size == Size::Differs {
+            let recorded = known.size_bytes.unwrap_or_default();
+            Some(("size", bytes(&[recorded]), bytes(&[group.bytes()])))
+        } else {
+            None
+        };
+        match field {
+            Some((field, recorded, reported)) if !is_accepted => verdict.differences.push(Difference::Field {
+                drive: group.words(),
+                field,
+                recorded,
+                recorded_by: list.words(),
+                reported,
+            }),
+            None if size == Size::Agrees => verdict.confirm(group, list.source),
+            _ => {}
+        }
+    }
+}
+
+/// One name contains the other: a BMC leaves the vendor out, and a kernel cuts SATA models after 16 characters.
+fn models_agree(known: &str, group: &Group<'_>) -> bool {
+    let known = plain(known);
+    known.is_empty()
+        || group.drives.iter().all(|drive| {
+            let reported = plain(&drive.model);
+            !reported.is_empty() && (reported.contains(&known) || known.contains(&reported))
+        })
+}
+
+/// What a BMC's size says about a reported size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Size {
+    /// The same within rounding.
+    Agrees,
+    /// The same if the BMC mixes up decimal and binary units, as some do: no statement.
+    Unclear,
+    Differs,
+}
+
+/// BMCs round to a marketing size: 960 GB for 960,197,124,096 bytes.
+const ROUNDING: f64 = 0.005;
+/// Ratios of a size in mixed-up units: KiB for KB, MiB for MB, GiB for GB, TiB for TB.
+const UNITS: [f64; 4] = [1.024, 1.048_576, 1.073_741_824, 1.099_511_627_776];
+
+fn compare(said: u64, reported: u64) -> Size {
+    let ratio = said as f64 / (reported.max(1)) as f64;
+    let near = |wanted: f64| (ratio / wanted - 1.0).abs() <= ROUNDING;
+    if near(1.0) {
+        Size::Agrees
+    } else if UNITS.iter().any(|unit| near(*unit) || near(unit.recip())) {
+        Size::Unclear
+    } else {
+        Size::Differs
+    }
+}

@@ -1,0 +1,88 @@
+//! A machine whose agent lies: what tests have an agent say in place of the truth.
+
+use super::ramdisk::Life;
+use rackwright_agent::clock;
+use rackwright_agent::drives::Drives;
+use rackwright_agent::erase::{DriveEraser, EraseFailure, Eraser};
+use rackwright_agent::jobs::control::JobControl;
+use rackwright_api::v1::{DriveErase, EraseDrives, EraseDrivesResult, EraseMethod, Inventory};
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Change<T> = Arc<dyn Fn(&mut T) + Send + Sync>;
+
+/// The lies of one machine; none at first.
+#[derive(Default)]
+pub(super) struct Forgery(Mutex<Option<Box<Lies>>>);
+
+#[derive(Default, Clone)]
+struct Lies {
+    inventory: Option<Change<Inventory>>,
+    erased: Option<Change<EraseDrivesResult>>,
+}
+
+impl Forgery {
+    fn lies(&self) -> Lies {
+        let lies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        lies.as_deref().cloned().unwrap_or_default()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Lies)) {
+        let mut lies = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        change(lies.get_or_insert_default());
+    }
+
+    pub(super) fn set_inventory(&self, change: impl Fn(&mut Inventory) + Send + Sync + 'static) {
+        self.change(|lies| lies.inventory = Some(Arc::new(change)));
+    }
+
+    pub(super) fn set_erased(&self, change: impl Fn(&mut EraseDrivesResult) + Send + Sync + 'static) {
+        self.change(|lies| lies.erased = Some(Arc::new(change)));
+    }
+
+    pub(super) fn end(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The inventory as the agent sends it.
+    pub(super) fn inventory(&self, mut honest: Inventory) -> Inventory {
+        if let Some(change) = self.lies().inventory {
+            change(&mut honest);
+        }
+        honest
+    }
+}
+
+/// Erases, unless the machine's agent lies: then nothing is touched, and the report says what the lie makes of the report
+/// of a crypto erase of every drive.
+pub(super) struct SimEraser(pub(super) Arc<Life>);
+
+impl Eraser for SimEraser {
+    fn erase(
+        &self,
+        drives: &dyn Drives,
+        job: &EraseDrives,
+        control: &JobControl,
+    ) -> Result<EraseDrivesResult, EraseFailure> {
+        let Some(change) = self.0.node.forgery.lies().erased else {
+            return DriveEraser.erase(drives, job, control);
+        };
+        let now = Some(clock::timestamp());
+        let claimed = drives.list().into_iter().map(|facts| DriveErase {
+            drive_name: facts.drive.name,
+            model: facts.drive.model,
+            serial_number: facts.drive.serial_number,
+            size_bytes: facts.drive.size_bytes,
+            method: EraseMethod::NvmeSanitizeCrypto.into(),
+            samples: 4096,
+            sample_bytes: 4096,
+            start_time: now,
+            end_time: now,
+            rejected_methods: Vec::new(),
+        });
+        let mut report = EraseDrivesResult {
+            drives: claimed.collect(),
+        };
+        change(&mut report);
+        Ok(report)
+    }
+}

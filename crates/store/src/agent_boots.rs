@@ -1,0 +1,139 @@
+//! Boots into the agent: for each node the newest one, who got its plan, who registered, and who contested it.
+
+use rackwright_lifecycle::Timestamp;
+
+use crate::sql::{Row, statement};
+use crate::{Result, Store, WriteTx};
+
+/// The newest boot of a node into the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AgentBootRow {
+    /// The node.
+    pub node_id: String,
+    /// The id of the effect that switched the machine on.
+    pub boot: String,
+    /// The state of the node that it belongs to, by when that was entered.
+    pub state_since: Timestamp,
+    /// When the machine was switched on.
+    pub powered_on_at: Timestamp,
+    /// MAC address of the last plan.
+    pub mac: String,
+    /// Address of the last plan: the registration must come from there.
+    pub address: String,
+    /// Hash of the last plan's token.
+    pub token_hash: String,
+    /// How many plans were given.
+    pub plans: i64,
+    /// The kernel's boot id, as registered; empty: nobody has registered.
+    pub kernel_boot_id: String,
+    /// SHA-256 of the registered public key.
+    pub key_sha256: String,
+    /// When it was registered.
+    pub registered_at: Timestamp,
+    /// Contests since the node entered its state.
+    pub contests: u32,
+    /// When the last one was; 0: there was none.
+    pub contested_at: Timestamp,
+    /// What was seen then, as a sentence for people.
+    pub contested_why: String,
+    /// Microseconds from power-on to registration in the last boot that was not contested; 0: not known.
+    pub usual_us: i64,
+}
+
+impl AgentBootRow {
+    /// True when an agent has registered in this boot.
+    #[must_use]
+    pub fn is_registered(&self) -> bool {
+        !self.kernel_boot_id.is_empty()
+    }
+
+    /// True when two machines answered for this very boot.
+    #[must_use]
+    pub fn is_contested(&self) -> bool {
+        self.contests > 0 && self.contested_at >= self.powered_on_at
+    }
+}
+
+const COLUMNS: &str = "SELECT node_id, boot, state_since, powered_on_at, mac, address, token_hash, plans, kernel_boot_id, \
+                       key_sha256, registered_at, contests, contested_at, contested_why, usual_us FROM agent_boots \
+                       WHERE node_id = $1";
+
+fn from_row(row: &Row) -> Result<AgentBootRow> {
+    Ok(AgentBootRow {
+        node_id: row.try_get("node_id")?,
+        boot: row.try_get("boot")?,
+        state_since: Timestamp(row.try_get("state_since")?),
+        powered_on_at: Timestamp(row.try_get("powered_on_at")?),
+        mac: row.try_get("mac")?,
+        address: row.try_get("address")?,
+        token_hash: row.try_get("token_hash")?,
+        plans: row.try_get("plans")?,
+        kernel_boot_id: row.try_get("kernel_boot_id")?,
+        key_sha256: row.try_get("key_sha256")?,
+        registered_at: Timestamp(row.try_get("registered_at")?),
+        contests: u32::try_from(row.try_get::<i64>("contests")?).unwrap_or(u32::MAX),
+        contested_at: Timestamp(row.try_get("contested_at")?),
+        contested_why: row.try_get("contested_why")?,
+        usual_us: row.try_get("usual_us")?,
+    })
+}
+
+impl Store {
+    /// The newest boot of a node into the agent; none: there was none yet.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn agent_boot(&self, node: &str) -> Result<Option<AgentBootRow>> {
+        let row = statement(COLUMNS).bind(node).fetch_optional(&self.readers).await?;
+        row.as_ref().map(from_row).transpose()
+    }
+}
+
+impl WriteTx {
+    /// The same, as this change sees it. Lock the node first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn agent_boot(&mut self, node: &str) -> Result<Option<AgentBootRow>> {
+        let row = statement(COLUMNS).bind(node).fetch_optional(&mut self.tx).await?;
+        row.as_ref().map(from_row).transpose()
+    }
+
+    /// Stores the newest boot of a node into the agent, in place of the one before.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_agent_boot(&mut self, row: &AgentBootRow) -> Result<()> {
+        let sql = "INSERT INTO agent_boots (node_id, boot, state_since, powered_on_at, mac, address, token_hash, plans, \
+                   kernel_boot_id, key_sha256, registered_at, contests, contested_at, contested_why, usual_us) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) \
+                   ON CONFLICT (node_id) DO UPDATE SET boot = excluded.boot, state_since = excluded.state_since, \
+                   powered_on_at = excluded.powered_on_at, mac = excluded.mac, address = excluded.address, \
+                   token_hash = excluded.token_hash, plans = excluded.plans, \
+                   kernel_boot_id = excluded.kernel_boot_id, key_sha256 = excluded.key_sha256, \
+                   registered_at = excluded.registered_at, contests = excluded.contests, \
+                   contested_at = excluded.contested_at, contested_why = excluded.contested_why, \
+                   usual_us = excluded.usual_us";
+        let query = statement(sql)
+            .bind(&row.node_id)
+            .bind(&row.boot)
+            .bind(row.state_since.0);
+        let query = query
+            .bind(row.powered_on_at.0)
+            .bind(&row.mac)
+            .bind(&row.address)
+            .bind(&row.token_hash)
+            .bind(row.plans);
+        let query = query
+            .bind(&row.kernel_boot_id)
+            .bind(&row.key_sha256)
+            .bind(row.registered_at.0);
+        let query = query
+            .bind(i64::from(row.contests))
+            .bind(row.contested_at.0)
+            .bind(&row.contested_why)
+            .bind(row.usual_us);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,294 @@
+//! Sealed secrets as a whole: which are under another key than the one that seals, and what older versions left in the
+//! clear. What a secret is for is known to whoever sealed it; here it is bytes that name their key.
+
+use std::fmt::Write as _;
+
+use rackwright_lifecycle::Timestamp;
+
+use crate::sql::{Query, Row, statement};
+use crate::{Result, Store, WriteTx};
+
+/// Bytes in front of a sealed secret that name its format and its key.
+pub const SEAL_HEADER_BYTES: usize = 9;
+
+/// A place where sealed secrets are columns of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SealedColumn {
+    /// Key: node, generation, deployment.
+    HostKey,
+    /// Key: node, generation, deployment.
+    ProvisionKey,
+    /// Key: node, generation, deployment.
+    UserData,
+    /// Key: id of the credential.
+    FactoryPassword,
+    /// Key: id of the search.
+    DiscoverySecrets,
+    /// Key: id of the search, place.
+    DiscoveryLogin,
+    /// Key: name.
+    SiteKey,
+}
+
+impl SealedColumn {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::HostKey,
+        Self::ProvisionKey,
+        Self::UserData,
+        Self::FactoryPassword,
+        Self::DiscoverySecrets,
+        Self::DiscoveryLogin,
+        Self::SiteKey,
+    ];
+
+    /// Table, column, and the columns of the table's key with whether they are numbers.
+    fn place(self) -> (&'static str, &'static str, &'static [(&'static str, bool)]) {
+        const DEPLOYMENT: &[(&str, bool)] = &[("node_id", false), ("generation", true), ("deployment", true)];
+        match self {
+            Self::HostKey => ("deployment_keys", "host_private", DEPLOYMENT),
+            Self::ProvisionKey => ("deployment_keys", "provision_private", DEPLOYMENT),
+            Self::UserData => ("deployment_keys", "user_data", DEPLOYMENT),
+            Self::FactoryPassword => ("factory_credentials", "password", &[("id", false)]),
+            Self::DiscoverySecrets => ("discoveries", "secrets", &[("id", false)]),
+            Self::DiscoveryLogin => (
+                "discovery_findings",
+                "login",
+                &[("discovery_id", false), ("place", false)],
+            ),
+            Self::SiteKey => ("sealed_keys", "sealed", &[("name", false)]),
+        }
+    }
+
+    /// The condition under which a secret needs another seal: `$1` is the header of those that do not.
+    fn condition(self) -> String {
+        let (_, column, _) = self.place();
+        format!("length({column}) > {SEAL_HEADER_BYTES} AND substr({column}, 1, {SEAL_HEADER_BYTES}) <> $1")
+    }
+}
+
+/// A sealed secret in a column.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealedSecret {
+    /// The key of its row.
+    pub key: Vec<String>,
+    /// The secret.
+    pub sealed: Vec<u8>,
+}
+
+/// The sealing keys of a replica.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaKeys {
+    /// The replica.
+    pub replica: String,
+    /// Ids of the keys that it has, newest first.
+    pub keys: Vec<String>,
+    /// The one that it seals with.
+    pub seals_with: String,
+}
+
+/// True where the body holds sealed secrets of a node that are not under the key of this header: `$1` and `$2` are how
+/// those begin that are.
+const NODES: &str = "(REPLACE(body, $1, '') LIKE '%\"bmc_password\":[1,%' \
+                     OR REPLACE(body, $2, '') LIKE '%\"password\":[1,%')";
+/// The same of a cluster, `$1` alone.
+const CLUSTERS: &str = "REPLACE(body, $1, '') LIKE '%\"sealed\":\"%'";
+/// The same of cloud-config in the clear. An empty one is none.
+const PLAIN: &str = "REPLACE(body, '\"user_data\":\"\"', '') LIKE '%\"user_data\":\"%'";
+
+/// A list of numbers as JSON begins with it, as secrets in a node's body do.
+fn numbers(header: &[u8]) -> String {
+    let mut text = String::from("[");
+    for byte in header {
+        // A String takes everything.
+        let _ = write!(text, "{byte},");
+    }
+    text
+}
+
+fn nodes_query<'a>(sql: String, header: &[u8]) -> Query<'a> {
+    let begin = numbers(header);
+    let query = statement(sql).bind(format!("\"bmc_password\":{begin}"));
+    query.bind(format!("\"password\":{begin}")).aside()
+}
+
+fn clusters_query<'a>(sql: String, header: &[u8]) -> Query<'a> {
+    statement(sql)
+        .bind(format!("\"sealed\":\"{}", hex::encode(header)))
+        .aside()
+}
+
+fn texts(rows: &[Row]) -> Result<Vec<String>> {
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+}
+
+fn secret(row: &Row, keys: &[(&str, bool)]) -> Result<SealedSecret> {
+    let mut key = Vec::new();
+    for (place, (_, is_number)) in keys.iter().enumerate() {
+        key.push(match is_number {
+            true => row.try_get::<i64>(place)?.to_string(),
+            false => row.try_get::<String>(place)?,
+        });
+    }
+    Ok(SealedSecret {
+        key,
+        sealed: row.try_get(keys.len())?,
+    })
+}
+
+impl Store {
+    /// Nodes by id with cloud-config in the clear, as older versions stored it.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn nodes_with_plain_user_data(&self, limit: i64) -> Result<Vec<String>> {
+        let sql = format!("SELECT id FROM nodes WHERE {PLAIN} ORDER BY id LIMIT $1");
+        texts(&statement(sql).bind(limit).aside().fetch_all(&self.readers).await?)
+    }
+
+    /// Clusters by id with cloud-config in the clear, as older versions stored it.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn clusters_with_plain_user_data(&self, limit: i64) -> Result<Vec<String>> {
+        let sql = format!("SELECT id FROM clusters WHERE {PLAIN} ORDER BY id LIMIT $1");
+        texts(&statement(sql).bind(limit).aside().fetch_all(&self.readers).await?)
+    }
+
+    /// Nodes by id after `after` with a secret that is not under the key of this header.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn nodes_to_reseal(&self, header: &[u8], after: &str, limit: i64) -> Result<Vec<String>> {
+        let sql = format!("SELECT id FROM nodes WHERE {NODES} AND id > $3 ORDER BY id LIMIT $4");
+        let query = nodes_query(sql, header).bind(after.to_owned()).bind(limit);
+        texts(&query.fetch_all(&self.readers).await?)
+    }
+
+    /// Clusters by id after `after` with a secret that is not under the key of this header.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn clusters_to_reseal(&self, header: &[u8], after: &str, limit: i64) -> Result<Vec<String>> {
+        let sql = format!("SELECT id FROM clusters WHERE {CLUSTERS} AND id > $2 ORDER BY id LIMIT $3");
+        let query = clusters_query(sql, header).bind(after.to_owned()).bind(limit);
+        texts(&query.fetch_all(&self.readers).await?)
+    }
+
+    /// Says which sealing keys a replica has, and which one it seals with.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_replica_keys(&self, own: &ReplicaKeys) -> Result<()> {
+        let query = statement("UPDATE replicas SET sealing_keys = $1, seals_with = $2 WHERE id = $3");
+        let query = query.bind(own.keys.join(" ")).bind(&own.seals_with).bind(&own.replica);
+        self.execute(query).await?;
+        Ok(())
+    }
+
+    /// The sealing keys of replicas that were heard of at `since` or later.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn replica_keys(&self, since: Timestamp) -> Result<Vec<ReplicaKeys>> {
+        let sql = "SELECT id, sealing_keys, seals_with FROM replicas WHERE heard_at >= $1 ORDER BY id";
+        let rows = statement(sql).bind(since.0).fetch_all(&self.readers).await?;
+        rows.iter()
+            .map(|row| {
+                let keys: &str = row.try_get("sealing_keys")?;
+                Ok(ReplicaKeys {
+                    replica: row.try_get("id")?,
+                    keys: keys.split_whitespace().map(str::to_owned).collect(),
+                    seals_with: row.try_get("seals_with")?,
+                })
+            })
+            .collect()
+    }
+
+    /// Id of the sealing key without which no replica may start. Empty: any set of keys will do.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn needed_sealing_key(&self) -> Result<String> {
+        let row = statement("SELECT sealing_key FROM site").fetch_optional(&self.readers);
+        row.await?.map_or(Ok(String::new()), |row| Ok(row.try_get(0)?))
+    }
+}
+
+impl WriteTx {
+    /// How many secrets are not under the key of this header.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn count_to_reseal(&mut self, header: &[u8]) -> Result<i64> {
+        let nodes = nodes_query(format!("SELECT COUNT(*) FROM nodes WHERE {NODES}"), header);
+        let mut count: i64 = nodes.fetch_one(&mut self.tx).await?.try_get(0)?;
+        let clusters = clusters_query(format!("SELECT COUNT(*) FROM clusters WHERE {CLUSTERS}"), header);
+        count += clusters.fetch_one(&mut self.tx).await?.try_get::<i64>(0)?;
+        for column in SealedColumn::ALL {
+            let (table, _, _) = column.place();
+            let sql = format!("SELECT COUNT(*) FROM {table} WHERE {}", column.condition());
+            let row = statement(sql).bind(header).fetch_one(&mut self.tx).await?;
+            count += row.try_get::<i64>(0)?;
+        }
+        Ok(count)
+    }
+
+    /// Secrets of a column that are not under the key of this header, in the order of their keys, without the first
+    /// `skip`. Nobody else changes them until this change ends.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn to_reseal(
+        &mut self,
+        column: SealedColumn,
+        header: &[u8],
+        skip: i64,
+        limit: i64,
+    ) -> Result<Vec<SealedSecret>> {
+        let (table, name, keys) = column.place();
+        let key: Vec<&str> = keys.iter().map(|(column, _)| *column).collect();
+        let key = key.join(", ");
+        let sql = format!(
+            "SELECT {key}, {name} FROM {table} WHERE {} ORDER BY {key} LIMIT $2 OFFSET $3{}",
+            column.condition(),
+            self.kind.for_update()
+        );
+        let rows = statement(sql).bind(header).bind(limit).bind(skip);
+        let rows = rows.fetch_all(&mut self.tx).await?;
+        rows.iter().map(|row| secret(row, keys)).collect()
+    }
+
+    /// Puts another seal around a secret.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_sealed(&mut self, column: SealedColumn, secret: &SealedSecret) -> Result<()> {
+        let (table, name, keys) = column.place();
+        let conditions: Vec<String> = keys
+            .iter()
+            .enumerate()
+            .map(|(place, (column, _))| format!("{column} = ${}", place + 2))
+            .collect();
+        let sql = format!("UPDATE {table} SET {name} = $1 WHERE {}", conditions.join(" AND "));
+        let mut query = statement(sql).bind(&secret.sealed);
+        for ((_, is_number), value) in keys.iter().zip(&secret.key) {
+            query = match is_number {
+                true => query.bind(value.parse::<i64>().unwrap_or_default()),
+                false => query.bind(value),
+            };
+        }
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Says that no replica may start without this sealing key.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn need_sealing_key(&mut self, id: &str) -> Result<()> {
+        let query = statement("UPDATE site SET sealing_key = $1");
+        query.bind(id).execute(&mut self.tx).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,177 @@
+//! A control plane on the loopback interface, and clients of its API.
+
+use std::convert::Infallible;
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use rackwright_sim::fleet::{Fleet, FleetConfig, Format};
+use rackwright_tests::ports::free_port;
+use rackwright_tests::site::Site;
+use tonic::Status;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tower::ServiceExt as _;
+
+/// Generous: the control plane shares the computer with other tests.
+pub const SOON: Duration = Duration::from_secs(120);
+/// Bytes that are sent at once.
+const PIECE: usize = 64 << 10;
+
+/// A control plane.
+pub struct Plane {
+    pub site: Site,
+    pub api: u16,
+    pub store: u16,
+    pub http: u16,
+    dhcp: u16,
+    tftp: u16,
+    config: String,
+}
+
+impl Plane {
+    /// Starts one with further lines of settings.
+    pub async fn start(dir: &Path, further: &str) -> Self {
+        let [api, store, dhcp, tftp, http] = std::array::from_fn(|_| free_port());
+        for file in ["vmlinuz", "initrd", "ipxe.efi"] {
+            std::fs::write(dir.join(file), file.repeat(10_000)).expect("the file can be written");
+        }
+        let dir_text = dir.display();
+        let config = format!(
+            "data_dir: {dir_text}/data\napi: {{listen: \"127.0.0.1:{api}\", names: [\"127.0.0.1\"]}}\n\
+             store: {{listen: \"127.0.0.1:{store}\"}}\n\
+             boot:\n  ramdisk: {{kernel: {dir_text}/vmlinuz, initrd: {dir_text}/initrd}}\n  network:\n    \
+             server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
+             http_port: {http}\n    first_stages: {{ipxe.efi: {dir_text}/ipxe.efi}}\n    dhcp:\n      server:\n        subnets:\n        \
+             - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
+             policy: {{backoff_s: 1, backoff_max_s: 5, tries: 4, agent_grace_s: 5, agent_boot_s: 60}}\n"
+        );
+        Self {
+            site: Site::start_with(dir, &format!("{config}{further}")).await,
+            api,
+            store,
+            http,
+            dhcp,
+            tftp,
+            config,
+        }
+    }
+
+    /// Starts the control plane again with other further lines.
+    pub async fn restart_with(&mut self, further: &str) {
+        self.site.kill().await;
+        let file = self.site.dir().join("rackwrightd.yaml");
+        std::fs::write(file, format!("{}{further}", self.config)).expect("the file can be written");
+        self.site.restart().await;
+    }
+
+    /// Resident memory of the control plane, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.site.pid())).expect("rackwrightd runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok());
+        kib.expect("the kernel tells it") * 1024
+    }
+
+    fn pem(&self, matches: impl Fn(&str) -> bool) -> String {
+        let entries = std::fs::read_dir(self.site.dir().join("cli")).expect("the CLI has logged in");
+        let mut paths = entries.flatten().map(|entry| entry.path());
+        let path = paths.find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(&matches));
+        std::fs::read_to_string(path.expect("the CLI keeps such a file")).expect("it is text")
+    }
+
+    /// The first operator's certificate and key.
+    pub fn operator(&self) -> Identity {
+        let identity = self.pem(|name| name.ends_with(".pem") && !name.ends_with(".ca.pem"));
+        Identity::from_pem(&identity, &identity)
+    }
+
+    /// A connection of its own, which is made at the first call.
+    pub fn channel(&self, identity: Option<Identity>) -> Channel {
+        let authority = Certificate::from_pem(self.pem(|name| name.ends_with(".ca.pem")));
+        let mut tls = ClientTlsConfig::new().ca_certificate(authority);
+        if let Some(identity) = identity {
+            tls = tls.identity(identity);
+        }
+        let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{}", self.api)).expect("it is a URL");
+        endpoint.tls_config(tls).expect("the files are PEM").connect_lazy()
+    }
+
+    /// Starts a simulated machine that boots from here, enrols it and waits until it was inspected.
+    pub async fn machine(&self) -> Fleet {
+        let config = FleetConfig {
+            boot_server: Some(SocketAddrV4::new([127, 0, 0, 1].into(), self.dhcp)),
+            tftp_port: self.tftp,
+            boot_files: rackwright_sim::fleet::BootFiles::Fetch,
+            image_data: rackwright_sim::fleet::ImageData::Fetch,
+            ..FleetConfig::default()
+        };
+        let fleet = Fleet::start(config).await.expect("the fleet starts");
+        let mut text = Vec::new();
+        let described = fleet.describe(Format::Yaml, None, &mut text);
+        described.expect("the fleet can be described");
+        let file = self.site.dir().join("nodes.yaml");
+        std::fs::write(&file, text).expect("the file can be written");
+        tokio::task::block_in_place(|| self.site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
+        self.site.until(&fleet.node(0).name(), &["available"], SOON).await;
+        fleet
+    }
+}
+
+/// A file that passes for a disk image: nothing starts it.
+pub fn image(dir: &Path) -> PathBuf {
+    let path = dir.join("disk.raw");
+    let content: Vec<u8> = (0..8_u32 << 18)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    std::fs::write(&path, content).expect("the image can be written");
+    path
+}
+
+/// Makes a call whose message announces `length` bytes, of which `sent` are sent as the server takes them; then the call
+/// stays unfinished. Answers with the status, and how many bytes the connection has taken.
+pub async fn announced(channel: &Channel, path: &str, length: u64, sent: u64) -> (Status, u64) {
+    let taken = Arc::new(AtomicU64::new(0));
+    let counted = taken.clone();
+    let head = std::iter::once({
+        let mut head = vec![0];
+        head.extend(u32::try_from(length).expect("a message has a length").to_be_bytes());
+        Bytes::from(head)
+    });
+    let piece = Bytes::from(vec![0; PIECE]);
+    let pieces = (0..sent.div_ceil(PIECE as u64)).map(move |n| {
+        let left = sent - n * PIECE as u64;
+        piece.slice(..PIECE.min(usize::try_from(left).unwrap_or(PIECE)))
+    });
+    let frames = head.chain(pieces).map(move |bytes| {
+        counted.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok::<_, Infallible>(Frame::data(bytes))
+    });
+    let unfinished = tokio_stream::StreamExt::chain(tokio_stream::iter(frames), tokio_stream::pending());
+    let request = http::Request::post(format!("https://127.0.0.1{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(tonic::body::Body::new(StreamBody::new(unfinished)))
+        .expect("it is a request");
+    let answered = async {
+        let broken = |e: &dyn std::fmt::Display| Status::unknown(e.to_string());
+        let response = channel.clone().oneshot(request).await.map_err(|e| broken(&e))?;
+        if let Some(status) = Status::from_header_map(response.headers()) {
+            return Ok(status);
+        }
+        // It stands behind the messages.
+        let body = response.into_body().collect().await.map_err(|e| broken(&e))?;
+        let status = body.trailers().and_then(Status::from_header_map);
+        Ok(status.unwrap_or_else(|| Status::ok("")))
+    };
+    let answered = tokio::time::timeout(Duration::from_secs(60), answered).await;
+    let status = match answered {
+        Ok(Ok(status) | Err(status)) => status,
+        Err(_) => Status::ok("no answer"),
+    };
+    (status, taken.load(Ordering::Relaxed))
+}

@@ -1,0 +1,319 @@
+//! A host on the boot network without any credential: it asks by DHCP, fetches boot scripts, registers and connects, all over
+//! real sockets and under any MAC address.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
+
+use rackwright_api::v1;
+use rackwright_api::v1::agent_message::Message as Up;
+use rackwright_api::v1::agent_service_client::AgentServiceClient;
+use rackwright_api::v1::control_message::Message as Down;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, UdpSocket};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Status, Streaming};
+
+/// Where it has its relay: an address of the machines' subnet, which answers are sent to.
+const RELAY: Ipv4Addr = Ipv4Addr::new(127, 191, 0, 9);
+/// How long a DHCP answer may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Fixed part of a DHCP message with its magic cookie.
+const HEADER: usize = 240;
+const DISCOVER: u8 = 1;
+const REQUEST: u8 = 3;
+
+/// What DHCP gave.
+#[derive(Debug, Clone)]
+pub struct Lease {
+    pub address: Ipv4Addr,
+    server: Ipv4Addr,
+    pub boot_file: Option<String>,
+}
+
+/// The host.
+pub struct Host {
+    socket: UdpSocket,
+    server: SocketAddrV4,
+    mac: [u8; 6],
+}
+
+/// What the kernel line of a boot script gives away.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    server: String,
+    token: String,
+    ca_url: String,
+    mac: String,
+    /// The address that the plan was fetched from.
+    pub address: Ipv4Addr,
+}
+
+/// A key and a boot id of somebody who registers.
+pub struct Key {
+    pair: rcgen::KeyPair,
+    pub boot_id: String,
+}
+
+impl Key {
+    pub fn new(boot_id: &str) -> Self {
+        Self {
+            pair: rcgen::KeyPair::generate().expect("a key can be made"),
+            boot_id: boot_id.to_owned(),
+        }
+    }
+
+    fn request(&self) -> String {
+        let request = rcgen::CertificateParams::default().serialize_request(&self.pair);
+        request.expect("it is signed").pem().expect("it is PEM")
+    }
+}
+
+/// Somebody who has a certificate of an agent.
+#[derive(Clone)]
+pub struct Agent {
+    pub certificate_pem: String,
+    pub key_pem: String,
+    pub ca_pem: String,
+    boot_id: String,
+    mac: String,
+    server: String,
+    address: Ipv4Addr,
+}
+
+/// A stream that was taken.
+pub struct Session {
+    up: mpsc::Sender<v1::AgentMessage>,
+    down: Streaming<v1::ControlMessage>,
+}
+
+fn bytes_of(mac: &str) -> [u8; 6] {
+    let bytes: Vec<u8> = mac
+        .split(':')
+        .map(|byte| u8::from_str_radix(byte, 16).expect("a MAC address"))
+        .collect();
+    bytes.try_into().expect("six bytes")
+}
+
+impl Host {
+    /// Poses under that MAC address.
+    pub async fn with_mac(server: SocketAddrV4, mac: &str) -> Self {
+        let socket = UdpSocket::bind((RELAY, 0)).await.expect("a port is free");
+        let mac = bytes_of(mac);
+        Self { socket, server, mac }
+    }
+
+    fn message(&self, kind: u8, offer: Option<&Lease>) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER];
+        bytes[..4].copy_from_slice(&[1, 1, 6, 1]);
+        bytes[4..8].copy_from_slice(&[0, 0, 0, kind]);
+        bytes[24..28].copy_from_slice(&RELAY.octets());
+        bytes[28..34].copy_from_slice(&self.mac);
+        bytes[236..HEADER].copy_from_slice(&[99, 130, 83, 99]);
+        let mut add = |code: u8, data: &[u8]| {
+            bytes.extend([code, u8::try_from(data.len()).expect("an option is short")]);
+            bytes.extend_from_slice(data);
+        };
+        add(53, &[kind]);
+        if let Some(offer) = offer {
+            add(50, &offer.address.octets());
+            add(54, &offer.server.octets());
+        }
+        add(60, b"PXEClient:Arch:00007:UNDI:003010");
+        add(77, b"iPXE");
+        add(93, &[0, 7]);
+        // Answer to the port that this comes from (RFC 8357).
+        add(82, &[19, 0]);
+        bytes.push(255);
+        bytes
+    }
+
+    async fn exchange(&self, kind: u8, offer: Option<&Lease>) -> Option<Lease> {
+        let message = self.message(kind, offer);
+        self.socket.send_to(&message, self.server).await.expect("it is sent");
+        let mut packet = vec![0; 4096];
+        let (length, _) = tokio::time::timeout(PATIENCE, self.socket.recv_from(&mut packet))
+            .await
+            .ok()?
+            .expect("an answer");
+        let address = |at: usize| <[u8; 4]>::try_from(&packet[at..at + 4]).map(Ipv4Addr::from);
+        let mut lease = Lease {
+            address: address(16).expect("four bytes"),
+            server: Ipv4Addr::UNSPECIFIED,
+            boot_file: None,
+        };
+        let mut rest = &packet[HEADER..length];
+        while let [code, size, tail @ ..] = rest {
+            let (data, next) = tail.split_at_checked(usize::from(*size))?;
+            match *code {
+                54 => lease.server = <[u8; 4]>::try_from(data).ok()?.into(),
+                67 => lease.boot_file = String::from_utf8(data.to_vec()).ok(),
+                _ => {}
+            }
+            rest = next;
+        }
+        Some(lease)
+    }
+
+    /// Asks as iPXE does.
+    pub async fn lease(&self) -> Option<Lease> {
+        let offer = self.exchange(DISCOVER, None).await?;
+        self.exchange(REQUEST, Some(&offer)).await
+    }
+
+    /// Asks by DHCP and fetches the boot script from the address that it was given; none: there was nothing to boot.
+    pub async fn plan(&self) -> Option<Plan> {
+        let lease = self.lease().await?;
+        self.plan_at(&lease.boot_file?, lease.address).await
+    }
+
+    /// Fetches a boot script from an address.
+    pub async fn plan_at(&self, url: &str, address: Ipv4Addr) -> Option<Plan> {
+        let script = get(url, address).await?;
+        let word = |key: &str| {
+            let begin = script.find(&format!(" {key}="))? + key.len() + 2;
+            let words: &str = &script[begin..];
+            words.split_whitespace().next().map(str::to_owned)
+        };
+        let list = |key: &str| Some(word(key)?.split(',').next()?.to_owned());
+        Some(Plan {
+            server: list("rackwright.server")?,
+            token: word("rackwright.token")?,
+            ca_url: list("rackwright.caurl")?,
+            mac: word("rackwright.mac")?,
+            address,
+        })
+    }
+
+    /// Asks again and again until there is a plan.
+    pub async fn plan_as_soon_as_possible(&self, limit: Duration) -> Plan {
+        let deadline = tokio::time::Instant::now() + limit;
+        loop {
+            if let Some(plan) = self.plan().await {
+                return plan;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "there was nothing to boot for {limit:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// The body of an answer to a GET from an address; none when it is not 200.
+async fn get(url: &str, from: Ipv4Addr) -> Option<String> {
+    let rest = url.strip_prefix("http://").expect("plain HTTP");
+    let (place, path) = rest.split_at(rest.find('/').expect("a path"));
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(SocketAddr::from((from, 0))).expect("a loopback address");
+    let mut stream = socket
+        .connect(place.parse().expect("an address"))
+        .await
+        .expect("it listens");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {place}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("it reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.expect("it answers");
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    head.starts_with("HTTP/1.1 200 ").then(|| body.to_owned())
+}
+
+async fn client(server: &str, tls: ClientTlsConfig, from: Ipv4Addr) -> AgentServiceClient<Channel> {
+    let endpoint = Endpoint::from_shared(server.to_owned())
+        .expect("a URL")
+        .local_address(Some(IpAddr::V4(from)));
+    let tls = tls.domain_name("127.0.0.1");
+    let channel = endpoint.tls_config(tls).expect("PEM").connect().await;
+    AgentServiceClient::new(channel.expect("it listens")).max_decoding_message_size(32 << 20)
+}
+
+impl Plan {
+    /// Registers with the plan's token from an address.
+    pub async fn register_from(&self, key: &Key, from: Ipv4Addr) -> Result<Agent, Status> {
+        let ca_pem = get(&self.ca_url, from).await.expect("the CA is public");
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(&ca_pem));
+        let request = v1::RegisterRequest {
+            token: self.token.clone(),
+            csr_pem: key.request(),
+            mac: self.mac.clone(),
+            boot_id: key.boot_id.clone(),
+            ..v1::RegisterRequest::default()
+        };
+        let answer = client(&self.server, tls, from)
+            .await
+            .register(request)
+            .await?
+            .into_inner();
+        Ok(Agent {
+            certificate_pem: answer.certificate_pem,
+            key_pem: key.pair.serialize_pem(),
+            ca_pem,
+            boot_id: key.boot_id.clone(),
+            mac: self.mac.clone(),
+            server: self.server.clone(),
+            address: from,
+        })
+    }
+
+    /// Registers from where the plan was fetched.
+    pub async fn register(&self, key: &Key) -> Result<Agent, Status> {
+        self.register_from(key, self.address).await
+    }
+}
+
+impl Agent {
+    /// Connects with the certificate, and says that it is at some address.
+    pub async fn connect(&self, claimed_address: &str) -> Result<Session, Status> {
+        let tls = ClientTlsConfig::new()
+            .ca_certificate(Certificate::from_pem(&self.ca_pem))
+            .identity(Identity::from_pem(&self.certificate_pem, &self.key_pem));
+        let mut client = client(&self.server, tls, self.address).await;
+        let (up, messages) = mpsc::channel(16);
+        let hello = v1::Hello {
+            boot_id: self.boot_id.clone(),
+            address: claimed_address.to_owned(),
+            mac: self.mac.clone(),
+            ..v1::Hello::default()
+        };
+        let message = Some(Up::Hello(hello));
+        up.send(v1::AgentMessage { message }).await.expect("there is room");
+        let down = client.connect(ReceiverStream::new(messages)).await?.into_inner();
+        Ok(Session { up, down })
+    }
+}
+
+impl Session {
+    pub async fn say(&self, message: Up) {
+        // The other side may have ended it.
+        let _ = self.up.send(v1::AgentMessage { message: Some(message) }).await;
+    }
+
+    /// The job that comes before the stream ends; none when it ends without one.
+    pub async fn job_before_the_end(&mut self, limit: Duration) -> Option<v1::Job> {
+        let heard = async {
+            loop {
+                tokio::select! {
+                    message = self.down.message() => match message {
+                        Ok(Some(v1::ControlMessage { message: Some(Down::Job(job)) })) => return Some(job),
+                        Ok(Some(_)) => {}
+                        Ok(None) | Err(_) => return None,
+                    },
+                    () = tokio::time::sleep(Duration::from_secs(1)) => {
+                        let heartbeat = v1::Heartbeat { uptime_s: 1.0 };
+                        self.say_now(Up::Heartbeat(heartbeat));
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(limit, heard)
+            .await
+            .expect("the session ends in time")
+    }
+
+    fn say_now(&self, message: Up) {
+        let _ = self.up.try_send(v1::AgentMessage { message: Some(message) });
+    }
+}

@@ -1,0 +1,95 @@
+//! The end of a member's rights on a replica other than the one that ends them, and an operator who is invited on a host.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use rackwright_api::v1;
+use rackwright_api::v1::event_service_client::EventServiceClient;
+use rackwright_tests::site::program;
+use tonic::Code;
+use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
+
+use crate::cluster::Cluster;
+
+/// A replica looks at what others have changed within this.
+const ROUND: Duration = Duration::from_secs(10);
+
+fn rackwright(login: &Path, words: &[&str]) -> String {
+    let mut command = Command::new(program("rackwright"));
+    let output = command.env("RACKWRIGHT_CONFIG", login).args(words).output();
+    printed(&output.expect("the CLI can be started"))
+}
+
+fn printed(output: &Output) -> String {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The word behind a flag in a login command.
+fn after<'a>(text: &'a str, flag: &str) -> &'a str {
+    let rest = text.split(flag).nth(1).and_then(|rest| rest.split_whitespace().next());
+    rest.unwrap_or_else(|| panic!("{flag} is not in:\n{text}"))
+}
+
+fn log_in(cluster: &Cluster, name: &str, invitation: &str) -> std::path::PathBuf {
+    let home = cluster.dir().join(name);
+    let (ca, token) = (after(invitation, "--ca-sha256 "), after(invitation, "--token "));
+    let server = &cluster.replicas[1].url;
+    rackwright(
+        &home,
+        &["login", "--server", server, "--ca-sha256", ca, "--token", token],
+    );
+    home
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights_that_one_replica_ends_end_on_the_other_and_a_host_invites_an_operator() {
+    let cluster = Cluster::start(2, |_, _| String::new()).await;
+    let made = rackwright(&cluster.login, &["token", "create", "mallory", "--role", "operator"]);
+    let home = log_in(&cluster, "mallory", &made);
+    let read = |name: &str| std::fs::read_to_string(home.join(name)).expect("the login left it");
+    let identity = read("default.pem");
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read("default.ca.pem")))
+        .identity(Identity::from_pem(&identity, &identity));
+    let endpoint = Endpoint::from_shared(cluster.replicas[1].url.clone()).expect("a URL");
+    let channel = endpoint.tls_config(tls).expect("the files are PEM").connect_lazy();
+    let mut events = EventServiceClient::new(channel)
+        .stream_events(v1::StreamEventsRequest::default())
+        .await
+        .expect("an operator follows events")
+        .into_inner();
+    let first = &cluster.replicas[0].url;
+    rackwright(&cluster.login, &["--server", first, "member", "delete", "mallory"]);
+    let code = tokio::time::timeout(ROUND, async {
+        loop {
+            match events.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => return Code::Ok,
+                Err(status) => return status.code(),
+            }
+        }
+    });
+    assert_eq!(code.await.expect("the stream ends"), Code::Unauthenticated);
+
+    let config = cluster.dir().join("replica-0/rackwrightd.yaml");
+    let mut invite = Command::new(program("rackwrightd"));
+    invite.args([
+        "invite-operator",
+        "--name",
+        "oscar",
+        "--reason",
+        "a test of it",
+        "--config",
+    ]);
+    let invited = printed(&invite.arg(config).output().expect("rackwrightd can be started"));
+    let told = rackwright(&cluster.login, &["events", "--target", "members/oscar", "-o", "json"]);
+    assert!(
+        told.contains("security.operator-invited-locally") && told.contains("a test of it"),
+        "{told}"
+    );
+    let home = log_in(&cluster, "oscar", &invited);
+    assert!(rackwright(&home, &["whoami"]).contains("operator"));
+}
