@@ -5,7 +5,6 @@ mod flood;
 #[path = "exhaustion/plane.rs"]
 mod plane;
 
-use std::time::Duration;
 
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
@@ -16,7 +15,11 @@ use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::site_service_client::SiteServiceClient;
 use rackwright_sim::lab::install_crypto;
 use rackwright_tests::site::texts;
+use tokio::sync::mpsc::Sender;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use flood::{Flood, HTTP, Speed, TLS, raise_open_files};
@@ -158,19 +161,45 @@ async fn slow_bytes_from_many_addresses_keep_nobody_out() {
     .await;
 }
 
+type Planned = Result<tonic::Response<v1::PlanSiteResponse>, Status>;
+
+fn site_part(name: &str, length: usize) -> v1::PlanSiteRequest {
+    v1::PlanSiteRequest {
+        part: Some(v1::SiteFilePart {
+            name: name.into(),
+            data: vec![b'#'; length],
+        }),
+    }
+}
+
+/// A set of site files that the control plane receives until the sender is dropped, and that kept a second set away.
+async fn unfinished_set(sites: &SiteServiceClient<Channel>) -> (Sender<v1::PlanSiteRequest>, JoinHandle<Planned>) {
+    loop {
+        let (sender, parts) = tokio::sync::mpsc::channel(1);
+        sender
+            .send(site_part("site.yaml", 1))
+            .await
+            .expect("the stream is open");
+        let mut of_first = sites.clone();
+        let first = tokio::spawn(async move { of_first.plan_site(ReceiverStream::new(parts)).await });
+        // A second set that arrives before the first has the first refused: both are sent again.
+        while !first.is_finished() {
+            let mut of_second = sites.clone();
+            let second = of_second.plan_site(tokio_stream::once(site_part("site.yaml", 1))).await;
+            if second.is_err_and(|status| status.code() == Code::ResourceExhausted) {
+                return (sender, first);
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn site_files_in_too_many_parts_are_refused_early_and_one_set_at_a_time() {
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path(), "storage: {site_files_mib: 4}\n").await;
     let before = plane.memory();
     let mut sites = SiteServiceClient::new(plane.channel(Some(plane.operator())));
-    let part = |name: &str, length: usize| v1::PlanSiteRequest {
-        part: Some(v1::SiteFilePart {
-            name: name.into(),
-            data: vec![b'#'; length],
-        }),
-    };
-    let text = move |n: usize| part(if n == 0 { "site.yaml" } else { "" }, 1 << 20);
+    let text = |n: usize| site_part(if n == 0 { "site.yaml" } else { "" }, 1 << 20);
     let refused = sites
         .plan_site(tokio_stream::iter((0..300).map(text)))
         .await
@@ -178,26 +207,14 @@ async fn site_files_in_too_many_parts_are_refused_early_and_one_set_at_a_time() 
     assert_eq!(refused.code(), Code::InvalidArgument, "{refused:?}");
     assert!(refused.message().contains("4 MiB"), "{refused:?}");
     let refused = sites
-        .plan_site(tokio_stream::once(part("site.yaml", 3 << 20)))
+        .plan_site(tokio_stream::once(site_part("site.yaml", 3 << 20)))
         .await
         .unwrap_err();
     assert_eq!(refused.code(), Code::OutOfRange, "{refused:?}");
-    // A first set that is never finished keeps a second one of the same member away, and nobody else's.
-    let (sender, parts) = tokio::sync::mpsc::channel(1);
-    sender.send(part("site.yaml", 1)).await.expect("the stream is open");
-    let unfinished = tokio_stream::wrappers::ReceiverStream::new(parts);
-    let mut other = sites.clone();
-    let first = tokio::spawn(async move { other.plan_site(unfinished).await });
-    let busy = async {
-        loop {
-            let second = sites.plan_site(tokio_stream::once(part("site.yaml", 1))).await;
-            match second {
-                Err(status) if status.code() == Code::ResourceExhausted => return,
-                _ => tokio::time::sleep(Duration::from_millis(20)).await,
-            }
-        }
-    };
-    timeout(SOON, busy).await.expect("the second is refused");
+    // A first set that is never finished keeps a second one of the same member away, and no other member's.
+    let (sender, first) = timeout(SOON, unfinished_set(&sites))
+        .await
+        .expect("the second is refused");
     drop(sender);
     first.await.expect("no panic").expect("the first one is answered");
     let after = plane.memory();
@@ -230,10 +247,7 @@ async fn messages_of_members_and_agents_are_bounded() {
 }
 
 /// Begins an upload of `size_bytes`, by the API as an own client would.
-async fn begin(
-    images: &mut ImageServiceClient<tonic::transport::Channel>,
-    size_bytes: u64,
-) -> Result<v1::Upload, Status> {
+async fn begin(images: &mut ImageServiceClient<Channel>, size_bytes: u64) -> Result<v1::Upload, Status> {
     let request = v1::StartUploadRequest {
         image_id: "second".into(),
         size_bytes,

@@ -501,6 +501,17 @@ impl Run {
         self.fake.world().wrong.push(told);
     }
 
+    /// Takes turns until that time.
+    async fn run_until(&mut self, end: Timestamp) {
+        while clock::now() < end && self.fake.world().wrong.is_empty() {
+            if let Turn::Idle(next) = self.turn().await {
+                clock::simulated::set(next.min(end));
+            }
+            self.forget_answered();
+        }
+    }
+
+    /// The run from its first turn to the last check.
     async fn whole(&mut self) {
         let minute = seconds(60);
         while self
@@ -529,6 +540,10 @@ impl Run {
                 let at = clock::now().plus(minute);
                 self.fake.world().at(at, &id, Coming::Ask { wish, key });
             }
+            self.until_rest().await;
+        }
+        if passwords::is_one_tried_again(&self.store).await {
+            self.run_until(clock::now().plus(minutes(24 * 60))).await;
             self.until_rest().await;
         }
         let mut left = checks::left(&self.store, &self.fake).await;
@@ -621,6 +636,10 @@ fn whatever_is_killed_whenever_nothing_is_lost_and_nothing_is_destroyed_twice() 
     });
     let total = *total.lock().expect("no thread failed");
     println!("{count} seeds: {total:?}");
+    if count < SEEDS {
+        // Of a few seeds it is not known what each brings.
+        return;
+    }
     assert!(total.edges > count && total.wishes > count, "{total:?}");
     assert!(
         total.cancelled >= count / 20,

@@ -1,6 +1,7 @@
 //! What is true of the passwords of BMCs in the end.
 
 use rackwright_identity::Sealer;
+use rackwright_lifecycle::Effect;
 use rackwright_store::Store;
 use secrecy::ExposeSecret as _;
 
@@ -8,6 +9,11 @@ use super::checks::records;
 use super::performer::Fake;
 use super::world::FACTORY;
 use crate::grpc::nodes::bmc_password_purpose;
+
+/// Whether the change of a password was given up for now: the rule has it tried again when a day has passed.
+pub async fn is_one_tried_again(store: &Store) -> bool {
+    records(store).await.iter().any(|r| r.spec.account.changed_at.is_none())
+}
 
 /// Every BMC has a password of ours, which is the one that is stored; no account was ever locked, and nobody was refused
 /// for good.
@@ -21,8 +27,15 @@ pub async fn left(store: &Store, fake: &Fake, sealer: &Sealer) -> Vec<String> {
         let is_good = accounts.opens(&spec.bmc_username, password.expose_secret());
         let is_ours = spec.account.changed_at.is_some() && !accounts.opens("root", FACTORY);
         if !is_good || !is_ours || spec.account.pending.is_some() || spec.account.refused_at.is_some() {
+            let rows = store.attempts(id, record.node.since).await;
+            let rows = rows.expect("effects can be read");
+            let changes: Vec<_> = rows
+                .iter()
+                .map(|row| &row.attempt)
+                .filter(|attempt| attempt.effect == Effect::ChangePassword)
+                .collect();
             wrong.push(format!(
-                "{id}: its BMC has {accounts:?}, and {:?} is stored",
+                "{id}: its BMC has {accounts:?}, {:?} is stored, and the changes of this state were {changes:?}",
                 spec.account
             ));
         }
