@@ -59,9 +59,9 @@ test-attacks: deps ## The attacks of docs/security.md against a running rackwrig
 .PHONY: fuzz
 fuzz: deps ## Looks for answers of a BMC that the client's views cannot bear, for FUZZ_SECONDS, 60 if not said
 	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/crates/fuzz/rustc-with-coverage.sh \
-	  cargo build --locked -p rackwright-fuzz --features libfuzzer --bin fuzz-views
+	  cargo build --locked -p rackwright-fuzz --features libfuzzer --bin fuzz-inputs
 	@mkdir -p $(FUZZ_CORPUS)
-	target/debug/fuzz-views -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=8192 \
+	target/debug/fuzz-inputs -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=8192 \
 	  -artifact_prefix=target/fuzz/ -print_final_stats=1 $(FUZZ_CORPUS) crates/fuzz/corpus
 
 .PHONY: lint

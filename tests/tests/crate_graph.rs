@@ -41,7 +41,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         ],
     ),
     ("sim", 2, &["api", "agent", "image"]),
-    ("fuzz", 1, &["redfish"]),
+    ("fuzz", 1, &["redfish", "netboot", "image", "identity", "site"]),
 ];
 
 /// The workspace member that may use anything.

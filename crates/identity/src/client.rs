@@ -127,7 +127,7 @@ impl ClientIdentity {
         }
     }
 
-    fn from_uri(uri: &str) -> Result<Self, IdentifyError> {
+    pub fn from_uri(uri: &str) -> Result<Self, IdentifyError> {
         let unknown = || IdentifyError::UnknownForm(uri.chars().take(200).collect());
         let path = uri.strip_prefix(SCHEME).ok_or_else(unknown)?;
         let parts: Vec<&str> = path.split('/').collect();

@@ -18,6 +18,8 @@ pub mod digest;
 #[allow(unsafe_code)]
 pub(crate) mod direct;
 pub mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod import;
 pub mod index;
 mod qcow2;

@@ -22,6 +22,8 @@ pub mod connections;
 pub mod counters;
 pub mod dhcp;
 pub mod directory;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod http;
 pub mod pool;
 pub mod tftp;

@@ -306,11 +306,11 @@ impl LogEntry {
             return None;
         }
         let created_s = created.as_deref().and_then(seconds_of);
+        let id = json::text(entry, &["Id"])
+            .or_else(|| json::link(entry, &[]).map(|link| crate::address::last_segment(&link).to_owned()));
         Some(Self {
             log: log.to_owned(),
-            id: json::text(entry, &["Id"])
-                .or_else(|| json::link(entry, &[]).map(|link| crate::address::last_segment(&link).to_owned()))
-                .unwrap_or_default(),
+            id: clean(&id.unwrap_or_default()),
             created: created.filter(|_| created_s.is_some()).map(|text| clean(&text)),
             created_s,
             severity: json::fact(entry, &["Severity"]).map(|text| clean(&text)),

@@ -10,6 +10,7 @@ mod server;
 pub use answer::{Answer, AnswerKind, Decision, Ignored, decide};
 pub use boot::{FirstStage, NoBoot};
 pub use reply::{EncodeError, Reply, reply};
+pub(crate) use request::sender;
 pub use request::{Architecture, Kind, Malformed, MessageKind, Port, Request};
 
 pub(crate) use rogue::{RogueWatch, listen_for_offers};

@@ -193,6 +193,12 @@ async fn reply_socket(server_ip: Ipv4Addr, client: SocketAddrV4) -> std::io::Res
     Ok(socket)
 }
 
+/// For the fuzzer: path, block size and window of a request that is served.
+pub(crate) fn requested(packet: &[u8]) -> Option<(String, u16, u16)> {
+    let request = packet::ReadRequest::parse(packet).ok()?;
+    Some((request.path, request.block_size, request.window))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

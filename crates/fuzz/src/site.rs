@@ -1,0 +1,95 @@
+//! Site files, dumps of fabrics, partitions, NetBox tables and what a management network says.
+
+use std::collections::BTreeMap;
+
+use rackwright_site::discovery::{parse_answer, parse_leases, parse_targets};
+use rackwright_site::fabric::dump::{self, Limits};
+use rackwright_site::fabric::partition::{self, ManagerOptions};
+use rackwright_site::file::{Source, check};
+use rackwright_site::hall::hall;
+use rackwright_site::import::Options;
+use rackwright_site::import::netbox::{NetboxOptions, Roles, Table, Tables, from_netbox};
+
+/// A dump that is read is written without loss.
+pub(crate) fn dump(bytes: &[u8]) {
+    let limits = Limits {
+        bytes: 64 << 10,
+        line_bytes: 2_000,
+        devices: 1_000,
+        findings: 20,
+    };
+    let Ok(read) = dump::read(bytes, limits) else { return };
+    assert!(read.findings.len() <= 20, "{} findings", read.findings.len());
+    let written = read.write();
+    // What is written may be longer than what was read.
+    let wide = Limits {
+        bytes: 1 << 30,
+        ..limits
+    };
+    match dump::read(written.as_bytes(), wide) {
+        Ok(again) => assert_eq!(again.write(), written, "the second reading differs"),
+        Err(error) => panic!("what was written is not read: {error}\n{written:.2000}"),
+    }
+}
+
+/// Partitions that are taken are written so that they are read as the same.
+pub(crate) fn partitions(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let _ = ManagerOptions::parse(&text);
+    let Ok(read) = partition::parse(&text) else { return };
+    let written = match read.render() {
+        Ok(written) => written,
+        Err(error) => panic!("what was read cannot be written: {error}"),
+    };
+    assert!(partition::parse(&written).is_ok_and(|again| again == read), "{written:.2000}");
+}
+
+/// A site file is taken whole or refused with findings, the same each time. A site that is taken has a hall or a reason why not.
+pub(crate) fn file(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let source = Source {
+        name: "site.yaml",
+        text: &text,
+    };
+    let checked = check(&[source]);
+    match &checked.site {
+        Some(site) => drop(hall(site)),
+        None => assert!(!checked.findings.list.is_empty(), "refused without a reason"),
+    }
+    let again = check(&[source]);
+    let shown = |findings| format!("{findings:?}");
+    assert_eq!(shown(&again.findings), shown(&checked.findings), "other findings");
+}
+
+/// Tables by their order in the first bytes, one after the other; from the same tables comes the same site file.
+pub(crate) fn netbox(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut tables = Tables::default();
+    for (table, text) in Table::ALL.into_iter().zip(text.split("\n\n")) {
+        let _ = tables.add_csv(table, table.endpoint(), text);
+    }
+    let (roles, skus, panels) = (Roles::default(), BTreeMap::new(), BTreeMap::new());
+    let options = NetboxOptions {
+        options: Options {
+            site: "fuzz",
+            output: "site.yaml",
+            skus: None,
+        },
+        sites: &[],
+        roles: &roles,
+        skus: &skus,
+        feeds: &[],
+        panels: &panels,
+    };
+    let first = from_netbox(&tables, &options);
+    assert_eq!(from_netbox(&tables, &options).text, first.text, "another site file");
+}
+
+/// Answers and lists from a management network.
+pub(crate) fn discovery(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Some(answer) = parse_answer(bytes) {
+        assert!(format!("{answer:?}").len() <= 64 << 10, "an answer without a bound");
+    }
+    drop((parse_leases(&text), parse_targets(&text)));
+}

@@ -1,0 +1,17 @@
+//! What the fuzzer reaches of the insides: the reader that an import itself uses.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+
+use crate::qcow2::Qcow2;
+
+/// The beginning of the disk in a qcow2 file, at most `most` bytes.
+///
+/// # Errors
+/// The file is refused, in words.
+pub fn qcow2(file: File, most: u64) -> io::Result<Vec<u8>> {
+    let disk = Qcow2::open(file).map_err(io::Error::other)?;
+    let mut start = Vec::new();
+    disk.take(most).read_to_end(&mut start)?;
+    Ok(start)
+}
