@@ -57,7 +57,7 @@ test-attacks: deps ## The attacks of docs/security.md against a running rackwrig
 	cargo nextest run --locked -p rackwright-tests --test attacks --cargo-profile $(PROFILE)
 
 .PHONY: fuzz
-fuzz: deps ## Looks for answers of a BMC that the client's views cannot bear, for FUZZ_SECONDS, 60 if not said
+fuzz: deps ## Looks for inputs that a reader cannot bear (packets, images, site files, BMC answers), for FUZZ_SECONDS (60)
 	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/crates/fuzz/rustc-with-coverage.sh \
 	  cargo build --locked -p rackwright-fuzz --features libfuzzer --bin fuzz-inputs
 	@mkdir -p $(FUZZ_CORPUS)

@@ -9,6 +9,8 @@ mod erase;
 mod exhaustion;
 #[path = "attacks/impostor.rs"]
 mod impostor;
+#[path = "attacks/malformed.rs"]
+mod malformed;
 #[path = "attacks/members.rs"]
 mod members;
 #[path = "attacks/restore.rs"]

@@ -89,7 +89,9 @@ pub(crate) fn scrubbing(bytes: &[u8]) {
 /// An entry of a log is one line of bounded length in each field, whatever the BMC wrote.
 pub(crate) fn logs(bytes: &[u8]) {
     let Some(value) = fuzzing::body(bytes) else { return };
-    let Some(entry) = LogEntry::of("SEL", &value) else { return };
+    let Some(entry) = LogEntry::of("SEL", &value) else {
+        return;
+    };
     let texts = [&entry.created, &entry.severity, &entry.message_id];
     let texts = texts.into_iter().flatten().chain([&entry.id, &entry.message]);
     for text in texts {

@@ -101,7 +101,10 @@ pub(crate) fn dhcp(packet: &[u8]) {
             assert_eq!(reply[4..8], packet[4..8], "another transaction");
             assert_eq!(reply[28..34], packet[28..34], "another client");
             assert!(fuzzing::is_of_dhcp_server(&reply), "the answer cannot be read");
-            if let Lookup::Known { boot: BootIntent::Disk, .. } = lookup {
+            if let Lookup::Known {
+                boot: BootIntent::Disk, ..
+            } = lookup
+            {
                 assert!(due.is_none(), "a node that boots from its disk gets a token");
             }
         }
@@ -113,7 +116,13 @@ pub(crate) fn tftp(packet: &[u8]) {
     let Some((path, block, window)) = fuzzing::tftp_request(packet) else {
         return;
     };
-    assert!(!path.starts_with('/') && !path.is_empty() && path.len() <= 255, "{path:?}");
+    assert!(
+        !path.starts_with('/') && !path.is_empty() && path.len() <= 255,
+        "{path:?}"
+    );
     assert!(!path.split('/').any(|part| part.starts_with('.')), "{path:?} leads out");
-    assert!((8..=1468).contains(&block) && (1..=32).contains(&window), "{block}, {window}");
+    assert!(
+        (8..=1468).contains(&block) && (1..=32).contains(&window),
+        "{block}, {window}"
+    );
 }

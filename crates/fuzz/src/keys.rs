@@ -13,7 +13,10 @@ pub(crate) fn request(bytes: &[u8]) {
 pub(crate) fn certificate(bytes: &[u8]) {
     let Ok(client) = identify(bytes) else { return };
     let again = ClientIdentity::from_uri(&client.uri());
-    assert!(again.is_ok_and(|again| again == client), "{client:?} is named in two ways");
+    assert!(
+        again.is_ok_and(|again| again == client),
+        "{client:?} is named in two ways"
+    );
 }
 
 /// A record has one encoding: what is taken is written the same.

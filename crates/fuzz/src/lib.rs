@@ -5,6 +5,7 @@
 
 mod bmc;
 mod boot;
+pub mod changes;
 mod images;
 mod keys;
 mod site;

@@ -3,8 +3,7 @@
 #[path = "exhaustion/flood.rs"]
 mod flood;
 #[path = "exhaustion/plane.rs"]
-mod plane;
-
+pub mod plane;
 
 use prost::Message as _;
 use prost_types::FileDescriptorSet;

@@ -1,7 +1,7 @@
 //! A host on the boot network that poses as the agent of a node.
 
 #[path = "impostor/host.rs"]
-mod host;
+pub mod host;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;

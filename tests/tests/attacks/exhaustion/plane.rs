@@ -28,8 +28,8 @@ pub struct Plane {
     pub api: u16,
     pub store: u16,
     pub http: u16,
-    dhcp: u16,
-    tftp: u16,
+    pub dhcp: u16,
+    pub tftp: u16,
     config: String,
 }
 

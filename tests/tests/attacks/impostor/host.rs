@@ -156,9 +156,14 @@ impl Host {
         Some(lease)
     }
 
+    /// Asks for an offer.
+    pub async fn discover(&self) -> Option<Lease> {
+        self.exchange(DISCOVER, None).await
+    }
+
     /// Asks as iPXE does.
     pub async fn lease(&self) -> Option<Lease> {
-        let offer = self.exchange(DISCOVER, None).await?;
+        let offer = self.discover().await?;
         self.exchange(REQUEST, Some(&offer)).await
     }
 
