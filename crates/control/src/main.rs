@@ -10,7 +10,7 @@ use rackwright_control::config::Config;
 use rackwright_control::keys::rotate;
 use rackwright_control::start::Start;
 use rackwright_control::telemetry::Telemetry;
-use rackwright_control::{daemon, hardening};
+use rackwright_control::{backup, daemon, hardening};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -86,6 +86,28 @@ enum Command {
         #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
         config: PathBuf,
     },
+    /// Copy database and keys of the site into a new folder, also while the control plane runs. An event is stored first.
+    Backup {
+        /// The folder that gets the backup, as a folder of its own.
+        #[arg(long)]
+        to: PathBuf,
+        /// The configuration file.
+        #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
+        config: PathBuf,
+    },
+    /// Put a backup in the place that the configuration names. The control plane must be down. The next start doubts every
+    /// node.
+    Restore {
+        /// The backup: a folder that `rackwrightd backup` made.
+        #[arg(long)]
+        from: PathBuf,
+        /// Move a site that is there aside.
+        #[arg(long)]
+        replace: bool,
+        /// The configuration file.
+        #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
+        config: PathBuf,
+    },
     /// Read and check a configuration file, and say everything that is wrong with it.
     CheckConfig {
         /// The configuration file.
@@ -122,6 +144,8 @@ fn main() -> ExitCode {
         Command::BmcPassword { node, reason, config } => bmc_password(&config, &node, &reason),
         Command::InviteOperator { reason, name, config } => invite_operator(&config, &name, &reason),
         Command::RotateKeys { key, finish, config } => rotate_keys(&config, key, finish),
+        Command::Backup { to, config } => back_up(&config, &to),
+        Command::Restore { from, replace, config } => restore(&config, &from, replace),
         Command::Serve {
             config,
             log,
@@ -202,6 +226,20 @@ fn rotate_keys(path: &std::path::Path, key: RotatedKey, finish: bool) -> Result<
         }
     };
     print!("{told}");
+    Ok(())
+}
+
+fn back_up(path: &std::path::Path, to: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
+    let config = Config::load(path)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    print!("{}", runtime.block_on(backup::create(&config, to))?);
+    Ok(())
+}
+
+fn restore(path: &std::path::Path, from: &std::path::Path, replace: bool) -> Result<(), Box<dyn std::error::Error>> {
+    let config = Config::load(path)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    print!("{}", runtime.block_on(backup::restore(&config, from, replace))?);
     Ok(())
 }
 

@@ -31,7 +31,7 @@ use crate::signer::{CertificateSigner, SignatureError};
 
 pub(crate) const SET: &str = "keys";
 const LOCK: &str = "keys.lock";
-const NEW_SET_PREFIX: &str = ".keys-new-";
+pub(crate) const NEW_SET_PREFIX: &str = ".keys-new-";
 pub(crate) const NEW_KEY_PREFIX: &str = ".new-";
 const AUTHORITY: &str = "authority.pem";
 pub(crate) const SIGNING: &str = "signing.key";
@@ -142,7 +142,7 @@ impl KeyFiles {
         Ok(new)
     }
 
-    fn load(set: &Path, rng: Arc<dyn Rng>, created: bool) -> Result<Self, KeyFileError> {
+    pub(crate) fn load(set: &Path, rng: Arc<dyn Rng>, created: bool) -> Result<Self, KeyFileError> {
         check_private(&fs::metadata(set).map_err(io_error("read", set))?, set, 0o700)?;
         let authority = load_authority(&set.join(AUTHORITY), rng.clone())?;
         let sealer = Sealer::new(&sealing_keys(set)?, rng)?;
@@ -316,7 +316,7 @@ fn check_private(metadata: &fs::Metadata, path: &Path, wanted: u32) -> Result<()
 }
 
 /// Makes the data directory where there is none; one that exists may be shared (the keys below it are not).
-fn private_directory(path: &Path) -> Result<(), KeyFileError> {
+pub(crate) fn private_directory(path: &Path) -> Result<(), KeyFileError> {
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)

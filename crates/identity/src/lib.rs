@@ -11,6 +11,7 @@
 mod authority;
 mod client;
 mod erase;
+mod key_backup;
 mod key_files;
 mod rng;
 mod rotation;
@@ -23,6 +24,7 @@ mod token;
 pub use authority::{Authority, CertificateError, IssuedCertificate, ServerCredential, Validity, key_of_request};
 pub use client::{ClientIdentity, ClientKind, IdentifyError, identify, new_epoch};
 pub use erase::{EraseRecord, PayloadError};
+pub use key_backup::LockedKeys;
 pub use key_files::{KeyFileError, KeyFiles};
 pub use rng::{Rng, RngError, SystemRng};
 pub use rotation::OldSealingKeys;

@@ -83,8 +83,8 @@ pub enum Database {
 /// A PostgreSQL server and one of its databases.
 #[derive(Clone)]
 pub struct Server {
-    url: Url,
-    password_file: Option<PathBuf>,
+    pub(crate) url: Url,
+    pub(crate) password_file: Option<PathBuf>,
 }
 
 impl<P: AsRef<Path> + ?Sized> From<&P> for Database {
@@ -220,15 +220,20 @@ impl Database {
 }
 
 impl Server {
-    fn options(&self) -> Result<PgConnectOptions> {
+    /// The first line of the password file.
+    pub(crate) fn password_in(&self, path: &Path) -> Result<String> {
+        let text = std::fs::read_to_string(path).map_err(|source| StoreError::PasswordFile {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(text.lines().next().unwrap_or_default().to_owned())
+    }
+
+    pub(crate) fn options(&self) -> Result<PgConnectOptions> {
         let mut url = self.url.clone();
         if let Some(path) = &self.password_file {
-            let password = std::fs::read_to_string(path).map_err(|source| StoreError::PasswordFile {
-                path: path.clone(),
-                source,
-            })?;
             // Refused only by addresses without a host, which were refused before.
-            let _ = url.set_password(Some(password.lines().next().unwrap_or_default()));
+            let _ = url.set_password(Some(&self.password_in(path)?));
         }
         if !url.query_pairs().any(|(key, _)| key == "application_name") {
             url.query_pairs_mut().append_pair("application_name", "rackwrightd");

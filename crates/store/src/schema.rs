@@ -58,9 +58,14 @@ const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_version (version BIGIN
 const VERSION: &str = "SELECT COALESCE(MAX(version), 0) AS version FROM schema_version";
 const MIGRATED: &str = "INSERT INTO schema_version (version) VALUES ($1)";
 
+/// The version that this program brings a database to.
+pub(crate) fn newest() -> i64 {
+    i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX)
+}
+
 /// What has to be done for a schema of version `found`: numbers and statements.
 fn missing(found: i64) -> Result<impl Iterator<Item = (i64, &'static str)>, StoreError> {
-    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
+    let known = newest();
     if found > known {
         return Err(StoreError::NewerSchema { found, known });
     }

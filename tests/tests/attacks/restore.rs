@@ -204,6 +204,78 @@ async fn a_restored_database_gives_no_used_machine_away_and_asks_no_bmc_before_a
     fleet.stop().await;
 }
 
+/// Runs a command of `rackwrightd` on the site's settings. Answers with whether it succeeded, and what it said.
+fn daemon_command(dir: &Path, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(program("rackwrightd"))
+        .args(arguments)
+        .arg("--config")
+        .arg(dir.join("rackwrightd.yaml"))
+        .output()
+        .expect("rackwrightd can be started");
+    let (out, err) = texts(&output);
+    (output.status.success(), format!("{out}{err}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_of_a_running_control_plane_is_restored_and_gives_no_used_machine_away() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut plane = Plane::start_with(dir.path(), "pxe", WATCHED).await;
+    let fleet = fleet(&plane).await;
+    let (machine, id) = (fleet.node(0), fleet.node(0).name());
+    add_image(&plane.site);
+    machine.wait_for(|view| view.phase == Phase::Off).await;
+
+    // A backup while the control plane runs, after which acme gets the machine.
+    let backups = dir.path().join("backups");
+    let to = backups.display().to_string();
+    let (is_done, said) = daemon_command(dir.path(), &["backup", "--to", &to]);
+    assert!(is_done, "{said}");
+    let mut entries = std::fs::read_dir(&backups).expect("the backup");
+    let backup = entries.next().expect("a backup").expect("an entry").path();
+    assert!(entries.next().is_none(), "only the backup");
+    let events = plane.site.cli(["events", "--target", "site"]);
+    assert!(events.contains("a backup of database and keys is taken"), "{events}");
+    plane
+        .site
+        .cli(["node", "deploy", &id, "--image", "disk", "--customer", "acme"]);
+    plane.site.until(&id, &["rebooting"], SOON).await;
+    machine.wait_for(|view| view.phase == Phase::Up(BootSource::Disk)).await;
+
+    // Nothing is restored under a running control plane, nor over a site without the operator's word.
+    let from = backup.display().to_string();
+    let (is_done, said) = daemon_command(dir.path(), &["restore", "--from", &from, "--replace"]);
+    assert!(
+        !is_done && said.contains("another rackwrightd uses the database"),
+        "{said}"
+    );
+    plane.site.halt().await;
+    let (is_done, said) = daemon_command(dir.path(), &["restore", "--from", &from]);
+    assert!(!is_done && said.contains("--replace"), "{said}");
+    let (is_done, said) = daemon_command(dir.path(), &["restore", "--from", &from, "--replace"]);
+    assert!(is_done && said.contains("every node is doubted"), "{said}");
+
+    let asked = fleet.totals().requests;
+    plane.site.restart().await;
+    let site = &plane.site;
+    assert_eq!(site.state(&id), "available", "so says the backup");
+    let why = refused(site, &["node", "deploy", &id, "--image", "disk", "--customer", "zeta"]);
+    assert!(why.contains("is doubted"), "{why}");
+    tokio::time::sleep(QUIET).await;
+    assert_eq!(fleet.totals().requests, asked, "a BMC was asked");
+    assert!(machine.installed().is_some(), "acme's system is there");
+
+    // The restored keys open what the restored database holds: the machine is reached, erased and given out again.
+    site.cli(["node", "readmit", &id, "--yes"]);
+    site.until(&id, &["reclaiming"], SOON).await;
+    site.until(&id, &["available"], SOON).await;
+    assert!(machine.installed().is_none(), "acme's system is gone");
+    site.cli(["node", "deploy", &id, "--image", "disk", "--customer", "zeta"]);
+    site.until(&id, &["rebooting"], SOON).await;
+    plane.site.stop().await;
+    fleet.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restored_record_is_acted_on_again_when_an_operator_believes_it() {
     install_crypto();

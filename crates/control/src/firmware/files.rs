@@ -157,7 +157,7 @@ fn hex(hash: Context) -> String {
     hash.finish().as_ref().iter().fold(String::new(), digits)
 }
 
-fn digest_of(path: &Path) -> std::io::Result<(String, u64)> {
+pub(crate) fn digest_of(path: &Path) -> std::io::Result<(String, u64)> {
     let mut file = std::fs::File::open(path)?;
     let (mut hash, mut buffer, mut bytes) = (Context::new(&SHA256), vec![0; PIECE], 0);
     loop {

@@ -78,6 +78,18 @@ fn write(path: &Path, seen: &DatabaseAge) -> std::io::Result<()> {
     std::fs::File::open(folder)?.sync_all()
 }
 
+/// Makes the next start find that the database was restored: a database of this age is older than what was seen.
+///
+/// # Errors
+/// The file failed.
+pub fn expect_newer(data_dir: &Path, id: &str, age: i64) -> std::io::Result<()> {
+    let path = data_dir.join(FILE);
+    let seen = read(&path).ok().flatten().filter(|seen| seen.id == id);
+    let age = seen.map_or(age, |seen| seen.age.max(age)).saturating_add(1);
+    let id = id.to_owned();
+    write(&path, &DatabaseAge { id, age })
+}
+
 /// Why the database is not the one that was seen last. None: it is.
 fn reason(seen: Option<&DatabaseAge>, found: &DatabaseAge, is_declared: bool) -> Option<&'static str> {
     match seen {

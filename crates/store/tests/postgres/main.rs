@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod backup;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod database;

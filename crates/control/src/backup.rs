@@ -1,0 +1,112 @@
+//! `rackwrightd backup` and `rackwrightd restore`: the database and the keys of a site, as one folder.
+//!
+//! ```text
+//! rackwright-backup-20261124T101500Z/   0700
+//!   manifest.json                       what the backup is of, and the SHA-256 of each file
+//!   database.sqlite or database.pgdump
+//!   keys/                               as in the data folder
+//! ```
+//!
+//! A backup is taken while daemons run. A restore puts a backup in the place of a site, and makes the next start doubt every
+//! node: what happened after the backup is not in the database.
+
+mod create;
+mod manifest;
+mod restore;
+
+use std::path::{Path, PathBuf};
+
+use rackwright_identity::KeyFileError;
+use rackwright_lifecycle::Timestamp;
+use rackwright_store::{BackupError as CopyError, StoreError};
+
+use crate::start::lock::LockError;
+
+pub use create::create;
+pub use restore::restore;
+
+/// The folder of the keys, in a backup as in the data folder.
+const KEYS: &str = "keys";
+
+/// Why a backup was not taken or not restored.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupError {
+    /// The database was not copied or not put back.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+    /// The database.
+    #[error("the database does not answer, so nothing can be written down")]
+    Store(#[from] StoreError),
+    /// The keys.
+    #[error(transparent)]
+    Keys(#[from] KeyFileError),
+    /// A running daemon.
+    #[error(transparent)]
+    Running(#[from] LockError),
+    /// A file failed.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Keys and database are of two sites.
+    #[error("the database is of a site whose authority is {database}, and the keys in {} are of {keys}", folder.display())]
+    OtherSite {
+        /// The authority of the database's site.
+        database: String,
+        /// The authority of the keys.
+        keys: String,
+        /// Where the keys are.
+        folder: PathBuf,
+    },
+    /// The database is of another version.
+    #[error(
+        "the database has schema {found}, and this rackwrightd has {known}: use the rackwrightd that serves the site"
+    )]
+    Schema {
+        /// In the database.
+        found: i64,
+        /// Of this program.
+        known: i64,
+    },
+    /// The folder is no whole backup.
+    #[error("{} is no whole backup: {fault}", folder.display())]
+    Broken {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong.
+        fault: String,
+    },
+    /// The settings name a database of another kind than the backup has.
+    #[error("the backup has a {backup} database, and the settings name a {settings} database")]
+    OtherKind {
+        /// In the backup.
+        backup: &'static str,
+        /// In the settings.
+        settings: &'static str,
+    },
+    /// There is a site already.
+    #[error(
+        "{0} holds a site: pass --replace to put the backup in its place. What is there now is moved to \
+         DATA/before-restore-TIME"
+    )]
+    Occupied(String),
+}
+
+fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> BackupError {
+    let path = path.to_owned();
+    move |source| BackupError::File { path, source }
+}
+
+/// The time in a name: `20261124T101500Z`.
+fn stamp(now: Timestamp) -> String {
+    let second = now.0.div_euclid(1_000_000).rem_euclid(86_400);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{}T{hour:02}{minute:02}{second:02}Z", now.date()[..10].replace('-', ""))
+}
+
+#[cfg(test)]
+mod tests;

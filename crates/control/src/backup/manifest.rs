@@ -1,0 +1,202 @@
+//! What a backup says of itself, and whether the backup is whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use rackwright_store::Database;
+use serde::{Deserialize, Serialize};
+
+use super::{BackupError, KEYS, failed};
+use crate::firmware::files::digest_of;
+
+/// Name of the file.
+pub const FILE: &str = "manifest.json";
+/// The format, written and read here.
+const VERSION: u32 = 1;
+/// Largest file that is read.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// The kind of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A file of SQLite.
+    Sqlite,
+    /// An archive that `pg_dump --format=custom` made.
+    Postgresql,
+}
+
+impl Kind {
+    /// The kind that the settings name.
+    pub fn of(database: &Database) -> Self {
+        match database.file() {
+            Some(_) => Self::Sqlite,
+            None => Self::Postgresql,
+        }
+    }
+
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sqlite => "SQLite",
+            Self::Postgresql => "PostgreSQL",
+        }
+    }
+
+    /// The file of the database in a backup.
+    pub fn file(self) -> &'static str {
+        match self {
+            Self::Sqlite => "database.sqlite",
+            Self::Postgresql => "database.pgdump",
+        }
+    }
+}
+
+/// A file of a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Bytes.
+    pub bytes: u64,
+    /// `sha256:` and 64 hex digits.
+    pub digest: String,
+}
+
+/// What a backup says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    version: u32,
+    /// Version of the rackwrightd that took the backup.
+    pub rackwrightd: String,
+    /// When, as in the backup's name.
+    pub taken: String,
+    /// Name of the site, for people.
+    pub site: String,
+    /// SHA-256 of the certificate of the site's authority.
+    pub authority: String,
+    /// Kind of the database.
+    pub database: Kind,
+    /// Which database.
+    pub database_id: String,
+    /// Age of the database.
+    pub age: i64,
+    /// Version of the schema.
+    pub schema: i64,
+    /// The files but for this one, by their names in the backup.
+    pub files: BTreeMap<String, Entry>,
+}
+
+impl Manifest {
+    /// Describes the files of a folder.
+    pub fn of(folder: &Path, described: Described<'_>) -> Result<Self, BackupError> {
+        let mut files = BTreeMap::new();
+        for name in names(folder)? {
+            files.insert(name.clone(), entry(&folder.join(&name))?);
+        }
+        let Described {
+            taken,
+            site,
+            kind,
+            found,
+        } = described;
+        Ok(Self {
+            version: VERSION,
+            rackwrightd: env!("CARGO_PKG_VERSION").to_owned(),
+            taken: taken.to_owned(),
+            site: site.to_owned(),
+            authority: found.authority,
+            database: kind,
+            database_id: found.id,
+            age: found.age,
+            schema: found.schema,
+            files,
+        })
+    }
+
+    /// Reads the manifest of a backup, and each of its files: all must be there, as they were written, and no other.
+    pub fn checked(folder: &Path) -> Result<Self, BackupError> {
+        let broken = |fault: String| BackupError::Broken {
+            folder: folder.to_owned(),
+            fault,
+        };
+        let path = folder.join(FILE);
+        let mut text = Vec::new();
+        let file = fs::File::open(&path).map_err(failed(&path))?;
+        file.take(BYTES_MAX).read_to_end(&mut text).map_err(failed(&path))?;
+        let manifest: Self = serde_json::from_slice(&text).map_err(|error| broken(format!("{FILE}: {error}")))?;
+        if manifest.version != VERSION {
+            let version = manifest.version;
+            return Err(broken(format!(
+                "{FILE} has version {version}, and this rackwrightd reads {VERSION}"
+            )));
+        }
+        let (there, said) = (names(folder)?, manifest.files.keys().cloned().collect());
+        if let Some(name) = there.symmetric_difference(&said).next() {
+            let what = if said.contains(name) {
+                "is missing"
+            } else {
+                "is not in the manifest"
+            };
+            return Err(broken(format!("{name} {what}")));
+        }
+        for wanted in [manifest.database.file().to_owned(), format!("{KEYS}/authority.pem")] {
+            if !said.contains(&wanted) {
+                return Err(broken(format!("{wanted} is not in the manifest")));
+            }
+        }
+        for (name, said) in &manifest.files {
+            if entry(&folder.join(name))? != *said {
+                return Err(broken(format!("{name} is not what was backed up: its digest differs")));
+            }
+        }
+        Ok(manifest)
+    }
+}
+
+/// What a manifest says beside its files.
+pub struct Described<'a> {
+    /// When.
+    pub taken: &'a str,
+    /// Name of the site.
+    pub site: &'a str,
+    /// Kind of the database.
+    pub kind: Kind,
+    /// What the database says.
+    pub found: rackwright_store::DatabaseSite,
+}
+
+fn entry(path: &Path) -> Result<Entry, BackupError> {
+    let (digest, bytes) = digest_of(path).map_err(failed(path))?;
+    Ok(Entry { bytes, digest })
+}
+
+/// The plain files of a backup but for the manifest. Anything else, such as a link, is refused.
+fn names(folder: &Path) -> Result<BTreeSet<String>, BackupError> {
+    let mut names = BTreeSet::new();
+    for (below, prefix) in [(folder.to_owned(), ""), (folder.join(KEYS), "keys/")] {
+        for path in entries(&below)? {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let kind = fs::symlink_metadata(&path).map_err(failed(&path))?.file_type();
+            match (prefix, name.as_str()) {
+                ("", FILE) => {}
+                ("", KEYS) if kind.is_dir() => {}
+                _ if kind.is_file() => drop(names.insert(format!("{prefix}{name}"))),
+                _ => {
+                    return Err(BackupError::Broken {
+                        folder: folder.to_owned(),
+                        fault: format!("{prefix}{name} is no plain file"),
+                    });
+                }
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, BackupError> {
+    let entries = fs::read_dir(folder).map_err(failed(folder))?;
+    entries.map(|entry| Ok(entry.map_err(failed(folder))?.path())).collect()
+}

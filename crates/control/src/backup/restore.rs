@@ -1,0 +1,141 @@
+//! Restoring a backup.
+
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rackwright_identity::{KeyFiles, SystemRng};
+use rackwright_store::{BackupError as CopyError, DatabaseSite};
+
+use super::create::{check_authority, check_schema};
+use super::manifest::{Kind, Manifest};
+use super::{BackupError, KEYS, failed, stamp};
+use crate::clock;
+use crate::config::Config;
+use crate::start::{lock, restored};
+
+/// Puts a backup in the place that the settings name. `replace`: a site that is there is moved aside. Answers with lines
+/// for the terminal.
+///
+/// # Errors
+/// [`BackupError`]; before the first change for everything that can be known before.
+pub async fn restore(config: &Config, from: &Path, replace: bool) -> Result<String, BackupError> {
+    let (keys, manifest) = checked(config, from)?;
+    let data_dir = &config.data_dir;
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(data_dir)
+        .map_err(failed(data_dir))?;
+    // Held to the end: no daemon starts on half of a restored site.
+    let _lock = lock::take(&config.database, &keys.authority.ca_sha256(), false)?;
+    let present = present(config).await?;
+    let is_occupied = present.is_some() || data_dir.join(KEYS).exists();
+    if is_occupied && !replace {
+        return Err(BackupError::Occupied(data_dir.display().to_string()));
+    }
+    let aside = data_dir.join(format!("before-restore-{}", stamp(clock::now())));
+    if is_occupied {
+        DirBuilder::new().mode(0o700).create(&aside).map_err(failed(&aside))?;
+    }
+    // First of all: whatever else is done, the next start doubts every node.
+    let expected = restored::expect_newer(data_dir, &manifest.database_id, manifest.age);
+    expected.map_err(failed(data_dir))?;
+    put_database(config, from, &manifest, present.is_some().then_some(aside.as_path())).await?;
+    let set = data_dir.join(KEYS);
+    if set.exists() {
+        fs::rename(&set, aside.join(KEYS)).map_err(failed(&set))?;
+    }
+    KeyFiles::put_set(&from.join(KEYS), data_dir, &SystemRng)?;
+    let moved = match is_occupied {
+        true => format!("What was there before is in {}.\n", aside.display()),
+        false => String::new(),
+    };
+    Ok(format!(
+        "The backup of {} of site {} is in place.\n{moved}\
+         Start rackwrightd: every node is doubted, and nothing is done to a doubted node. `rackwright node explain` says how \
+         to settle each one.\n\
+         BMC passwords that were changed since the backup are in a newer backup or in the BMC only.\n",
+        manifest.taken, manifest.site
+    ))
+}
+
+/// Everything that can be wrong with a backup is found before anything is changed.
+fn checked(config: &Config, from: &Path) -> Result<(KeyFiles, Manifest), BackupError> {
+    let manifest = Manifest::checked(from)?;
+    let settings = Kind::of(&config.database);
+    if manifest.database != settings {
+        return Err(BackupError::OtherKind {
+            backup: manifest.database.name(),
+            settings: settings.name(),
+        });
+    }
+    let said = DatabaseSite {
+        authority: manifest.authority.clone(),
+        id: manifest.database_id.clone(),
+        age: manifest.age,
+        schema: manifest.schema,
+    };
+    check_schema(&said)?;
+    let set = from.join(KEYS);
+    let keys = KeyFiles::read_set(&set, Arc::new(SystemRng))?;
+    check_authority(&said, &keys, &set)?;
+    Ok((keys, manifest))
+}
+
+/// The site that is in the database now; none: the database is empty or not there.
+async fn present(config: &Config) -> Result<Option<DatabaseSite>, BackupError> {
+    match config.database.site().await {
+        Ok(site) => Ok(Some(site)),
+        Err(CopyError::NoSite(_)) if config.database.file().is_some_and(Path::exists) => {
+            // A file that is not understood is kept all the same.
+            Ok(Some(DatabaseSite {
+                authority: String::new(),
+                id: String::new(),
+                age: 0,
+                schema: 0,
+            }))
+        }
+        Err(CopyError::NoSite(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Puts the database in its place; what is there goes into the folder `aside`.
+async fn put_database(
+    config: &Config,
+    from: &Path,
+    manifest: &Manifest,
+    aside: Option<&Path>,
+) -> Result<(), BackupError> {
+    let copy = from.join(manifest.database.file());
+    let Some(file) = config.database.file() else {
+        if let Some(aside) = aside {
+            config.database.back_up(&aside.join(manifest.database.file())).await?;
+        }
+        return Ok(config.database.put_back(&copy).await?);
+    };
+    let new = beside(file, ".restored");
+    let copied = fs::copy(&copy, &new).and_then(|_| fs::File::open(&new)?.sync_all());
+    copied.map_err(failed(&new))?;
+    if let Some(aside) = aside {
+        // The log belongs to the file: left behind, it would be taken for the restored one's.
+        for part in ["", "-wal", "-shm"].map(|ending| beside(file, ending)) {
+            if part.exists() {
+                let name = part.file_name().unwrap_or_default();
+                fs::rename(&part, aside.join(name)).map_err(failed(&part))?;
+            }
+        }
+    }
+    fs::rename(&new, file).map_err(failed(file))?;
+    let above = file.parent().unwrap_or(Path::new("."));
+    let synced = fs::File::open(above).and_then(|folder| folder.sync_all());
+    synced.map_err(failed(above))
+}
+
+fn beside(file: &Path, ending: &str) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(ending);
+    path.into()
+}

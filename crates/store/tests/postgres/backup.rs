@@ -1,0 +1,58 @@
+//! A copy of a server's database, taken beside a daemon and put back.
+
+use rackwright_store::{BackupError, Database, Store};
+
+use crate::conformance::support::event;
+use crate::database::Fresh;
+
+async fn add(store: &Store, kind: &str) {
+    let mut tx = store.write().await.unwrap();
+    tx.add_event(&event(kind, "t", 1)).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+async fn kinds(store: &Store) -> Vec<String> {
+    let events = store.events(&rackwright_store::Scope::Site, 0, "", 100).await.unwrap();
+    events.into_iter().map(|event| event.kind).collect()
+}
+
+#[tokio::test]
+async fn a_copy_is_put_back_whole_and_only_while_nothing_is_connected() {
+    let server = Fresh::new().await;
+    let database = server.database();
+    let empty = database.site().await.unwrap_err();
+    assert!(matches!(empty, BackupError::NoSite(_)), "{empty:?}");
+    let store = Store::open(database.clone()).await.unwrap();
+    store.site_authority("aa").await.unwrap();
+    add(&store, "before").await;
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("database.pgdump");
+    database.back_up(&copy).await.unwrap();
+    add(&store, "after").await;
+
+    let refused = database.put_back(&copy).await.unwrap_err();
+    assert!(matches!(refused, BackupError::InUse(1..)), "{refused:?}");
+    assert_eq!(kinds(&store).await, ["before", "after"]);
+    store.close().await;
+
+    // What is no archive changes nothing.
+    let broken = dir.path().join("broken");
+    std::fs::write(&broken, &std::fs::read(&copy).unwrap()[..2000]).unwrap();
+    let refused = database.put_back(&broken).await.unwrap_err();
+    assert!(matches!(refused, BackupError::Program { .. }), "{refused:?}");
+    let store = Store::open(database.clone()).await.unwrap();
+    assert_eq!(kinds(&store).await, ["before", "after"]);
+    store.close().await;
+
+    database.put_back(&copy).await.unwrap();
+    let site = database.site().await.unwrap();
+    assert_eq!(
+        (site.authority.as_str(), site.schema),
+        ("aa", Database::newest_schema())
+    );
+    let store = Store::open(database).await.unwrap();
+    assert_eq!(kinds(&store).await, ["before"]);
+    add(&store, "new").await;
+    assert_eq!(kinds(&store).await, ["before", "new"]);
+    store.close().await;
+}
