@@ -6,6 +6,7 @@
 pub mod agent_boot;
 pub mod agents;
 pub mod bmc;
+pub mod bmc_state;
 mod bmc_work;
 pub mod boot;
 pub mod clock;

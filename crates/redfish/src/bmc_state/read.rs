@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde_json::{Map, Value, json};
 use url::Url;
 
-use super::{BmcState, Remedy, StateItem, StateListed, StatePart, StateScope};
+use super::{BmcState, InBandSwitch, Remedy, StateItem, StateListed, StatePart, StateScope};
 use crate::address::{last_segment, same_resource};
 use crate::client::BmcClient;
 use crate::error::RedfishError;
@@ -253,36 +253,17 @@ impl BmcClient {
         };
         let mut items = Vec::new();
         let mut is_offered = false;
-        for (manager, switch) in managers
-            .iter()
-            .flat_map(|one| switches.iter().map(move |switch| (one, switch)))
-        {
-            let path = format!("{}/{}", manager.path().trim_end_matches('/'), switch.resource);
-            let holder = match switch.resource.as_str() {
-                "" => Found::It(manager.clone()),
-                _ => self.find(Some(path)).await?,
-            };
-            let holder = match holder {
-                Found::It(holder) => holder,
-                Found::NotOffered => continue,
-                Found::Unread(why) => return Ok(StateListed::Unread(why)),
-            };
-            let names: Vec<&str> = switch.property.iter().map(String::as_str).collect();
-            let Some(seen) = holder.at(&names) else { continue };
-            is_offered = true;
-            let is_alike = |closed: &&Value| std::mem::discriminant(*closed) == std::mem::discriminant(seen);
-            let closed = switch.closed.iter().find(is_alike).or(switch.closed.first());
-            if !switch.closed.contains(seen)
-                && let (Some(closed), Some(name)) = (closed, names.last())
-            {
-                let remedy = Remedy::Write(nested(&names, closed.clone()));
-                items.push(item(
-                    StatePart::Kcs,
-                    (*name).to_owned(),
-                    seen.to_string(),
-                    holder.path(),
-                    remedy,
-                ));
+        for manager in managers {
+            for switch in &switches {
+                let holder = match self.find(Some(switch_path(manager, switch))).await? {
+                    Found::It(holder) => holder,
+                    Found::NotOffered => continue,
+                    Found::Unread(why) => return Ok(StateListed::Unread(why)),
+                };
+                let names: Vec<&str> = switch.property.iter().map(String::as_str).collect();
+                let Some(seen) = holder.at(&names) else { continue };
+                is_offered = true;
+                items.extend(open_switch(switch, &names, seen, holder.path()));
             }
         }
         Ok(if is_offered {
@@ -570,6 +551,27 @@ fn host_interface(resource: &Resource) -> Option<StateItem> {
         resource.path(),
         Remedy::Write(write),
     ))
+}
+
+/// The resource that holds the switch.
+fn switch_path(manager: &Resource, switch: &InBandSwitch) -> String {
+    let manager = manager.path().trim_end_matches('/');
+    match switch.resource.as_str() {
+        "" => manager.to_owned(),
+        below => format!("{manager}/{below}"),
+    }
+}
+
+/// A switch that is not closed.
+fn open_switch(switch: &InBandSwitch, names: &[&str], seen: &Value, path: &str) -> Option<StateItem> {
+    if switch.closed.contains(seen) {
+        return None;
+    }
+    let is_alike = |closed: &&Value| std::mem::discriminant(*closed) == std::mem::discriminant(seen);
+    let closed = switch.closed.iter().find(is_alike).or(switch.closed.first())?;
+    let remedy = Remedy::Write(nested(names, closed.clone()));
+    let name = (*names.last()?).to_owned();
+    Some(item(StatePart::Kcs, name, seen.to_string(), path, remedy))
 }
 
 fn boot_override(system: &System) -> Vec<StateItem> {
