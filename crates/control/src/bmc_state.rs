@@ -168,7 +168,10 @@ mod tests {
             ..Settings::default()
         };
         let found = faults(&settings, None);
-        assert!(found[0].contains("keep_accounts") && found[1].contains("keep_subscriptions"), "{found:?}");
+        assert!(
+            found[0].contains("keep_accounts") && found[1].contains("keep_subscriptions"),
+            "{found:?}"
+        );
         let accounts = credentials::Settings {
             username: Some("ours".into()),
             former_account: FormerAccount::Keep,
@@ -203,8 +206,14 @@ mod tests {
             ..BmcStateRow::default()
         };
         assert_eq!(told(&row), "nothing but ours. proven");
-        row.lines = vec![line(Held::Removed, "account \"a\""), line(Held::Foreign, "account \"b\"")];
+        row.lines = vec![
+            line(Held::Removed, "account \"a\""),
+            line(Held::Foreign, "account \"b\""),
+        ];
         row.proven_at = None;
-        assert_eq!(told(&row), "not ours and still there: account \"b\". removed: account \"a\"");
+        assert_eq!(
+            told(&row),
+            "not ours and still there: account \"b\". removed: account \"a\""
+        );
     }
 }

@@ -4,9 +4,7 @@ use rackwright_lifecycle::bmc_state::{
     BmcReading, Conclusion, Held, Item, Listed, Part, Verdict, Wish, conclude, judge,
 };
 use rackwright_lifecycle::{BootTarget, Reading, Timestamp};
-use rackwright_redfish::{
-    BmcClient, BmcState, ErrorKind, RedfishError, StateItem, StateListed, StatePart, StateScope,
-};
+use rackwright_redfish::{BmcClient, BmcState, ErrorKind, RedfishError, StateItem, StateListed, StatePart, StateScope};
 use rackwright_store::{BmcStateLine, BmcStateRow, EventRow, NodeRecord, StoreError};
 
 use super::bmc::{failed, through_bmc, turn};
@@ -34,13 +32,19 @@ pub(super) async fn read(core: &Core, record: &NodeRecord) -> Done {
 /// Removes what is foreign, and proves by a second reading that it is gone.
 pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
     let wish = core.config.bmc_state.wish(record);
+    // Removed earlier in this state: told as long as the state's last reading is.
+    let earlier = match core.store.bmc_state(&record.id).await {
+        Ok(row) => row.filter(|row| row.read_at >= record.node.since),
+        Err(error) => return Done::unread(&error),
+    };
+    let earlier = earlier.map(removed).unwrap_or_default();
     through_bmc!(core, record, |client| {
         let before = client.bmc_state(scope(&wish)).await?;
         let first = reading(&before);
         let found = judge(&first, &wish);
         if found.foreign.is_empty() {
             let concluded = conclude(&record.id, &found, &[], &first, &wish);
-            return Ok(cleaned(record, concluded, before.boot_order));
+            return Ok(cleaned(record, concluded, earlier, before.boot_order));
         }
         // A process that is killed in between has told what was there.
         if let Err(error) = write_down(core, record, &found, &before.boot_order).await {
@@ -53,7 +57,7 @@ pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
             .lines
             .iter()
             .any(|(held, part, _)| (*held, *part) == (Held::Removed, Part::BootOverride));
-        let done = cleaned(record, concluded, after.boot_order);
+        let done = cleaned(record, concluded, earlier, after.boot_order);
         Ok(if is_boot_cleared { boot_cleared(done) } else { done })
     })
 }
@@ -63,7 +67,12 @@ pub(super) fn hidden(core: &Core, record: &NodeRecord) -> Done {
     let wish = core.config.bmc_state.wish(record);
     let hidden: BmcReading = vec![(Part::Accounts, Listed::NotOffered)];
     let concluded = conclude(&record.id, &judge(&hidden, &wish), &[], &hidden, &wish);
-    cleaned(record, concluded, Vec::new())
+    cleaned(record, concluded, Vec::new(), Vec::new())
+}
+
+fn removed(row: BmcStateRow) -> Vec<BmcStateLine> {
+    let lines = row.lines.into_iter();
+    lines.filter(|line| line.held == Held::Removed).collect()
 }
 
 fn scope(wish: &Wish) -> StateScope<'_> {
@@ -126,8 +135,7 @@ async fn remove(client: &BmcClient, state: &BmcState, found: &Verdict) -> Result
                 Ok(()) => {}
                 Err(failure) if is_of_the_bmc(&failure) => return Err(failure),
                 Err(failure) => {
-                    let why = BmcError::Redfish(failure).told(&client.address());
-                    refused.push((item(seen), cut(&why, WHY_MAX)));
+                    refused.push((item(seen), cut(&failure.to_string(), WHY_MAX)));
                 }
             }
         }
@@ -138,7 +146,10 @@ async fn remove(client: &BmcClient, state: &BmcState, found: &Verdict) -> Result
 /// The BMC does not answer, or is not to be trusted: trying the next thing makes no sense.
 fn is_of_the_bmc(failure: &RedfishError) -> bool {
     use RedfishError::{Broken, Resting, TimedOut, Unreachable};
-    let is_silent = matches!(failure, Unreachable { .. } | Broken { .. } | TimedOut { .. } | Resting { .. });
+    let is_silent = matches!(
+        failure,
+        Unreachable { .. } | Broken { .. } | TimedOut { .. } | Resting { .. }
+    );
     is_silent || matches!(failure.kind(), ErrorKind::Security | ErrorKind::Bug)
 }
 
@@ -167,8 +178,8 @@ fn found_event(record: &NodeRecord, words: &str, part: Part, now: Timestamp) -> 
     event(record, "security.bmc-foreign", message, part, now)
 }
 
-/// How the cleaning ends.
-fn cleaned(record: &NodeRecord, concluded: Conclusion, boot_order: Vec<String>) -> Done {
+/// How the cleaning ends. `earlier` was removed before in the same state.
+fn cleaned(record: &NodeRecord, concluded: Conclusion, earlier: Vec<BmcStateLine>, boot_order: Vec<String>) -> Done {
     let now = clock::now();
     let is_known = concluded.lines.iter().all(|(held, ..)| *held != Held::Unknown);
     let mut done = match &concluded.refusal {
@@ -177,14 +188,25 @@ fn cleaned(record: &NodeRecord, concluded: Conclusion, boot_order: Vec<String>) 
     };
     for (held, part, words) in concluded.lines.iter().take(LINES_MAX) {
         if *held == Held::Removed {
-            let message = format!("{words} was removed from the BMC of {}, and is gone in a second reading", record.id);
-            done.events.push(event(record, "security.bmc-foreign-removed", message, *part, now));
+            let message = format!(
+                "{words} was removed from the BMC of {}, and is gone in a second reading",
+                record.id
+            );
+            done.events
+                .push(event(record, "security.bmc-foreign-removed", message, *part, now));
         }
     }
+    let mut all = lines(&concluded);
+    let earlier = earlier
+        .into_iter()
+        .filter(|line| !all.contains(line))
+        .collect::<Vec<_>>();
+    all.extend(earlier);
+    all.truncate(LINES_MAX);
     done.learned = Some(Learned::BmcState(BmcStateRow {
         read_at: now,
         proven_at: (concluded.refusal.is_none() && is_known).then_some(now),
-        lines: lines(&concluded),
+        lines: all,
         boot_order,
     }));
     done
@@ -201,7 +223,10 @@ fn boot_cleared(done: Done) -> Done {
 
 /// As it stands before anything is removed.
 fn as_found(found: &Verdict, boot_order: &[String]) -> BmcStateRow {
-    let foreign = found.foreign.iter().map(|item| (Held::Foreign, item.part, item.words()));
+    let foreign = found
+        .foreign
+        .iter()
+        .map(|item| (Held::Foreign, item.part, item.words()));
     let kept = found.kept.iter().map(|item| (Held::Kept, item.part, item.words()));
     let unknown = found.unknown.iter().map(|unknown| {
         let words = format!("{}: {}", unknown.part.plural(), unknown.why);
@@ -220,7 +245,12 @@ fn as_found(found: &Verdict, boot_order: &[String]) -> BmcStateRow {
 }
 
 /// Stores what was found, with an event for each foreign thing.
-async fn write_down(core: &Core, record: &NodeRecord, found: &Verdict, boot_order: &[String]) -> Result<(), StoreError> {
+async fn write_down(
+    core: &Core,
+    record: &NodeRecord,
+    found: &Verdict,
+    boot_order: &[String],
+) -> Result<(), StoreError> {
     let row = as_found(found, boot_order);
     let mut tx = core.store.write().await?;
     tx.put_bmc_state(&record.id, &row).await?;
@@ -239,8 +269,13 @@ async fn reported(core: &Core, record: &NodeRecord, found: &Verdict, boot_order:
     };
     let row = as_found(found, boot_order);
     let mut done = Done::succeeded();
-    let fresh = row.lines.iter().filter(|line| line.held == Held::Foreign && !before.contains(line));
-    done.events = fresh.map(|line| found_event(record, &line.words, line.part, row.read_at)).collect();
+    let fresh = row
+        .lines
+        .iter()
+        .filter(|line| line.held == Held::Foreign && !before.contains(line));
+    done.events = fresh
+        .map(|line| found_event(record, &line.words, line.part, row.read_at))
+        .collect();
     done.learned = Some(Learned::BmcState(row));
     done
 }

@@ -15,7 +15,9 @@ use std::pin::Pin;
 
 use rackwright_lifecycle::drives::DriveList;
 use rackwright_lifecycle::{Agent, Effect, Outcome, Power, Reading, Timestamp};
-use rackwright_store::{BmcStateRow, EventRow, Identity, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx};
+use rackwright_store::{
+    BmcStateRow, EventRow, Identity, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx,
+};
 use tokio::sync::Notify;
 
 use crate::core::Core;

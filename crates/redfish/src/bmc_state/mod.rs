@@ -3,6 +3,7 @@
 //! The reading is strict, other than an inventory: a list of which one entry cannot be read proves nothing, so its part counts
 //! as unread. Where the BMC can expand collections, each costs one request.
 
+mod items;
 mod read;
 mod remove;
 
