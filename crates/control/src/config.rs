@@ -13,7 +13,7 @@ use rackwright_store::Database;
 use serde::Deserialize;
 
 use crate::clusters::{manager, network};
-use crate::{console, credentials, discovery, facility, firmware_settings, space, telemetry, watch_power};
+use crate::{bmc_state, console, credentials, discovery, facility, firmware_settings, space, telemetry, watch_power};
 
 /// Replicas that agents are told of: the list stands on their kernel's command line.
 const ENDPOINTS_MAX: usize = 8;
@@ -72,6 +72,8 @@ struct Wire {
     bmc_quirks: Option<PathBuf>,
     #[serde(default)]
     bmc_accounts: Option<credentials::Settings>,
+    #[serde(default)]
+    bmc_state: bmc_state::Settings,
     console: Option<console::Settings>,
     #[serde(default)]
     console_ssh: Option<console::SshSettings>,
@@ -225,6 +227,8 @@ pub struct Config {
     pub bmc_quirks: Option<Arc<QuirkSet>>,
     /// What is wanted of the accounts of BMCs; none: they are as they were enrolled.
     pub bmc_accounts: Option<credentials::Settings>,
+    /// What may stay on BMCs between customers.
+    pub bmc_state: bmc_state::Settings,
     /// What of consoles is recorded; none: nothing.
     pub console: Option<console::Settings>,
     /// Where SSH clients come to consoles; none: nowhere.
@@ -366,6 +370,7 @@ impl Wire {
         if let Some(accounts) = &self.bmc_accounts {
             accounts.check(faults);
         }
+        self.bmc_state.check(self.bmc_accounts.as_ref(), faults);
         console::check(self.console.as_ref(), self.console_ssh.as_ref(), faults);
         Config {
             shared_dir: self.shared_dir.unwrap_or_else(|| self.data_dir.clone()),
@@ -393,6 +398,7 @@ impl Wire {
             facility: self.facility,
             settings_watch: self.settings_watch,
             bmc_accounts: self.bmc_accounts,
+            bmc_state: self.bmc_state,
             discovery: self.discovery,
             bmc_quirks: self.bmc_quirks.and_then(|folder| quirks(&folder, faults)),
             console: self.console,

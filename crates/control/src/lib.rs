@@ -7,6 +7,7 @@ pub mod agent_boot;
 pub mod agents;
 pub mod backup;
 pub mod bmc;
+pub mod bmc_state;
 mod bmc_work;
 pub mod boot;
 pub mod clock;

@@ -42,6 +42,10 @@ pub enum Effect {
     ApplySettings,
     /// Read the BMC's list of drives, machine on.
     ReadDrives,
+    /// Read what is foreign on the BMC, and change nothing.
+    ReadBmcState,
+    /// Remove from the BMC what is foreign, and prove by a second reading that it is gone.
+    CleanBmc,
     /// Read the settings of the firmware after a start and see that they are as wanted.
     VerifySettings,
     /// Bring the firmware to what the SKU wants, one piece after the other. It reads what is installed first, goes on with
@@ -73,12 +77,14 @@ impl Effect {
             | Self::Validate
             | Self::ValidateFromOutside
             | Self::ReadDrives
+            | Self::ReadBmcState
             | Self::VerifySettings => EffectClass::Observe,
             Self::SetBoot(_)
             | Self::PowerOn
             | Self::PowerOff
             | Self::HandOver
             | Self::ApplySettings
+            | Self::CleanBmc
             | Self::UpdateFirmware
             | Self::ChangePassword => EffectClass::Level,
             Self::WriteImage | Self::EraseDrives => EffectClass::Once,
@@ -103,6 +109,8 @@ impl Effect {
             Self::HandOver => "hand-over",
             Self::ApplySettings => "apply-settings",
             Self::ReadDrives => "read-drives",
+            Self::ReadBmcState => "read-bmc-state",
+            Self::CleanBmc => "clean-bmc",
             Self::VerifySettings => "verify-settings",
             Self::UpdateFirmware => "update-firmware",
             Self::ChangePassword => "change-bmc-password",
@@ -125,6 +133,8 @@ impl Effect {
         Self::HandOver,
         Self::ApplySettings,
         Self::ReadDrives,
+        Self::ReadBmcState,
+        Self::CleanBmc,
         Self::VerifySettings,
         Self::UpdateFirmware,
         Self::ChangePassword,

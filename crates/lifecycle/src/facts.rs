@@ -144,6 +144,18 @@ pub struct BootFacts {
     pub usual_us: i64,
 }
 
+/// What the site wants done about foreign things on BMCs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BmcCare {
+    /// Nothing is read.
+    #[default]
+    None,
+    /// They are read and told.
+    Report,
+    /// They are also removed between customers, and a node whose BMC keeps them goes to quarantine.
+    Clean,
+}
+
 /// Everything `decide` may know.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Facts {
@@ -161,6 +173,8 @@ pub struct Facts {
     pub inventory: Reading<()>,
     /// Settings of the firmware are wanted of this machine.
     pub wants_settings: bool,
+    /// What is wanted of its BMC between customers.
+    pub bmc_care: BmcCare,
     /// Attempts since the present state was entered, oldest first.
     pub attempts: Vec<Attempt>,
     /// What is wanted of its firmware, and when.

@@ -5,6 +5,7 @@
 //! socket, a database or randomness: what it needs of them comes in as an argument.
 
 pub mod account;
+pub mod bmc_state;
 pub mod chart;
 pub mod cluster;
 pub mod decide;
@@ -28,7 +29,7 @@ pub use decide::{
     verdict_on_open,
 };
 pub use effect::{BootTarget, Effect, EffectClass};
-pub use facts::{Agent, Attempt, Bmc, BootFacts, Facts, FirmwareFacts, Outcome, Power, Reading};
+pub use facts::{Agent, Attempt, Bmc, BmcCare, BootFacts, Facts, FirmwareFacts, Outcome, Power, Reading};
 pub use limits::{Kind, Limits, Need, Resource, Scope};
 pub use line::Head;
 pub use node::{Claim, Doubt, DoubtCause, Evidence, Node, PowerGoal, PowerRequest, Seat, Wanted};

@@ -86,7 +86,9 @@ impl Policy {
             Effect::Identify | Effect::ObservePower | Effect::SetBoot(_) | Effect::PowerOn | Effect::PowerOff => {
                 self.bmc_s
             }
-            Effect::ReadDrives | Effect::ApplySettings | Effect::VerifySettings => self.bmc_s,
+            Effect::ReadDrives | Effect::ReadBmcState | Effect::ApplySettings | Effect::VerifySettings => self.bmc_s,
+            // It reads everything twice.
+            Effect::CleanBmc => self.bmc_s.saturating_mul(2),
             // It logs in several times, and stands in line for a while.
             Effect::ChangePassword => self.bmc_s.saturating_mul(3),
             Effect::WriteImage => self.write_image_s,

@@ -213,7 +213,7 @@ impl BmcClient {
     }
 
     /// Sends a DELETE. One that is sent twice is as good as once.
-    async fn delete(&self, link: &str) -> Result<(), RedfishError> {
+    pub(crate) async fn delete(&self, link: &str) -> Result<(), RedfishError> {
         let outgoing = Outgoing {
             method: Method::DELETE,
             url: self.bmc().resolve(None, link)?,
@@ -238,7 +238,7 @@ impl BmcClient {
         }))
     }
 
-    async fn write_account(
+    pub(crate) async fn write_account(
         &self,
         account: &Resource,
         body: &Value,

@@ -98,6 +98,11 @@ impl BmcClient {
         Ok(client)
     }
 
+    /// The path of the session that this client has open.
+    pub(crate) async fn own_session(&self) -> Option<String> {
+        self.inner.login.session_path().await
+    }
+
     /// What the next client of this BMC need not find out again.
     pub async fn shortcut(&self) -> Shortcut {
         Shortcut {

@@ -127,6 +127,14 @@ impl Login {
         }
     }
 
+    /// The path of the session that is open, where the BMC has named it.
+    pub(crate) async fn session_path(&self) -> Option<String> {
+        match &self.inner.lock().await.state {
+            State::Session { resource, .. } => resource.as_ref().map(|url| url.path().to_owned()),
+            State::Fresh | State::Basic | State::Closed => None,
+        }
+    }
+
     /// How often somebody has logged in.
     pub(crate) async fn logins(&self) -> u64 {
         self.inner.lock().await.generation

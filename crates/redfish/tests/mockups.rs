@@ -7,6 +7,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests fail loudly
 
 mod recorded_accounts;
+mod recorded_state;
 mod recount;
 #[path = "scripted/server.rs"]
 #[allow(dead_code)]
@@ -491,4 +492,26 @@ async fn recorded_accounts() {
         client
     })
     .await;
+}
+
+#[tokio::test]
+async fn recorded_bmc_state() {
+    let Some(folder) = std::env::var_os("RACKWRIGHT_MOCKUPS").map(PathBuf::from) else {
+        println!("SKIPPED recorded states of BMCs: RACKWRIGHT_MOCKUPS is not set");
+        return;
+    };
+    for expected in measured() {
+        let name = expected.recording;
+        let server = serve(read_tree(&folder.join(name))).await;
+        let target = BmcTarget {
+            address: server.url(),
+            username: "admin".to_owned(),
+            password: "password".into(),
+            certificate_sha256: None,
+            system: expected.system.map(str::to_owned),
+        };
+        let client = BmcClient::connect(target, Settings::default()).await.unwrap();
+        recorded_state::check(name, &client).await;
+        println!("{name}: {} requests", server.requests().len());
+    }
 }

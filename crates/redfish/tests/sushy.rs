@@ -11,8 +11,9 @@ mod emulator;
 mod support_page;
 
 use rackwright_redfish::{
-    BmcClient, BootMode, BootTarget, CertificateFingerprint, FirmwareEntry, FirmwareImage, KeysReset, MediaKind,
-    Persistence, PowerChange, PowerGoal, PowerState, RedfishError, Settings,
+    BmcClient, BmcState, BootMode, BootTarget, CertificateFingerprint, FirmwareEntry, FirmwareImage, KeysReset,
+    MediaKind, Persistence, PowerChange, PowerGoal, PowerState, RedfishError, Settings, StateListed, StatePart,
+    StateScope,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -45,6 +46,7 @@ async fn a_bmc_that_nobody_here_wrote() {
     power(&client).await;
     boot(&client).await;
     media(&client).await;
+    bmc_state(&client).await;
     readings(&client).await;
     firmware(&client).await;
 
@@ -219,6 +221,37 @@ async fn media(client: &BmcClient) {
         failure.to_string().contains("nothing.iso"),
         "the emulator's own words: {failure}"
     );
+}
+
+/// It has no account service, event service or host interfaces. Its virtual drives are read and emptied.
+async fn bmc_state(client: &BmcClient) {
+    let scope = StateScope {
+        own: "admin",
+        in_band: true,
+    };
+    let image = serve_image().await;
+    client.insert_media(&image, MediaKind::Cd).await.unwrap();
+    let before = client.bmc_state(scope).await.unwrap();
+    println!("sushy-emulator: {:?}", before.parts);
+    let listed = |state: &BmcState, part: StatePart| {
+        let found = state.parts.iter().find(|(one, _)| *one == part);
+        found.unwrap().1.clone()
+    };
+    for part in [
+        StatePart::Accounts,
+        StatePart::Subscriptions,
+        StatePart::HostInterfaces,
+        StatePart::Kcs,
+    ] {
+        assert_eq!(listed(&before, part), StateListed::NotOffered, "{part:?}");
+    }
+    let StateListed::Whole(media) = listed(&before, StatePart::Media) else {
+        panic!("{:?}", before.parts);
+    };
+    assert_eq!(media.len(), 1);
+    client.remove_foreign(&media[0]).await.unwrap();
+    let after = client.bmc_state(scope).await.unwrap();
+    assert_eq!(listed(&after, StatePart::Media), StateListed::Whole(Vec::new()));
 }
 
 /// The emulator's chassis has a thermal resource of the older kind, and no meter.

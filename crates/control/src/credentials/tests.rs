@@ -158,7 +158,9 @@ async fn an_account_of_our_own_takes_the_place_of_the_former_one() {
     assert!(lab.is_settled().await);
     assert_eq!(lab.record().await.spec.bmc_username, "rackwright");
     assert!(!lab.door.accounts().opens("root", OLD), "the former one is disabled");
-    let kept = Lab::new("bmc_accounts: {username: rackwright, former_account: keep}").await;
+    let kept =
+        Lab::new("bmc_accounts: {username: rackwright, former_account: keep}\nbmc_state: {keep_accounts: [root]}")
+            .await;
     assert_eq!(kept.change(false).await, Outcome::Succeeded);
     assert!(kept.door.accounts().opens("root", OLD));
 }

@@ -7,6 +7,7 @@ use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
 use super::convert;
 use super::errors::ApiError;
+use crate::bmc_state;
 use crate::clock;
 use crate::core::Core;
 use crate::firmware_settings;
@@ -44,6 +45,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     let progress = open.and_then(|r| core.agents.progress(&r.node_id, &r.id));
     let mut known = fact_lines(&record, &facts.agent);
     known.extend(firmware_settings(core, &record).await?);
+    known.push(bmc_state(core, &record).await?);
     Ok(v1::Explanation {
         summary: summary(&record, progress.as_ref(), now),
         hints: hints(&record),
@@ -51,6 +53,16 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
         attempts: rows.iter().rev().take(ATTEMPTS).map(convert::attempt).collect(),
         facts: known,
         node: Some(node),
+    })
+}
+
+/// Who else could use the BMC when it was last read.
+async fn bmc_state(core: &Core, record: &NodeRecord) -> Result<v1::FactLine, StoreError> {
+    let row = core.store.bmc_state(&record.id).await?;
+    Ok(v1::FactLine {
+        name: "bmc accounts".to_owned(),
+        value: row.as_ref().map_or_else(|| "never read".to_owned(), bmc_state::told),
+        time: row.and_then(|row| convert::time(row.read_at)),
     })
 }
 

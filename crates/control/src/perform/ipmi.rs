@@ -27,6 +27,7 @@ pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect
         Effect::PowerOn => Box::pin(told(core, record, set_power(core, record, Seen::On))),
         Effect::PowerOff => Box::pin(told(core, record, set_power(core, record, Seen::Off))),
         // Such a BMC lists no drives.
+        Effect::ReadBmcState | Effect::CleanBmc => Box::pin(std::future::ready(super::bmc_state::hidden(core, record))),
         Effect::ReadDrives => Box::pin(super::drives::recorded(core, record, Vec::new())),
         _ => return None,
     })

@@ -2,6 +2,7 @@
 
 mod agent_job;
 mod bmc;
+mod bmc_state;
 mod drives;
 mod erase;
 mod firmware;
@@ -14,7 +15,9 @@ use std::pin::Pin;
 
 use rackwright_lifecycle::drives::DriveList;
 use rackwright_lifecycle::{Agent, Effect, Outcome, Power, Reading, Timestamp};
-use rackwright_store::{EventRow, Identity, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx};
+use rackwright_store::{
+    BmcStateRow, EventRow, Identity, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx,
+};
 use tokio::sync::Notify;
 
 use crate::core::Core;
@@ -62,6 +65,8 @@ pub enum Learned {
     Drives(Vec<DriveList>),
     /// Where the BMC tells of the job that makes written settings count; empty: it made none of them.
     SettingsJob(Vec<String>),
+    /// What was foreign on its BMC, and what came of it.
+    BmcState(BmcStateRow),
     /// How settings of the firmware stand, as read after a start.
     Settings(SettingsRead),
 }
@@ -90,6 +95,7 @@ impl Learned {
             }
             Self::SettingsJob(places) => next.spec.settings_job.clone_from(places),
             Self::Account(news) => news.apply(&mut next.spec, now),
+            Self::BmcState(state) => tx.put_bmc_state(&record.id, state).await?,
             Self::Gone(drives, lists) => {
                 next.node.evidence.drives.retain(|d| !drives.contains(d));
                 put_lists(tx, &record.id, lists).await?;
@@ -209,6 +215,8 @@ impl Performer for Hardware {
             Effect::HandOver => Box::pin(host::hand_over(core, record)),
             Effect::ApplySettings => Box::pin(settings::apply(core, record)),
             Effect::ReadDrives => Box::pin(drives::read(core, record)),
+            Effect::ReadBmcState => Box::pin(bmc_state::read(core, record)),
+            Effect::CleanBmc => Box::pin(bmc_state::clean(core, record)),
             Effect::VerifySettings => Box::pin(settings::verify(core, record)),
             Effect::ChangePassword => Box::pin(credentials::change(core, record)),
             Effect::WriteImage | Effect::EraseDrives => {

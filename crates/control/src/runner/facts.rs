@@ -50,6 +50,7 @@ pub async fn gather(
         wants_settings,
         attempts: rows.iter().map(|r| r.attempt.clone()).collect(),
         firmware: firmware::facts(core, record, now).await?,
+        bmc_care: core.config.bmc_state.care(),
         in_line_us: waited_us.saturating_add(waits_us),
         account: credentials::account_of(core, record),
     };

@@ -57,6 +57,10 @@ impl Follower {
                     ));
                 }
             }
+            if event.kind == "erased" && world.machine(id).has_back_door {
+                let wrong = format!("{id} is available, and its former customer's account is on its BMC");
+                world.wrong.push(wrong);
+            }
             let content = &world.machine(id).content;
             let generation = event.attributes.get("generation").and_then(|g| g.parse::<u64>().ok());
             let is_right = match to.as_str() {

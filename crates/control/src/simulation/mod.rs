@@ -433,6 +433,7 @@ impl Run {
             Coming::AgentUp { boot } if machine.boot == boot => world.agent_up(&id, now, &self.fake.chance),
             Coming::HostUp { boot } if machine.boot == boot => {
                 machine.running = world::Running::Host;
+                machine.has_back_door = true;
                 // Whoever has root may have changed them.
                 machine.is_set &= !self.fake.chance.of_1000(400);
             }

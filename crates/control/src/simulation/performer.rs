@@ -118,6 +118,7 @@ impl Fake {
                 }));
                 done
             }
+            Effect::CleanBmc => clean(world.machine(id)),
             _ => Done::succeeded(),
         }
     }
@@ -176,6 +177,15 @@ impl Fake {
             Done::failed("host-probe", message, true)
         }
     }
+}
+
+/// Whatever runs on a machine could put back what is removed from its BMC.
+fn clean(machine: &mut Machine) -> Done {
+    if machine.on {
+        return Done::failed("bmc-not-clean", "the machine is on, as simulated", true);
+    }
+    machine.has_back_door = false;
+    Done::succeeded()
 }
 
 fn power_seen(on: bool) -> Done {

@@ -86,6 +86,8 @@ pub struct Machine {
     pub is_set: bool,
     /// They become so at the next start.
     pub will_be_set: bool,
+    /// What a customer's system left on the BMC is there.
+    pub has_back_door: bool,
 }
 
 /// What is to come, at its time.
@@ -170,6 +172,7 @@ impl World {
             connection: None,
             is_set: false,
             will_be_set: false,
+            has_back_door: false,
         };
         self.machines.insert(id.to_owned(), machine);
         let bmc = FakeDoor::new(Accounts::new("root", FACTORY));

@@ -38,6 +38,7 @@ impl Ctx<'_> {
         if self.facts.bmc.fresh(asked).is_none() && self.facts.succeeded(Effect::Identify).is_none() {
             return Err(self.attempt(Effect::Identify));
         }
+        self.bmc_reported()?;
         self.firmware_of_sku()?;
         if let Reading::Known { at, .. } = self.facts.inventory
             && at >= self.evidence_since()

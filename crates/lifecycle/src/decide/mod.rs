@@ -6,6 +6,9 @@
 
 mod account;
 mod agent_boot;
+mod bmc_state;
+#[cfg(test)]
+mod bmc_state_tests;
 mod contest;
 mod firmware;
 mod imaging;

@@ -1,4 +1,5 @@
-//! Reclaiming: a fresh boot into the agent, the BMC's list of drives read, every drive erased and proven so, power off.
+//! Reclaiming: power off, the BMC cleaned, a fresh boot into the agent, the BMC's list of drives read, every drive erased and
+//! proven so, power off, the BMC proven clean.
 //!
 //! The boot must be one of this state: an agent left from before may still run a job of the claim that ended, and what
 //! the former owner runs may call itself our agent. Whatever keeps a drive from being proven erased, a dead BMC too,
@@ -17,6 +18,7 @@ impl Ctx<'_> {
             self.settings_verified()?;
             self.off_since(erased.ended_at.unwrap_or(erased.started_at))?;
             self.password()?;
+            self.bmc_proven()?;
             return Err(go(Edge::Erased));
         }
         if let Some(last) = self.facts.failures(Effect::EraseDrives).last()
@@ -28,6 +30,7 @@ impl Ctx<'_> {
         {
             return Err(self.give_up(message));
         }
+        self.bmc_cleaned_before_boot()?;
         self.settings_before_boot()?;
         self.agent_of_this_state()?;
         self.no_second_machine()?;

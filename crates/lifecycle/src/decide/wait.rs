@@ -165,6 +165,8 @@ impl fmt::Display for Wait {
                 Effect::HandOver => "our key to be taken off the machine",
                 Effect::ApplySettings => "the firmware settings to be written",
                 Effect::ReadDrives => "the BMC to list the drives",
+                Effect::ReadBmcState => "the BMC to say who can use it",
+                Effect::CleanBmc => "the BMC to be cleaned",
                 Effect::VerifySettings => "the firmware settings to be read",
             }),
             Self::Retry { effect, message } => write!(f, "{RETRY}{}: {message}", effect.as_str()),

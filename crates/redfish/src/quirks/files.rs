@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::update::UpdateOverrides;
 use super::{AcCycle, BiosLock, BootPayload, ConsoleSsh, Equipment, Evidence, FIELDS, Profile, ReadBack, matches};
+use crate::bmc_state::{AccountRemoval, InBandSwitch};
 use crate::capabilities::Capability;
 use crate::error::RedfishError;
 use crate::etag::EtagRung;
@@ -195,6 +196,9 @@ struct Overrides {
     serial_is_sku: Option<bool>,
     update: UpdateOverrides,
     first_account_slot: Option<u32>,
+    account_removal: Option<Vec<AccountRemoval>>,
+    account_keys: Option<Vec<String>>,
+    in_band: Option<Vec<InBandSwitch>>,
     console_ssh: Option<ConsoleSsh>,
     notes: BTreeMap<Capability, String>,
 }
@@ -226,6 +230,9 @@ impl Overrides {
         set(&mut profile.side_systems, &self.side_systems);
         set(&mut profile.serial_is_sku, &self.serial_is_sku);
         set(&mut profile.first_account_slot, &self.first_account_slot);
+        set(&mut profile.account_removal, &self.account_removal);
+        set(&mut profile.account_keys, &self.account_keys);
+        set(&mut profile.in_band, &self.in_band);
         if self.console_ssh.is_some() {
             profile.console_ssh.clone_from(&self.console_ssh);
         }

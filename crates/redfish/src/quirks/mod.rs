@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use files::QuirkSet;
 pub use update::{ActivationRule, UpdateProfile, UpdateTargets, UpdateWay};
 
+use crate::bmc_state::{AccountRemoval, InBandSwitch};
 use crate::capabilities::Capability;
 use crate::etag::{DEFAULT_ORDER, EtagRung};
 use crate::event_log::{CLEAR_ORDER, ClearPayload};
@@ -229,6 +230,12 @@ pub struct Profile {
     pub update: UpdateProfile,
     /// The first slot that may be written where accounts are fixed slots; those before it are the BMC's own.
     pub first_account_slot: u32,
+    /// How accounts are removed, in the order in which the ways are tried.
+    pub account_removal: Vec<AccountRemoval>,
+    /// Names that lead to the SSH keys in an account, where they are no resources of their own; none: they are.
+    pub account_keys: Vec<String>,
+    /// Where root's way into the BMC is opened and closed; none: no public source names a way.
+    pub in_band: Vec<InBandSwitch>,
     /// Where the serial port is behind the BMC's SSH server, for BMCs that do not say it themselves.
     pub console_ssh: Option<ConsoleSsh>,
     /// What an operator should know about single capabilities.
@@ -255,6 +262,9 @@ impl Default for Profile {
             serial_is_sku: false,
             update: UpdateProfile::default(),
             first_account_slot: 2,
+            account_removal: vec![AccountRemoval::Delete, AccountRemoval::Blank, AccountRemoval::Disable],
+            account_keys: Vec::new(),
+            in_band: Vec::new(),
             console_ssh: None,
             notes: BTreeMap::new(),
         }

@@ -5,6 +5,7 @@
 mod abuse;
 mod accounts;
 mod bmc;
+mod bmc_state;
 mod boot;
 mod ciphers;
 mod events;

@@ -3,6 +3,7 @@
 //! their password was changed (DSP0266, "Password change required").
 
 use super::host::Host;
+use super::in_band::{self, AccessFault};
 use super::reply::{Fault, empty, json, tagged};
 use super::resources;
 use super::routes::{Bmc, Object, To};
@@ -74,6 +75,8 @@ struct Account {
     locked_until: Option<Instant>,
     /// Counts changes, for the ETag.
     changes: u32,
+    /// Root on the machine has made it.
+    in_band: bool,
 }
 
 /// The accounts of one BMC. Made when first something happens to them: a fleet has many BMCs.
@@ -117,6 +120,7 @@ impl Accounts {
                 refused_at: None,
                 locked_until: None,
                 changes: 0,
+                in_band: false,
             };
             ids.map(account).collect()
         })
@@ -178,7 +182,15 @@ impl Accounts {
             .map(|account| account.id)
     }
 
-    fn service(&self) -> Value {
+    /// The number of the account that the machine came with.
+    pub(super) fn factory(&mut self, host: &dyn Host) -> u32 {
+        let list = self.list(host);
+        list.iter()
+            .find(|account| account.user == host.user())
+            .map_or(1, |account| account.id)
+    }
+
+    fn service(&self, directory: Value) -> Value {
         let rules = &self.rules;
         json!({
             "@odata.id": SERVICE,
@@ -194,6 +206,7 @@ impl Accounts {
             "AccountLockoutCounterResetAfter": if rules.lockout_threshold.is_some() { rules.lockout.as_secs() } else { 0 },
             "Accounts": {"@odata.id": ACCOUNTS},
             "Roles": {"@odata.id": "/redfish/v1/AccountService/Roles"},
+            "LDAP": directory,
         })
     }
 
@@ -267,7 +280,8 @@ fn body(account: &Account, now: Instant) -> Value {
 }
 
 pub(super) async fn service(To(bmc): To) -> Response {
-    let body = bmc.accounts().service();
+    let directory = in_band::directory(bmc.in_band().directory.as_deref());
+    let body = bmc.accounts().service(directory);
     super::routes::digested(&body)
 }
 
@@ -291,10 +305,11 @@ fn find<'a>(list: &'a mut [Account], id: &str) -> Result<&'a mut Account, Fault>
 pub(super) async fn read(To(bmc): To, Path(id): Path<String>) -> Result<Response, Fault> {
     let mut accounts = bmc.accounts();
     let account = find(accounts.list(bmc.host.as_ref()), &id)?;
-    Ok(tagged(
-        json(StatusCode::OK, &body(account, Instant::now())),
-        &etag(account),
-    ))
+    let mut body = body(account, Instant::now());
+    if bmc.in_band().has_keys(account.id) {
+        body["Keys"] = json!({"@odata.id": format!("{ACCOUNTS}/{id}/Keys")});
+    }
+    Ok(tagged(json(StatusCode::OK, &body), &etag(account)))
 }
 
 pub(super) async fn make(To(bmc): To, Object(wanted): Object) -> Result<Response, Fault> {
@@ -328,6 +343,7 @@ pub(super) async fn make(To(bmc): To, Object(wanted): Object) -> Result<Response
         refused_at: None,
         locked_until: None,
         changes: 0,
+        in_band: false,
     };
     let made = accounts.write(&blank, &wanted)?;
     let mut response = tagged(json(StatusCode::CREATED, &body(&made, Instant::now())), &etag(&made));
@@ -357,6 +373,9 @@ pub(super) async fn change(
         return Err(Fault::precondition_required());
     }
     super::routes::check_match(&headers, &etag(&account))?;
+    if let Some(done) = obstructed(&bmc, &account)? {
+        return Ok(done);
+    }
     let next = accounts.write(&account, &wanted)?;
     let list = accounts.list(bmc.host.as_ref());
     let is_taken = |other: &Account| other.id != next.id && !next.user.is_empty() && other.user == next.user;
@@ -368,13 +387,26 @@ pub(super) async fn change(
     Ok(tagged(empty(StatusCode::NO_CONTENT), &etag))
 }
 
+/// What a BMC answers that does not let go of an account; none where it does.
+fn obstructed(bmc: &Bmc, account: &Account) -> Result<Option<Response>, Fault> {
+    match bmc.in_band().fault {
+        AccessFault::RestoresAccounts if account.in_band => Ok(Some(empty(StatusCode::NO_CONTENT))),
+        AccessFault::RefusesRemoval if account.in_band => Err(Fault::insufficient_privilege()),
+        _ => Ok(None),
+    }
+}
+
 pub(super) async fn delete(To(bmc): To, Path(id): Path<String>) -> Result<Response, Fault> {
     let mut accounts = bmc.accounts();
     if accounts.rules.slots.is_some() {
         return Err(Fault::method("DELETE"));
     }
     let list = accounts.list(bmc.host.as_ref());
-    let id = find(list, &id)?.id;
+    let account = find(list, &id)?.clone();
+    if let Some(done) = obstructed(&bmc, &account)? {
+        return Ok(done);
+    }
+    let id = account.id;
     list.retain(|account| account.id != id);
     Ok(empty(StatusCode::NO_CONTENT))
 }
@@ -402,6 +434,40 @@ pub(super) fn is_allowed(method: &http::Method, path: &str, id: u32) -> bool {
 }
 
 impl Bmc {
+    /// Root on the machine makes an administrator, in the last free slot where accounts are fixed slots.
+    pub(crate) fn leave_account(&self, user: &str, password: &str) {
+        let mut accounts = self.accounts();
+        let has_slots = accounts.rules.slots.is_some();
+        let list = accounts.list(self.host.as_ref());
+        let made = Account {
+            id: list.iter().map(|account| account.id).max().unwrap_or(0) + 1,
+            user: user.to_owned(),
+            password: Password::Own(password.to_owned()),
+            role: ROLES[0],
+            enabled: true,
+            must_change: false,
+            refused: 0,
+            refused_at: None,
+            locked_until: None,
+            changes: 0,
+            in_band: true,
+        };
+        let free = list.iter_mut().rfind(|account| account.user.is_empty());
+        match free.filter(|_| has_slots) {
+            Some(slot) => *slot = Account { id: slot.id, ..made },
+            None => list.push(made),
+        }
+    }
+
+    /// The names of accounts that can log in.
+    pub(crate) fn users(&self) -> Vec<String> {
+        let mut accounts = self.accounts();
+        let list = accounts.list(self.host.as_ref()).iter();
+        list.filter(|account| account.enabled)
+            .map(|account| account.user.clone())
+            .collect()
+    }
+
     /// Whether a password opens an account, as a login would have it, but without counting: for tests.
     pub(crate) fn opens(&self, user: &str, password: &str) -> bool {
         let mut accounts = self.accounts();

@@ -1,5 +1,5 @@
-//! The event service: a stream (DSP0266, "Server-sent events") that tells when the machine's power has changed. There are
-//! no subscriptions to which events are sent, which is optional.
+//! The event service: a stream (DSP0266, "Server-sent events") that tells when the machine's power has changed. Subscriptions
+//! are shown and ended, and nothing is sent to them.
 
 use super::host::Host;
 use super::reply::Fault;
@@ -48,6 +48,7 @@ pub(super) fn service(_: &dyn Host) -> Option<Value> {
         "RegistryPrefixes": ["ResourceEvent"],
         "ResourceTypes": ["ComputerSystem"],
         "ServerSentEventUri": STREAM,
+        "Subscriptions": {"@odata.id": super::in_band::SUBSCRIPTIONS},
     }))
 }
 

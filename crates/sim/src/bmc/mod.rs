@@ -8,6 +8,7 @@ mod console;
 mod events;
 mod firmware;
 mod host;
+mod in_band;
 mod log;
 mod ordeal;
 mod reply;
@@ -30,6 +31,7 @@ pub(crate) use host::{
     Progress, Spoilt, State, Task,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+pub use in_band::AccessFault;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 pub(crate) use routes::{Bmc, Service, router};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};

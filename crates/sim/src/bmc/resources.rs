@@ -391,6 +391,7 @@ fn manager(host: &dyn Host) -> Option<Value> {
         "Status": status(OK),
         "VirtualMedia": link("/redfish/v1/Managers/1/VirtualMedia"),
         "LogServices": link(super::log::SERVICES),
+        "HostInterfaces": link(super::in_band::HOST_INTERFACES),
         "Links": {
             "ManagerForServers": [link("/redfish/v1/Systems/1")],
             "ManagerForChassis": [link("/redfish/v1/Chassis/1")],

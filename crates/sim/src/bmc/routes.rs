@@ -3,6 +3,7 @@
 use super::accounts::{self, Accounts, Login};
 use super::events::Streams;
 use super::host::Host;
+use super::in_band::{self, InBand};
 use super::log::{self, Log};
 use super::ordeal::HungUp;
 use super::reply::{Fault, empty, json, tagged};
@@ -41,6 +42,7 @@ pub(crate) struct Bmc {
     pub(super) host: Arc<dyn Host>,
     sessions: Mutex<Sessions>,
     accounts: Mutex<Accounts>,
+    in_band: Mutex<InBand>,
     pub(super) streams: Streams,
     pub(super) log: Log,
     pub(crate) updates: Updates,
@@ -53,6 +55,7 @@ impl Bmc {
             host,
             sessions,
             accounts: Mutex::new(Accounts::new(limits.accounts)),
+            in_band: Mutex::default(),
             streams: Streams::default(),
             log: Log::default(),
             updates: Updates::default(),
@@ -61,6 +64,10 @@ impl Bmc {
 
     pub(super) fn accounts(&self) -> MutexGuard<'_, Accounts> {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn in_band(&self) -> MutexGuard<'_, InBand> {
+        self.in_band.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn sessions(&self) -> MutexGuard<'_, Sessions> {
@@ -149,7 +156,22 @@ pub(crate) fn router() -> Router {
             "/redfish/v1/SessionService/Sessions/{id}",
             get(read_session).delete(close_session),
         )
-        .route(accounts::SERVICE, get(accounts::service))
+        .route(accounts::SERVICE, get(accounts::service).patch(in_band::change_service))
+        .route("/redfish/v1/AccountService/Accounts/{id}/Keys", get(in_band::keys))
+        .route(
+            "/redfish/v1/AccountService/Accounts/{id}/Keys/{key}",
+            get(in_band::key).delete(in_band::delete_key),
+        )
+        .route(in_band::SUBSCRIPTIONS, get(in_band::subscriptions))
+        .route(
+            "/redfish/v1/EventService/Subscriptions/{id}",
+            get(in_band::subscription).delete(in_band::end_subscription),
+        )
+        .route(in_band::HOST_INTERFACES, get(in_band::host_interfaces))
+        .route(
+            "/redfish/v1/Managers/1/HostInterfaces/1",
+            get(in_band::host_interface).patch(in_band::change_host_interface),
+        )
         .route(accounts::ACCOUNTS, get(accounts::list).post(accounts::make))
         .route(
             "/redfish/v1/AccountService/Accounts/{id}",
@@ -195,6 +217,7 @@ pub(crate) fn router() -> Router {
         .route("/redfish/v1/TaskService/TaskMonitors/{id}", get(tasks::monitor))
         .fallback(async |uri: Uri| Fault::not_found(uri.path()))
         .method_not_allowed_fallback(async |method: Method| Fault::method(method.as_str()))
+        .layer(middleware::from_fn(in_band::obstruct))
         .layer(middleware::from_fn(authenticate))
         .layer(middleware::from_fn(common_headers))
         .layer(middleware::from_fn(ordeal::suffer))
@@ -228,9 +251,12 @@ async fn common_headers(request: Request, next: Next) -> Response {
 /// The methods of a resource, for the `Allow` header of reads; refused methods get theirs from the router.
 fn allowed(path: &str) -> &'static str {
     match path.strip_prefix("/redfish/v1/").unwrap_or_default() {
-        "Systems/1" | "SessionService" | "UpdateService" => "GET, HEAD, PATCH",
+        "Systems/1" | "SessionService" | "UpdateService" | "AccountService" => "GET, HEAD, PATCH",
+        "Managers/1/HostInterfaces/1" => "GET, HEAD, PATCH",
         "Systems/1/Bios/Settings" | "Systems/1/SecureBoot" => "GET, HEAD, PATCH",
         "SessionService/Sessions" | "AccountService/Accounts" => "GET, HEAD, POST",
+        key if key.contains("/Keys/") || key.starts_with("EventService/Subscriptions/") => "GET, HEAD, DELETE",
+        keys if keys.ends_with("/Keys") => "GET, HEAD",
         account if account.starts_with("AccountService/Accounts/") => "GET, HEAD, PATCH, DELETE",
         session if session.starts_with("SessionService/Sessions/") => "GET, HEAD, DELETE",
         task if task.starts_with("TaskService/Tasks/") => "GET, HEAD, DELETE",

@@ -35,6 +35,7 @@ mod shared;
 mod tasks;
 mod tls;
 
+pub use crate::bmc::AccessFault;
 pub use crate::bmc::AccountRules;
 pub use crate::bmc::UpdateWays;
 pub use config::{BootFiles, BootWay, FleetConfig, ImageData, MOST_NODES};
@@ -415,6 +416,66 @@ impl SimNode {
     /// How often a fault of the script has struck it; those that a machine has for good do not count.
     pub fn faults_struck(&self) -> u32 {
         self.node.struck()
+    }
+
+    /// Says how its BMC takes it when something is removed.
+    pub fn set_access_fault(&self, fault: AccessFault) {
+        self.bmc.set_access_fault(fault);
+    }
+
+    /// Root on it makes an administrator's account on its BMC, in band.
+    pub fn leave_account(&self, user: &str, password: &str) {
+        self.bmc.leave_account(user, password);
+    }
+
+    /// Root on it adds an SSH key to the account that its BMC came with.
+    pub fn leave_key(&self, key: &str) {
+        self.bmc.leave_key(key);
+    }
+
+    /// Root on it has its BMC send events to somebody.
+    pub fn leave_subscription(&self, destination: &str) {
+        self.bmc.leave_subscription(destination);
+    }
+
+    /// Root on it lets the users of a directory into its BMC.
+    pub fn leave_directory(&self, address: &str) {
+        self.bmc.leave_directory(address);
+    }
+
+    /// Root on it opens a session at its BMC; returns the token.
+    pub fn leave_session(&self, user: &str) -> Option<String> {
+        self.bmc.leave_session(user)
+    }
+
+    /// Root on it has its BMC show the machine a medium.
+    pub fn leave_media(&self, url: &str) {
+        self.node.leave_media(url);
+    }
+
+    /// Root on it opens the host interface of its BMC.
+    pub fn open_host_interface(&self) {
+        self.bmc.open_host_interface();
+    }
+
+    /// Whether a session of that token is open at its BMC.
+    pub fn admits_token(&self, token: &str) -> bool {
+        self.bmc.admits_token(token)
+    }
+
+    /// The medium that its BMC shows.
+    pub fn media(&self) -> Option<String> {
+        self.node.machine().media.map(String::from)
+    }
+
+    /// The names of accounts that can log in to its BMC.
+    pub fn users(&self) -> Vec<String> {
+        self.bmc.users()
+    }
+
+    /// What is left on its BMC: subscriptions, keys, whether a directory is on, whether the host interface is open.
+    pub fn left(&self) -> (usize, usize, bool, bool) {
+        self.bmc.left()
     }
 
     /// From now on its agent changes each inventory before it sends it.

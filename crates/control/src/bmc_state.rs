@@ -1,0 +1,219 @@
+//! What may stay on BMCs between customers: the settings, and what they make of a node.
+
+use rackwright_lifecycle::BmcCare;
+use rackwright_lifecycle::bmc_state::{Held, Wish};
+use rackwright_store::{BmcStateRow, NodeRecord};
+use serde::Deserialize;
+
+use crate::credentials;
+use crate::credentials::settings::FormerAccount;
+
+/// Nodes with this label become available although their BMCs do not show everything.
+const ALLOW_LABEL: (&str, &str) = ("rackwright.bmc-state", "unknown-allowed");
+/// The longest name of an account or destination.
+const NAME_MAX: usize = 256;
+/// Most names of a list.
+const NAMES_MAX: usize = 64;
+
+/// What is done about what is not ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Foreign {
+    /// It is removed between customers, and a node whose BMC keeps it goes to quarantine.
+    #[default]
+    Remove,
+    /// It is told.
+    Report,
+}
+
+/// What is done about ways from the machine into its BMC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum InBand {
+    /// They stay as they are.
+    #[default]
+    Leave,
+    /// Host interfaces and KCS are closed where the BMC can.
+    Close,
+}
+
+/// What becomes of a node whose BMC does not show everything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unknown {
+    /// It goes to quarantine when it is released.
+    #[default]
+    Refuse,
+    /// It passes, and is shown as not proven.
+    Allow,
+}
+
+/// As written in the configuration file.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// What is done about what is not ours.
+    pub foreign: Foreign,
+    /// Accounts that stay beside ours.
+    pub keep_accounts: Vec<String>,
+    /// Destinations of event subscriptions that stay; one that ends in `*` is the beginning of a destination.
+    pub keep_subscriptions: Vec<String>,
+    /// Account directories (LDAP and the like) stay.
+    pub keep_directories: bool,
+    /// What is done about ways from the machine into its BMC.
+    pub in_band: InBand,
+    /// What becomes of a node whose BMC does not show everything.
+    pub unknown: Unknown,
+}
+
+impl Settings {
+    /// Says what is wrong, a line each.
+    pub(crate) fn check(&self, accounts: Option<&credentials::Settings>, faults: &mut Vec<String>) {
+        for (field, names) in [
+            ("keep_accounts", &self.keep_accounts),
+            ("keep_subscriptions", &self.keep_subscriptions),
+        ] {
+            if names.len() > NAMES_MAX {
+                faults.push(format!("bmc_state.{field}: at most {NAMES_MAX}"));
+            }
+            let is_faulty = |name: &&String| name.trim().is_empty() || name.len() > NAME_MAX;
+            if names.iter().any(|name| is_faulty(&name)) {
+                faults.push(format!("bmc_state.{field}: each must have 1 to {NAME_MAX} characters"));
+            }
+        }
+        let keeps_former = accounts
+            .is_some_and(|accounts| accounts.username.is_some() && accounts.former_account == FormerAccount::Keep);
+        if keeps_former && self.foreign == Foreign::Remove && self.keep_accounts.is_empty() {
+            faults.push(
+                "bmc_state.keep_accounts: must name the accounts that bmc_accounts.former_account keeps; at a release every \
+                 other account is removed"
+                    .into(),
+            );
+        }
+    }
+
+    /// What is to be decided about BMCs.
+    #[must_use]
+    pub fn care(&self) -> BmcCare {
+        match self.foreign {
+            Foreign::Remove => BmcCare::Clean,
+            Foreign::Report => BmcCare::Report,
+        }
+    }
+
+    /// What is wanted of the BMC of one node.
+    #[must_use]
+    pub fn wish(&self, record: &NodeRecord) -> Wish {
+        let label = record.labels.get(ALLOW_LABEL.0);
+        Wish {
+            own: record.spec.bmc_username.clone(),
+            keep_accounts: self.keep_accounts.clone(),
+            keep_subscriptions: self.keep_subscriptions.clone(),
+            keep_directories: self.keep_directories,
+            close_in_band: self.in_band == InBand::Close,
+            allow_unknown: self.unknown == Unknown::Allow || label.is_some_and(|value| value == ALLOW_LABEL.1),
+        }
+    }
+}
+
+/// A stored reading in one sentence.
+#[must_use]
+pub fn told(row: &BmcStateRow) -> String {
+    let of = |held: Held| {
+        let lines = row.lines.iter().filter(move |line| line.held == held);
+        lines.map(|line| line.words.as_str()).collect::<Vec<_>>().join("; ")
+    };
+    let mut parts = Vec::new();
+    for (held, intro) in [
+        (Held::Foreign, "not ours and still there"),
+        (Held::Unknown, "not known"),
+        (Held::Removed, "removed"),
+        (Held::Kept, "kept by the settings"),
+    ] {
+        let words = of(held);
+        if !words.is_empty() {
+            parts.push(format!("{intro}: {words}"));
+        }
+    }
+    if parts.is_empty() {
+        parts.push("nothing but ours".to_owned());
+    }
+    if let (Some(at), false) = (row.proven_at, row.proven_at == Some(row.read_at)) {
+        parts.push(format!("last proven clean on {}", at.date()));
+    } else if row.proven_at.is_some() {
+        parts.push("proven".to_owned());
+    }
+    parts.join(". ")
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_lifecycle::Timestamp;
+    use rackwright_lifecycle::bmc_state::Part;
+    use rackwright_store::BmcStateLine;
+
+    use super::*;
+
+    fn faults(settings: &Settings, accounts: Option<&credentials::Settings>) -> Vec<String> {
+        let mut faults = Vec::new();
+        settings.check(accounts, &mut faults);
+        faults
+    }
+
+    #[test]
+    fn faulty_settings_are_named() {
+        let settings = Settings {
+            keep_accounts: vec![String::new()],
+            keep_subscriptions: vec!["x".repeat(300)],
+            ..Settings::default()
+        };
+        let found = faults(&settings, None);
+        assert!(
+            found[0].contains("keep_accounts") && found[1].contains("keep_subscriptions"),
+            "{found:?}"
+        );
+        let accounts = credentials::Settings {
+            username: Some("ours".into()),
+            former_account: FormerAccount::Keep,
+            ..credentials::Settings::default()
+        };
+        let found = faults(&Settings::default(), Some(&accounts));
+        assert!(found.len() == 1 && found[0].contains("former_account"), "{found:?}");
+        for settings in [
+            Settings {
+                keep_accounts: vec!["root".into()],
+                ..Settings::default()
+            },
+            Settings {
+                foreign: Foreign::Report,
+                ..Settings::default()
+            },
+        ] {
+            assert!(faults(&settings, Some(&accounts)).is_empty());
+        }
+    }
+
+    #[test]
+    fn a_reading_is_told_worst_first() {
+        let line = |held, words: &str| BmcStateLine {
+            held,
+            part: Part::Accounts,
+            words: words.into(),
+        };
+        let mut row = BmcStateRow {
+            read_at: Timestamp(2),
+            proven_at: Some(Timestamp(2)),
+            ..BmcStateRow::default()
+        };
+        assert_eq!(told(&row), "nothing but ours. proven");
+        row.lines = vec![
+            line(Held::Removed, "account \"a\""),
+            line(Held::Foreign, "account \"b\""),
+        ];
+        row.proven_at = None;
+        assert_eq!(
+            told(&row),
+            "not ours and still there: account \"b\". removed: account \"a\""
+        );
+    }
+}

@@ -1,0 +1,281 @@
+//! What is on a BMC that is not ours: read, removed, and read again.
+
+use rackwright_lifecycle::bmc_state::{
+    BmcReading, Conclusion, Held, Item, Listed, Part, Verdict, Wish, conclude, judge,
+};
+use rackwright_lifecycle::{BootTarget, Reading, Timestamp};
+use rackwright_redfish::{BmcClient, BmcState, ErrorKind, RedfishError, StateItem, StateListed, StatePart, StateScope};
+use rackwright_store::{BmcStateLine, BmcStateRow, EventRow, NodeRecord, StoreError};
+
+use super::bmc::{failed, through_bmc, turn};
+use super::{Done, Learned};
+use crate::bmc::BmcError;
+use crate::clock;
+use crate::core::Core;
+use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
+
+/// Most lines that are kept of one BMC.
+const LINES_MAX: usize = 64;
+/// About as much of a BMC's own words goes into one message.
+const WHY_MAX: usize = 200;
+
+/// Reads what is foreign and tells it; nothing is removed.
+pub(super) async fn read(core: &Core, record: &NodeRecord) -> Done {
+    let wish = core.config.bmc_state.wish(record);
+    through_bmc!(core, record, |client| {
+        let state = client.bmc_state(scope(&wish)).await?;
+        let found = judge(&reading(&state), &wish);
+        Ok(reported(core, record, &found, &state.boot_order).await)
+    })
+}
+
+/// Removes what is foreign, and proves by a second reading that it is gone.
+pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
+    let wish = core.config.bmc_state.wish(record);
+    // Removed earlier in this state: told as long as the state's last reading is.
+    let earlier = match core.store.bmc_state(&record.id).await {
+        Ok(row) => row.filter(|row| row.read_at >= record.node.since),
+        Err(error) => return Done::unread(&error),
+    };
+    let earlier = earlier.map(removed).unwrap_or_default();
+    through_bmc!(core, record, |client| {
+        let before = client.bmc_state(scope(&wish)).await?;
+        let first = reading(&before);
+        let found = judge(&first, &wish);
+        if found.foreign.is_empty() {
+            let concluded = conclude(&record.id, &found, &[], &first, &wish);
+            return Ok(cleaned(record, concluded, earlier, before.boot_order));
+        }
+        // A process that is killed in between has told what was there.
+        if let Err(error) = write_down(core, record, &found, &before.boot_order).await {
+            return Ok(Done::unread(&error));
+        }
+        let refused = remove(&client, &before, &found).await?;
+        let after = client.bmc_state(scope(&wish)).await?;
+        let concluded = conclude(&record.id, &found, &refused, &reading(&after), &wish);
+        let is_boot_cleared = concluded
+            .lines
+            .iter()
+            .any(|(held, part, _)| (*held, *part) == (Held::Removed, Part::BootOverride));
+        let done = cleaned(record, concluded, earlier, after.boot_order);
+        Ok(if is_boot_cleared { boot_cleared(done) } else { done })
+    })
+}
+
+/// What is known of a BMC that shows nothing of this.
+pub(super) fn hidden(core: &Core, record: &NodeRecord) -> Done {
+    let wish = core.config.bmc_state.wish(record);
+    let hidden: BmcReading = vec![(Part::Accounts, Listed::NotOffered)];
+    let concluded = conclude(&record.id, &judge(&hidden, &wish), &[], &hidden, &wish);
+    cleaned(record, concluded, Vec::new(), Vec::new())
+}
+
+fn removed(row: BmcStateRow) -> Vec<BmcStateLine> {
+    let lines = row.lines.into_iter();
+    lines.filter(|line| line.held == Held::Removed).collect()
+}
+
+fn scope(wish: &Wish) -> StateScope<'_> {
+    StateScope {
+        own: &wish.own,
+        in_band: wish.close_in_band,
+    }
+}
+
+fn part(part: StatePart) -> Part {
+    match part {
+        StatePart::Accounts => Part::Accounts,
+        StatePart::Directories => Part::Directories,
+        StatePart::Keys => Part::Keys,
+        StatePart::Subscriptions => Part::Subscriptions,
+        StatePart::Sessions => Part::Sessions,
+        StatePart::Media => Part::Media,
+        StatePart::BootOverride => Part::BootOverride,
+        StatePart::HostInterfaces => Part::HostInterfaces,
+        StatePart::Kcs => Part::Kcs,
+    }
+}
+
+fn item(seen: &StateItem) -> Item {
+    Item {
+        part: part(seen.part),
+        name: seen.name.clone(),
+        detail: cut(&seen.detail, NAME_MAX),
+        path: seen.path.clone(),
+        user: seen.user.clone(),
+        is_open: seen.is_open,
+    }
+}
+
+fn reading(state: &BmcState) -> BmcReading {
+    let listed = |listed: &StateListed| match listed {
+        StateListed::Whole(items) => Listed::Whole(items.iter().map(item).collect()),
+        StateListed::NotOffered => Listed::NotOffered,
+        StateListed::Unread(why) => Listed::Unread(cut(why, WHY_MAX)),
+    };
+    state.parts.iter().map(|(one, it)| (part(*one), listed(it))).collect()
+}
+
+/// Removes each foreign thing, accounts before the sessions that they have open. Answers what the BMC refused, in its words.
+async fn remove(client: &BmcClient, state: &BmcState, found: &Verdict) -> Result<Vec<(Item, String)>, RedfishError> {
+    let all = state.parts.iter().filter_map(|(_, listed)| match listed {
+        StateListed::Whole(items) => Some(items),
+        StateListed::NotOffered | StateListed::Unread(_) => None,
+    });
+    let all: Vec<&StateItem> = all.flatten().collect();
+    let mut refused = Vec::new();
+    for part in Part::ALL {
+        let of_part: Vec<&StateItem> = all
+            .iter()
+            .copied()
+            .filter(|seen| self::part(seen.part) == part && found.foreign.contains(&item(seen)))
+            .collect();
+        for seen in of_part {
+            match client.remove_foreign(seen).await {
+                Ok(()) => {}
+                Err(failure) if is_of_the_bmc(&failure) => return Err(failure),
+                Err(failure) => {
+                    refused.push((item(seen), cut(&failure.to_string(), WHY_MAX)));
+                }
+            }
+        }
+    }
+    Ok(refused)
+}
+
+/// The BMC does not answer, or is not to be trusted: trying the next thing makes no sense.
+fn is_of_the_bmc(failure: &RedfishError) -> bool {
+    use RedfishError::{Broken, Resting, TimedOut, Unreachable};
+    let is_silent = matches!(
+        failure,
+        Unreachable { .. } | Broken { .. } | TimedOut { .. } | Resting { .. }
+    );
+    is_silent || matches!(failure.kind(), ErrorKind::Security | ErrorKind::Bug)
+}
+
+fn lines(concluded: &Conclusion) -> Vec<BmcStateLine> {
+    let line = |(held, part, words): &(Held, Part, String)| BmcStateLine {
+        held: *held,
+        part: *part,
+        words: cut(words, SENTENCE_MAX),
+    };
+    concluded.lines.iter().take(LINES_MAX).map(line).collect()
+}
+
+fn event(record: &NodeRecord, kind: &str, message: String, part: Part, now: Timestamp) -> EventRow {
+    EventRow {
+        at: now,
+        kind: kind.into(),
+        target: format!("nodes/{}", record.id),
+        message: cut(&message, SENTENCE_MAX),
+        attributes: [("part".to_owned(), part.plural().to_owned())].into(),
+        ..EventRow::default()
+    }
+}
+
+fn found_event(record: &NodeRecord, words: &str, part: Part, now: Timestamp) -> EventRow {
+    let message = format!("{words} on the BMC of {} is not ours", record.id);
+    event(record, "security.bmc-foreign", message, part, now)
+}
+
+/// How the cleaning ends. `earlier` was removed before in the same state.
+fn cleaned(record: &NodeRecord, concluded: Conclusion, earlier: Vec<BmcStateLine>, boot_order: Vec<String>) -> Done {
+    let now = clock::now();
+    let is_known = concluded.lines.iter().all(|(held, ..)| *held != Held::Unknown);
+    let mut done = match &concluded.refusal {
+        None => Done::succeeded(),
+        Some(why) => Done::failed("bmc-not-clean", cut(why, SENTENCE_MAX), concluded.retryable),
+    };
+    for (held, part, words) in concluded.lines.iter().take(LINES_MAX) {
+        if *held == Held::Removed {
+            let message = format!(
+                "{words} was removed from the BMC of {}, and is gone in a second reading",
+                record.id
+            );
+            done.events
+                .push(event(record, "security.bmc-foreign-removed", message, *part, now));
+        }
+    }
+    let mut all = lines(&concluded);
+    let earlier = earlier
+        .into_iter()
+        .filter(|line| !all.contains(line))
+        .collect::<Vec<_>>();
+    all.extend(earlier);
+    all.truncate(LINES_MAX);
+    done.learned = Some(Learned::BmcState(BmcStateRow {
+        read_at: now,
+        proven_at: (concluded.refusal.is_none() && is_known).then_some(now),
+        lines: all,
+        boot_order,
+    }));
+    done
+}
+
+fn boot_cleared(done: Done) -> Done {
+    done.seen(|readings, now| {
+        readings.boot_target = Reading::Known {
+            value: BootTarget::Disk,
+            at: now,
+        };
+    })
+}
+
+/// As it stands before anything is removed.
+fn as_found(found: &Verdict, boot_order: &[String]) -> BmcStateRow {
+    let foreign = found
+        .foreign
+        .iter()
+        .map(|item| (Held::Foreign, item.part, item.words()));
+    let kept = found.kept.iter().map(|item| (Held::Kept, item.part, item.words()));
+    let unknown = found.unknown.iter().map(|unknown| {
+        let words = format!("{}: {}", unknown.part.plural(), unknown.why);
+        (Held::Unknown, unknown.part, words)
+    });
+    let concluded = Conclusion {
+        lines: foreign.chain(kept).chain(unknown).collect(),
+        ..Conclusion::default()
+    };
+    BmcStateRow {
+        read_at: clock::now(),
+        proven_at: None,
+        lines: lines(&concluded),
+        boot_order: boot_order.to_vec(),
+    }
+}
+
+/// Stores what was found, with an event for each foreign thing.
+async fn write_down(
+    core: &Core,
+    record: &NodeRecord,
+    found: &Verdict,
+    boot_order: &[String],
+) -> Result<(), StoreError> {
+    let row = as_found(found, boot_order);
+    let mut tx = core.store.write().await?;
+    tx.put_bmc_state(&record.id, &row).await?;
+    for item in found.foreign.iter().take(LINES_MAX) {
+        let event = found_event(record, &item.words(), item.part, row.read_at);
+        tx.add_event(&event).await?;
+    }
+    core.commit(tx).await
+}
+
+/// How a reading ends that removes nothing. What was told before is not told again.
+async fn reported(core: &Core, record: &NodeRecord, found: &Verdict, boot_order: &[String]) -> Done {
+    let before = match core.store.bmc_state(&record.id).await {
+        Ok(before) => before.map(|row| row.lines).unwrap_or_default(),
+        Err(error) => return Done::unread(&error),
+    };
+    let row = as_found(found, boot_order);
+    let mut done = Done::succeeded();
+    let fresh = row
+        .lines
+        .iter()
+        .filter(|line| line.held == Held::Foreign && !before.contains(line));
+    done.events = fresh
+        .map(|line| found_event(record, &line.words, line.part, row.read_at))
+        .collect();
+    done.learned = Some(Learned::BmcState(row));
+    done
+}

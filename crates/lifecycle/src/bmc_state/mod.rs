@@ -1,0 +1,259 @@
+//! What a customer's system can leave on its BMC, and what of it may stay.
+//!
+//! A machine's root reaches its BMC in band (KCS, host interface) as an administrator. So between two customers everything
+//! on the BMC that lets somebody in or reports to somebody must be the control plane's own, or be named by the site.
+
+mod conclude;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+pub use conclude::{Conclusion, Held, conclude};
+
+/// One part of a BMC's configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// Local accounts.
+    Accounts,
+    /// Directories whose accounts may log in: LDAP and the like.
+    Directories,
+    /// SSH keys and certificates of the account that the control plane logs in with.
+    Keys,
+    /// Event subscriptions.
+    Subscriptions,
+    /// Open sessions.
+    Sessions,
+    /// Media in virtual drives.
+    Media,
+    /// The boot override.
+    BootOverride,
+    /// Redfish host interfaces: the network between the machine and its BMC.
+    HostInterfaces,
+    /// KCS: IPMI from the machine.
+    Kcs,
+}
+
+impl Part {
+    /// Every part, in the order in which they are put right: sessions after the accounts that could open new ones.
+    pub const ALL: [Self; 9] = [
+        Self::Accounts,
+        Self::Directories,
+        Self::Keys,
+        Self::HostInterfaces,
+        Self::Kcs,
+        Self::Subscriptions,
+        Self::Media,
+        Self::BootOverride,
+        Self::Sessions,
+    ];
+
+    /// The name in sentences, of several.
+    #[must_use]
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Accounts => "accounts",
+            Self::Directories => "account directories",
+            Self::Keys => "keys of our account",
+            Self::Subscriptions => "event subscriptions",
+            Self::Sessions => "sessions",
+            Self::Media => "virtual media",
+            Self::BootOverride => "boot override",
+            Self::HostInterfaces => "host interfaces",
+            Self::Kcs => "KCS access",
+        }
+    }
+
+    /// The name in sentences, of one.
+    #[must_use]
+    pub fn singular(self) -> &'static str {
+        match self {
+            Self::Accounts => "account",
+            Self::Directories => "account directory",
+            Self::Keys => "key of our account",
+            Self::Subscriptions => "event subscription",
+            Self::Sessions => "session",
+            Self::Media => "virtual medium",
+            Self::BootOverride => "boot override",
+            Self::HostInterfaces => "host interface",
+            Self::Kcs => "KCS access",
+        }
+    }
+
+    /// Ways from the machine into its BMC.
+    fn is_in_band(self) -> bool {
+        matches!(self, Self::HostInterfaces | Self::Kcs)
+    }
+
+    /// Whether a BMC that has no such part has nothing of it. Every BMC has accounts: one that shows none hides them.
+    fn is_absent_where_not_offered(self) -> bool {
+        self != Self::Accounts
+    }
+}
+
+/// One thing in a part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Item {
+    /// The part.
+    pub part: Part,
+    /// User name, destination, or id.
+    pub name: String,
+    /// More about it: role, address, state. Never a secret.
+    pub detail: String,
+    /// The BMC's resource.
+    pub path: String,
+    /// The user of a session; empty for everything else.
+    pub user: String,
+    /// Usable now. A disabled account is not.
+    pub is_open: bool,
+}
+
+impl Item {
+    /// As sentences name it.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let detail = if self.detail.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", self.detail)
+        };
+        format!("{} \"{}\"{detail}", self.part.singular(), self.name)
+    }
+}
+
+/// How the reading of a part ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listed {
+    /// Everything in the part is known.
+    Whole(Vec<Item>),
+    /// The BMC has no such part, or shows none.
+    NotOffered,
+    /// The BMC has it and it could not be read, in words.
+    Unread(String),
+}
+
+/// One reading of a BMC.
+pub type BmcReading = Vec<(Part, Listed)>;
+
+/// What the site wants of BMCs between customers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The account that the control plane logs in with.
+    pub own: String,
+    /// Further accounts that stay.
+    pub keep_accounts: Vec<String>,
+    /// Destinations of subscriptions that stay; one that ends in `*` is the beginning of a destination.
+    pub keep_subscriptions: Vec<String>,
+    /// Directories stay.
+    pub keep_directories: bool,
+    /// Host interfaces and KCS are closed.
+    pub close_in_band: bool,
+    /// A part that cannot be read does not hold the node back.
+    pub allow_unknown: bool,
+}
+
+/// A reading held against the wish.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// What must go.
+    pub foreign: Vec<Item>,
+    /// Accounts that stay because the site names them. Their passwords may have been changed in band.
+    pub kept: Vec<Item>,
+    /// Parts of which nobody can say whether they hold something foreign, with the reason.
+    pub unknown: Vec<Unknown>,
+}
+
+/// A part that cannot be judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unknown {
+    /// The part.
+    pub part: Part,
+    /// Why.
+    pub why: String,
+    /// Reading again may help.
+    pub may_pass: bool,
+}
+
+/// Holds a reading against the wish.
+#[must_use]
+pub fn judge(reading: &BmcReading, wish: &Wish) -> Verdict {
+    let mut verdict = Verdict::default();
+    for (part, listed) in reading {
+        if part.is_in_band() && !wish.close_in_band {
+            continue;
+        }
+        match listed {
+            Listed::NotOffered if part.is_absent_where_not_offered() => {}
+            Listed::NotOffered => verdict.unknown.push(Unknown {
+                part: *part,
+                why: "the BMC does not show them".into(),
+                may_pass: false,
+            }),
+            Listed::Unread(why) => verdict.unknown.push(Unknown {
+                part: *part,
+                why: why.clone(),
+                may_pass: true,
+            }),
+            Listed::Whole(items) if *part == Part::Accounts => judge_accounts(items, wish, &mut verdict),
+            Listed::Whole(items) => {
+                let foreign = items.iter().filter(|item| item.is_open && !is_kept(item, wish));
+                verdict.foreign.extend(foreign.cloned());
+            }
+        }
+    }
+    verdict
+}
+
+/// Accounts are foreign unless they are ours, named by the site, or disabled. Where our own account cannot be told from the
+/// others, none is foreign and the part is unknown: removing the wrong one would lock the control plane out.
+fn judge_accounts(items: &[Item], wish: &Wish, verdict: &mut Verdict) {
+    let named = |name: &str| items.iter().filter(|item| item.name == name).count();
+    let mut unknown = |why: String| {
+        verdict.unknown.push(Unknown {
+            part: Part::Accounts,
+            why,
+            may_pass: false,
+        });
+    };
+    // Some BMCs write names in another letter case than they take them.
+    let own: Vec<&Item> = match named(&wish.own) {
+        0 => {
+            let is_own = |item: &&Item| item.name.eq_ignore_ascii_case(&wish.own);
+            items.iter().filter(is_own).collect()
+        }
+        _ => items.iter().filter(|item| item.name == wish.own).collect(),
+    };
+    let [own] = own.as_slice() else {
+        let count = own.len();
+        return unknown(match count {
+            0 => format!("our own account {:?} is not among them", wish.own),
+            _ => format!("{count} accounts are called {:?} as ours is", wish.own),
+        });
+    };
+    if let Some(name) = wish.keep_accounts.iter().find(|name| named(name) > 1) {
+        return unknown(format!(
+            "{} accounts are called {name:?}, which the site keeps",
+            named(name)
+        ));
+    }
+    for item in items.iter().filter(|item| item.is_open && item.path != own.path) {
+        if wish.keep_accounts.contains(&item.name) {
+            verdict.kept.push(item.clone());
+        } else {
+            verdict.foreign.push(item.clone());
+        }
+    }
+}
+
+fn is_kept(item: &Item, wish: &Wish) -> bool {
+    match item.part {
+        Part::Directories => wish.keep_directories,
+        Part::Subscriptions => wish.keep_subscriptions.iter().any(|kept| match kept.strip_suffix('*') {
+            Some(beginning) => item.name.starts_with(beginning),
+            None => item.name == *kept,
+        }),
+        Part::Sessions => item.user.eq_ignore_ascii_case(&wish.own) || wish.keep_accounts.contains(&item.user),
+        _ => false,
+    }
+}

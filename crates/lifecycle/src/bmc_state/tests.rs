@@ -1,0 +1,206 @@
+use super::*;
+
+fn item(part: Part, name: &str) -> Item {
+    Item {
+        part,
+        name: name.into(),
+        detail: String::new(),
+        path: format!("/{}/{name}", part.singular()),
+        user: String::new(),
+        is_open: true,
+    }
+}
+
+fn account(slot: u32, name: &str) -> Item {
+    Item {
+        path: format!("/accounts/{slot}"),
+        ..item(Part::Accounts, name)
+    }
+}
+
+fn wish() -> Wish {
+    Wish {
+        own: "root".into(),
+        keep_accounts: vec!["monitor".into()],
+        keep_subscriptions: vec!["https://alerts.example/*".into(), "snmp://10.0.0.1".into()],
+        ..Wish::default()
+    }
+}
+
+fn accounts(items: &[Item]) -> BmcReading {
+    vec![(Part::Accounts, Listed::Whole(items.to_vec()))]
+}
+
+fn foreign(reading: &BmcReading, wish: &Wish) -> Vec<String> {
+    judge(reading, wish).foreign.into_iter().map(|item| item.name).collect()
+}
+
+#[test]
+fn only_our_account_and_those_the_site_keeps_stay() {
+    let mut closed = account(5, "former");
+    closed.is_open = false;
+    let list = [
+        account(1, "root"),
+        account(2, "evil"),
+        account(3, "monitor"),
+        account(4, ""),
+        closed,
+    ];
+    let verdict = judge(&accounts(&list), &wish());
+    assert_eq!(verdict.foreign, [account(2, "evil"), account(4, "")]);
+    assert_eq!(verdict.kept, [account(3, "monitor")]);
+    assert!(verdict.unknown.is_empty());
+}
+
+#[test]
+fn our_own_account_is_never_foreign_and_a_second_one_of_its_name_makes_all_unknown() {
+    assert_eq!(
+        foreign(&accounts(&[account(1, "ROOT"), account(2, "x")]), &wish()),
+        ["x"]
+    );
+    assert_eq!(
+        foreign(&accounts(&[account(1, "root"), account(2, "Root")]), &wish()),
+        ["Root"]
+    );
+    for list in [
+        vec![account(2, "x")],
+        vec![account(1, "root"), account(2, "root"), account(3, "x")],
+        vec![account(1, "ROOT"), account(2, "Root")],
+        vec![account(1, "root"), account(2, "monitor"), account(3, "monitor")],
+    ] {
+        let verdict = judge(&accounts(&list), &wish());
+        assert!(verdict.foreign.is_empty(), "{verdict:?}");
+        assert!(
+            matches!(verdict.unknown.as_slice(), [one] if !one.may_pass),
+            "{verdict:?}"
+        );
+    }
+}
+
+#[test]
+fn accounts_that_are_not_shown_are_unknown_and_other_parts_that_are_not_there_are_empty() {
+    let reading: BmcReading = Part::ALL.iter().map(|part| (*part, Listed::NotOffered)).collect();
+    let verdict = judge(&reading, &wish());
+    let parts: Vec<Part> = verdict.unknown.iter().map(|unknown| unknown.part).collect();
+    assert_eq!(parts, [Part::Accounts]);
+    let reading: BmcReading = Part::ALL
+        .iter()
+        .map(|part| (*part, Listed::Unread("500".into())))
+        .collect();
+    let unknown = |wish: &Wish| judge(&reading, wish).unknown.len();
+    let closing = Wish {
+        close_in_band: true,
+        ..wish()
+    };
+    assert_eq!((unknown(&wish()), unknown(&closing)), (7, 9));
+}
+
+#[test]
+fn sessions_subscriptions_and_directories_stay_where_the_site_says_so() {
+    let session = |user: &str| Item {
+        user: user.into(),
+        ..item(Part::Sessions, user)
+    };
+    let whole = |part, items: Vec<Item>| vec![(part, Listed::Whole(items))];
+    let sessions = whole(
+        Part::Sessions,
+        vec![session("root"), session("monitor"), session(""), session("evil")],
+    );
+    assert_eq!(foreign(&sessions, &wish()), ["", "evil"]);
+    let to = |name: &str| item(Part::Subscriptions, name);
+    let list = whole(
+        Part::Subscriptions,
+        vec![
+            to("https://alerts.example/a"),
+            to("snmp://10.0.0.1"),
+            to("https://alerts.example.evil/"),
+        ],
+    );
+    assert_eq!(foreign(&list, &wish()), ["https://alerts.example.evil/"]);
+    let directory = whole(Part::Directories, vec![item(Part::Directories, "LDAP")]);
+    assert_eq!(foreign(&directory, &wish()), ["LDAP"]);
+    let keeping = Wish {
+        keep_directories: true,
+        ..wish()
+    };
+    assert!(foreign(&directory, &keeping).is_empty());
+    let in_band = whole(Part::HostInterfaces, vec![item(Part::HostInterfaces, "1")]);
+    assert!(foreign(&in_band, &wish()).is_empty());
+    let closing = Wish {
+        close_in_band: true,
+        ..wish()
+    };
+    assert_eq!(foreign(&in_band, &closing), ["1"]);
+}
+
+#[test]
+fn what_is_gone_in_the_second_reading_was_removed() {
+    let first = accounts(&[account(1, "root"), account(2, "evil"), account(3, "monitor")]);
+    let last = accounts(&[account(1, "root"), account(3, "monitor")]);
+    let done = conclude("n1", &judge(&first, &wish()), &[], &last, &wish());
+    assert_eq!(done.refusal, None);
+    let held: Vec<_> = done
+        .lines
+        .iter()
+        .map(|(held, _, words)| (*held, words.as_str()))
+        .collect();
+    assert_eq!(
+        held,
+        [(Held::Removed, "account \"evil\""), (Held::Kept, "account \"monitor\"")]
+    );
+}
+
+#[test]
+fn what_comes_back_or_is_refused_holds_the_node_in_words_that_name_the_resource() {
+    let first = accounts(&[account(1, "root"), account(2, "evil")]);
+    let found = judge(&first, &wish());
+    let back = conclude("n1", &found, &[], &first, &wish());
+    let words = back.refusal.expect("it is held");
+    for word in [
+        "account \"evil\" at /accounts/2",
+        "came back",
+        "readmit n1",
+        "bmc_state",
+    ] {
+        assert!(words.contains(word), "{word}: {words}");
+    }
+    assert!(back.retryable && back.lines.iter().all(|(held, ..)| *held == Held::Foreign));
+    let refused = [(account(2, "evil"), "405 Method Not Allowed".to_owned())];
+    let words = conclude("n1", &found, &refused, &first, &wish())
+        .refusal
+        .expect("it is held");
+    assert!(words.contains("405"), "{words}");
+    // What is known to be there is never allowed as unknown.
+    let lax = Wish {
+        allow_unknown: true,
+        ..wish()
+    };
+    assert!(conclude("n1", &found, &[], &first, &lax).refusal.is_some());
+    // An override that cannot be cleared is told, and holds nothing: each boot of ours sets it.
+    let boot = vec![(Part::BootOverride, Listed::Whole(vec![item(Part::BootOverride, "Cd")]))];
+    let done = conclude("n1", &judge(&boot, &wish()), &[], &boot, &wish());
+    assert!(done.refusal.is_none() && done.lines.len() == 1);
+}
+
+#[test]
+fn what_cannot_be_read_holds_the_node_unless_the_site_allows_it() {
+    let hidden: BmcReading = vec![(Part::Accounts, Listed::NotOffered)];
+    let failing: BmcReading = vec![(Part::Sessions, Listed::Unread("503 from the BMC".into()))];
+    for (reading, retryable, word) in [(&hidden, false, "accounts"), (&failing, true, "503 from the BMC")] {
+        let done = conclude("n1", &judge(reading, &wish()), &[], reading, &wish());
+        let words = done.refusal.expect("it is held");
+        assert!(words.contains(word) && words.contains("unknown: allow"), "{words}");
+        assert_eq!(done.retryable, retryable);
+        let lax = Wish {
+            allow_unknown: true,
+            ..wish()
+        };
+        let done = conclude("n1", &judge(reading, &lax), &[], reading, &lax);
+        assert_eq!((done.refusal, done.lines.len()), (None, 1));
+    }
+    // A removal that no second reading shows is not told as one.
+    let first = accounts(&[account(1, "root"), account(2, "evil")]);
+    let unread: BmcReading = vec![(Part::Accounts, Listed::Unread("500".into()))];
+    let done = conclude("n1", &judge(&first, &wish()), &[], &unread, &wish());
+    assert!(done.lines.iter().all(|(held, ..)| *held == Held::Unknown));
+}

@@ -1,0 +1,65 @@
+//! The BMC between customers: cleaned with the machine off, before the boot into the agent and again at the end.
+//!
+//! The first time keeps the former customer out of the erase. Until the erase the machine may still boot what the former
+//! customer installed, which can put back what was removed, so what counts for the next customer is read after the last
+//! time that the machine ran.
+
+use super::{Ctx, Decision, Line};
+use crate::effect::Effect;
+use crate::facts::{BmcCare, Outcome, Power};
+use crate::time::Timestamp;
+
+impl Ctx<'_> {
+    /// The BMC was cleaned with the machine off, before the first boot that this state makes.
+    pub(super) fn bmc_cleaned_before_boot(&self) -> Line<()> {
+        let is_booted = self.facts.of(Effect::PowerOn).next().is_some();
+        if self.facts.bmc_care != BmcCare::Clean || is_booted || self.facts.succeeded(Effect::CleanBmc).is_some() {
+            return Ok(());
+        }
+        match self.power_since(self.node.since)? {
+            Power::Off => Err(self.attempt(Effect::CleanBmc)),
+            Power::On | Power::Changing => Err(self.attempt(Effect::PowerOff)),
+        }
+    }
+
+    /// The BMC is as wished, as read after everything that could have changed it: the last run of the machine, and a change
+    /// of the password, which may have made another account.
+    pub(super) fn bmc_proven(&self) -> Line<()> {
+        if self.facts.bmc_care != BmcCare::Clean {
+            return self.bmc_reported();
+        }
+        let since = self.last_change_of_bmc();
+        let cleaned = self.facts.of(Effect::CleanBmc);
+        let is_proven = cleaned
+            .rev()
+            .any(|a| a.outcome == Outcome::Succeeded && a.started_at >= since);
+        if is_proven {
+            return Ok(());
+        }
+        Err(self.attempt_since(Effect::CleanBmc, since))
+    }
+
+    /// What is foreign on the BMC was read and told once in this state. A reading that fails holds nothing up.
+    pub(super) fn bmc_reported(&self) -> Line<()> {
+        let has_ended = |outcome: &Outcome| matches!(outcome, Outcome::Succeeded | Outcome::Failed { .. });
+        let is_read = self.facts.of(Effect::ReadBmcState).any(|a| has_ended(&a.outcome));
+        if self.facts.bmc_care == BmcCare::None || is_read {
+            return Ok(());
+        }
+        Err(Decision::Act(Effect::ReadBmcState))
+    }
+
+    fn last_change_of_bmc(&self) -> Timestamp {
+        let changes = |effect| {
+            matches!(
+                effect,
+                Effect::PowerOn | Effect::PowerOff | Effect::UpdateFirmware | Effect::ChangePassword
+            )
+        };
+        let ended = self.facts.attempts.iter().filter(|a| changes(a.effect));
+        ended
+            .map(|a| a.ended_at.unwrap_or(a.started_at))
+            .max()
+            .unwrap_or(self.node.since)
+    }
+}

@@ -1,0 +1,90 @@
+//! Removing what is foreign from a BMC.
+
+use secrecy::SecretString;
+use serde_json::json;
+
+use super::{AccountRemoval, Remedy, StateItem};
+use crate::boot::{BootTarget, Persistence};
+use crate::client::BmcClient;
+use crate::error::RedfishError;
+use crate::views::{Account, VirtualMedia};
+
+/// Answers that say that a way is not this BMC's.
+const OTHER_WAY: [u16; 6] = [400, 403, 404, 405, 409, 501];
+
+impl BmcClient {
+    /// Removes one thing. Whether it is gone, a later reading shows.
+    ///
+    /// # Errors
+    /// The BMC's refusal, or [`RedfishError::NotOffered`] where no way is known.
+    pub async fn remove_foreign(&self, item: &StateItem) -> Result<(), RedfishError> {
+        match &item.remedy {
+            Remedy::Account => self.remove_account(item).await,
+            Remedy::Delete => gone(self.delete(&item.path).await),
+            Remedy::Write(body) => {
+                let resource = self.get(&item.path).await?;
+                self.patch(&resource, body).await.map(drop)
+            }
+            Remedy::Eject => {
+                let slot = VirtualMedia::from(self.get(&item.path).await?);
+                self.eject_media(&slot).await.map(drop)
+            }
+            Remedy::ClearBoot => self
+                .set_boot(BootTarget::None, Persistence::Disabled, None)
+                .await
+                .map(drop),
+            Remedy::None => Err(RedfishError::NotOffered {
+                bmc: self.address(),
+                what: format!("removing {}", item.path),
+                offered: "nothing that is known; remove it at the BMC itself".to_owned(),
+            }),
+        }
+    }
+
+    /// Tries the ways of the profile until the account cannot log in any more.
+    async fn remove_account(&self, item: &StateItem) -> Result<(), RedfishError> {
+        let mut refusal = None;
+        for way in &self.profile().await?.account_removal {
+            match self.remove_account_by(*way, item).await {
+                Ok(()) if self.is_removed(item).await? => return Ok(()),
+                // The BMC said yes and did nothing: the next way may do more.
+                Ok(()) => {}
+                Err(failure) if failure.status().is_some_and(|status| OTHER_WAY.contains(&status)) => {
+                    refusal.get_or_insert(failure);
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        refusal.map_or(Ok(()), Err)
+    }
+
+    async fn remove_account_by(&self, way: AccountRemoval, item: &StateItem) -> Result<(), RedfishError> {
+        let body = match way {
+            AccountRemoval::Delete => return self.delete(&item.path).await,
+            AccountRemoval::Blank => json!({"UserName": "", "Enabled": false}),
+            AccountRemoval::Disable => json!({"Enabled": false}),
+        };
+        let account = self.get(&item.path).await?;
+        self.write_account(&account, &body, &SecretString::default()).await
+    }
+
+    /// Gone, or its slot is another's or disabled.
+    async fn is_removed(&self, item: &StateItem) -> Result<bool, RedfishError> {
+        match self.get(&item.path).await {
+            Ok(resource) => {
+                let account = Account::from(resource);
+                Ok(account.user().unwrap_or_default() != item.name || !account.is_enabled())
+            }
+            Err(failure) if matches!(failure.status(), Some(404 | 410)) => Ok(true),
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
+/// What is gone already is removed.
+fn gone(outcome: Result<(), RedfishError>) -> Result<(), RedfishError> {
+    match outcome {
+        Err(failure) if matches!(failure.status(), Some(404 | 410)) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,260 @@
+//! What root on the machine leaves on its BMC in band, and BMCs that do not let go of it. Nothing of this is asked for over
+//! the network: KCS and host interfaces need no password.
+
+use super::accounts::{ACCOUNTS, SERVICE};
+use super::reply::{Fault, empty, json};
+use super::resources;
+use super::routes::{Bmc, Object, To, digested};
+use axum::extract::{Path, Request};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use http::{Method, StatusCode};
+use serde_json::{Value, json};
+use std::time::Instant;
+
+pub(super) const SUBSCRIPTIONS: &str = "/redfish/v1/EventService/Subscriptions";
+pub(super) const HOST_INTERFACES: &str = "/redfish/v1/Managers/1/HostInterfaces";
+const HOST_INTERFACE: &str = "/redfish/v1/Managers/1/HostInterfaces/1";
+
+/// How a BMC takes it when somebody looks at what is on it, or removes it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum AccessFault {
+    /// It shows everything and does as it is told.
+    #[default]
+    None,
+    /// It says that an account was removed or changed, and the account is as it was.
+    RestoresAccounts,
+    /// It refuses to remove or change accounts that came in band.
+    RefusesRemoval,
+    /// It has no account service.
+    HidesAccounts,
+    /// Its list of accounts cannot be read.
+    FailsAccounts,
+}
+
+#[derive(Debug, Clone)]
+struct Named {
+    id: u32,
+    what: String,
+}
+
+/// What was left on one BMC.
+#[derive(Debug, Default)]
+pub(super) struct InBand {
+    pub(super) fault: AccessFault,
+    subscriptions: Vec<Named>,
+    /// The account's number and the key.
+    keys: Vec<(u32, Named)>,
+    /// Address of a directory whose users may log in.
+    pub(super) directory: Option<String>,
+    host_interface: bool,
+    made: u32,
+}
+
+impl InBand {
+    fn next(&mut self) -> u32 {
+        self.made += 1;
+        self.made
+    }
+
+    /// Whether an account has keys.
+    pub(super) fn has_keys(&self, account: u32) -> bool {
+        self.keys.iter().any(|(of, _)| *of == account)
+    }
+}
+
+/// What the machine's root does.
+impl Bmc {
+    /// Says how the BMC takes removals from now on.
+    pub(crate) fn set_access_fault(&self, fault: AccessFault) {
+        self.in_band().fault = fault;
+    }
+
+    /// Sends events to somebody.
+    pub(crate) fn leave_subscription(&self, destination: &str) {
+        let mut left = self.in_band();
+        let id = left.next();
+        left.subscriptions.push(Named {
+            id,
+            what: destination.to_owned(),
+        });
+    }
+
+    /// Adds an SSH key to the account that the machine came with.
+    pub(crate) fn leave_key(&self, key: &str) {
+        let account = self.accounts().factory(self.host.as_ref());
+        let mut left = self.in_band();
+        let id = left.next();
+        let key = Named {
+            id,
+            what: key.to_owned(),
+        };
+        left.keys.push((account, key));
+    }
+
+    /// Lets the users of a directory in.
+    pub(crate) fn leave_directory(&self, address: &str) {
+        self.in_band().directory = Some(address.to_owned());
+    }
+
+    /// Opens the host interface.
+    pub(crate) fn open_host_interface(&self) {
+        self.in_band().host_interface = true;
+    }
+
+    /// Opens a session without a password; returns its token.
+    pub(crate) fn leave_session(&self, user: &str) -> Option<String> {
+        let opened = self.sessions().open(user, Instant::now());
+        opened.ok().map(|(_, token)| token)
+    }
+
+    /// Whether a session of that token is open.
+    pub(crate) fn admits_token(&self, token: &str) -> bool {
+        self.sessions().admit(token, Instant::now()).is_some()
+    }
+
+    /// What is still on it, by kind: subscriptions, keys, whether a directory is on, whether the host interface is open.
+    pub(crate) fn left(&self) -> (usize, usize, bool, bool) {
+        let left = self.in_band();
+        (
+            left.subscriptions.len(),
+            left.keys.len(),
+            left.directory.is_some(),
+            left.host_interface,
+        )
+    }
+}
+
+/// Lets a BMC that hides its accounts, or fails at them, do so.
+pub(super) async fn obstruct(To(bmc): To, request: Request, next: Next) -> Response {
+    let (fault, path) = (bmc.in_band().fault, request.uri().path());
+    match fault {
+        AccessFault::HidesAccounts if path.starts_with(SERVICE) => Fault::not_found(path).into_response(),
+        AccessFault::FailsAccounts if path == ACCOUNTS && *request.method() == Method::GET => {
+            Fault::internal("the accounts cannot be read").into_response()
+        }
+        _ => next.run(request).await,
+    }
+}
+
+fn collection(path: &str, kind: &str, name: &str, ids: &[u32]) -> Response {
+    let ids: Vec<String> = ids.iter().map(u32::to_string).collect();
+    let ids = ids.iter().map(String::as_str);
+    digested(&resources::collection(path, &format!("#{kind}.{kind}"), name, ids))
+}
+
+// ---- subscriptions ----
+
+pub(super) async fn subscriptions(To(bmc): To) -> Response {
+    let ids: Vec<u32> = bmc.in_band().subscriptions.iter().map(|one| one.id).collect();
+    collection(SUBSCRIPTIONS, "EventDestinationCollection", "Subscriptions", &ids)
+}
+
+pub(super) async fn subscription(To(bmc): To, Path(id): Path<String>) -> Result<Response, Fault> {
+    let path = format!("{SUBSCRIPTIONS}/{id}");
+    let left = bmc.in_band();
+    let found = left.subscriptions.iter().find(|one| one.id.to_string() == id);
+    let found = found.ok_or_else(|| Fault::not_found(&path))?;
+    Ok(digested(&json!({
+        "@odata.id": path,
+        "@odata.type": "#EventDestination.v1_14_0.EventDestination",
+        "Id": id,
+        "Name": "Subscription",
+        "Destination": found.what,
+        "Protocol": "Redfish",
+        "SubscriptionType": "RedfishEvent",
+        "EventFormatType": "Event",
+        "Context": "",
+    })))
+}
+
+pub(super) async fn end_subscription(To(bmc): To, Path(id): Path<String>) -> Result<Response, Fault> {
+    let mut left = bmc.in_band();
+    let before = left.subscriptions.len();
+    left.subscriptions.retain(|one| one.id.to_string() != id);
+    if left.subscriptions.len() == before {
+        return Err(Fault::not_found(&format!("{SUBSCRIPTIONS}/{id}")));
+    }
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+// ---- keys of accounts ----
+
+pub(super) async fn keys(To(bmc): To, Path(account): Path<String>) -> Response {
+    let left = bmc.in_band();
+    let of_it = left.keys.iter().filter(|(of, _)| of.to_string() == account);
+    let ids: Vec<u32> = of_it.map(|(_, key)| key.id).collect();
+    collection(&format!("{ACCOUNTS}/{account}/Keys"), "KeyCollection", "Keys", &ids)
+}
+
+pub(super) async fn key(To(bmc): To, Path((account, id)): Path<(String, String)>) -> Result<Response, Fault> {
+    let path = format!("{ACCOUNTS}/{account}/Keys/{id}");
+    let left = bmc.in_band();
+    let is_it = |(of, key): &&(u32, Named)| of.to_string() == account && key.id.to_string() == id;
+    let (_, found) = left.keys.iter().find(is_it).ok_or_else(|| Fault::not_found(&path))?;
+    Ok(digested(&json!({
+        "@odata.id": path,
+        "@odata.type": "#Key.v1_4_0.Key",
+        "Id": id,
+        "Name": "Key",
+        "KeyType": "SSH",
+        "KeyString": found.what,
+    })))
+}
+
+pub(super) async fn delete_key(To(bmc): To, Path((account, id)): Path<(String, String)>) -> Response {
+    let mut left = bmc.in_band();
+    left.keys
+        .retain(|(of, key)| of.to_string() != account || key.id.to_string() != id);
+    empty(StatusCode::NO_CONTENT)
+}
+
+// ---- the host interface and directories ----
+
+pub(super) async fn host_interfaces(To(_): To) -> Response {
+    collection(HOST_INTERFACES, "HostInterfaceCollection", "Host Interfaces", &[1])
+}
+
+pub(super) async fn host_interface(To(bmc): To) -> Response {
+    digested(&json!({
+        "@odata.id": HOST_INTERFACE,
+        "@odata.type": "#HostInterface.v1_3_0.HostInterface",
+        "Id": "1",
+        "Name": "Host Interface",
+        "HostInterfaceType": "NetworkHostInterface",
+        "InterfaceEnabled": bmc.in_band().host_interface,
+        "AuthenticationModes": ["BasicAuth", "RedfishSessionAuth"],
+    }))
+}
+
+pub(super) async fn change_host_interface(To(bmc): To, Object(wanted): Object) -> Result<Response, Fault> {
+    let mut enabled = bmc.in_band().host_interface;
+    for (name, value) in &wanted {
+        match name.as_str() {
+            "InterfaceEnabled" => enabled = value.as_bool().ok_or_else(|| Fault::wrong_type(name, value))?,
+            _ => return Err(Fault::unknown_property(name)),
+        }
+    }
+    bmc.in_band().host_interface = enabled;
+    Ok(empty(StatusCode::NO_CONTENT))
+}
+
+/// The directory, as the account service shows it.
+pub(super) fn directory(address: Option<&str>) -> Value {
+    json!({
+        "AccountProviderType": "LDAPService",
+        "ServiceEnabled": address.is_some(),
+        "ServiceAddresses": address.into_iter().collect::<Vec<_>>(),
+    })
+}
+
+pub(super) async fn change_service(To(bmc): To, Object(wanted): Object) -> Result<Response, Fault> {
+    for (name, value) in &wanted {
+        match (name.as_str(), &value["ServiceEnabled"]) {
+            ("LDAP", Value::Bool(false)) => bmc.in_band().directory = None,
+            ("LDAP", other) => return Err(Fault::not_in_list("LDAP.ServiceEnabled", &other.to_string())),
+            _ => return Err(Fault::unknown_property(name)),
+        }
+    }
+    Ok(json(StatusCode::OK, &json!({})))
+}

@@ -1,0 +1,84 @@
+//! What was foreign on nodes' BMCs when they were last read.
+
+use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::bmc_state::{Held, Part};
+use serde::{Deserialize, Serialize};
+
+use crate::error::corrupt;
+use crate::sql::{Row, statement};
+use crate::{Result, Store, WriteTx};
+
+/// One thing or part of a BMC.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BmcStateLine {
+    /// How it stands.
+    pub held: Held,
+    /// The part of the BMC.
+    pub part: Part,
+    /// In words, without secrets.
+    pub words: String,
+}
+
+/// What was read of one BMC.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct BmcStateRow {
+    /// When it was read.
+    pub read_at: Timestamp,
+    /// When it was last proven to hold nothing foreign.
+    pub proven_at: Option<Timestamp>,
+    /// Each thing that is worth telling.
+    pub lines: Vec<BmcStateLine>,
+    /// The persistent boot order, as the BMC writes it.
+    pub boot_order: Vec<String>,
+}
+
+/// As stored.
+#[derive(Serialize, Deserialize)]
+struct Body {
+    lines: Vec<BmcStateLine>,
+    boot_order: Vec<String>,
+}
+
+const ROW: &str = "SELECT read_at, proven_at, body FROM node_bmc_state WHERE node_id = $1";
+
+fn read(node: &str, row: &Row) -> Result<BmcStateRow> {
+    let body: Body = serde_json::from_str(row.try_get("body")?).map_err(|e| corrupt("node", node, e))?;
+    Ok(BmcStateRow {
+        read_at: Timestamp(row.try_get("read_at")?),
+        proven_at: row.try_get::<Option<i64>>("proven_at")?.map(Timestamp),
+        lines: body.lines,
+        boot_order: body.boot_order,
+    })
+}
+
+impl Store {
+    /// What was last read of a node's BMC.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn bmc_state(&self, node: &str) -> Result<Option<BmcStateRow>> {
+        let row = statement(ROW).bind(node).fetch_optional(&self.readers).await?;
+        row.as_ref().map(|row| read(node, row)).transpose()
+    }
+}
+
+impl WriteTx {
+    /// Stores what was read of a node's BMC. A reading that proves nothing keeps the time of the last proof.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_bmc_state(&mut self, node: &str, state: &BmcStateRow) -> Result<()> {
+        let body = Body {
+            lines: state.lines.clone(),
+            boot_order: state.boot_order.clone(),
+        };
+        let body = serde_json::to_string(&body).map_err(|e| corrupt("node", node, e))?;
+        let sql = "INSERT INTO node_bmc_state (node_id, read_at, proven_at, body) VALUES ($1, $2, $3, $4) \
+                   ON CONFLICT (node_id) DO UPDATE SET read_at = excluded.read_at, \
+                   proven_at = COALESCE(excluded.proven_at, node_bmc_state.proven_at), body = excluded.body";
+        let query = statement(sql).bind(node).bind(state.read_at.0);
+        let query = query.bind(state.proven_at.map(|at| at.0)).bind(body);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+}
