@@ -11,6 +11,7 @@
 mod accounts;
 mod agent_boots;
 mod agents;
+mod audit;
 mod bmc_log;
 mod boot;
 mod clusters;
@@ -58,6 +59,7 @@ use tokio::sync::Mutex;
 pub use accounts::{BmcAccount, FactoryCredential, Lockout, PendingPassword};
 pub use agent_boots::AgentBootRow;
 pub use agents::{AgentSession, Hold};
+pub use audit::{AuditFilter, AuditRow};
 pub use bmc_log::BmcLogRow;
 pub use boot::{BootStageRow, UnknownMachineRow};
 pub use clusters::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Former, Replaced, SealedUserData};

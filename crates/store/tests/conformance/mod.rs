@@ -3,6 +3,7 @@
 
 mod accounts;
 mod agents;
+mod audit;
 mod bmc_log;
 mod boot;
 mod changes;
