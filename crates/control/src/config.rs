@@ -13,7 +13,7 @@ use rackwright_store::Database;
 use serde::Deserialize;
 
 use crate::clusters::{manager, network};
-use crate::{console, credentials, discovery, facility, firmware_settings, space, telemetry, watch_power};
+use crate::{audit, console, credentials, discovery, facility, firmware_settings, space, telemetry, watch_power};
 
 /// Replicas that agents are told of: the list stands on their kernel's command line.
 const ENDPOINTS_MAX: usize = 8;
@@ -75,6 +75,8 @@ struct Wire {
     console: Option<console::Settings>,
     #[serde(default)]
     console_ssh: Option<console::SshSettings>,
+    #[serde(default)]
+    audit: audit::export::Settings,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -229,6 +231,8 @@ pub struct Config {
     pub console: Option<console::Settings>,
     /// Where SSH clients come to consoles; none: nowhere.
     pub console_ssh: Option<console::SshSettings>,
+    /// Where records of the audit go beside the database.
+    pub audit: audit::export::Settings,
 }
 
 /// Why a configuration is not taken.
@@ -358,6 +362,7 @@ impl Wire {
             fabric.check(faults);
         }
         self.network_test.check(faults);
+        self.audit.check(faults);
         self.settings_watch.check(faults);
         self.discovery.check(faults);
         if let Some(facility) = &self.facility {
@@ -397,6 +402,7 @@ impl Wire {
             bmc_quirks: self.bmc_quirks.and_then(|folder| quirks(&folder, faults)),
             console: self.console,
             console_ssh: self.console_ssh,
+            audit: self.audit,
         }
     }
 }
