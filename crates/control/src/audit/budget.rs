@@ -1,7 +1,7 @@
-//! Bounds records of refused calls: strangers and customers must not fill the disk with them.
+//! Bounds records of calls that failed and of reads: strangers and customers must not fill the disk with them.
 //!
-//! In each window a caller has a number of records, and so have all callers without a certificate together. Further refused
-//! calls are counted, and the end of the window leaves one record with the count.
+//! In each window a caller has a number of records, and so have all callers without a certificate together. Further calls are
+//! counted, and the end of the window leaves one record with the count. Records of changes are not bounded.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,8 +11,10 @@ use rackwright_identity::AuditRecord;
 
 /// Time of a window.
 const WINDOW: Duration = Duration::from_secs(600);
-/// Records of refused calls of a member or agent in a window.
-const OF_CALLER: u32 = 200;
+/// Records of calls of a member or agent that failed, in a window.
+const FAILURES: u32 = 200;
+/// Records of sensitive reads of a member in a window.
+const READS: u32 = 1000;
 /// Records of calls without a certificate from one address in a window.
 const OF_ADDRESS: u32 = 10;
 /// Records of calls without a certificate in a window.
@@ -29,7 +31,8 @@ pub struct Budget(Mutex<Window>);
 #[derive(Debug, Default)]
 struct Window {
     began: Option<Instant>,
-    callers: HashMap<String, Count>,
+    failures: HashMap<String, Count>,
+    reads: HashMap<String, Count>,
     addresses: HashMap<String, Count>,
     strangers: u32,
 }
@@ -41,12 +44,19 @@ struct Count {
 }
 
 impl Budget {
-    /// Whether one more refused call is recorded by itself. The caller is empty for a call without a certificate.
+    /// Whether one more sensitive read of a member is recorded by itself.
+    pub fn allows_read(&self, caller: &str) -> bool {
+        let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        window.began.get_or_insert_with(Instant::now);
+        count(&mut window.reads, caller, READS)
+    }
+
+    /// Whether one more call that failed is recorded by itself. The caller is empty for a call without a certificate.
     pub fn allows(&self, caller: &str, address: &str) -> bool {
         let mut window = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         window.began.get_or_insert_with(Instant::now);
         if !caller.is_empty() {
-            return count(&mut window.callers, caller, OF_CALLER);
+            return count(&mut window.failures, caller, FAILURES);
         }
         let is_room = window.strangers < OF_STRANGERS;
         let most = if is_room { OF_ADDRESS } else { 0 };
@@ -73,9 +83,19 @@ impl Budget {
             left
         };
         let mut records = Vec::new();
-        for (caller, calls) in left_out(ended.callers) {
-            let message = format!("{calls} further calls were refused and are not recorded one by one");
-            records.push(AuditRecord { caller, ..summary(calls, message) });
+        for (caller, calls) in left_out(ended.failures) {
+            let message = format!("{calls} further calls failed or were refused, and are not recorded one by one");
+            records.push(AuditRecord {
+                caller,
+                ..summary("local/refused-calls", "PERMISSION_DENIED", calls, message)
+            });
+        }
+        for (caller, calls) in left_out(ended.reads) {
+            let message = format!("{calls} further sensitive reads are not recorded one by one");
+            records.push(AuditRecord {
+                caller,
+                ..summary("local/reads", "OK", calls, message)
+            });
         }
         let addresses = left_out(ended.addresses);
         if let Some((first, _)) = addresses.first() {
@@ -86,7 +106,10 @@ impl Budget {
                 addresses.len()
             );
             let address = first.clone();
-            records.push(AuditRecord { address, ..summary(calls, message) });
+            records.push(AuditRecord {
+                address,
+                ..summary("local/refused-calls", "UNAUTHENTICATED", calls, message)
+            });
         }
         records
     }
@@ -103,11 +126,11 @@ fn count(counts: &mut HashMap<String, Count>, name: &str, most: u32) -> bool {
     allowed
 }
 
-fn summary(calls: u64, message: String) -> AuditRecord {
+fn summary(method: &str, outcome: &str, calls: u64, message: String) -> AuditRecord {
     AuditRecord {
-        method: "local/refused-calls".into(),
+        method: method.into(),
         target: "site".into(),
-        outcome: "PERMISSION_DENIED".into(),
+        outcome: outcome.into(),
         message,
         calls,
         ..AuditRecord::default()
@@ -127,10 +150,12 @@ mod tests {
         assert_eq!(others, 90, "all strangers together have 100");
         let allowed = (0..500).filter(|_| budget.allows("members/ann", "192.0.2.1")).count();
         assert_eq!(allowed, 200, "strangers leave the records of members alone");
+        let reads = (0..1500).filter(|_| budget.allows_read("members/ann")).count();
+        assert_eq!(reads, 1000);
         assert!(budget.summaries(false).is_empty(), "the window is not over");
         let summaries = budget.summaries(true);
         let calls: Vec<(&str, u64)> = summaries.iter().map(|r| (r.caller.as_str(), r.calls)).collect();
-        assert_eq!(calls, [("members/ann", 300), ("", 990 + 4910)]);
+        assert_eq!(calls, [("members/ann", 300), ("members/ann", 500), ("", 990 + 4910)]);
         assert!(budget.summaries(true).is_empty());
     }
 }

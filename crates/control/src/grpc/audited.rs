@@ -143,10 +143,7 @@ async fn record(core: &Core, call: &Call, headers: &HeaderMap) -> Result<(), Sta
     if is_done || (call.recorded == Recorded::IfRefused && !is_refused) {
         return Ok(());
     }
-    let caller = call.caller();
-    // What a member is answered with is recorded call by call, unless the member is refused.
-    let is_bounded = is_refused || !caller.starts_with("members/");
-    if is_bounded && !is_single(core, call, &caller, code) {
+    if !is_single(core, call, code) {
         return Ok(());
     }
     let mut record = call.record(word(code), &cut(status.message(), MESSAGE_MAX));
@@ -164,13 +161,17 @@ async fn record(core: &Core, call: &Call, headers: &HeaderMap) -> Result<(), Sta
 }
 
 /// Whether a call has a record of its own. Others are counted.
-fn is_single(core: &Core, call: &Call, caller: &str, code: Code) -> bool {
+fn is_single(core: &Core, call: &Call, code: Code) -> bool {
+    let (budget, caller) = (&core.audit.budget, call.caller());
     // A machine that belongs to no node can choose its name.
-    let is_stranger = caller.is_empty() || caller.starts_with("agents/unknown.");
-    // A node's agent registers once in each boot.
-    let is_expected = code == Code::Ok && !is_stranger;
-    let budgeted = if is_stranger { "" } else { caller };
-    is_expected || core.audit.budget.allows(budgeted, &call.address)
+    if caller.starts_with("agents/unknown.") {
+        return budget.allows("", &call.address);
+    }
+    if code != Code::Ok || caller.is_empty() {
+        return budget.allows(&caller, &call.address);
+    }
+    let is_read = call.recorded == Recorded::Apart && caller.starts_with("members/");
+    !is_read || budget.allows_read(&caller)
 }
 
 /// gRPC's name of a status code.
