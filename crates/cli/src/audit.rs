@@ -143,9 +143,7 @@ fn table(records: &[AuditRecord], paint: Paint, width: Option<usize>) -> String 
 
 /// The line that names the chain and its keys.
 fn chain_line(chain: &AuditChain, after: u64) -> Value {
-    let key = |key: &rackwright_api::v1::AuditKey| {
-        json!({ "number": key.number, "public_key": key.public_key, "signature": key.signature })
-    };
+    let key = |key: &rackwright_api::v1::AuditKey| json!({ "number": key.number, "public_key": key.public_key, "signature": key.signature });
     json!({
         "type": "chain",
         "authority": chain.authority,

@@ -310,12 +310,24 @@ impl fmt::Display for AuditBroken {
             AuditFault::Missing { to } if *to == at => write!(f, "record {at} is missing"),
             AuditFault::Missing { to } => write!(f, "records {at} to {to} are missing"),
             AuditFault::Reordered { says } => {
-                write!(f, "records are out of order: the one at position {at} says that it is record {says}")
+                write!(
+                    f,
+                    "records are out of order: the one at position {at} says that it is record {says}"
+                )
             }
-            AuditFault::Changed => write!(f, "record {at} was changed: its hash does not follow from it and the record before"),
-            AuditFault::Forged => write!(f, "record {at} was forged: its hash is not signed by a key of this site"),
+            AuditFault::Changed => write!(
+                f,
+                "record {at} was changed: its hash does not follow from it and the record before"
+            ),
+            AuditFault::Forged => write!(
+                f,
+                "record {at} was forged: its hash is not signed by a key of this site"
+            ),
             AuditFault::NoRecord(error) => write!(f, "record {at} was changed: {error}"),
-            AuditFault::Columns => write!(f, "record {at} was changed: the columns that searches use differ from the record"),
+            AuditFault::Columns => write!(
+                f,
+                "record {at} was changed: the columns that searches use differ from the record"
+            ),
             AuditFault::Cut { last } => write!(
                 f,
                 "the end is cut off: the last record is {last}, and the signed head outside of the database names record {at}"
@@ -497,7 +509,11 @@ mod tests {
         forged[1].key = whole[1].key.clone();
         assert_eq!(fault(&forged), (2, AuditFault::Forged), "the signature of a stranger");
         forged[1].signature = whole[1].signature.clone();
-        assert_eq!(fault(&forged), (2, AuditFault::Forged), "the signature of another record");
+        assert_eq!(
+            fault(&forged),
+            (2, AuditFault::Forged),
+            "the signature of another record"
+        );
         // The chain of another site.
         let mut verifier = AuditVerifier::new(AuditHead::genesis("sha256:01"), [signer().public_key()]);
         assert_eq!(verifier.follow(&whole[0]).unwrap_err().fault, AuditFault::Changed);

@@ -22,7 +22,8 @@ mod tls;
 mod token;
 
 pub use audit::{
-    AUDIT_RECORD_MAX, AuditBroken, AuditEntry, AuditFault, AuditHead, AuditRecord, AuditRecordError, AuditVerifier, is_signed,
+    AUDIT_RECORD_MAX, AuditBroken, AuditEntry, AuditFault, AuditHead, AuditRecord, AuditRecordError, AuditVerifier,
+    is_signed,
 };
 pub use authority::{Authority, CertificateError, IssuedCertificate, ServerCredential, Validity, key_of_request};
 pub use client::{ClientIdentity, ClientKind, IdentifyError, identify, new_epoch};

@@ -121,8 +121,7 @@ impl Store {
     /// The database failed.
     pub async fn audit(&self, filter: &AuditFilter, after: i64, limit: i64) -> Result<Vec<AuditRow>> {
         let (conditions, parameters) = conditions(filter, 3);
-        let sql =
-            format!("SELECT {COLUMNS} FROM audit WHERE position > $1{conditions} ORDER BY position LIMIT $2");
+        let sql = format!("SELECT {COLUMNS} FROM audit WHERE position > $1{conditions} ORDER BY position LIMIT $2");
         let query = bind(statement(sql).bind(after).bind(limit), parameters).aside();
         query.fetch_all(&self.readers).await?.iter().map(row).collect()
     }

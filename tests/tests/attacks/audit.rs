@@ -125,7 +125,9 @@ fn copy(plane: &Plane, name: &str) -> (PathBuf, PathBuf) {
 fn position(record: &Value) -> u64 {
     let position = &record["position"];
     let text = position.as_str().map(str::to_owned);
-    text.unwrap_or_else(|| position.to_string()).parse().expect("a position")
+    text.unwrap_or_else(|| position.to_string())
+        .parse()
+        .expect("a position")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,7 +152,10 @@ async fn a_changed_a_deleted_a_reordered_record_and_a_cut_end_are_found_with_the
         .and_then(|number| number.parse().ok())
         .expect("the last position");
     assert!(last > 8, "{out}");
-    assert!(!sql(&whole, "DELETE FROM audit WHERE position = 3"), "without dropping triggers");
+    assert!(
+        !sql(&whole, "DELETE FROM audit WHERE position = 3"),
+        "without dropping triggers"
+    );
     assert!(!sql(&whole, "UPDATE audit SET caller = '' WHERE position = 3"));
     let head = "UPDATE audit_head SET position = 4, hash = (SELECT hash FROM audit WHERE position = 4)";
     let cut = format!("record {last}");
@@ -165,7 +170,11 @@ async fn a_changed_a_deleted_a_reordered_record_and_a_cut_end_are_found_with_the
             "UPDATE audit SET caller = 'members/eve' WHERE position = 4".to_owned(),
             "record 4 was changed",
         ),
-        ("deleted", "DELETE FROM audit WHERE position = 4".to_owned(), "record 4 is missing"),
+        (
+            "deleted",
+            "DELETE FROM audit WHERE position = 4".to_owned(),
+            "record 4 is missing",
+        ),
         (
             "deleted-some",
             "DELETE FROM audit WHERE position IN (4, 5)".to_owned(),
@@ -178,8 +187,16 @@ async fn a_changed_a_deleted_a_reordered_record_and_a_cut_end_are_found_with_the
                 .to_owned(),
             "the one at position 4 says that it is record 5",
         ),
-        ("cut", format!("DELETE FROM audit WHERE position > 4; {head}"), cut.as_str()),
-        ("cut-rows", "DELETE FROM audit WHERE position > 4".to_owned(), cut.as_str()),
+        (
+            "cut",
+            format!("DELETE FROM audit WHERE position > 4; {head}"),
+            cut.as_str(),
+        ),
+        (
+            "cut-rows",
+            "DELETE FROM audit WHERE position > 4".to_owned(),
+            cut.as_str(),
+        ),
         (
             "emptied",
             "DELETE FROM audit; UPDATE audit_head SET position = 0, hash = ''".to_owned(),
@@ -190,13 +207,20 @@ async fn a_changed_a_deleted_a_reordered_record_and_a_cut_end_are_found_with_the
         assert!(sql(&data, &format!("{UNLOCK} {attack}")), "{name}");
         let output = verify(&config, &[]);
         let (out, err) = texts(&output);
-        assert!(!output.status.success() && err.contains("not whole") && err.contains(said), "{name}: {out}{err}");
+        assert!(
+            !output.status.success() && err.contains("not whole") && err.contains(said),
+            "{name}: {out}{err}"
+        );
     }
     // A database from before, beside the present head.
     let kept = std::fs::copy(plane.data().join("audit-head"), older.join("audit-head"));
     kept.expect("the head is copied");
     let output = verify(&older_config, &[]);
-    assert!(!output.status.success() && texts(&output).1.contains(&cut), "{:?}", texts(&output));
+    assert!(
+        !output.status.success() && texts(&output).1.contains(&cut),
+        "{:?}",
+        texts(&output)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -213,14 +237,21 @@ async fn a_control_plane_that_goes_on_with_a_cut_audit_says_so_for_ever() {
     plane.site.restart().await;
     let gap = plane.audit(&["--method", "local/gap"]);
     let [gap] = &gap[..] else { panic!("{gap:?}") };
-    assert_eq!((position(gap), gap["outcome"].as_str()), (3, Some("DATA_LOSS")), "{gap}");
+    assert_eq!(
+        (position(gap), gap["outcome"].as_str()),
+        (3, Some("DATA_LOSS")),
+        "{gap}"
+    );
     let events = plane.site.cli(["events", "-o", "json"]);
     assert!(events.contains("security.audit-gap"), "{events}");
     plane.site.halt().await;
     let (_, config) = copy(&plane, "copy");
     let output = verify(&config, &[]);
     let (_, err) = texts(&output);
-    assert!(!output.status.success() && err.contains("record 3 tells of a gap"), "{err}");
+    assert!(
+        !output.status.success() && err.contains("record 3 tells of a gap"),
+        "{err}"
+    );
     let output = verify(&config, &["--known-gap", "3"]);
     assert!(output.status.success(), "{:?}", texts(&output));
 }
@@ -235,23 +266,45 @@ async fn refused_calls_and_break_glass_commands_are_recorded_with_caller_and_sou
     let failed = plane.site.try_cli(["node", "hold", "n17", "--reason", "not there"]);
     assert!(!failed.status.success());
     let records = plane.audit(&["--failed", "--target", "nodes/n17"]);
-    let [operators, veras] = &records[..] else { panic!("{records:?}") };
+    let [operators, veras] = &records[..] else {
+        panic!("{records:?}")
+    };
     let told = |record: &Value, field: &str| record[field].as_str().unwrap_or_default().to_owned();
     let facts = ["caller", "role", "address", "method", "outcome", "target"];
     assert_eq!(
         facts.map(|field| told(veras, field)),
-        ["members/vera", "viewer", "127.0.0.1", "NodeService/HoldNode", "PERMISSION_DENIED", "nodes/n17"]
+        [
+            "members/vera",
+            "viewer",
+            "127.0.0.1",
+            "NodeService/HoldNode",
+            "PERMISSION_DENIED",
+            "nodes/n17"
+        ]
     );
-    assert!(told(veras, "client").contains("rackwright") && told(veras, "request").contains("mine"), "{veras}");
+    assert!(
+        told(veras, "client").contains("rackwright") && told(veras, "request").contains("mine"),
+        "{veras}"
+    );
     assert_eq!(told(operators, "outcome"), "NOT_FOUND");
     // The login of the viewer.
     let joined = plane.audit(&["--method", "AuthService/RedeemToken", "--target", "members/vera"]);
     assert_eq!(joined.len(), 1, "{joined:?}");
-    assert_eq!((told(&joined[0], "outcome"), told(&joined[0], "address")), ("OK".into(), "127.0.0.1".into()));
+    assert_eq!(
+        (told(&joined[0], "outcome"), told(&joined[0], "address")),
+        ("OK".into(), "127.0.0.1".into())
+    );
 
     let config = dir.path().join("rackwrightd.yaml");
     let invited = Command::new(program("rackwrightd"))
-        .args(["invite-operator", "--name", "oscar", "--reason", "nobody can log in", "--config"])
+        .args([
+            "invite-operator",
+            "--name",
+            "oscar",
+            "--reason",
+            "nobody can log in",
+            "--config",
+        ])
         .arg(&config)
         .output()
         .expect("rackwrightd can be started");
@@ -259,13 +312,26 @@ async fn refused_calls_and_break_glass_commands_are_recorded_with_caller_and_sou
     assert!(invited.status.success(), "{err}");
     let records = plane.audit(&["--method", "local/invite-operator"]);
     let [record] = &records[..] else { panic!("{records:?}") };
-    assert_eq!((told(record, "target"), told(record, "message")), ("members/oscar".into(), "nobody can log in".into()));
+    assert_eq!(
+        (told(record, "target"), told(record, "message")),
+        ("members/oscar".into(), "nobody can log in".into())
+    );
     assert!(told(record, "caller").starts_with("local/"), "{record}");
-    let token = printed.split("--token ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let token = printed
+        .split("--token ")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next());
     let everything = format!("{:?}", plane.audit(&[]));
-    assert!(!everything.contains(token.expect("a token")), "the audit repeats the token");
+    assert!(
+        !everything.contains(token.expect("a token")),
+        "the audit repeats the token"
+    );
     plane.site.halt().await;
-    assert!(verify(&config, &[]).status.success(), "{:?}", texts(&verify(&config, &[])));
+    assert!(
+        verify(&config, &[]).status.success(),
+        "{:?}",
+        texts(&verify(&config, &[]))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -288,7 +354,10 @@ async fn a_flood_of_strangers_calls_leaves_few_records_and_one_count() {
     let counts = plane.audit(&["--method", "local/refused-calls"]);
     let [count] = &counts[..] else { panic!("{counts:?}") };
     let message = count["message"].as_str().expect("a message");
-    assert!(message.starts_with("290 further calls without a certificate"), "{message}");
+    assert!(
+        message.starts_with("290 further calls without a certificate"),
+        "{message}"
+    );
     plane.site.stop().await;
 }
 
@@ -315,7 +384,10 @@ async fn an_auditor_reads_the_audit_and_nothing_else_and_checks_an_export_anywhe
     let exported = plane.cli_of(&audrey, &["audit", "export", "--file", &export]);
     let (out, err) = texts(&exported);
     assert!(exported.status.success(), "{err}");
-    let key = out.split("--key ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let key = out
+        .split("--key ")
+        .nth(1)
+        .and_then(|rest| rest.split_whitespace().next());
     let key = key.expect("a key").to_owned();
     let check = |text: &str| {
         std::fs::write(&file, text).expect("the export is written");
@@ -337,7 +409,11 @@ async fn an_auditor_reads_the_audit_and_nothing_else_and_checks_an_export_anywhe
     let mut command = Command::new(program("rackwrightd"));
     command.args(["audit", "verify", "--file", &export, "--key", &"0".repeat(64)]);
     let output = command.output().expect("rackwrightd can be started");
-    assert!(!output.status.success() && texts(&output).1.contains("no signing key"), "{:?}", texts(&output));
+    assert!(
+        !output.status.success() && texts(&output).1.contains("no signing key"),
+        "{:?}",
+        texts(&output)
+    );
     plane.site.stop().await;
 }
 
@@ -346,7 +422,9 @@ async fn a_change_that_cannot_be_recorded_is_not_made() {
     let dir = tempfile::tempdir().expect("a folder");
     let plane = Plane::start(dir.path(), "").await;
     assert!(sql(&plane.data(), "ALTER TABLE audit RENAME TO hidden"));
-    let refused = plane.site.try_cli(["token", "create", "eve", "--role", "operator", "--call-timeout", "2s"]);
+    let refused = plane
+        .site
+        .try_cli(["token", "create", "eve", "--role", "operator", "--call-timeout", "2s"]);
     assert!(!refused.status.success(), "{:?}", texts(&refused));
     assert!(sql(&plane.data(), "ALTER TABLE hidden RENAME TO audit"));
     let tokens = plane.site.cli(["token", "list"]);
@@ -380,7 +458,12 @@ async fn an_exported_file_goes_on_where_it_ended_whatever_happened_to_the_contro
     assert_eq!(positions, (1..=count).collect::<Vec<_>>());
     assert!(text.contains("members/ann") && text.contains("members/bob"), "{text}");
     let (out, err) = texts(&verify(&dir.path().join("rackwrightd.yaml"), &[]));
-    let key = out.split("public key ").nth(1).unwrap_or_else(|| panic!("{out}{err}")).trim().to_owned();
+    let key = out
+        .split("public key ")
+        .nth(1)
+        .unwrap_or_else(|| panic!("{out}{err}"))
+        .trim()
+        .to_owned();
     let mut command = Command::new(program("rackwrightd"));
     command.args(["audit", "verify", "--key", &key, "--file"]).arg(&file);
     let output = command.output().expect("rackwrightd can be started");

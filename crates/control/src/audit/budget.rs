@@ -116,7 +116,11 @@ impl Budget {
 }
 
 fn count(counts: &mut HashMap<String, Count>, name: &str, most: u32) -> bool {
-    let name = if counts.len() < COUNTED || counts.contains_key(name) { name } else { "others" };
+    let name = if counts.len() < COUNTED || counts.contains_key(name) {
+        name
+    } else {
+        "others"
+    };
     let count = counts.entry(name.to_owned()).or_default();
     let allowed = count.written < most;
     match allowed {

@@ -321,7 +321,9 @@ impl Target for ToFile {
         positions.into_iter().next().map_or_else(
             || match length {
                 0 => Ok(0),
-                _ => Err(std::io::Error::other("the file ends with something else than an audit record")),
+                _ => Err(std::io::Error::other(
+                    "the file ends with something else than an audit record",
+                )),
             },
             Ok,
         )

@@ -6,7 +6,8 @@ use std::sync::LazyLock;
 /// The list: `+` or `-`, a blank, and `Message.field`.
 pub const LIST: &str = include_str!("fields.txt");
 
-static SHOWN: LazyLock<HashSet<&str>> = LazyLock::new(|| LIST.lines().filter_map(|line| line.strip_prefix("+ ")).collect());
+static SHOWN: LazyLock<HashSet<&str>> =
+    LazyLock::new(|| LIST.lines().filter_map(|line| line.strip_prefix("+ ")).collect());
 
 /// Whether a field is shown. A field that stands nowhere is not.
 pub fn is_shown(message: &str, field: &str) -> bool {

@@ -52,7 +52,13 @@ impl HeadFile {
     /// The file system refused.
     pub fn write(&self, head: &AuditHead, signer: &CertificateSigner) -> std::io::Result<()> {
         let (signature, key) = signer.sign_with_key(head.statement().as_bytes());
-        let text = format!("{} {} {} {}\n", head.position, head.hash_hex(), hex(&key), hex(&signature));
+        let text = format!(
+            "{} {} {} {}\n",
+            head.position,
+            head.hash_hex(),
+            hex(&key),
+            hex(&signature)
+        );
         let new = self.0.with_extension(format!("new-{}", std::process::id()));
         let mut file = std::fs::File::create(&new)?;
         file.write_all(text.as_bytes())?;

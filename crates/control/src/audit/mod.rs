@@ -113,7 +113,10 @@ impl Audit {
         let mut head = match position {
             0 => self.genesis,
             // A hash that is none is one that nothing follows from.
-            _ => AuditHead::from_hex(position, &hash).unwrap_or(AuditHead { position, hash: [0; 32] }),
+            _ => AuditHead::from_hex(position, &hash).unwrap_or(AuditHead {
+                position,
+                hash: [0; 32],
+            }),
         };
         let known = *self.known();
         let mut gaps = known.gaps;
@@ -186,7 +189,10 @@ impl Audit {
                     found.position,
                     known.position
                 ),
-                false => format!("another record stood at position {} than was known here", known.position),
+                false => format!(
+                    "another record stood at position {} than was known here",
+                    known.position
+                ),
             },
             ..AuditRecord::default()
         }

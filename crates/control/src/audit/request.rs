@@ -128,7 +128,9 @@ pub fn shown(method: &str, body: &[u8]) -> Map<String, Value> {
         return Map::new();
     };
     let length = body.get(1..FRAME).and_then(|length| length.try_into().ok());
-    let length = length.map_or(0, |length| usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX));
+    let length = length.map_or(0, |length| {
+        usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX)
+    });
     // A compressed message is not read; none is taken by the services either.
     if body.first() != Some(&0) {
         return Map::new();
@@ -245,7 +247,10 @@ fn value(field: &Field, value: &Wire<'_>, depth: usize) -> Value {
         (Type::String, Wire::Bytes(bytes)) => cut(&String::from_utf8_lossy(bytes), TEXT_MAX).into(),
         (Type::Bytes, Wire::Bytes(bytes)) => format!("({} bytes)", bytes.len()).into(),
         (Type::Message, Wire::Bytes(bytes)) => {
-            let is_entry = SCHEMA.messages.get(&field.type_name).is_some_and(|shape| shape.is_map_entry);
+            let is_entry = SCHEMA
+                .messages
+                .get(&field.type_name)
+                .is_some_and(|shape| shape.is_map_entry);
             Value::Object(read(&field.type_name, bytes, is_entry, depth - 1))
         }
         // Packed numbers: their bytes tell enough of them.
@@ -257,7 +262,10 @@ fn value(field: &Field, value: &Wire<'_>, depth: usize) -> Value {
         (Type::Bool, Wire::Number(number)) => (*number != 0).into(),
         (Type::Enum, Wire::Number(number)) => {
             let number = i32::try_from(*number).unwrap_or(-1);
-            let name = SCHEMA.enums.get(&field.type_name).and_then(|values| values.get(&number));
+            let name = SCHEMA
+                .enums
+                .get(&field.type_name)
+                .and_then(|values| values.get(&number));
             name.map_or_else(|| number.into(), |name| name.as_str().into())
         }
         (Type::Int32 | Type::Int64, Wire::Number(number)) => number.cast_signed().into(),
@@ -283,7 +291,11 @@ mod tests {
 
     #[test]
     fn each_field_of_a_request_is_either_shown_or_left_out_on_purpose() {
-        let listed: BTreeSet<&str> = fields::LIST.lines().filter(|line| !line.starts_with('#')).map(|line| &line[2..]).collect();
+        let listed: BTreeSet<&str> = fields::LIST
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| &line[2..])
+            .collect();
         let mut todo: Vec<&String> = SCHEMA.requests.values().filter(|name| name.starts_with(OURS)).collect();
         // The stream of agents is not recorded.
         todo.retain(|name| !name.ends_with(".AgentMessage"));
@@ -297,7 +309,10 @@ mod tests {
                 let short = format!("{}.{}", name.strip_prefix(OURS).unwrap_or(name), field.name);
                 if fields::is_shown(&name[OURS.len()..], &field.name)
                     && field.type_name.starts_with(OURS)
-                    && SCHEMA.messages.get(&field.type_name).is_some_and(|shape| !shape.is_map_entry)
+                    && SCHEMA
+                        .messages
+                        .get(&field.type_name)
+                        .is_some_and(|shape| !shape.is_map_entry)
                 {
                     todo.push(&field.type_name);
                 }
@@ -308,7 +323,10 @@ mod tests {
         let unlisted: Vec<_> = found.difference(&listed).collect();
         let gone: Vec<_> = listed.difference(&found).collect();
         assert!(unlisted.is_empty(), "decide in audit/fields.txt about {unlisted:?}");
-        assert!(gone.is_empty(), "audit/fields.txt lists what is no field of a request: {gone:?}");
+        assert!(
+            gone.is_empty(),
+            "audit/fields.txt lists what is no field of a request: {gone:?}"
+        );
         let secrets = ["password", "token", "user_data", "csr_pem", "proof"];
         let shown = listed.iter().filter(|field| {
             let (message, name) = field.split_once('.').unwrap();
@@ -336,7 +354,10 @@ mod tests {
         let shown = shown("NodeService/EnrollNode", &framed(&request));
         assert_eq!(target(&shown), "nodes/n17");
         let text = Value::Object(shown).to_string();
-        assert!(text.contains("admin") && text.contains("h100") && text.contains("r1"), "{text}");
+        assert!(
+            text.contains("admin") && text.contains("h100") && text.contains("r1"),
+            "{text}"
+        );
         assert!(!text.contains("hunter2"), "{text}");
         let request = v1::CreateTokenRequest {
             member: "ann".into(),

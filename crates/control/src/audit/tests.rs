@@ -6,7 +6,9 @@ use crate::testing::{self, TestCore};
 
 async fn records(core: &TestCore) -> Vec<AuditRecord> {
     let rows = core.store.audit(&AuditFilter::default(), 0, 100).await.unwrap();
-    rows.iter().map(|row| AuditRecord::decode(&row.record).unwrap()).collect()
+    rows.iter()
+        .map(|row| AuditRecord::decode(&row.record).unwrap())
+        .collect()
 }
 
 async fn verified(core: &TestCore) -> Result<String, String> {
@@ -37,7 +39,10 @@ async fn records_of_several_processes_are_one_chain() {
     assert_eq!(records(&core).await.len(), 5);
     core.audit.keep_head(&core.keys.signer).unwrap();
     let told = verified(&core).await.unwrap();
-    assert!(told.contains("5 records") && told.contains("record 5 with hash"), "{told}");
+    assert!(
+        told.contains("5 records") && told.contains("record 5 with hash"),
+        "{told}"
+    );
     // An older process does not put an older head in place of a newer one.
     other.keep_head(&core.keys.signer).unwrap();
     assert_eq!(again(&core).newest(), core.audit.newest());
@@ -67,7 +72,9 @@ async fn a_database_that_ends_before_the_known_head_gets_a_record_that_says_so_o
         let (_, next) = AuditEntry::link(&head, &mut AuditRecord::default(), &core.keys.signer);
         head = next;
     }
-    HeadFile::new(&core.config.data_dir).write(&head, &core.keys.signer).unwrap();
+    HeadFile::new(&core.config.data_dir)
+        .write(&head, &core.keys.signer)
+        .unwrap();
     assert!(verified(&core).await.unwrap_err().contains("record 4"), "cut");
     let later = again(&core);
     for message in ["two", "three"] {
@@ -78,7 +85,11 @@ async fn a_database_that_ends_before_the_known_head_gets_a_record_that_says_so_o
     let records = records(&core).await;
     let methods: Vec<&str> = records.iter().map(|record| record.method.as_str()).collect();
     assert_eq!(methods, ["local/test", GAP, "local/test", "local/test"]);
-    assert!(records[1].message.starts_with("records 2 to 4 were lost"), "{:?}", records[1]);
+    assert!(
+        records[1].message.starts_with("records 2 to 4 were lost"),
+        "{:?}",
+        records[1]
+    );
     let told = verified(&core).await.unwrap_err();
     assert!(told.contains("record 2 tells of a gap"), "{told}");
 }

@@ -174,7 +174,10 @@ pub async fn check(
     let (position, hash) = store.audit_head().await?;
     let position = u64::try_from(position).unwrap_or(0);
     // A row whose hash is none names a hash that no record has.
-    let row = AuditHead::from_hex(position, &hash).unwrap_or(AuditHead { position, hash: [0; 32] });
+    let row = AuditHead::from_hex(position, &hash).unwrap_or(AuditHead {
+        position,
+        hash: [0; 32],
+    });
     let anchors: Vec<AuditHead> = kept.into_iter().chain((position > 0).then_some(row)).collect();
     let public = keys.signer.keys().into_iter().map(|key| key.public_key);
     let mut verifier = AuditVerifier::new(genesis, public);
@@ -247,7 +250,9 @@ pub fn file(path: &Path, key: &str, known_gaps: &[u64]) -> Result<String, Verify
             (export::Line::Chain(chain), verifier) => {
                 *verifier = Some(begin(&chain, &key, verifier.as_ref()).map_err(at)?);
             }
-            (export::Line::Record(_), None) => return Err(at("the first line must name the chain and its keys".into())),
+            (export::Line::Record(_), None) => {
+                return Err(at("the first line must name the chain and its keys".into()));
+            }
             (export::Line::Record(line), Some(verifier)) => {
                 let record = verifier.follow(&line.entry())?;
                 check_gap(&record, known_gaps)?;
@@ -292,7 +297,10 @@ fn begin(chain: &export::ChainLine, key: &[u8; 32], former: Option<&AuditVerifie
         None => AuditHead::from_hex(chain.after_position, &chain.previous_hash)
             .ok_or_else(|| "previous_hash is not 64 hex digits".to_owned())?,
     };
-    Ok(AuditVerifier::new(head, keys.into_iter().skip(known).map(|key| key.public_key)))
+    Ok(AuditVerifier::new(
+        head,
+        keys.into_iter().skip(known).map(|key| key.public_key),
+    ))
 }
 
 fn bytes(hex: &str) -> Option<Vec<u8>> {

@@ -165,11 +165,7 @@ async fn follow(
     chain: v1::AuditChain,
     sender: mpsc::Sender<Result<v1::StreamAuditResponse, Status>>,
 ) -> Result<(), ApiError> {
-    let answer = |message| {
-        Ok(v1::StreamAuditResponse {
-            message: Some(message),
-        })
-    };
+    let answer = |message| Ok(v1::StreamAuditResponse { message: Some(message) });
     if sender.send(answer(Message::Chain(chain))).await.is_err() {
         return Ok(());
     }

@@ -103,13 +103,21 @@ where
 /// What is known of a call before it runs.
 fn describe<B>(core: &Core, request: &Request<B>) -> Call {
     let path = request.uri().path();
-    let method = path.strip_prefix(OURS).or_else(|| path.strip_prefix('/')).unwrap_or(path);
+    let method = path
+        .strip_prefix(OURS)
+        .or_else(|| path.strip_prefix('/'))
+        .unwrap_or(path);
     let mut call = Call::new(core.new_id(), cut(method, NAME_MAX), recorded(path));
-    let agent = request.headers().get("user-agent").and_then(|agent| agent.to_str().ok());
+    let agent = request
+        .headers()
+        .get("user-agent")
+        .and_then(|agent| agent.to_str().ok());
     call.client = cut(agent.unwrap_or_default(), NAME_MAX);
     let peer = Peer::among(request.extensions());
     let address = peer.and_then(Peer::address);
-    call.address = address.map(|address| address.to_canonical().to_string()).unwrap_or_default();
+    call.address = address
+        .map(|address| address.to_canonical().to_string())
+        .unwrap_or_default();
     let context = tracing::Span::current().context();
     let trace = context.span().span_context().trace_id();
     if trace != opentelemetry::trace::TraceId::INVALID {

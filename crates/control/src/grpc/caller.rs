@@ -123,7 +123,10 @@ fn forbidden(caller: &Caller, needs: &str) -> ApiError {
 pub async fn tenant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let caller = anyone(core, request).await?;
     if caller.role == Role::Auditor {
-        return Err(forbidden(&caller, "is not for auditors, who read the audit, events and members"));
+        return Err(forbidden(
+            &caller,
+            "is not for auditors, who read the audit, events and members",
+        ));
     }
     Ok(caller)
 }

@@ -44,7 +44,9 @@ pub(super) fn is_read(call: &str) -> bool {
     let method = call.rsplit('/').next().unwrap_or(call);
     // A whole word: `GetNode`, not `Getter`.
     let rests = READS.iter().filter_map(|read| method.strip_prefix(read));
-    rests.map(|rest| rest.chars().next()).any(|next| next.is_none_or(char::is_uppercase))
+    rests
+        .map(|rest| rest.chars().next())
+        .any(|next| next.is_none_or(char::is_uppercase))
 }
 
 /// The services behind the pause.

@@ -27,7 +27,10 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 pub(super) type Sender<T> = mpsc::Sender<Result<T, Status>>;
 
-pub(super) fn spawn<T, F>(core: Arc<Core>, work: impl FnOnce(Arc<Core>, Sender<T>) -> F) -> impl Stream<Item = Result<T, Status>>
+pub(super) fn spawn<T, F>(
+    core: Arc<Core>,
+    work: impl FnOnce(Arc<Core>, Sender<T>) -> F,
+) -> impl Stream<Item = Result<T, Status>>
 where
     T: Send + 'static,
     F: Future<Output = Result<(), ApiError>> + Send + 'static,

@@ -86,7 +86,14 @@ fn event(message: &str) -> EventRow {
 }
 
 async fn record(config: &Config, keys: &KeyFiles, store: &Store, message: &str) -> Result<(), LocalError> {
-    local::record(config, keys, store, &LocalUser::present(), ("rotate-keys", "site", message)).await
+    local::record(
+        config,
+        keys,
+        store,
+        &LocalUser::present(),
+        ("rotate-keys", "site", message),
+    )
+    .await
 }
 
 async fn write_down(store: &Store, message: &str) -> Result<(), StoreError> {
@@ -132,7 +139,13 @@ pub async fn finish_sealing(config: &Config) -> Result<String, RotateError> {
     if !behind.is_empty() {
         return Err(RotateError::Behind(behind));
     }
-    record(config, &keys, &store, "older sealing keys are removed if nothing needs them").await?;
+    record(
+        config,
+        &keys,
+        &store,
+        "older sealing keys are removed if nothing needs them",
+    )
+    .await?;
     let mut tx = store.write().await?;
     let header = seal_header(&newest).unwrap_or_default();
     let left = tx.count_to_reseal(&header).await?;

@@ -45,7 +45,10 @@ async fn the_head_follows_the_records_and_a_dropped_change_leaves_neither() {
     tx.add_audit(&row(2, "members/ann", "nodes/a", "OK")).await.unwrap();
     drop(tx);
     assert_eq!(store.audit_head().await.unwrap(), (1, first.hash.clone()));
-    assert_eq!(store.audit(&AuditFilter::default(), 0, 10).await.unwrap(), [first.clone()]);
+    assert_eq!(
+        store.audit(&AuditFilter::default(), 0, 10).await.unwrap(),
+        [first.clone()]
+    );
     let mut tx = store.write().await.unwrap();
     assert_eq!(tx.audit_head().await.unwrap(), (1, first.hash.clone()));
     assert_eq!(tx.audit_hash(1).await.unwrap(), Some(first.hash.clone()));
@@ -62,13 +65,77 @@ async fn records_are_found_by_each_of_their_columns() {
     add(store, &row(3, "members/ann", "nodes/b", "OK")).await;
     let filter = AuditFilter::default;
     assert_eq!(found(store, filter()).await, [1, 2, 3]);
-    assert_eq!(found(store, AuditFilter { caller: "members/ann".into(), ..filter() }).await, [1, 3]);
-    assert_eq!(found(store, AuditFilter { target: "nodes/a".into(), ..filter() }).await, [1, 2]);
-    assert_eq!(found(store, AuditFilter { only_failed: true, ..filter() }).await, [2]);
-    assert_eq!(found(store, AuditFilter { customer: "bolt".into(), ..filter() }).await, [0; 0]);
-    assert_eq!(found(store, AuditFilter { method: "NodeService/".into(), ..filter() }).await, [1, 2, 3]);
-    assert_eq!(found(store, AuditFilter { method: "NodeService/Hold".into(), ..filter() }).await, [0; 0]);
-    let between = AuditFilter { since: Some(at(200)), until: Some(at(300)), ..filter() };
+    assert_eq!(
+        found(
+            store,
+            AuditFilter {
+                caller: "members/ann".into(),
+                ..filter()
+            }
+        )
+        .await,
+        [1, 3]
+    );
+    assert_eq!(
+        found(
+            store,
+            AuditFilter {
+                target: "nodes/a".into(),
+                ..filter()
+            }
+        )
+        .await,
+        [1, 2]
+    );
+    assert_eq!(
+        found(
+            store,
+            AuditFilter {
+                only_failed: true,
+                ..filter()
+            }
+        )
+        .await,
+        [2]
+    );
+    assert_eq!(
+        found(
+            store,
+            AuditFilter {
+                customer: "bolt".into(),
+                ..filter()
+            }
+        )
+        .await,
+        [0; 0]
+    );
+    assert_eq!(
+        found(
+            store,
+            AuditFilter {
+                method: "NodeService/".into(),
+                ..filter()
+            }
+        )
+        .await,
+        [1, 2, 3]
+    );
+    assert_eq!(
+        found(
+            store,
+            AuditFilter {
+                method: "NodeService/Hold".into(),
+                ..filter()
+            }
+        )
+        .await,
+        [0; 0]
+    );
+    let between = AuditFilter {
+        since: Some(at(200)),
+        until: Some(at(300)),
+        ..filter()
+    };
     assert_eq!(found(store, between).await, [2]);
     let rows = store.audit_before(&filter(), 3, 1).await.unwrap();
     assert_eq!(rows.iter().map(|row| row.position).collect::<Vec<_>>(), [2]);

@@ -21,10 +21,9 @@ async fn called(core: &Arc<Core>, member: &str, method: &str, message: &impl pro
         .extension(ClientIdentity::member(member, 0).unwrap())
         .body(Body::new(axum::body::Body::from(body)))
         .unwrap();
-    let services = super::super::routes(core).map_request(|request: http::Request<Body>| request);
     let audited = Audited {
         core: core.clone(),
-        services,
+        services: super::super::routes(core),
     };
     let response = audited.oneshot(request).await.unwrap();
     Status::from_header_map(response.headers()).unwrap_or_else(|| Status::ok(""))
@@ -32,7 +31,9 @@ async fn called(core: &Arc<Core>, member: &str, method: &str, message: &impl pro
 
 async fn records(core: &Core) -> Vec<AuditRecord> {
     let rows = core.store.audit(&AuditFilter::default(), 0, 1000).await.unwrap();
-    rows.iter().map(|row| AuditRecord::decode(&row.record).unwrap()).collect()
+    rows.iter()
+        .map(|row| AuditRecord::decode(&row.record).unwrap())
+        .collect()
 }
 
 fn password(key: &str) -> v1::AddFactoryCredentialRequest {
@@ -52,12 +53,26 @@ async fn a_change_has_one_record_without_secrets_and_so_has_a_repeat_and_a_refus
     join(&core, "vera", "viewer", "").await;
     let method = "CredentialService/AddFactoryCredential";
     assert_eq!(called(&core, "olga", method, &password("a")).await.code(), Code::Ok);
-    assert_eq!(called(&core, "olga", method, &password("a")).await.code(), Code::Ok, "a repeat");
-    assert_eq!(called(&core, "vera", method, &password("b")).await.code(), Code::PermissionDenied);
+    assert_eq!(
+        called(&core, "olga", method, &password("a")).await.code(),
+        Code::Ok,
+        "a repeat"
+    );
+    assert_eq!(
+        called(&core, "vera", method, &password("b")).await.code(),
+        Code::PermissionDenied
+    );
     let records = records(&core).await;
     let told: Vec<_> = records
         .iter()
-        .map(|r| (r.caller.as_str(), r.role.as_str(), r.outcome.as_str(), r.client.as_str()))
+        .map(|r| {
+            (
+                r.caller.as_str(),
+                r.role.as_str(),
+                r.outcome.as_str(),
+                r.client.as_str(),
+            )
+        })
         .collect();
     assert_eq!(
         told,
@@ -83,12 +98,36 @@ async fn plain_reads_are_not_recorded_and_sensitive_ones_are() {
     called(&core, "olga", "NodeService/ListNodes", &v1::ListNodesRequest::default()).await;
     called(&core, "olga", "AuthService/WhoAmI", &v1::WhoAmIRequest::default()).await;
     assert!(records(&core).await.is_empty());
-    called(&core, "olga", "AuthService/ListTokens", &v1::ListTokensRequest::default()).await;
-    called(&core, "ann", "AuthService/ListTokens", &v1::ListTokensRequest::default()).await;
-    called(&core, "ann", "BootService/ListUnknownMachines", &v1::ListUnknownMachinesRequest::default()).await;
+    called(
+        &core,
+        "olga",
+        "AuthService/ListTokens",
+        &v1::ListTokensRequest::default(),
+    )
+    .await;
+    called(
+        &core,
+        "ann",
+        "AuthService/ListTokens",
+        &v1::ListTokensRequest::default(),
+    )
+    .await;
+    called(
+        &core,
+        "ann",
+        "BootService/ListUnknownMachines",
+        &v1::ListUnknownMachinesRequest::default(),
+    )
+    .await;
     let records = records(&core).await;
-    let told: Vec<_> = records.iter().map(|r| (r.customer.as_str(), r.outcome.as_str())).collect();
-    assert_eq!(told, [("", "OK"), ("acme", "PERMISSION_DENIED"), ("acme", "PERMISSION_DENIED")]);
+    let told: Vec<_> = records
+        .iter()
+        .map(|r| (r.customer.as_str(), r.outcome.as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [("", "OK"), ("acme", "PERMISSION_DENIED"), ("acme", "PERMISSION_DENIED")]
+    );
 }
 
 #[test]
@@ -97,10 +136,19 @@ fn a_method_whose_name_does_not_say_that_it_reads_is_recorded() {
     for listed in [SENSITIVE, APART].concat() {
         assert!(all.iter().any(|method| method == listed), "there is no {listed}");
     }
-    for method in ["NewService/Change", "NodeService/Getter", "NodeService/HoldNode", "ConsoleService/AttachConsole"] {
+    for method in [
+        "NewService/Change",
+        "NodeService/Getter",
+        "NodeService/HoldNode",
+        "ConsoleService/AttachConsole",
+    ] {
         assert_eq!(recorded(&format!("{OURS}{method}")), Recorded::WithChange, "{method}");
     }
-    for method in ["NodeService/GetNode", "EventService/StreamEvents", "AgentService/Connect"] {
+    for method in [
+        "NodeService/GetNode",
+        "EventService/StreamEvents",
+        "AgentService/Connect",
+    ] {
         assert_eq!(recorded(&format!("{OURS}{method}")), Recorded::IfRefused, "{method}");
     }
     assert_eq!(recorded("/grpc.health.v1.Health/Check"), Recorded::IfRefused);
