@@ -35,6 +35,7 @@ swtpm                  | the lab: TPMs
 openssh-client         | image self test: ssh, ssh-keygen
 openssh-server         | tests: an SSH server to validate (the tests start it on the loopback address; as a service it stays off)
 dropbear-bin           | tests: another SSH server, and its key converter
+sqlite3                | tests: an attacker with write access to the database file
 postgresql             | tests: the database of sites with several replicas (every test starts a server of its own; as a service it stays off)
 dnsmasq-base           | image self test: a DHCP server that is not ours
 shellcheck             | lint of the shell scripts

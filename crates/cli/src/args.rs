@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::error::CliError;
 use crate::output::{Format, Ui};
 use crate::{
-    apply, auth, bench, bmc, boot, capacity, cluster, control, discover, events, fabric, firmware, image, node,
+    apply, audit, auth, bench, bmc, boot, capacity, cluster, control, discover, events, fabric, firmware, image, node,
     operation, power, site, units, usage,
 };
 
@@ -136,6 +136,9 @@ pub enum Command {
     Operation(operation::OperationCommand),
     /// Everything that happened, in order
     Events(events::EventsArgs),
+    /// The audit: who called what, from where, and how that ended; for auditors and operators
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     /// What was seen of machines while they booted
     #[command(subcommand)]
     Boot(boot::BootCommand),

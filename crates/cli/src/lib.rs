@@ -10,6 +10,7 @@
 
 mod apply;
 mod args;
+mod audit;
 mod auth;
 mod bench;
 mod bmc;
@@ -101,6 +102,7 @@ async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
         Command::Usage(command) => usage::run(cx, command).await,
         Command::Operation(command) => operation::run(cx, command).await,
         Command::Events(args) => events::run(cx, args).await,
+        Command::Audit(command) => audit::run(cx, command).await,
         Command::Boot(command) => boot::run(cx, command).await,
         Command::Discover(command) => discover::run(cx, command).await,
         Command::Bmc(command) => bmc::run(cx, command).await,

@@ -13,7 +13,9 @@ use rackwright_store::Database;
 use serde::Deserialize;
 
 use crate::clusters::{manager, network};
-use crate::{bmc_state, console, credentials, discovery, facility, firmware_settings, space, telemetry, watch_power};
+use crate::{
+    audit, bmc_state, console, credentials, discovery, facility, firmware_settings, space, telemetry, watch_power,
+};
 
 /// Replicas that agents are told of: the list stands on their kernel's command line.
 const ENDPOINTS_MAX: usize = 8;
@@ -77,6 +79,8 @@ struct Wire {
     console: Option<console::Settings>,
     #[serde(default)]
     console_ssh: Option<console::SshSettings>,
+    #[serde(default)]
+    audit: audit::export::Settings,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -233,6 +237,8 @@ pub struct Config {
     pub console: Option<console::Settings>,
     /// Where SSH clients come to consoles; none: nowhere.
     pub console_ssh: Option<console::SshSettings>,
+    /// Where records of the audit go beside the database.
+    pub audit: audit::export::Settings,
 }
 
 /// Why a configuration is not taken.
@@ -362,6 +368,7 @@ impl Wire {
             fabric.check(faults);
         }
         self.network_test.check(faults);
+        self.audit.check(faults);
         self.settings_watch.check(faults);
         self.discovery.check(faults);
         if let Some(facility) = &self.facility {
@@ -403,6 +410,7 @@ impl Wire {
             bmc_quirks: self.bmc_quirks.and_then(|folder| quirks(&folder, faults)),
             console: self.console,
             console_ssh: self.console_ssh,
+            audit: self.audit,
         }
     }
 }

@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent_boot::Refusals;
 use crate::agents::Agents;
+use crate::audit::Audit;
 use crate::bmc::Bmcs;
 use crate::boot::Told;
 use crate::clock;
@@ -87,6 +88,8 @@ pub struct Core {
     pub agents: Agents,
     /// Events about refused agents.
     pub refusals: Refusals,
+    /// The audit.
+    pub audit: Audit,
     /// Who does the effects.
     pub performer: Arc<dyn Performer>,
     /// Connections to BMCs.
@@ -194,9 +197,15 @@ impl Core {
         let changes_members = tx.changes_members();
         let parted = tx.take_parted();
         self.point(Point::BeforeCommit, "").await;
+        // The last lock before the commit.
+        let audited = self.audit_with(&mut tx).await?;
         let begun = Instant::now();
         tx.commit().await?;
         self.metrics.committed(begun.elapsed());
+        if let Some((added, call)) = audited {
+            self.audit.stored(&added);
+            call.written();
+        }
         self.events.send_modify(|n| *n += 1);
         if changes_members {
             self.rights.changed();

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent_boot::Refusals;
 use crate::agents::Agents;
+use crate::audit::{self, Audit};
 use crate::bmc::Bmcs;
 use crate::config::Config;
 use crate::console::Consoles;
@@ -132,6 +133,12 @@ async fn start(config: Config, how: Start, traces: Traces, stop: CancellationTok
         other::ask(&core.config, &core.keys, &core.store, core.rng.as_ref()).await?;
     }
     restored::advance(&core, how.restored).await?;
+    let mode = match (how.paused, how.restored) {
+        (true, _) => "paused",
+        (_, true) => "with --restored",
+        _ => "",
+    };
+    audit::begin(&core, mode).await?;
     Ok(core)
 }
 
@@ -172,9 +179,12 @@ async fn open_with(
     let replica = replicas::name(&dir);
     let up_since = replicas::begin(&store, &replica).await?;
     keys::agree(&store, &keys.sealer, &replica, String::new()).await?;
+    let audit = Audit::open(&dir, &config.site, &replica, &keys);
+    let audit = audit.map_err(|e| data("the newest head of the audit")(e.into()))?;
     Ok(Arc::new(Core {
         agents: Agents::new(&replica, up_since),
         refusals: Refusals::default(),
+        audit,
         store,
         replica,
         changing: tokio::sync::Semaphore::new(config.bmc_accounts.clone().unwrap_or_default().at_once),
@@ -288,6 +298,8 @@ pub async fn run(
         .await
         .map_err(DaemonError::Listen)?;
     let mut tasks = JoinSet::new();
+    tasks.spawn(audit::run(core.clone()));
+    audit::export::spawn(&core, &mut tasks);
     let api_core = core.clone();
     let serve_api = async move {
         if let Err(error) = grpc::run(api_core.clone(), api, api_tls).await {
@@ -379,6 +391,7 @@ async fn end(core: &Core, mut tasks: JoinSet<()>) -> Result<(), DaemonError> {
     {
         tracing::warn!(%error, "the age of the database was not advanced at the end");
     }
+    audit::end(core).await;
     if let Err(error) = core.store.replica_ended(&core.replica).await {
         tracing::warn!(%error, "other replicas take over only when this one has been silent for a while");
     }

@@ -12,6 +12,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
+use rackwright_api::v1::Role;
 use rackwright_identity::{ClientIdentity, ClientKind};
 use rackwright_image::serve::{self, Body as Answer};
 use rackwright_lifecycle::{Timestamp, seconds};
@@ -101,7 +102,10 @@ impl Peer {
     async fn may_read(&self, path: &str) -> Result<bool, StoreError> {
         let (node, of) = match &self.who {
             Who::Agent(node, of) => (node, of),
-            Who::Cache(holder) => return Ok(self.caller(holder).await?.is_some()),
+            Who::Cache(holder) => {
+                let caller = self.caller(holder).await?;
+                return Ok(caller.is_some_and(|caller| caller.role != Role::Auditor));
+            }
             Who::Member(_) | Who::Stranger => return Ok(false),
         };
         let image = path.strip_prefix("/images/");
@@ -239,7 +243,7 @@ async fn metrics(State(peer): State<Arc<Peer>>) -> Response {
     };
     let told = async {
         match peer.caller(holder).await? {
-            Some(caller) if caller.scope == rackwright_store::Scope::Site => {
+            Some(caller) if caller.scope == rackwright_store::Scope::Site && caller.role != Role::Auditor => {
                 crate::metrics::scrape(&peer.core).await.map(Some)
             }
             _ => Ok(None),

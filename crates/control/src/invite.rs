@@ -11,6 +11,7 @@ use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
 use rackwright_lifecycle::{Timestamp, seconds};
 use rackwright_store::{EventRow, Store, StoreError};
 
+use crate::audit::local::{self, LocalError};
 use crate::clock;
 use crate::config::Config;
 use crate::daemon::{login_command, operator};
@@ -49,6 +50,9 @@ pub enum InviteError {
         /// Ours.
         ours: String,
     },
+    /// The audit.
+    #[error(transparent)]
+    Audit(#[from] LocalError),
     /// The token.
     #[error("the token could not be made; an event says that it was wanted")]
     Token(#[from] ApiError),
@@ -122,7 +126,14 @@ pub async fn invite(config: &Config, name: &str, reason: &str) -> Result<String,
     if site != ours {
         return Err(InviteError::OtherSite { site, ours });
     }
-    let token = invite_from(&store, name, reason, &LocalUser::present(), now).await;
+    let user = LocalUser::present();
+    // The audit before the event, and both before the token.
+    let what = ("invite-operator", &*format!("members/{name}"), reason);
+    let recorded = local::record(config, &keys, &store, &user, what).await;
+    let token = match recorded {
+        Ok(()) => invite_from(&store, name, reason, &user, now).await,
+        Err(error) => Err(error.into()),
+    };
     store.close().await;
     let token = token?;
     Ok(format!(

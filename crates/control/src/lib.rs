@@ -5,6 +5,7 @@
 
 pub mod agent_boot;
 pub mod agents;
+pub mod audit;
 pub mod backup;
 pub mod bmc;
 pub mod bmc_state;

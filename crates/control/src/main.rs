@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use rackwright_control::audit::verify;
 use rackwright_control::config::Config;
 use rackwright_control::keys::rotate;
 use rackwright_control::start::Start;
@@ -108,9 +109,32 @@ enum Command {
         #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
         config: PathBuf,
     },
+    /// The audit: who called what, from where, and how that ended.
+    #[command(subcommand)]
+    Audit(AuditCommand),
     /// Read and check a configuration file, and say everything that is wrong with it.
     CheckConfig {
         /// The configuration file.
+        config: PathBuf,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+enum AuditCommand {
+    /// Check that no record was changed, deleted, reordered or cut off. Names the first position where that is not so, and
+    /// fails. The daemon may run or not.
+    Verify {
+        /// Check an exported file in place of the database.
+        #[arg(long, requires = "key")]
+        file: Option<PathBuf>,
+        /// A public signing key of the site, in hex, for --file.
+        #[arg(long, requires = "file")]
+        key: Option<String>,
+        /// Position of a record that tells of lost records, and that was looked into. Repeat it for several.
+        #[arg(long, value_name = "POSITION")]
+        known_gap: Vec<u64>,
+        /// The configuration file.
+        #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
         config: PathBuf,
     },
 }
@@ -143,6 +167,12 @@ fn main() -> ExitCode {
             .map_err(|e| Box::new(e) as Box<dyn std::error::Error>),
         Command::BmcPassword { node, reason, config } => bmc_password(&config, &node, &reason),
         Command::InviteOperator { reason, name, config } => invite_operator(&config, &name, &reason),
+        Command::Audit(AuditCommand::Verify {
+            file,
+            key,
+            known_gap,
+            config,
+        }) => verify_audit(&config, file.zip(key), &known_gap),
         Command::RotateKeys { key, finish, config } => rotate_keys(&config, key, finish),
         Command::Backup { to, config } => back_up(&config, &to),
         Command::Restore { from, replace, config } => restore(&config, &from, replace),
@@ -211,6 +241,23 @@ fn invite_operator(path: &std::path::Path, name: &str, reason: &str) -> Result<(
         "{}",
         runtime.block_on(rackwright_control::invite::invite(&config, name, reason))?
     );
+    Ok(())
+}
+
+fn verify_audit(
+    path: &std::path::Path,
+    file: Option<(PathBuf, String)>,
+    known_gaps: &[u64],
+) -> Result<(), Box<dyn std::error::Error>> {
+    let told = match file {
+        Some((file, key)) => verify::file(&file, &key, known_gaps)?,
+        None => {
+            let config = Config::load(path)?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(verify::database(&config, known_gaps))?
+        }
+    };
+    print!("{told}");
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use rackwright_lifecycle::{Edge, Effect, Kind, Outcome, State};
@@ -166,6 +167,8 @@ pub struct Metrics {
     image_requests: Family<StatusLabel, Counter>,
     image_bytes: Counter,
     calls_refused: Counter,
+    /// Exports of the audit that fail now.
+    pub audit_exports_failing: Gauge,
     vendors: Words,
     codes: Words,
     gauges: Gauges,
@@ -204,6 +207,7 @@ impl Metrics {
             image_requests: Family::default(),
             image_bytes: Counter::default(),
             calls_refused: Counter::default(),
+            audit_exports_failing: Gauge::default(),
             vendors: Words::default(),
             codes: Words::default(),
             gauges: Gauges::default(),
@@ -269,6 +273,11 @@ impl Metrics {
             "calls_refused",
             "Calls of the API that were refused before they were read",
             self.calls_refused.clone(),
+        );
+        r.register(
+            "audit_exports_failing",
+            "Exports of the audit that fail now; their records stay in the database",
+            self.audit_exports_failing.clone(),
         );
     }
 

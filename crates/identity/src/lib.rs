@@ -8,6 +8,7 @@
 //! What this crate never does: sign a CA certificate, take anything but the public key from a certificate request,
 //! read a key file that others can read, or make a new key where one is missing from an existing set.
 
+mod audit;
 mod authority;
 mod client;
 mod erase;
@@ -21,6 +22,10 @@ mod ssh;
 mod tls;
 mod token;
 
+pub use audit::{
+    AUDIT_RECORD_MAX, AuditBroken, AuditEntry, AuditFault, AuditHead, AuditRecord, AuditRecordError, AuditVerifier,
+    is_signed,
+};
 pub use authority::{Authority, CertificateError, IssuedCertificate, ServerCredential, Validity, key_of_request};
 pub use client::{ClientIdentity, ClientKind, IdentifyError, identify, new_epoch};
 pub use erase::{EraseRecord, PayloadError};

@@ -11,6 +11,7 @@
 mod accounts;
 mod agent_boots;
 mod agents;
+mod audit;
 mod backup;
 mod bmc_log;
 mod bmc_state;
@@ -60,6 +61,7 @@ use tokio::sync::Mutex;
 pub use accounts::{BmcAccount, FactoryCredential, Lockout, PendingPassword};
 pub use agent_boots::AgentBootRow;
 pub use agents::{AgentSession, Hold};
+pub use audit::{AuditFilter, AuditRow};
 pub use backup::{BackupError, DatabaseSite};
 pub use bmc_log::BmcLogRow;
 pub use bmc_state::{BmcStateLine, BmcStateRow};

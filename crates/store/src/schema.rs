@@ -29,6 +29,7 @@ const MIGRATIONS: &[&str] = &[
     SEALING,
     include_str!("../migrations/0022_restored.sql"),
     include_str!("../migrations/0023_bmc_state.sql"),
+    include_str!("../migrations/0024_audit.sql"),
 ];
 
 /// The first version that stores no cloud-config in the clear.
@@ -52,6 +53,17 @@ const POSTGRES: &[(&str, &str)] = &[
     (
         "json_extract(body, '$.claim.customer')",
         "body::json #>> '{claim,customer}'",
+    ),
+    (
+        "CREATE TRIGGER audit_is_not_changed BEFORE UPDATE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;",
+        "CREATE FUNCTION audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN RAISE EXCEPTION 'the audit is append-only'; END $$; \
+         CREATE TRIGGER audit_is_not_changed BEFORE UPDATE OR DELETE OR TRUNCATE ON audit \
+         FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only();",
+    ),
+    (
+        "CREATE TRIGGER audit_is_not_deleted BEFORE DELETE ON audit BEGIN SELECT RAISE(ABORT, 'the audit is append-only'); END;",
+        "",
     ),
 ];
 

@@ -72,9 +72,10 @@ pub enum ContextCommand {
 /// Roles as arguments.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub enum RoleArg {
-    /// Reads everything but secrets: the auditor
-    #[value(alias = "auditor")]
+    /// Reads everything but secrets and the audit
     Viewer,
+    /// Reads the audit, events and members; reads nothing else and changes nothing
+    Auditor,
     /// Reads and changes everything
     Operator,
     /// Of a customer: as its users, gives back its clusters, invites its members
@@ -88,6 +89,7 @@ impl RoleArg {
     pub fn role(self) -> Role {
         match self {
             Self::Viewer => Role::Viewer,
+            Self::Auditor => Role::Auditor,
             Self::Operator => Role::Operator,
             Self::CustomerAdmin => Role::CustomerAdmin,
             Self::CustomerUser => Role::CustomerUser,
@@ -95,10 +97,11 @@ impl RoleArg {
     }
 }
 
-/// `operator`, `viewer`, `customer-admin`, `customer-user`.
+/// `operator`, `viewer`, `auditor`, `customer-admin`, `customer-user`.
 pub fn role_name(role: i32) -> &'static str {
     match Role::try_from(role) {
         Ok(Role::Viewer) => "viewer",
+        Ok(Role::Auditor) => "auditor",
         Ok(Role::Operator) => "operator",
         Ok(Role::CustomerAdmin) => "customer-admin",
         Ok(Role::CustomerUser) => "customer-user",

@@ -38,6 +38,7 @@ macro_rules! resources {
 }
 
 resources! {
+    AuditRecord: |it| format!("audit/{}", it.position),
     Node: |it| it.name.clone(),
     Member: |it| it.name.clone(),
     MemberToken: |it| it.name.clone(),

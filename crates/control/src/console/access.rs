@@ -48,6 +48,10 @@ impl Pass {
     /// # Errors
     /// No such node, not theirs at the moment, or a role that only looks.
     pub async fn new(core: &Core, caller: Caller, node: &str, types: bool) -> Result<Self, ApiError> {
+        if caller.role == Role::Auditor {
+            let message = format!("{:?} is an auditor, to whom no console is open", caller.name);
+            return Err(ApiError::Forbidden(message));
+        }
         let record = core.store.node(&caller.scope, node).await?;
         if types && caller.role == Role::Viewer {
             let message = format!(

@@ -10,8 +10,10 @@ use secrecy::SecretString;
 use tokio::net::TcpListener;
 
 use super::{SshSettings, session, token};
+use crate::audit::call::{self, Call, Recorded};
 use crate::core::Core;
-use crate::grpc::of_member;
+use crate::grpc::{ApiError, of_member, word};
+use crate::text::{NAME_MAX, cut};
 
 /// The name under which the host key is kept, and what it is sealed for.
 const HOST_KEY: &str = "console-ssh-host-key";
@@ -46,22 +48,48 @@ impl Desk for Members {
             }
         };
         tracing::info!(member, node, %from, "at a console by SSH");
-        let entered = async {
+        let call = Arc::new(login(core, &member, epoch, from));
+        let entered = call.clone().run(async {
             let caller = of_member(core, &member, epoch).await?;
+            call::note_member(&member, epoch, word(caller.role), caller.customer());
             // A viewer without a word looks.
             let entry = match (caller.role, entry) {
                 (rackwright_api::v1::Role::Viewer, Entry::Write) => Entry::ReadOnly,
                 (_, entry) => entry,
             };
             session::enter(core, caller, node, entry).await
-        };
-        entered.await.map_err(|error| {
+        });
+        let entered = entered.await;
+        if let Err(error) = &entered {
+            record_refused(core, &call, error).await;
+        }
+        entered.map_err(|error| {
             let hint = match &error {
-                crate::grpc::ApiError::Precondition { hint, .. } => format!(" ({hint})"),
+                ApiError::Precondition { hint, .. } => format!(" ({hint})"),
                 _ => String::new(),
             };
             format!("{error}{hint}")
         })
+    }
+}
+
+/// The call that an SSH login is in the audit.
+fn login(core: &Core, member: &str, epoch: u64, from: SocketAddr) -> Call {
+    let mut call = Call::new(core.new_id(), "ssh/AttachConsole".into(), Recorded::WithChange);
+    call.address = from.ip().to_canonical().to_string();
+    call.client = "ssh".into();
+    call.set_caller(format!("members/{member}"), Some(epoch));
+    call
+}
+
+/// Records a login that was refused. The refusal stands whether or not the record can be stored.
+async fn record_refused(core: &Core, call: &Call, error: &ApiError) {
+    if !core.audit.budget.allows(&call.caller(), &call.address) {
+        return;
+    }
+    let record = call.record("PERMISSION_DENIED", &cut(&error.to_string(), NAME_MAX));
+    if let Err(error) = core.audit(record).await {
+        tracing::error!(%error, "a refused SSH login is not in the audit");
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use super::NotLet;
 use super::access::Pass;
 use super::hub::{Attachment, LineState};
+use crate::audit::call;
 use crate::core::Core;
 use crate::grpc::{ApiError, Caller};
 use crate::rights;
@@ -25,11 +26,14 @@ const QUEUE: usize = 64;
 /// # Errors
 /// They may not, or somebody else types.
 pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -> Result<Guest, ApiError> {
+    call::note_target(&format!("nodes/{node}"));
     let grant = core.rights.open(&caller.name, caller.epoch, None);
     // Looked up under the grant: from here on a loss of rights ends the session.
     let caller = rights::admit(core, &caller.name, caller.epoch, &grant).await?;
     let pass = Pass::new(core, caller, node, entry != Entry::ReadOnly).await?;
     let who = pass.caller.name.clone();
+    // Before the console opens: what is typed cannot be taken back.
+    core.audit_now().await?;
     let attached = core.consoles.attach(&pass.record, entry, &who).map_err(|why| {
         let (message, advice) = match why {
             NotLet::Typed(other) => (

@@ -7,9 +7,11 @@ use rackwright_identity::{KeyFiles, Sealer, SystemRng};
 use rackwright_store::{EventRow, Scope, Store, StoreError};
 use secrecy::{ExposeSecret as _, SecretString};
 
+use crate::audit::local::{self, LocalError};
 use crate::clock;
 use crate::config::Config;
 use crate::grpc::nodes::bmc_password_purpose;
+use crate::invite::LocalUser;
 
 /// Why a password is not told.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +22,9 @@ pub enum RevealError {
     /// This is not the host of a control plane.
     #[error("{} is no folder: this runs where a control plane has its keys", .0.display())]
     NoKeys(std::path::PathBuf),
+    /// The audit.
+    #[error(transparent)]
+    Audit(#[from] LocalError),
     /// The keys.
     #[error(transparent)]
     Keys(#[from] rackwright_identity::KeyFileError),
@@ -83,6 +88,8 @@ pub async fn reveal(config: &Config, node: &str, reason: &str) -> Result<Reveale
     let rng = std::sync::Arc::new(SystemRng);
     let keys = KeyFiles::load_or_create(&config.data_dir, "", clock::system_time(clock::now()), rng)?;
     let store = Store::open(config.database.clone()).await?;
+    let what = ("bmc-password", &*format!("nodes/{node}"), reason);
+    local::record(config, &keys, &store, &LocalUser::present(), what).await?;
     reveal_from(&store, &keys.sealer, node, reason).await
 }
 

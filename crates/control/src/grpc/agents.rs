@@ -25,6 +25,7 @@ use super::connection::Peer;
 use super::errors::ApiError;
 use crate::agent_boot::{self, Answer, Asker, Refused, Registering, address_text};
 use crate::agents::{QUEUE, Session, ToAgent};
+use crate::audit::call;
 use crate::clock;
 use crate::core::Core;
 use crate::perform;
@@ -114,6 +115,7 @@ impl AgentService for Agents {
                 return Err(ApiError::Unauthenticated(why.0).into());
             }
         };
+        call::note_agent(&name);
         let (identity, answer) = credential(&self.0, &request.csr_pem, &name, &of)?;
         let detail = format!(
             "registered as {name}, version {}, boot {}",

@@ -12,6 +12,7 @@ use super::caller::Caller;
 use super::convert;
 use super::doubts;
 use super::errors::ApiError;
+use crate::audit::call;
 use crate::clock;
 use crate::core::Core;
 use crate::drives;
@@ -171,8 +172,10 @@ impl<'a> Asked<'a> {
     /// A new operation row of this call.
     #[must_use]
     pub fn new_operation(&self, kind: &str, target: &str, deadline_min: i64) -> OperationRow {
+        let id = self.core.new_id();
+        call::note_operation(&id);
         OperationRow {
-            id: self.core.new_id(),
+            id,
             version: 1,
             kind: kind.to_owned(),
             target: target.to_owned(),

@@ -16,6 +16,7 @@ use super::caller::Caller;
 use super::connection::Peer;
 use super::errors::ApiError;
 use super::{caller, convert, members};
+use crate::audit::call;
 use crate::clock;
 use crate::core::Core;
 use crate::hall::HallError;
@@ -55,7 +56,7 @@ impl Auth {
     async fn invitation(&self, caller: &Caller, request: &v1::CreateTokenRequest) -> Result<MemberRow, ApiError> {
         let (role, named) = (request.role(), request.customer.as_str());
         if role == v1::Role::Unspecified {
-            let fault = "viewer, operator, customer-admin or customer-user";
+            let fault = "viewer, operator, auditor, customer-admin or customer-user";
             return Err(ApiError::invalid("role", fault));
         }
         if !caller::is_customers(role) && !named.is_empty() {
@@ -158,6 +159,7 @@ impl Auth {
         let (known, _) = tx.token(&hash, "member").await?.ok_or_else(refuse)?;
         // The member before the token: in this order a member is ended, too.
         tx.member(&known.subject).await?;
+        call::note_target(&format!("members/{}", known.subject));
         let token = tx.use_token(&hash, "member", now).await?.ok_or_else(refuse)?;
         let row = MemberRow::of_body(&token.body);
         // None: since the token was made the name went to another's member.
@@ -224,7 +226,7 @@ impl AuthService for Auth {
         &self,
         request: Request<v1::RenewCredentialRequest>,
     ) -> Result<Response<v1::Credential>, Status> {
-        let caller = caller::tenant(&self.0, &request).await?;
+        let caller = caller::anyone(&self.0, &request).await?;
         Ok(Response::new(self.renew(&caller, &request.get_ref().csr_pem).await?))
     }
 
@@ -283,7 +285,7 @@ impl AuthService for Auth {
     }
 
     async fn who_am_i(&self, request: Request<v1::WhoAmIRequest>) -> Result<Response<v1::WhoAmIResponse>, Status> {
-        let caller = caller::tenant(&self.0, &request).await?;
+        let caller = caller::anyone(&self.0, &request).await?;
         let expire_time = Peer::of(&request)
             .and_then(Peer::certificate)
             .and_then(|leaf| rackwright_identity::Validity::of(&leaf).ok())
@@ -312,7 +314,7 @@ impl AuthService for Auth {
     }
 
     async fn list_members(&self, request: Request<v1::ListMembersRequest>) -> Answer<v1::ListMembersResponse> {
-        let caller = caller::accountant(&self.0, &request).await?;
+        let caller = caller::registrar(&self.0, &request).await?;
         Ok(Response::new(members::list(&self.0, &caller, request.get_ref()).await?))
     }
 

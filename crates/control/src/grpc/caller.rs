@@ -10,6 +10,7 @@ use tonic::Request;
 
 use super::connection::Peer;
 use super::errors::ApiError;
+use crate::audit::call;
 use crate::clock;
 use crate::core::Core;
 use crate::rights::{self, Grant};
@@ -53,6 +54,7 @@ pub fn word(role: Role) -> &'static str {
         Role::Viewer => "viewer",
         Role::CustomerAdmin => "customer-admin",
         Role::CustomerUser => "customer-user",
+        Role::Auditor => "auditor",
         Role::Unspecified => "",
     }
 }
@@ -64,6 +66,7 @@ fn title(role: Role) -> &'static str {
         Role::Viewer => "a viewer",
         Role::CustomerAdmin => "a customer admin",
         Role::CustomerUser => "a customer user",
+        Role::Auditor => "an auditor",
         Role::Unspecified => "nobody",
     }
 }
@@ -77,7 +80,13 @@ pub fn is_customers(role: Role) -> bool {
 /// Role and scope of a stored member. None: they do not go together, and whoever has them may do nothing.
 #[must_use]
 pub fn rights_of(row: &MemberRow) -> Option<(Role, Scope)> {
-    let roles = [Role::Operator, Role::Viewer, Role::CustomerAdmin, Role::CustomerUser];
+    let roles = [
+        Role::Operator,
+        Role::Viewer,
+        Role::Auditor,
+        Role::CustomerAdmin,
+        Role::CustomerUser,
+    ];
     let role = roles.into_iter().find(|role| word(*role) == row.role)?;
     match (is_customers(role), row.customer.is_empty()) {
         (false, true) => Some((role, Scope::Site)),
@@ -106,12 +115,39 @@ fn forbidden(caller: &Caller, needs: &str) -> ApiError {
     ))
 }
 
-/// Any member, of the site or of a customer. Role and scope are read now: what was taken away ends at once. What the call
-/// reads or changes has to be narrowed by the caller's scope.
+/// Any member but an auditor, of the site or of a customer. Role and scope are read now: what was taken away ends at once. What
+/// the call reads or changes has to be narrowed by the caller's scope.
+///
+/// # Errors
+/// No certificate, one of an agent, one that was ended, or one of a member who is none any more; or an auditor.
+pub async fn tenant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+    let caller = anyone(core, request).await?;
+    if caller.role == Role::Auditor {
+        return Err(forbidden(
+            &caller,
+            "is not for auditors, who read the audit, events and members",
+        ));
+    }
+    Ok(caller)
+}
+
+/// An auditor or an operator: the readers of the audit.
+///
+/// # Errors
+/// As `anyone`, or another role.
+pub async fn auditor<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+    let caller = anyone(core, request).await?;
+    if !matches!(caller.role, Role::Auditor | Role::Operator) {
+        return Err(forbidden(&caller, "needs the role auditor or operator"));
+    }
+    Ok(caller)
+}
+
+/// Any member with any role. For the few calls that auditors may make, too.
 ///
 /// # Errors
 /// No certificate, one of an agent, one that was ended, or one of a member who is none any more.
-pub async fn tenant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+pub async fn anyone<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
     let identity = peer(request)?;
     tracing::Span::current().record("caller", &identity.common_name);
     let ClientKind::Member { epoch } = identity.kind else {
@@ -119,10 +155,12 @@ pub async fn tenant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
             "an agent's certificate does not open this call".into(),
         ));
     };
-    match request.extensions().get::<Grant>() {
-        Some(grant) => rights::admit(core, &identity.common_name, epoch, grant).await,
-        None => of_member(core, &identity.common_name, epoch).await,
-    }
+    let caller = match request.extensions().get::<Grant>() {
+        Some(grant) => rights::admit(core, &identity.common_name, epoch, grant).await?,
+        None => of_member(core, &identity.common_name, epoch).await?,
+    };
+    call::note_member(&caller.name, epoch, word(caller.role), caller.customer());
+    Ok(caller)
 }
 
 /// Role and scope that the member of a name has now, in an epoch. Counts as a use.
@@ -217,7 +255,18 @@ pub async fn admin<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiEr
 /// # Errors
 /// As `tenant`, or a customer's user.
 pub async fn accountant<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
-    let caller = tenant(core, request).await?;
+    not_a_user(tenant(core, request).await?)
+}
+
+/// Like `accountant`, and an auditor: who may see members and their roles.
+///
+/// # Errors
+/// As `anyone`, or a customer's user.
+pub async fn registrar<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiError> {
+    not_a_user(anyone(core, request).await?)
+}
+
+fn not_a_user(caller: Caller) -> Result<Caller, ApiError> {
     if caller.role == Role::CustomerUser {
         return Err(forbidden(&caller, "is for members of the site and a customer's admins"));
     }

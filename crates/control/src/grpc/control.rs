@@ -58,6 +58,7 @@ impl ControlService for Control {
             Err(former) => return Ok(Response::new(former)),
         };
         drop(tx);
+        self.0.audit_now().await.map_err(ApiError::from)?;
         if !self.0.pause.end(&self.0).await.map_err(ApiError::from)? {
             return Err(ApiError::precondition(
                 "control",

@@ -3,6 +3,8 @@
 mod access;
 pub(crate) mod agents;
 mod asked;
+mod audit;
+mod audited;
 mod auth;
 pub(crate) mod bmc;
 mod boot;
@@ -48,6 +50,7 @@ use std::sync::Arc;
 
 use rackwright_api::DESCRIPTORS;
 use rackwright_api::v1::agent_service_server::AgentServiceServer;
+use rackwright_api::v1::audit_service_server::AuditServiceServer;
 use rackwright_api::v1::auth_service_server::AuthServiceServer;
 use rackwright_api::v1::bmc_service_server::BmcServiceServer;
 use rackwright_api::v1::boot_service_server::BootServiceServer;
@@ -79,7 +82,7 @@ use crate::tls::{self, Accepted};
 
 pub use auth::new_member_token;
 pub use boot::mac as parse_mac;
-pub use caller::{Caller, look_up, of_member};
+pub use caller::{Caller, look_up, of_member, word};
 pub use errors::ApiError;
 pub use images::collect as collect_chunks;
 pub use site_files::SiteUploads;
@@ -121,6 +124,7 @@ pub async fn run(
         .await;
     health.set_serving::<EventServiceServer<events::Events>>().await;
     health.set_serving::<AuthServiceServer<auth::Auth>>().await;
+    health.set_serving::<AuditServiceServer<audit::Records>>().await;
     health.set_serving::<BootServiceServer<boot::Boot>>().await;
     health.set_serving::<AgentServiceServer<agents::Agents>>().await;
     health.set_serving::<SiteServiceServer<sites::Sites>>().await;
@@ -157,13 +161,17 @@ pub async fn run(
     let refusals = Refusals::new(core.metrics.calls_refused());
     let (strangers, known) = by_identity(accepted);
     let serve = |server: Server, connections: mpsc::Receiver<Accepted>| {
-        let (refusals, granting, pausing) = (refusals.clone(), core.clone(), core.clone());
+        let (refusals, granting, pausing, recording) = (refusals.clone(), core.clone(), core.clone(), core.clone());
         let connections =
             ReceiverStream::new(connections).map(|accepted| Ok::<Connection, std::io::Error>(accepted.into()));
         server
             .http2_keepalive_interval(Some(std::time::Duration::from_secs(30)))
             .http2_keepalive_timeout(Some(std::time::Duration::from_secs(20)))
             .layer(tower::layer::layer_fn(traced::Traced))
+            .layer(tower::layer::layer_fn(move |services| audited::Audited {
+                core: recording.clone(),
+                services,
+            }))
             .layer(tower::layer::layer_fn(move |inner| Gate::new(inner, refusals.clone())))
             .layer(tower::layer::layer_fn(move |inner| {
                 until_ended::UntilEnded::new(inner, granting.clone())
@@ -213,6 +221,7 @@ fn routes(core: &Arc<Core>) -> Routes {
         .add_service(OperationServiceServer::new(operations::Operations(core.clone())))
         .add_service(EventServiceServer::new(events::Events(core.clone())))
         .add_service(AuthServiceServer::new(auth::Auth(core.clone())))
+        .add_service(AuditServiceServer::new(audit::Records(core.clone())))
         .add_service(BootServiceServer::new(boot::Boot(core.clone())))
         .add_service(ClusterServiceServer::new(clusters::Clusters(core.clone())))
         .add_service(MeteringServiceServer::new(metering::Metering(core.clone())))

@@ -36,11 +36,17 @@ pub(super) fn is_answered(path: &str) -> bool {
     let Some(call) = path.strip_prefix(OURS) else {
         return true;
     };
+    is_read(call) || OTHERS.contains(&call)
+}
+
+/// True for `Service/Method` if the method's name says that it only reads.
+pub(super) fn is_read(call: &str) -> bool {
     let method = call.rsplit('/').next().unwrap_or(call);
     // A whole word: `GetNode`, not `Getter`.
-    let is_read = READS.iter().filter_map(|read| method.strip_prefix(read));
-    let mut rests = is_read.map(|rest| rest.chars().next());
-    rests.any(|next| next.is_none_or(char::is_uppercase)) || OTHERS.contains(&call)
+    let rests = READS.iter().filter_map(|read| method.strip_prefix(read));
+    rests
+        .map(|rest| rest.chars().next())
+        .any(|next| next.is_none_or(char::is_uppercase))
 }
 
 /// The services behind the pause.
@@ -87,6 +93,7 @@ mod tests {
 
     /// Every call that is answered while the control plane is paused, but those that get, list or explain.
     const ANSWERED: &[&str] = &[
+        "AuditService/StreamAudit",
         "AuthService/DeleteMember",
         "AuthService/DeleteToken",
         "AuthService/RedeemToken",

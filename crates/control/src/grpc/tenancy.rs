@@ -72,6 +72,15 @@ const ADMINS: &[&str] = &[
     "MeteringService/ListUsage",
     "MeteringService/SumUsage",
 ];
+/// Of auditors.
+const AUDITORS: &[&str] = &[
+    "AuditService/ListAudit",
+    "AuditService/StreamAudit",
+    "AuthService/ListMembers",
+    "AuthService/RenewCredential",
+    "AuthService/WhoAmI",
+    "EventService/StreamEvents",
+];
 /// For those who have no certificate yet: they look at no role.
 pub(super) const OPEN: &[&str] = &[
     "AuthService/RedeemToken",
@@ -175,15 +184,17 @@ pub(super) async fn knock_as(core: &Arc<Core>, identity: ClientIdentity, method:
 }
 
 #[tokio::test]
-async fn every_call_that_nobody_thought_of_is_refused_to_customers() {
+async fn every_call_that_nobody_thought_of_is_refused_to_customers_and_auditors() {
     let core = lab().await;
+    join(&core, "audrey", "auditor", "").await;
     let all = methods();
-    for listed in [USERS, ADMINS, OPEN].concat() {
+    for listed in [USERS, ADMINS, AUDITORS, OPEN].concat() {
         assert!(all.iter().any(|method| method == listed), "there is no {listed}");
     }
     for (member, role, allowed) in [
         ("ann", "a customer user", USERS.to_vec()),
         ("adam", "a customer admin", [USERS, ADMINS].concat()),
+        ("audrey", "an auditor", AUDITORS.to_vec()),
     ] {
         for method in all.iter().filter(|method| !OPEN.contains(&method.as_str())) {
             let answer = knock(&core, member, method).await;
@@ -207,6 +218,10 @@ async fn every_call_that_nobody_thought_of_is_refused_to_customers() {
     }
     let reimage = knock(&core, "vera", "NodeService/ReimageNode").await.unwrap_err();
     assert_eq!(reimage.code(), Code::PermissionDenied);
+    for method in ["AuditService/ListAudit", "AuditService/StreamAudit"] {
+        let audit = knock(&core, "vera", method).await.unwrap_err();
+        assert_eq!(audit.code(), Code::PermissionDenied, "{method}");
+    }
 }
 
 /// Another name of the same length.

@@ -25,9 +25,12 @@ const ROWS: usize = PAGE as usize;
 /// Between two looks of one stream at the least: what is stored meanwhile comes together.
 const PAUSE: Duration = Duration::from_millis(10);
 
-type Sender<T> = mpsc::Sender<Result<T, Status>>;
+pub(super) type Sender<T> = mpsc::Sender<Result<T, Status>>;
 
-fn spawn<T, F>(core: Arc<Core>, work: impl FnOnce(Arc<Core>, Sender<T>) -> F) -> impl Stream<Item = Result<T, Status>>
+pub(super) fn spawn<T, F>(
+    core: Arc<Core>,
+    work: impl FnOnce(Arc<Core>, Sender<T>) -> F,
+) -> impl Stream<Item = Result<T, Status>>
 where
     T: Send + 'static,
     F: Future<Output = Result<(), ApiError>> + Send + 'static,

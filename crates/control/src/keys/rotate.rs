@@ -6,8 +6,10 @@ use std::sync::Arc;
 use rackwright_identity::{KeyFileError, KeyFiles, OldSealingKeys, SystemRng, seal_header};
 use rackwright_store::{EventRow, Store, StoreError};
 
+use crate::audit::local::{self, LocalError};
 use crate::clock;
 use crate::config::Config;
+use crate::invite::LocalUser;
 use crate::replicas::alive_since;
 
 /// Why a key is not changed.
@@ -19,6 +21,9 @@ pub enum RotateError {
     /// This is not the host of a control plane.
     #[error("{} is no folder: this runs where a control plane has its keys", .0.display())]
     NoKeys(PathBuf),
+    /// The audit.
+    #[error(transparent)]
+    Audit(#[from] LocalError),
     /// The keys.
     #[error(transparent)]
     Keys(#[from] KeyFileError),
@@ -80,6 +85,17 @@ fn event(message: &str) -> EventRow {
     }
 }
 
+async fn record(config: &Config, keys: &KeyFiles, store: &Store, message: &str) -> Result<(), LocalError> {
+    local::record(
+        config,
+        keys,
+        store,
+        &LocalUser::present(),
+        ("rotate-keys", "site", message),
+    )
+    .await
+}
+
 async fn write_down(store: &Store, message: &str) -> Result<(), StoreError> {
     let mut tx = store.write().await?;
     tx.add_event(&event(message)).await?;
@@ -91,7 +107,8 @@ async fn write_down(store: &Store, message: &str) -> Result<(), StoreError> {
 /// # Errors
 /// [`RotateError`]; without the event no key is made.
 pub async fn sealing(config: &Config) -> Result<String, RotateError> {
-    let (_, store) = open(config).await?;
+    let (keys, store) = open(config).await?;
+    record(config, &keys, &store, "a sealing key is added").await?;
     write_down(&store, "a new sealing key is made on the control plane's host").await?;
     let (file, id) = KeyFiles::rotate_sealing_key(&config.data_dir, &SystemRng)?;
     store.close().await;
@@ -111,7 +128,6 @@ pub async fn sealing(config: &Config) -> Result<String, RotateError> {
 /// [`RotateError`]; then all keys are still there.
 pub async fn finish_sealing(config: &Config) -> Result<String, RotateError> {
     let (keys, store) = open(config).await?;
-    drop(keys);
     let old = OldSealingKeys::of(&config.data_dir)?;
     if old.files().is_empty() {
         return Err(RotateError::NoOlder);
@@ -123,6 +139,13 @@ pub async fn finish_sealing(config: &Config) -> Result<String, RotateError> {
     if !behind.is_empty() {
         return Err(RotateError::Behind(behind));
     }
+    record(
+        config,
+        &keys,
+        &store,
+        "older sealing keys are removed if nothing needs them",
+    )
+    .await?;
     let mut tx = store.write().await?;
     let header = seal_header(&newest).unwrap_or_default();
     let left = tx.count_to_reseal(&header).await?;
@@ -147,7 +170,8 @@ pub async fn finish_sealing(config: &Config) -> Result<String, RotateError> {
 /// # Errors
 /// [`RotateError`]; without the event no key is made.
 pub async fn signing(config: &Config) -> Result<String, RotateError> {
-    let (_, store) = open(config).await?;
+    let (keys, store) = open(config).await?;
+    record(config, &keys, &store, "a signing key is added").await?;
     write_down(&store, "a new signing key is made on the control plane's host").await?;
     let (file, key) = KeyFiles::rotate_signing_key(&config.data_dir, &SystemRng)?;
     store.close().await;

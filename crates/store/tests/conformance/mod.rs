@@ -3,6 +3,7 @@
 
 mod accounts;
 mod agents;
+mod audit;
 mod bmc_log;
 mod bmc_state;
 mod boot;

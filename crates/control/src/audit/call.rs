@@ -1,0 +1,192 @@
+//! What is known of the call that runs in a task.
+//!
+//! The layer around the services (`grpc/audited.rs`) makes a [`Call`] and runs the call under it. Code below that adds what it
+//! learns: the member's role, the operation that the call begins.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rackwright_identity::AuditRecord;
+
+use super::request;
+use crate::clock;
+
+tokio::task_local! {
+    static PRESENT: Arc<Call>;
+}
+
+/// Bytes of a request that are kept to read fields from.
+const KEPT: usize = 16 << 10;
+
+/// Which outcomes of a call are recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// All, in the transaction of the call's change.
+    WithChange,
+    /// All, in a transaction of their own.
+    Apart,
+    /// Only that the call was refused.
+    IfRefused,
+}
+
+/// A call.
+#[derive(Debug)]
+pub struct Call {
+    /// The same for all records of the call.
+    pub id: String,
+    /// `Service/Method`.
+    pub method: String,
+    /// Source address.
+    pub address: String,
+    /// The client's name for itself.
+    pub client: String,
+    /// Trace id.
+    pub trace: String,
+    /// What is recorded.
+    pub recorded: Recorded,
+    request: Mutex<Vec<u8>>,
+    learned: Mutex<Learned>,
+    is_written: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Learned {
+    caller: String,
+    role: String,
+    epoch: String,
+    customer: String,
+    target: String,
+    operation: String,
+}
+
+impl Call {
+    /// A call of which nothing more is known yet.
+    #[must_use]
+    pub fn new(id: String, method: String, recorded: Recorded) -> Self {
+        Self {
+            id,
+            method,
+            address: String::new(),
+            client: String::new(),
+            trace: String::new(),
+            recorded,
+            request: Mutex::default(),
+            learned: Mutex::default(),
+            is_written: AtomicBool::new(false),
+        }
+    }
+
+    /// The call that runs in this task.
+    #[must_use]
+    pub fn present() -> Option<Arc<Self>> {
+        PRESENT.try_with(Arc::clone).ok()
+    }
+
+    /// Runs a call.
+    pub async fn run<F: Future>(self: Arc<Self>, call: F) -> F::Output {
+        PRESENT.scope(self, call).await
+    }
+
+    fn learned(&self) -> MutexGuard<'_, Learned> {
+        self.learned.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps more bytes of the request.
+    pub fn read(&self, bytes: &[u8]) {
+        let mut kept = self.request.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = KEPT.saturating_sub(kept.len());
+        kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
+    }
+
+    /// The caller, as the certificate says.
+    pub fn set_caller(&self, caller: String, epoch: Option<u64>) {
+        let mut learned = self.learned();
+        learned.caller = caller;
+        learned.epoch = epoch.map(|epoch| epoch.to_string()).unwrap_or_default();
+    }
+
+    /// The caller; empty: unknown.
+    #[must_use]
+    pub fn caller(&self) -> String {
+        self.learned().caller.clone()
+    }
+
+    /// Whether the record of a call that changes something is still to be stored.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.recorded == Recorded::WithChange && !self.is_written()
+    }
+
+    /// Whether a record of the call was stored.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.is_written.load(Ordering::SeqCst)
+    }
+
+    /// A record of the call was stored.
+    pub fn written(&self) {
+        self.is_written.store(true, Ordering::SeqCst);
+    }
+
+    /// The record of the call with this outcome.
+    #[must_use]
+    pub fn record(&self, outcome: &str, message: &str) -> AuditRecord {
+        let kept = self.request.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let request = request::shown(&self.method, &kept);
+        let learned = self.learned();
+        let target = match learned.target.as_str() {
+            "" => request::target(&request),
+            target => target.to_owned(),
+        };
+        AuditRecord {
+            time_us: clock::now().0,
+            call: self.id.clone(),
+            caller: learned.caller.clone(),
+            role: learned.role.clone(),
+            epoch: learned.epoch.clone(),
+            customer: learned.customer.clone(),
+            address: self.address.clone(),
+            client: self.client.clone(),
+            method: self.method.clone(),
+            target,
+            request: serde_json::Value::Object(request).to_string(),
+            outcome: outcome.to_owned(),
+            message: message.to_owned(),
+            operation: learned.operation.clone(),
+            trace: self.trace.clone(),
+            calls: 1,
+            ..AuditRecord::default()
+        }
+    }
+}
+
+fn learn(change: impl FnOnce(&mut Learned)) {
+    if let Some(call) = Call::present() {
+        change(&mut call.learned());
+    }
+}
+
+/// The present call is one of a member with this role and customer.
+pub fn note_member(name: &str, epoch: u64, role: &str, customer: &str) {
+    learn(|learned| {
+        learned.caller = format!("members/{name}");
+        learned.epoch = epoch.to_string();
+        learned.role = role.to_owned();
+        learned.customer = customer.to_owned();
+    });
+}
+
+/// The present call makes the caller this agent.
+pub fn note_agent(name: &str) {
+    learn(|learned| learned.caller = format!("agents/{name}"));
+}
+
+/// The present call is about this resource.
+pub fn note_target(name: &str) {
+    learn(|learned| learned.target = name.to_owned());
+}
+
+/// The present call begins this operation.
+pub fn note_operation(id: &str) {
+    learn(|learned| learned.operation = format!("operations/{id}"));
+}

@@ -1,0 +1,83 @@
+//! The newest signed head of the audit, in a file outside of the database.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use rackwright_identity::{AuditHead, CertificateSigner, is_signed};
+
+/// The file in the data folder.
+const FILE: &str = "audit-head";
+
+/// The file: position, hash, public key and signature in one line.
+#[derive(Debug)]
+pub struct HeadFile(PathBuf);
+
+impl HeadFile {
+    /// The file of a data folder.
+    #[must_use]
+    pub fn new(data_dir: &Path) -> Self {
+        Self(data_dir.join(FILE))
+    }
+
+    /// Where the file is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The head; none: there is no file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or no key of the site has signed what it says.
+    pub fn read(&self, signer: &CertificateSigner) -> std::io::Result<Option<AuditHead>> {
+        let text = match std::fs::read_to_string(&self.0) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let keys: Vec<String> = signer.keys().iter().map(|key| hex(&key.public_key)).collect();
+        parse(&text, &keys).map(Some).ok_or_else(|| {
+            let message = format!(
+                "{} does not hold a head of the audit that this site has signed. Keep a copy of it for those who look into \
+                 this, then remove it; the audit of the time before cannot be checked for a cut end",
+                self.0.display()
+            );
+            std::io::Error::new(std::io::ErrorKind::InvalidData, message)
+        })
+    }
+
+    /// Puts the file in place whole, or leaves the former one.
+    ///
+    /// # Errors
+    /// The file system refused.
+    pub fn write(&self, head: &AuditHead, signer: &CertificateSigner) -> std::io::Result<()> {
+        let (signature, key) = signer.sign_with_key(head.statement().as_bytes());
+        let text = format!(
+            "{} {} {} {}\n",
+            head.position,
+            head.hash_hex(),
+            hex(&key),
+            hex(&signature)
+        );
+        let new = self.0.with_extension(format!("new-{}", std::process::id()));
+        let mut file = std::fs::File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&new, &self.0)?;
+        let folder = self.0.parent().unwrap_or(Path::new("."));
+        std::fs::File::open(folder)?.sync_all()
+    }
+}
+
+fn parse(text: &str, keys: &[String]) -> Option<AuditHead> {
+    let mut words = text.split_whitespace();
+    let (position, hash, key, signature) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let head = AuditHead::from_hex(position.parse().ok()?, hash)?;
+    is_signed(&head, keys, key, signature).then_some(head)
+}
+
+/// Bytes as hex digits.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

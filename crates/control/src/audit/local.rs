@@ -1,0 +1,39 @@
+//! Records of commands that run on the control plane's own host.
+
+use rackwright_identity::{AuditRecord, KeyFiles};
+use rackwright_store::{Store, StoreError};
+
+use super::{Audit, local_record};
+use crate::config::Config;
+use crate::invite::LocalUser;
+use crate::replicas;
+
+/// Why a command cannot be recorded. The command is not carried out then.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// The head file.
+    #[error("the audit cannot be taken up, so nothing is done")]
+    Head(#[from] std::io::Error),
+    /// The database.
+    #[error("the audit cannot be written, so nothing is done")]
+    Store(#[from] StoreError),
+}
+
+/// Stores the record of a command before it is carried out.
+///
+/// # Errors
+/// [`LocalError`].
+pub async fn record(
+    config: &Config,
+    keys: &KeyFiles,
+    store: &Store,
+    user: &LocalUser,
+    (method, target, message): (&str, &str, &str),
+) -> Result<(), LocalError> {
+    let replica = replicas::name(&config.data_dir);
+    let audit = Audit::open(&config.data_dir, &config.site, &replica, keys)?;
+    let record: AuditRecord = local_record(Some(user), method, target, message);
+    audit.add_alone(store, keys, record).await?;
+    audit.keep_head(&keys.signer)?;
+    Ok(())
+}

@@ -1,0 +1,317 @@
+//! `rackwrightd audit verify`: checks the chain in the database, or in an exported file.
+
+use std::io::BufRead as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rackwright_identity::{
+    AuditBroken, AuditFault, AuditHead, AuditRecord, AuditVerifier, KeyFileError, KeyFiles, SigningKey, SystemRng,
+};
+use rackwright_lifecycle::Timestamp;
+use rackwright_store::{AuditFilter, AuditRow, Store, StoreError};
+
+use super::head::{HeadFile, hex};
+use super::{GAP, entry_of, export};
+use crate::clock;
+use crate::config::Config;
+
+/// Rows read at once.
+const PAGE: i64 = 1000;
+/// Longest line of an exported file.
+const LINE_MAX: usize = 512 << 10;
+
+/// Why a check says no.
+#[derive(Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// The chain does not hold.
+    #[error("the audit is not whole: {0}")]
+    Broken(#[from] AuditBroken),
+    /// The database.
+    #[error("the database does not answer, so nothing can be checked")]
+    Store(#[from] StoreError),
+    /// This is not the host of a control plane.
+    #[error("{} is no folder: this runs where a control plane has its keys, or with --file and --key", .0.display())]
+    NoKeys(PathBuf),
+    /// The keys.
+    #[error(transparent)]
+    Keys(#[from] KeyFileError),
+    /// A file.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A line of a file.
+    #[error("{}, line {line}: {fault}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// From 1.
+        line: usize,
+        /// What is wrong.
+        fault: String,
+    },
+    /// The key.
+    #[error("--key: 64 hex digits of a public signing key of the site are needed; `rackwright audit export` names it")]
+    Key,
+}
+
+/// What was found whole.
+#[derive(Debug, Default)]
+struct Whole {
+    records: u64,
+    first: i64,
+    last: i64,
+}
+
+impl Whole {
+    fn add(&mut self, record: &AuditRecord) {
+        if self.records == 0 {
+            self.first = record.time_us;
+        }
+        self.records += 1;
+        self.last = record.time_us;
+    }
+
+    fn told(&self, head: &AuditHead) -> String {
+        if self.records == 0 {
+            return "the audit is whole: it has no record\n".into();
+        }
+        let time = |us| export::time(Timestamp(us));
+        format!(
+            "the audit is whole: {} records, from {} to {}\nthe last one is record {} with hash {}\n",
+            self.records,
+            time(self.first),
+            time(self.last),
+            head.position,
+            head.hash_hex()
+        )
+    }
+}
+
+/// Refuses a record that tells of lost records, unless the caller knows of it.
+fn check_gap(record: &AuditRecord, known_gaps: &[u64]) -> Result<(), AuditBroken> {
+    if record.method != GAP || known_gaps.contains(&record.position) {
+        return Ok(());
+    }
+    Err(AuditBroken {
+        position: record.position,
+        fault: AuditFault::Gap(record.message.clone()),
+    })
+}
+
+fn check_columns(row: &AuditRow, record: &AuditRecord) -> Result<(), AuditBroken> {
+    let beside = (
+        row.at.0,
+        &row.caller,
+        &row.customer,
+        &row.method,
+        &row.target,
+        &row.outcome,
+    );
+    let inside = (
+        record.time_us,
+        &record.caller,
+        &record.customer,
+        &record.method,
+        &record.target,
+        &record.outcome,
+    );
+    match beside == inside {
+        true => Ok(()),
+        false => Err(AuditBroken {
+            position: record.position,
+            fault: AuditFault::Columns,
+        }),
+    }
+}
+
+/// Checks the chain in the database of a control plane, on its own host. Answers with lines for the terminal.
+///
+/// # Errors
+/// [`VerifyError`]; `Broken` names the first position where the chain does not hold.
+pub async fn database(config: &Config, known_gaps: &[u64]) -> Result<String, VerifyError> {
+    let folder = config.data_dir.join("keys");
+    if !folder.is_dir() {
+        return Err(VerifyError::NoKeys(folder));
+    }
+    let now = clock::system_time(clock::now());
+    let keys = KeyFiles::load_or_create(&config.data_dir, "", now, Arc::new(SystemRng))?;
+    let file = HeadFile::new(&config.data_dir);
+    // Before the database: a daemon that runs adds records meanwhile.
+    let kept = file.read(&keys.signer).map_err(|source| VerifyError::File {
+        path: file.path().to_owned(),
+        source,
+    })?;
+    let store = Store::open(config.database.clone()).await?;
+    let checked = check(&store, &keys, kept, known_gaps).await;
+    store.close().await;
+    let mut told = checked?;
+    if kept.is_none() {
+        told.push_str(&format!(
+            "{} does not exist, so records that are missing at the end would not be noticed\n",
+            file.path().display()
+        ));
+    }
+    told.push_str(&format!("public key {}\n", hex(&keys.signer.public_key())));
+    Ok(told)
+}
+
+/// The same with an open database and the head that is kept outside of it.
+///
+/// # Errors
+/// As [`database`].
+pub async fn check(
+    store: &Store,
+    keys: &KeyFiles,
+    kept: Option<AuditHead>,
+    known_gaps: &[u64],
+) -> Result<String, VerifyError> {
+    let genesis = AuditHead::genesis(&keys.authority.ca_sha256());
+    let (position, hash) = store.audit_head().await?;
+    let position = u64::try_from(position).unwrap_or(0);
+    // A row whose hash is none names a hash that no record has.
+    let row = AuditHead::from_hex(position, &hash).unwrap_or(AuditHead {
+        position,
+        hash: [0; 32],
+    });
+    let anchors: Vec<AuditHead> = kept.into_iter().chain((position > 0).then_some(row)).collect();
+    let public = keys.signer.keys().into_iter().map(|key| key.public_key);
+    let mut verifier = AuditVerifier::new(genesis, public);
+    let mut whole = Whole::default();
+    loop {
+        let after = i64::try_from(verifier.head().position).unwrap_or(i64::MAX);
+        // One that was given the place of another would be missed behind it.
+        let rows = store.audit(&AuditFilter::default(), after, PAGE).await?;
+        if rows.is_empty() {
+            break;
+        }
+        for row in &rows {
+            let record = verifier.follow(&entry_of(row))?;
+            check_columns(row, &record)?;
+            check_gap(&record, known_gaps)?;
+            check_anchors(&anchors, &verifier.head())?;
+            whole.add(&record);
+        }
+    }
+    let head = verifier.head();
+    let beyond = anchors.iter().find(|anchor| anchor.position > head.position);
+    if let Some(beyond) = beyond {
+        return Err(AuditBroken {
+            position: beyond.position,
+            fault: AuditFault::Cut { last: head.position },
+        }
+        .into());
+    }
+    Ok(whole.told(&head))
+}
+
+fn check_anchors(anchors: &[AuditHead], head: &AuditHead) -> Result<(), AuditBroken> {
+    let differs = |anchor: &&AuditHead| anchor.position == head.position && anchor.hash != head.hash;
+    match anchors.iter().find(differs) {
+        None => Ok(()),
+        Some(anchor) => Err(AuditBroken {
+            position: anchor.position,
+            fault: AuditFault::Replaced,
+        }),
+    }
+}
+
+/// Checks an exported file with a public key of the site alone. Answers with lines for the terminal.
+///
+/// # Errors
+/// As [`database`].
+pub fn file(path: &Path, key: &str, known_gaps: &[u64]) -> Result<String, VerifyError> {
+    let failed = |source| VerifyError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let key = bytes32(key).ok_or(VerifyError::Key)?;
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut reader = std::io::BufReader::new(file);
+    let mut verifier: Option<AuditVerifier> = None;
+    let mut whole = Whole::default();
+    for number in 1.. {
+        let mut line = Vec::new();
+        let mut bounded = std::io::Read::take(&mut reader, LINE_MAX as u64);
+        if bounded.read_until(b'\n', &mut line).map_err(failed)? == 0 {
+            break;
+        }
+        let at = |fault: String| VerifyError::Line {
+            path: path.to_owned(),
+            line: number,
+            fault,
+        };
+        let line: export::Line = serde_json::from_slice(&line).map_err(|error| at(error.to_string()))?;
+        match (line, &mut verifier) {
+            (export::Line::Chain(chain), verifier) => {
+                *verifier = Some(begin(&chain, &key, verifier.as_ref()).map_err(at)?);
+            }
+            (export::Line::Record(_), None) => {
+                return Err(at("the first line must name the chain and its keys".into()));
+            }
+            (export::Line::Record(line), Some(verifier)) => {
+                let record = verifier.follow(&line.entry())?;
+                check_gap(&record, known_gaps)?;
+                whole.add(&record);
+            }
+        }
+    }
+    let head = verifier.map(|verifier| verifier.head());
+    let head = head.ok_or_else(|| VerifyError::Line {
+        path: path.to_owned(),
+        line: 1,
+        fault: "the file is empty".into(),
+    })?;
+    let mut told = whole.told(&head);
+    told.push_str("a file cannot tell whether later records exist: compare its last record with the control plane's\n");
+    Ok(told)
+}
+
+/// A verifier for the records behind a line that names the chain.
+fn begin(chain: &export::ChainLine, key: &[u8; 32], former: Option<&AuditVerifier>) -> Result<AuditVerifier, String> {
+    let mut keys = Vec::new();
+    for one in &chain.keys {
+        let (public_key, signature) = (bytes32(&one.public_key), bytes(&one.signature));
+        let (Some(public_key), Some(signature)) = (public_key, signature) else {
+            return Err(format!("signing key {} is not written in hex digits", one.number));
+        };
+        keys.push(SigningKey {
+            number: one.number,
+            public_key,
+            signature,
+        });
+    }
+    SigningKey::check_chain(&keys).map_err(|_| "a signing key is not signed by the one before it".to_owned())?;
+    let known = keys.iter().position(|one| one.public_key == *key);
+    let Some(known) = known else {
+        return Err(format!("the site of this file has no signing key {}", hex(key)));
+    };
+    let head = match former {
+        // The same chain goes on, with more keys perhaps.
+        Some(former) => former.head(),
+        None if chain.previous_hash.is_empty() => AuditHead::genesis(&chain.authority),
+        None => AuditHead::from_hex(chain.after_position, &chain.previous_hash)
+            .ok_or_else(|| "previous_hash is not 64 hex digits".to_owned())?,
+    };
+    Ok(AuditVerifier::new(
+        head,
+        keys.into_iter().skip(known).map(|key| key.public_key),
+    ))
+}
+
+fn bytes(hex: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u32> = hex.chars().map(|c| c.to_digit(16)).collect::<Option<_>>()?;
+    let pairs = digits.chunks(2).map(|pair| match pair {
+        [high, low] => u8::try_from(high * 16 + low).ok(),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+fn bytes32(hex: &str) -> Option<[u8; 32]> {
+    bytes(hex)?.try_into().ok()
+}
