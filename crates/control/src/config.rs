@@ -13,7 +13,7 @@ use rackwright_store::Database;
 use serde::Deserialize;
 
 use crate::clusters::{manager, network};
-use crate::{console, credentials, discovery, facility, firmware_settings, space, telemetry, watch_power};
+use crate::{attestation, console, credentials, discovery, facility, firmware_settings, space, telemetry, watch_power};
 
 /// Replicas that agents are told of: the list stands on their kernel's command line.
 const ENDPOINTS_MAX: usize = 8;
@@ -75,6 +75,8 @@ struct Wire {
     console: Option<console::Settings>,
     #[serde(default)]
     console_ssh: Option<console::SshSettings>,
+    #[serde(default)]
+    identity: attestation::Settings,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -229,6 +231,8 @@ pub struct Config {
     pub console: Option<console::Settings>,
     /// Where SSH clients come to consoles; none: nowhere.
     pub console_ssh: Option<console::SshSettings>,
+    /// How machines have to prove which one they are.
+    pub identity: attestation::Settings,
 }
 
 /// Why a configuration is not taken.
@@ -397,6 +401,7 @@ impl Wire {
             bmc_quirks: self.bmc_quirks.and_then(|folder| quirks(&folder, faults)),
             console: self.console,
             console_ssh: self.console_ssh,
+            identity: self.identity,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod agent_boot;
 pub mod agents;
+pub mod attestation;
 pub mod bmc;
 mod bmc_work;
 pub mod boot;

@@ -56,7 +56,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 pub use accounts::{BmcAccount, FactoryCredential, Lockout, PendingPassword};
-pub use agent_boots::AgentBootRow;
+pub use agent_boots::{AgentBootRow, ContestKind};
 pub use agents::{AgentSession, Hold};
 pub use bmc_log::BmcLogRow;
 pub use boot::{BootStageRow, UnknownMachineRow};

@@ -28,6 +28,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0020_members.sql"),
     SEALING,
     include_str!("../migrations/0022_restored.sql"),
+    include_str!("../migrations/0025_identity.sql"),
 ];
 
 /// The first version that stores no cloud-config in the clear.

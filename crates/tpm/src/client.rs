@@ -212,13 +212,7 @@ impl Tpm {
         Ok(opened)
     }
 
-    fn activate_in(
-        &mut self,
-        session: u32,
-        ek: &Key,
-        ak: &Key,
-        credential: &Credential,
-    ) -> Result<Vec<u8>, TpmError> {
+    fn activate_in(&mut self, session: u32, ek: &Key, ak: &Key, credential: &Credential) -> Result<Vec<u8>, TpmError> {
         // No nonce, no digest of parameters, no reference, no expiry.
         let secret = Writer::new().u16(0).u16(0).u16(0).u32(0).done();
         let words = (POLICY_SECRET, "the endorsement key's policy");

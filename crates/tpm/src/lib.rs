@@ -33,6 +33,13 @@ pub fn sha256(parts: &[&[u8]]) -> [u8; 32] {
     digest
 }
 
+/// A digest as it is stored and shown.
+#[must_use]
+pub fn sha256_text(digest: &[u8; 32]) -> String {
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
 /// The data that a quote has to carry: a digest of the nonce and of the session that it proves. Every part has its length in
 /// front, so that no two sessions have one digest.
 #[must_use]

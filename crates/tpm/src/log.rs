@@ -202,7 +202,12 @@ fn event<'a>(bytes: &mut Bytes<'a>, banks: &[(u16, usize)]) -> Result<Event<'a>,
         None if kind == EV_NO_ACTION => [0; 32],
         None => return Err(malformed),
     };
-    Ok(Event { pcr, kind, digest, data })
+    Ok(Event {
+        pcr,
+        kind,
+        digest,
+        data,
+    })
 }
 
 /// Writes a log of the SHA-256 bank: for machines that are simulated.

@@ -197,7 +197,10 @@ mod tests {
                 for bit in 0..8 {
                     let mut changed = public.bytes().to_vec();
                     changed[at] ^= 1 << bit;
-                    assert!(Public::parse(kind, &changed).is_err(), "{kind:?}: bit {bit} of byte {at}");
+                    assert!(
+                        Public::parse(kind, &changed).is_err(),
+                        "{kind:?}: bit {bit} of byte {at}"
+                    );
                 }
             }
             let mut longer = public.bytes().to_vec();

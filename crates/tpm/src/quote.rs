@@ -78,7 +78,11 @@ impl Quote {
     /// As a TPM writes it: for TPMs that are simulated.
     #[must_use]
     pub fn write(&self, signer: &[u8]) -> Vec<u8> {
-        let writer = Writer::new().u32(MAGIC).u16(TYPE_QUOTE).sized(signer).sized(&self.extra);
+        let writer = Writer::new()
+            .u32(MAGIC)
+            .u16(TYPE_QUOTE)
+            .sized(signer)
+            .sized(&self.extra);
         let writer = writer.u64(self.clock).u32(self.resets).u32(self.restarts).u8(1).u64(1);
         writer.bytes(&self.selection.write()).sized(&self.digest).done()
     }

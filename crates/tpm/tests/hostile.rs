@@ -105,7 +105,11 @@ fn a_quote_reads_back_and_needs_its_signature() {
     let parsed = Quote::parse(&quote()).unwrap();
     assert_eq!((parsed.resets, parsed.restarts, parsed.selection), (2, 3, ASKED));
     let ak = Public::new(Kind::Attestation, Point { x: [1; 32], y: [2; 32] });
-    for signature in [write_signature(&[1; 32], &[1; 32]), write_signature(&[0; 33], &[1; 32]), Vec::new()] {
+    for signature in [
+        write_signature(&[1; 32], &[1; 32]),
+        write_signature(&[0; 33], &[1; 32]),
+        Vec::new(),
+    ] {
         assert!(verify(&ak, &quote(), &signature, &Values::new()).is_err());
     }
     assert_eq!(Selection(0b1001).indexes().collect::<Vec<_>>(), [0, 3]);

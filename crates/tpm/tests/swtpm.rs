@@ -69,10 +69,7 @@ fn a_tpm_proves_itself_and_no_other() {
 
     // A credential for another attestation key, and one that was changed.
     let other = credential::make(&ek.public, &ek.public.name(), &secret, &random).unwrap();
-    assert!(matches!(
-        tpm.activate(&ek, &ak, &other),
-        Err(TpmError::Refused { .. })
-    ));
+    assert!(matches!(tpm.activate(&ek, &ak, &other), Err(TpmError::Refused { .. })));
     let mut changed = made.clone();
     changed.blob[40] ^= 1;
     assert!(matches!(

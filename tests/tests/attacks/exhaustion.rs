@@ -5,7 +5,6 @@ mod flood;
 #[path = "exhaustion/plane.rs"]
 mod plane;
 
-
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use rackwright_api::DESCRIPTORS;

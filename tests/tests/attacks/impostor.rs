@@ -1,7 +1,7 @@
 //! A host on the boot network that poses as the agent of a node.
 
 #[path = "impostor/host.rs"]
-mod host;
+pub(crate) mod host;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
@@ -55,6 +55,8 @@ impl Bench {
         let dhcp = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2]);
         let config = FleetConfig {
             profile: Profile::Vm,
+            // These attacks are on nodes that are known by their addresses only.
+            tpm: false,
             boot_server: Some(dhcp),
             ssh_listen: Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ssh)),
             ..FleetConfig::default()

@@ -7,7 +7,10 @@ use super::support::{Lab, at, is_conflict, is_missing, node, node_in, rest, sess
 
 async fn hold(store: &Store, id: &str, replica: &str) -> i64 {
     let mut tx = store.write().await.unwrap();
-    let session = tx.hold_agent(id, replica, &session_of(0)).await.unwrap();
+    let session = tx
+        .hold_agent(id, replica, &session_of(0), "address only")
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
     session
 }
@@ -44,7 +47,9 @@ async fn the_end_of_a_connection_counts_only_while_it_is_the_present_one() {
     );
     assert!(!release(&lab.store, "n1", second, 500).await, "once");
     let mut tx = lab.store.write().await.unwrap();
-    assert!(is_missing(&tx.hold_agent("ghost", "a", &session_of(0)).await));
+    assert!(is_missing(
+        &tx.hold_agent("ghost", "a", &session_of(0), "address only").await
+    ));
 }
 
 #[tokio::test]
