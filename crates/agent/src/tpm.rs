@@ -127,3 +127,78 @@ impl Attester for KernelTpm {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use rackwright_tpm::credential;
+    use rackwright_tpm::device::Socket;
+    use rackwright_tpm::pcr::Values;
+    use rackwright_tpm::public::Public;
+    use rackwright_tpm::quote::verify;
+    use ring::rand::SystemRandom;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_without_a_tpm_has_no_attester_and_one_with_a_broken_tpm_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = SysRoot::below(dir.path());
+        assert!(matches!(KernelTpm::open(&root), Ok(None)));
+        std::fs::create_dir_all(root.dev.join("tpmrm0")).unwrap();
+        assert!(KernelTpm::open(&root).is_err_and(|why| why.contains("cannot be opened")));
+    }
+
+    #[test]
+    fn a_challenge_is_answered_by_the_tpm_for_the_own_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let mut swtpm = Command::new("swtpm")
+            .args(["socket", "--tpm2", "--flags", "not-need-init,startup-clear"])
+            .args(["--tpmstate", &format!("dir={}", at(""))])
+            .args(["--server", &format!("type=unixio,path={}", at("tpm"))])
+            .args(["--ctrl", &format!("type=unixio,path={}", at("ctrl"))])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("swtpm is installed (make deps)");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let socket = loop {
+            match Socket::connect(&dir.path().join("tpm")) {
+                Ok(socket) => break socket,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            std::thread::yield_now();
+        };
+        let tpm = KernelTpm::with(Tpm::new(Box::new(socket)), &SysRoot::below(dir.path())).unwrap();
+        let keys = tpm.keys();
+        let key = |kind, bytes: &[u8]| Public::parse(kind, bytes).unwrap();
+        let ek = key(Kind::Endorsement, &keys.endorsement_public);
+        let ak = key(Kind::Attestation, &keys.attestation_public);
+        let made = credential::make(&ek, &ak.name(), &[3; 32], &SystemRandom::new()).unwrap();
+        let mut challenge = Challenge {
+            nonce: vec![1; 32],
+            credential_blob: made.blob,
+            credential_seed: made.seed,
+            node: "n1".into(),
+            claim_generation: 2,
+            boot: "b".into(),
+        };
+        let answer = tpm.answer(&challenge, "key");
+        assert_eq!((answer.secret, answer.fault), (vec![3; 32], String::new()));
+        let value = |(index, value): (&u32, &Vec<u8>)| (*index as u8, value.as_slice().try_into().unwrap());
+        let values: Values = answer.pcrs.iter().map(value).collect();
+        let quote = verify(&ak, &answer.quote, &answer.signature, &values).unwrap();
+        assert_eq!(quote.extra, quote_data(&challenge, "key"));
+        assert_ne!(quote.extra, quote_data(&challenge, "another key"));
+        challenge.credential_blob[10] ^= 1;
+        assert!(
+            tpm.answer(&challenge, "key")
+                .fault
+                .contains("refuses to open the credential")
+        );
+        swtpm.kill().unwrap();
+        swtpm.wait().unwrap();
+    }
+}

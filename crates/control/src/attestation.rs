@@ -301,3 +301,113 @@ pub fn to_enrol(record: &NodeRecord, boot: &AgentBootRow) -> Option<String> {
     let is_new = record.spec.tpm_ek.is_empty() && !boot.tpm_ek.is_empty();
     (is_of_inspection && is_new).then(|| boot.tpm_ek.clone())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    const OURS: &str = "sha256:aa";
+    const OTHER: &str = "sha256:bb";
+
+    fn of() -> AgentSession {
+        AgentSession {
+            generation: 3,
+            boot: "b1".into(),
+        }
+    }
+
+    fn tpm(ek: &str, boot: &str) -> Shown {
+        let nonce = [9; 32];
+        Shown::Tpm(Box::new(Proof {
+            ek: ek.into(),
+            certificate_sha256: String::new(),
+            nonce,
+            extra: binding(&nonce, "n1", 3, boot, "key").to_vec(),
+        }))
+    }
+
+    /// What is said of a machine: "tpm", "address only", or why it is refused.
+    fn said(wish: Wish, state: State, enrolled: &str, before: &str, shown: &Shown) -> String {
+        let mut record = testing::node("n1", state, None);
+        record.spec.tpm_ek = enrolled.into();
+        let boot = AgentBootRow {
+            key_sha256: "key".into(),
+            tpm_ek: before.into(),
+            ..AgentBootRow::default()
+        };
+        identify(wish, &record, &boot, &of(), shown).map_or_else(|why| why, |known| known.identity.into())
+    }
+
+    #[test]
+    fn who_is_taken_by_policy_state_and_what_the_machine_shows() {
+        use State::{Imaging, Inspecting};
+        use Wish::{Preferred, Required};
+        let none = Shown::Nothing("the TPM does not answer".into());
+        let (ours, other, wrong) = (tpm(OURS, "b1"), tpm(OTHER, "b1"), Shown::Wrong("forged".into()));
+        let cases: [(Wish, State, &str, &str, &Shown, &str); 17] = [
+            (Preferred, Inspecting, "", "", &none, "address only"),
+            (Preferred, Inspecting, "", "", &ours, "tpm"),
+            (Preferred, Inspecting, "", OURS, &other, "--accept-tpm sha256:bb"),
+            (Preferred, Inspecting, "", OURS, &none, "no TPM answered"),
+            (Preferred, Imaging, "", "", &ours, "address only"),
+            (Preferred, Imaging, OURS, "", &ours, "tpm"),
+            (Preferred, Imaging, OURS, "", &none, "(the TPM does not answer)"),
+            (Preferred, Imaging, OURS, "", &other, "--accept-tpm sha256:bb"),
+            (Preferred, Imaging, OURS, "", &wrong, "forged"),
+            (Preferred, Imaging, "", "", &wrong, "forged"),
+            (Preferred, Imaging, OURS, "", &tpm(OURS, "b0"), "another session"),
+            (Required, Inspecting, "", "", &none, "settings require a TPM"),
+            (Required, Inspecting, "", "", &ours, "tpm"),
+            (Required, Imaging, "", "", &ours, "none was enrolled"),
+            (Required, Imaging, OURS, "", &ours, "tpm"),
+            (Wish::None, Imaging, OURS, "", &none, "address only"),
+            (Wish::None, Imaging, OURS, "", &wrong, "address only"),
+        ];
+        for (wish, state, enrolled, before, shown, expected) in cases {
+            let said = said(wish, state, enrolled, before, shown);
+            assert!(
+                said.contains(expected),
+                "{wish:?} {state} {enrolled:?} {shown:?}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_tpm_of_the_accepted_inspections_last_boot_is_enrolled() {
+        let mut record = testing::node("n1", State::Inspecting, None);
+        let boot = AgentBootRow {
+            state_since: record.node.since,
+            identity: BY_TPM.into(),
+            tpm_ek: OURS.into(),
+            ..AgentBootRow::default()
+        };
+        assert_eq!(to_enrol(&record, &boot).as_deref(), Some(OURS));
+        let contested = AgentBootRow {
+            contests: 1,
+            ..boot.clone()
+        };
+        assert_eq!(to_enrol(&record, &contested), None);
+        let unproven = AgentBootRow {
+            identity: BY_ADDRESS.into(),
+            ..boot.clone()
+        };
+        assert_eq!(to_enrol(&record, &unproven), None);
+        record.spec.tpm_ek = OTHER.into();
+        assert_eq!(to_enrol(&record, &boot), None, "only an operator changes it");
+    }
+
+    #[test]
+    fn settings_go_by_sku() {
+        let text = "tpm: none\nskus: {h100: required}";
+        let settings: Settings = serde_saphyr::from_str(text).unwrap();
+        assert_eq!((settings.of("h100"), settings.of("cpu")), (Wish::Required, Wish::None));
+        assert!(settings.asks() && Settings::default().asks());
+        assert!(serde_saphyr::from_str::<Settings>("tpm: sometimes").is_err());
+        assert_eq!(
+            digest(&format!("sha256:{}", "A".repeat(64))),
+            Some(format!("sha256:{}", "a".repeat(64)))
+        );
+        assert_eq!(digest("sha256:aa"), None);
+    }
+}

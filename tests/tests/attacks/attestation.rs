@@ -139,6 +139,11 @@ impl Bench {
     /// The machine lies in every boot of a deployment: it gets no job, and ends in quarantine for that reason.
     async fn is_quarantined_for(&self, words: &str) {
         self.deploy();
+        self.ends_in_quarantine_for(words).await;
+        assert!(self.node().installed().is_none(), "nothing was written");
+    }
+
+    async fn ends_in_quarantine_for(&self, words: &str) {
         self.until(&["quarantined"]).await;
         let told = self.events(REFUSED);
         assert_eq!(told.len(), 2, "{told:?}");
@@ -147,7 +152,6 @@ impl Bench {
         }
         let reason = self.site.reason(&self.id());
         assert!(reason.contains(words) && reason.contains("identity"), "{reason}");
-        assert!(self.node().installed().is_none(), "nothing was written");
     }
 
     /// Honest again, the machine is readmitted and gets through.
@@ -257,7 +261,7 @@ async fn a_quote_that_another_key_signed_is_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_quote_is_refused_in_a_new_session() {
-    let bench = Bench::start(Profile::Instant, true, "").await;
+    let bench = Bench::inspected(Profile::Instant).await;
     let first = Arc::new(Mutex::new(None));
     let kept = Arc::clone(&first);
     bench.node().forge_attestation(move |answer| {
@@ -267,9 +271,21 @@ async fn an_old_quote_is_refused_in_a_new_session() {
         answer.signature.clone_from(&old.signature);
         answer.pcrs.clone_from(&old.pcrs);
     });
-    bench.until(&["available"]).await;
+    // Its first quote is good for its own session alone.
+    bench.deploy();
+    bench.until(&["active"]).await;
     assert!(first.lock().expect("nobody panicked").is_some());
-    bench.is_quarantined_for("the quote was made for another session").await;
+    let id = bench.id();
+    bench.site.cli(["node", "release", "--yes", &id]);
+    bench
+        .ends_in_quarantine_for("the quote was made for another session")
+        .await;
+    let certificates = bench.site.json(["node", "certificates", &id]).to_string();
+    assert!(!certificates.contains("signature"), "{certificates}");
+    assert!(
+        bench.node().installed().is_some(),
+        "nothing was erased, and the node says so"
+    );
     bench.end().await;
 }
 
