@@ -57,8 +57,8 @@ impl Settings {
     /// Whether any machine is asked for its TPM.
     #[must_use]
     pub fn asks(&self) -> bool {
-        let skus = self.skus.values();
-        self.tpm != Wish::None || skus.into_iter().any(|wish| *wish != Wish::None)
+        let mut wishes = self.skus.values();
+        self.tpm != Wish::None || wishes.any(|wish| *wish != Wish::None)
     }
 }
 

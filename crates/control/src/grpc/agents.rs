@@ -241,16 +241,16 @@ impl Gate {
 /// From an agent's hello to its end. A machine with a TPM has to prove itself before anything that it says counts.
 async fn attend(
     core: Arc<Core>,
-    agent: Arriving,
+    mut agent: Arriving,
     sender: mpsc::Sender<ToAgent>,
     mut incoming: Incoming,
     mut gate: Gate,
 ) {
     let end = CancellationToken::new();
     let (mut shown, mut early) = (Shown::Nothing(agent.hello.tpm_fault.clone()), Vec::new());
-    if let Some(keys) = challenge::keys(&core, &agent) {
+    if let Some(keys) = challenge::keys(&core, &mut agent) {
         gate.open();
-        let dialogue = challenge::challenge(&agent, keys, &sender, &mut incoming);
+        let dialogue = challenge::challenge(&agent, &keys, &sender, &mut incoming);
         let shows = tokio::select! {
             shows = Box::pin(dialogue) => shows,
             () = core.stop.cancelled() => None,

@@ -30,9 +30,10 @@ pub(super) struct Shows {
     pub(super) early: Vec<v1::AgentMessage>,
 }
 
-/// The keys that an agent shows, if any machine is asked for them.
-pub(super) fn keys<'a>(core: &Core, agent: &'a Arriving) -> Option<&'a v1::TpmKeys> {
-    agent.hello.tpm.as_ref().filter(|_| core.config.identity.asks())
+/// Takes the keys that an agent shows out of its hello, which is kept as long as the session. None if no machine is asked for
+/// them.
+pub(super) fn keys(core: &Core, agent: &mut Arriving) -> Option<v1::TpmKeys> {
+    agent.hello.tpm.take().filter(|_| core.config.identity.asks())
 }
 
 /// Challenges a machine and hears its answer. None: the stream ended before.
