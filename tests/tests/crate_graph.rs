@@ -11,11 +11,12 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("api", 0, &[]),
     ("redfish", 0, &[]),
     ("ipmi", 0, &[]),
+    ("tpm", 0, &[]),
     ("site", 0, &[]),
     ("store", 1, &["lifecycle"]),
     ("fabric", 1, &["site"]),
     ("netboot", 1, &["api"]),
-    ("agent", 1, &["api", "image"]),
+    ("agent", 1, &["api", "image", "tpm"]),
     ("cli", 1, &["api", "redfish", "ipmi", "site"]),
     ("traffic", 0, &[]),
     ("image", 1, &[]),
@@ -38,9 +39,10 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "serial",
             "site",
             "fabric",
+            "tpm",
         ],
     ),
-    ("sim", 2, &["api", "agent", "image"]),
+    ("sim", 2, &["api", "agent", "image", "tpm"]),
     ("fuzz", 1, &["redfish", "netboot", "image", "identity", "site"]),
 ];
 
@@ -93,7 +95,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     (
         "ring",
         &[
-            "identity", "agent", "cli", "image", "netboot", "redfish", "control", "sim",
+            "identity", "agent", "cli", "image", "netboot", "redfish", "control", "sim", "tpm",
         ],
         "cryptography is for identity, digests, tokens and TLS",
     ),

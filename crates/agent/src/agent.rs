@@ -23,6 +23,7 @@ use crate::jobs::desk::Desk;
 use crate::ledger::LedgerError;
 use crate::machine::Machine;
 use crate::session::{self, Session, SessionError};
+use crate::tpm::Attester;
 
 /// The agent's version, as it tells the control plane.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -88,7 +89,11 @@ pub async fn run(
         let machine = Arc::clone(&machine);
         let reading = async {
             settled.await;
-            spawn_blocking(move || (markers(&machine), machine.host.inventory(&*machine.drives))).await
+            let read = move || {
+                let found = (markers(&machine), machine.host.inventory(&*machine.drives));
+                (found, machine.host.attester())
+            };
+            spawn_blocking(read).await
         };
         let found = timeout(MACHINE_TIME, reading)
             .await
@@ -96,7 +101,14 @@ pub async fn run(
         Ok::<_, AgentError>(found?)
     };
     let (registered, found) = tokio::join!(registration(&settings, &machine), read_machine);
-    let (registered, (markers, inventory)) = (registered?, found?);
+    let (registered, ((markers, inventory), attester)) = (registered?, found?);
+    let (attester, tpm_fault) = match attester {
+        Ok(attester) => (attester, String::new()),
+        Err(fault) => {
+            tracing::warn!("the TPM cannot be used: {fault}");
+            (None, fault)
+        }
+    };
     let Registered {
         authority,
         identity,
@@ -112,8 +124,11 @@ pub async fn run(
     // An agent that is ended leaves no job behind that goes on without it.
     let _abandoned = Abandon(Arc::clone(&desk));
     raise_generation(&desk, &identity.registration, &markers);
+    let key_sha256 = identity.key_sha256()?;
     let hello = Hello {
         csr_pem: identity.request()?,
+        tpm: attester.as_ref().map(|attester| attester.keys()),
+        tpm_fault,
         ..hello(&machine, servers.first().map_or("", String::as_str), mac)
     };
     let agent = Connected {
@@ -125,6 +140,8 @@ pub async fn run(
         hello,
         inventory,
         machine,
+        attester,
+        key_sha256,
     };
     agent.stream_for_ever().await
 }
@@ -334,6 +351,8 @@ struct Connected {
     hello: Hello,
     inventory: Inventory,
     machine: Arc<Machine>,
+    attester: Option<Arc<dyn Attester>>,
+    key_sha256: String,
 }
 
 impl Connected {
@@ -377,6 +396,8 @@ impl Connected {
             host: &*self.machine.host,
             hello: &self.hello,
             inventory: &self.inventory,
+            attester: self.attester.as_ref(),
+            key_sha256: &self.key_sha256,
             heartbeat: Duration::from_secs(heartbeat_s.into()),
         };
         session

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use rackwright_api::v1::Inventory;
 use secrecy::SecretString;
@@ -17,6 +18,7 @@ use crate::inventory;
 use crate::ledger::{Ledger, LedgerError};
 use crate::net::interfaces;
 use crate::root::SysRoot;
+use crate::tpm::{Attester, KernelTpm};
 
 const LEDGER_FILE: &str = "ledger";
 
@@ -85,6 +87,14 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// [`IdentityError::Io`]
     fn keep_identity(&self, identity: &Identity) -> Result<(), IdentityError>;
+
+    /// What proves which machine this is, once the kernel's drivers have found their devices; none: there is no TPM 2.0.
+    ///
+    /// # Errors
+    /// There is one, and it cannot be used: why.
+    fn attester(&self) -> Result<Option<Arc<dyn Attester>>, String> {
+        Ok(None)
+    }
 
     /// The boot variables; `None` on machines that did not boot by UEFI.
     fn efivars(&self) -> Option<EfiVars>;
@@ -156,6 +166,10 @@ impl Host for KernelHost {
 
     fn keep_identity(&self, identity: &Identity) -> Result<(), IdentityError> {
         identity.save(&self.0.state)
+    }
+
+    fn attester(&self) -> Result<Option<Arc<dyn Attester>>, String> {
+        KernelTpm::open(&self.0)
     }
 
     fn efivars(&self) -> Option<EfiVars> {

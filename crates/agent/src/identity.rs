@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use prost::Message as _;
 use rackwright_api::v1::RegisterResponse;
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData as _};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -229,6 +229,16 @@ impl Identity {
     /// [`IdentityError::Request`]
     pub fn request(&self) -> Result<String, IdentityError> {
         request(&KeyPair::from_pem(self.key_pem.expose_secret())?)
+    }
+
+    /// The SHA-256 of the public key, as 64 hex digits: what a quote is bound to.
+    ///
+    /// # Errors
+    /// [`IdentityError::Request`]
+    pub fn key_sha256(&self) -> Result<String, IdentityError> {
+        let key = KeyPair::from_pem(self.key_pem.expose_secret())?;
+        let digest = ring::digest::digest(&ring::digest::SHA256, &key.subject_public_key_info());
+        Ok(hex::encode(digest))
     }
 
     /// What TLS connections are made with.

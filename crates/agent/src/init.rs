@@ -40,9 +40,11 @@ const LAST_WORDS: Duration = Duration::from_secs(10);
 const PANIC_RESET_S: &str = "30";
 
 /// Source, target, type and flags of what is mounted first.
-const MOUNTS: [(&str, &str, &str, MsFlags); 5] = [
+const MOUNTS: [(&str, &str, &str, MsFlags); 6] = [
     ("proc", "/proc", "proc", QUIET),
     ("sysfs", "/sys", "sysfs", QUIET),
+    // Holds the firmware's event log.
+    ("securityfs", "/sys/kernel/security", "securityfs", QUIET),
     ("devtmpfs", "/dev", "devtmpfs", MsFlags::MS_NOSUID),
     ("tmpfs", "/run", "tmpfs", QUIET),
     ("tmpfs", "/tmp", "tmpfs", QUIET),

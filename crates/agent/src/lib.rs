@@ -36,3 +36,4 @@ pub mod net;
 pub mod root;
 pub mod session;
 pub mod text;
+pub mod tpm;

@@ -42,6 +42,11 @@ impl SysRoot {
         self.sys.join("firmware/efi/efivars")
     }
 
+    /// The firmware's event log, in the kernel's securityfs.
+    pub fn event_log(&self) -> PathBuf {
+        self.sys.join("kernel/security/tpm0/binary_bios_measurements")
+    }
+
     /// Whether the kernel was started by UEFI firmware.
     pub fn is_uefi(&self) -> bool {
         self.sys.join("firmware/efi").is_dir()

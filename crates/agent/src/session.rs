@@ -5,11 +5,14 @@ use std::time::Duration;
 use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_api::v1::agent_service_client::AgentServiceClient;
 use rackwright_api::v1::control_message::Message as Down;
-use rackwright_api::v1::{AgentMessage, ControlMessage, Heartbeat, Hello, Inventory, RegisterResponse};
+use rackwright_api::v1::{
+    AgentMessage, Attestation, Challenge, ControlMessage, Heartbeat, Hello, Inventory, RegisterResponse,
+};
 use secrecy::ExposeSecret as _;
 use std::sync::Arc;
 use thiserror::Error;
 use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity as TlsIdentity};
@@ -17,6 +20,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::host::Host;
 use crate::jobs::desk::Desk;
 use crate::jobs::writer::Credentials;
+use crate::tpm::Attester;
 
 /// Messages that may wait for the network; beyond, the stream counts as stuck.
 const QUEUE: usize = 16;
@@ -111,6 +115,10 @@ pub struct Session<'a> {
     pub hello: &'a Hello,
     /// Sent on each stream: the one that carried it before may have ended before it arrived.
     pub inventory: &'a Inventory,
+    /// What answers challenges; none: the machine has no TPM.
+    pub attester: Option<&'a Arc<dyn Attester>>,
+    /// SHA-256 of the key that the stream's connection shows.
+    pub key_sha256: &'a str,
     /// Between two heartbeats.
     pub heartbeat: Duration,
 }
@@ -148,6 +156,10 @@ impl Session<'_> {
         loop {
             tokio::select! {
                 message = down.message() => match message?.ok_or(SessionError::Closed)? {
+                    ControlMessage { message: Some(Down::Challenge(challenge)) } => {
+                        let answer = self.attest(challenge).await;
+                        self.send(&up, Up::Attestation(answer)).await?;
+                    }
                     ControlMessage { message: Some(message) } => self.obey(message, &mut on_renewed),
                     ControlMessage { message: None } => tracing::warn!("a message that this agent does not know was left out"),
                 },
@@ -167,7 +179,22 @@ impl Session<'_> {
             Down::Job(job) => self.desk.submit(job),
             Down::Cancel(cancel) => self.desk.cancel(&cancel),
             Down::Renewed(renewed) => on_renewed(renewed),
+            // Answered where the answer can be sent.
+            Down::Challenge(_) => {}
         }
+    }
+
+    async fn attest(&self, challenge: Challenge) -> Attestation {
+        let fault = |fault: String| Attestation {
+            fault,
+            ..Attestation::default()
+        };
+        let Some(attester) = self.attester.map(Arc::clone) else {
+            return fault("the machine has no TPM".into());
+        };
+        let key_sha256 = self.key_sha256.to_owned();
+        let answer = spawn_blocking(move || attester.answer(&challenge, &key_sha256)).await;
+        answer.unwrap_or_else(|error| fault(format!("the agent failed: {error}")))
     }
 
     /// Reports that are lost here are in the hello of the next stream.

@@ -2,7 +2,8 @@
 //!
 //! A boot is named by the id of the effect that switched the machine on. One boot has one registration: a kernel's boot id
 //! and a key. A MAC address can be copied, so when two machines answer for one boot neither is believed: the boot counts as
-//! contested, the session ends, and the decisions power-cycle the node (`decide/contest.rs`).
+//! contested, the session ends, and the decisions power-cycle the node (`decide/contest.rs`). A machine that does not prove
+//! itself by its TPM contests its boot as well.
 //!
 //! Everything here is done in one change with the node locked, so that any replica comes to the same answer.
 
@@ -13,9 +14,11 @@ use std::sync::{Mutex, PoisonError};
 use rackwright_identity::TokenHash;
 use rackwright_lifecycle::{BootFacts, Power, Timestamp, expected_boot, seconds};
 use rackwright_store::{
-    AgentBootRow, AgentSession, EffectRow, EventRow, NodeRecord, Scope, Store, StoreError, TokenRow, WriteTx,
+    AgentBootRow, AgentSession, ContestKind, EffectRow, EventRow, NodeRecord, Scope, Store, StoreError, TokenRow,
+    WriteTx,
 };
 
+use crate::attestation::{self, BY_ADDRESS, BY_TPM, Known, Shown};
 use crate::boot::mint;
 use crate::clock;
 use crate::core::Core;
@@ -92,6 +95,7 @@ fn row_of(before: Option<AgentBootRow>, record: &NodeRecord, boot: &EffectRow) -
         row.contests = before.contests;
         row.contested_at = before.contested_at;
         row.contested_why = before.contested_why;
+        row.contest_kind = before.contest_kind;
     }
     row
 }
@@ -114,6 +118,7 @@ pub async fn facts(store: &Store, record: &NodeRecord, rows: &[EffectRow]) -> Re
     Ok(BootFacts {
         contests: if is_of_state { row.contests } else { 0 },
         contested: is_of_state.then_some((row.contested_at, row.contested_why)),
+        is_unproven: is_of_state && row.contest_kind == ContestKind::Identity,
         usual_us: row.usual_us,
     })
 }
@@ -139,7 +144,8 @@ fn not_expected(record: &NodeRecord) -> String {
     }
 }
 
-const IS_CONTESTED: &str = "two machines answered for this boot of the node: it is switched off and on again";
+const IS_CONTESTED: &str = "two machines answered for this boot of the node, or one that did not prove its identity: the \
+                            node is switched off and on again";
 
 /// Gives a machine of `node` the plan of the present boot: the token of its agent. An earlier plan of this boot is replaced.
 /// The caller commits the change in either case: a refusal may have contested the boot.
@@ -236,8 +242,113 @@ pub async fn looks_for_boot(
     Ok(false)
 }
 
-/// Notes that two machines answered for one boot. The session that is there ends, nothing that was given for this boot is
-/// good any more, and the node is due: its decisions do the rest.
+/// Notes that a boot is contested. The session that is there ends, nothing that was given for this boot is good any more, and
+/// the node is due: its decisions do the rest.
+async fn put_contest(
+    tx: &mut WriteTx,
+    record: &NodeRecord,
+    row: &mut AgentBootRow,
+    kind: ContestKind,
+    what: &str,
+) -> Result<(), StoreError> {
+    let (now, id) = (clock::now(), &record.id);
+    row.contests += 1;
+    row.contested_at = now;
+    row.contested_why = what.to_owned();
+    row.contest_kind = kind;
+    tx.put_agent_boot(row).await?;
+    tx.release_agent(id, record.hold.session, now).await?;
+    for mac in &record.identity.macs {
+        tx.revoke_tokens("boot", mac).await?;
+        tx.revoke_tokens("agent", mac).await?;
+    }
+    tx.wake(id, now).await
+}
+
+/// Judges what a machine showed of itself in the boot that it registered in, and keeps how it is known. A machine that is
+/// refused has contested its boot. The caller commits the change in either case.
+///
+/// # Errors
+/// The database failed.
+pub async fn identify(
+    core: &Core,
+    tx: &mut WriteTx,
+    record: &NodeRecord,
+    mut row: AgentBootRow,
+    of: &AgentSession,
+    shown: &Shown,
+) -> Answer<Known> {
+    let wish = core.config.identity.of(&record.spec.sku);
+    let why = match attestation::identify(wish, record, &row, of, shown) {
+        Ok(known) => {
+            if (row.identity.as_str(), &row.tpm_ek) != (known.identity, &known.ek) {
+                row.identity = known.identity.to_owned();
+                row.tpm_ek.clone_from(&known.ek);
+                tx.put_agent_boot(&row).await?;
+            }
+            return Ok(Ok(known));
+        }
+        Err(why) => why,
+    };
+    let id = &record.id;
+    put_contest(tx, record, &mut row, ContestKind::Identity, &why).await?;
+    let follows = if row.contests > 1 {
+        "This is the second time in this state: the node is given up"
+    } else {
+        "The node is switched off and on for a new boot, and given up if this happens again"
+    };
+    let event = EventRow {
+        at: row.contested_at,
+        kind: "security.attestation-refused".into(),
+        target: format!("nodes/{id}"),
+        message: format!("a machine that answered for {id} was refused: {why}. {follows}"),
+        attributes: [("mac", &row.mac), ("address", &row.address)]
+            .map(|(name, value)| (name.to_owned(), value.clone()))
+            .into(),
+        ..EventRow::default()
+    };
+    tx.add_event(&event).await?;
+    refused(why)
+}
+
+/// How the machine that an effect was given to was known.
+///
+/// # Errors
+/// The database failed.
+pub async fn identity_of(store: &Store, effect: &EffectRow) -> Result<&'static str, StoreError> {
+    let row = store.agent_boot(&effect.node_id).await?;
+    let is_by_tpm = row.is_some_and(|row| {
+        let is_same_boot = effect.attempt.boot_id.as_ref() == Some(&row.kernel_boot_id);
+        is_same_boot && row.identity == BY_TPM && !row.is_contested()
+    });
+    Ok(if is_by_tpm { BY_TPM } else { BY_ADDRESS })
+}
+
+/// Enrols the TPM of a machine whose inspection is accepted, if none is enrolled yet.
+///
+/// # Errors
+/// The database failed.
+pub async fn enrol_tpm(tx: &mut WriteTx, inspected: &NodeRecord, next: &mut NodeRecord) -> Result<(), StoreError> {
+    // Locks the node: what a machine shows is stored with the node locked.
+    tx.node(&inspected.id).await?;
+    let row = tx.agent_boot(&inspected.id).await?;
+    let Some(ek) = row.and_then(|row| attestation::to_enrol(inspected, &row)) else {
+        return Ok(());
+    };
+    let id = &inspected.id;
+    let event = EventRow {
+        at: clock::now(),
+        kind: "security.tpm-enrolled".into(),
+        target: format!("nodes/{id}"),
+        message: format!("{id} is known by its TPM from now on: {ek}"),
+        attributes: [("tpm_ek".to_owned(), ek.clone())].into(),
+        ..EventRow::default()
+    };
+    next.spec.tpm_ek = ek;
+    tx.add_event(&event).await
+}
+
+/// Notes that two machines answered for one boot.
 async fn contest(
     tx: &mut WriteTx,
     record: &NodeRecord,
@@ -246,15 +357,7 @@ async fn contest(
     second: Asker<'_>,
 ) -> Result<(), StoreError> {
     let (now, id) = (clock::now(), &record.id);
-    row.contests += 1;
-    row.contested_at = now;
-    row.contested_why.clone_from(&what);
-    tx.put_agent_boot(&row).await?;
-    tx.release_agent(id, record.hold.session, now).await?;
-    for mac in &record.identity.macs {
-        tx.revoke_tokens("boot", mac).await?;
-        tx.revoke_tokens("agent", mac).await?;
-    }
+    put_contest(tx, record, &mut row, ContestKind::SecondMachine, &what).await?;
     let follows = if row.contests > 1 {
         "This is the second time in this state: the node is quarantined"
     } else {
@@ -280,8 +383,7 @@ async fn contest(
             .into(),
         ..EventRow::default()
     };
-    tx.add_event(&event).await?;
-    tx.wake(id, now).await
+    tx.add_event(&event).await
 }
 
 /// Notes that a boot token which only the machine at `given` was sent came back from another address.

@@ -14,7 +14,8 @@ use serde::Deserialize;
 
 use crate::clusters::{manager, network};
 use crate::{
-    audit, bmc_state, console, credentials, discovery, facility, firmware_settings, space, telemetry, watch_power,
+    attestation, audit, bmc_state, console, credentials, discovery, facility, firmware_settings, space, telemetry,
+    watch_power,
 };
 
 /// Replicas that agents are told of: the list stands on their kernel's command line.
@@ -81,6 +82,7 @@ struct Wire {
     console_ssh: Option<console::SshSettings>,
     #[serde(default)]
     audit: audit::export::Settings,
+    identity: attestation::Settings,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -239,6 +241,8 @@ pub struct Config {
     pub console_ssh: Option<console::SshSettings>,
     /// Where records of the audit go beside the database.
     pub audit: audit::export::Settings,
+    /// How machines have to prove which one they are.
+    pub identity: attestation::Settings,
 }
 
 /// Why a configuration is not taken.
@@ -411,6 +415,7 @@ impl Wire {
             console: self.console,
             console_ssh: self.console_ssh,
             audit: self.audit,
+            identity: self.identity,
         }
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod agent_boot;
 pub mod agents;
+pub mod attestation;
 pub mod audit;
 pub mod backup;
 pub mod bmc;

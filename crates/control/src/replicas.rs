@@ -318,7 +318,7 @@ mod tests {
             generation: 0,
             boot: "boot".into(),
         };
-        let session = tx.hold_agent(id, replica, &of).await.unwrap();
+        let session = tx.hold_agent(id, replica, &of, "address only").await.unwrap();
         let value = Agent::Present {
             boot_id: "b1".into(),
             booted_at: Timestamp(1),
@@ -370,7 +370,14 @@ mod tests {
         for id in ["taken", "good"] {
             let end = CancellationToken::new();
             let agent = testing::arriving(id, testing::booted(&core, id, "b1").await, "b1");
-            let arrived = arrive(&core, &agent, mpsc::channel(1).0, end.clone()).await;
+            let arrived = arrive(
+                &core,
+                &agent,
+                &crate::attestation::Shown::Nothing(String::new()),
+                mpsc::channel(1).0,
+                end.clone(),
+            )
+            .await;
             ends.push((id, arrived.unwrap().unwrap().speaker.number, end));
         }
         let mut tx = core.store.write().await.unwrap();
@@ -430,7 +437,14 @@ mod tests {
         tx.commit().await.unwrap();
         hold(&core, "n1", "other").await;
         let (sender, mut receiver) = mpsc::channel(9);
-        let arrived = arrive(&core, &agent, sender, CancellationToken::new()).await;
+        let arrived = arrive(
+            &core,
+            &agent,
+            &crate::attestation::Shown::Nothing(String::new()),
+            sender,
+            CancellationToken::new(),
+        )
+        .await;
         let arrived = arrived.unwrap().unwrap();
         welcome(&core, &arrived.speaker, &agent.hello, arrived.open)
             .await

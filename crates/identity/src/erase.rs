@@ -4,10 +4,12 @@
 //! bytes, so that no value can pass for another field whatever it contains. Numbers are decimal; times are Unix seconds
 //! and nine digits of nanoseconds. One record has exactly one encoding, and [`EraseRecord::decode`] takes no other.
 //!
-//! Version 2 adds the witnesses of the drive. Version 1 has none, and is still read.
+//! Version 2 adds the witnesses of the drive, and version 3 says first how the machine was known. Older versions are still
+//! read.
 //!
 //! ```text
-//! rackwright-erase-certificate-v2
+//! rackwright-erase-certificate-v3
+//! identity=12:address only
 //! name=50:nodes/gpu-001/eraseCertificates/…
 //! node=13:nodes/gpu-001
 //! claim_generation=1:3
@@ -23,6 +25,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const VERSION_1: &str = "rackwright-erase-certificate-v1\n";
 const VERSION_2: &str = "rackwright-erase-certificate-v2\n";
+const VERSION_3: &str = "rackwright-erase-certificate-v3\n";
 const PAYLOAD_MAX_BYTES: usize = 64 * 1024;
 const REJECTED_MAX: u64 = 64;
 const WITNESSES_MAX: u64 = 16;
@@ -60,6 +63,8 @@ pub struct EraseRecord {
     pub rejected_methods: Vec<String>,
     /// Sources that confirm the drive's serial number, model, size and namespaces, such as `bmc`; empty in version 1 alone.
     pub witnesses: Vec<String>,
+    /// How the machine that erased was known: "tpm" or "address only"; empty in versions 1 and 2 alone.
+    pub identity: String,
 }
 
 /// Why a record has no payload, or a payload is no record. Permanent.
@@ -80,14 +85,18 @@ pub enum PayloadError {
 }
 
 impl EraseRecord {
-    /// The bytes to sign: version 2, or version 1 for a record without witnesses.
+    /// The bytes to sign: version 3, or an older version for a record without an identity.
     pub fn encode(&self) -> Result<Vec<u8>, PayloadError> {
-        let version = if self.witnesses.is_empty() {
-            VERSION_1
-        } else {
-            VERSION_2
+        let has_witnesses = !self.witnesses.is_empty();
+        let version = match (self.identity.is_empty(), has_witnesses) {
+            (false, _) => VERSION_3,
+            (true, true) => VERSION_2,
+            (true, false) => VERSION_1,
         };
         let mut text = String::from(version);
+        if !self.identity.is_empty() {
+            put(&mut text, "identity", &self.identity);
+        }
         put(&mut text, "name", &self.name);
         put(&mut text, "node", &self.node);
         put(&mut text, "claim_generation", &self.claim_generation.to_string());
@@ -105,7 +114,7 @@ impl EraseRecord {
         for rejected in &self.rejected_methods {
             put(&mut text, "rejected_method", rejected);
         }
-        if !self.witnesses.is_empty() {
+        if version != VERSION_1 {
             put(&mut text, "witnesses", &self.witnesses.len().to_string());
         }
         for witness in &self.witnesses {
@@ -125,13 +134,16 @@ impl EraseRecord {
             return Err(PayloadError::TooLarge);
         }
         let text = std::str::from_utf8(payload).map_err(|_| PayloadError::Broken("its characters"))?;
-        let version_2 = text.strip_prefix(VERSION_2);
-        let mut rest = Lines(
-            version_2
-                .or_else(|| text.strip_prefix(VERSION_1))
-                .ok_or(PayloadError::Broken("its first line"))?,
-        );
+        let versions = [VERSION_1, VERSION_2, VERSION_3];
+        let found = versions.iter().find_map(|v| Some((*v, text.strip_prefix(*v)?)));
+        let (version, lines) = found.ok_or(PayloadError::Broken("its first line"))?;
+        let mut rest = Lines(lines);
+        let identity = match version {
+            VERSION_3 => rest.text("identity")?,
+            _ => String::new(),
+        };
         let mut record = Self {
+            identity,
             name: rest.text("name")?,
             node: rest.text("node")?,
             claim_generation: rest.number("claim_generation")?,
@@ -155,7 +167,7 @@ impl EraseRecord {
         for _ in 0..rejected {
             record.rejected_methods.push(rest.text("rejected_method")?);
         }
-        let witnesses = if version_2.is_some() {
+        let witnesses = if version != VERSION_1 {
             rest.number("witnesses")?
         } else {
             0
@@ -243,6 +255,7 @@ mod tests {
             sample_bytes: 4096,
             rejected_methods: vec!["sanitize: not supported".into(), String::new()],
             witnesses: vec!["bmc".into(), "inspection".into()],
+            identity: "address only".into(),
         }
     }
 
@@ -250,7 +263,7 @@ mod tests {
     fn encoding_is_fixed() {
         let mut plain = record();
         plain.drive_model = "Ä".into();
-        let expected = "rackwright-erase-certificate-v2\nname=36:nodes/gpu-001/eraseCertificates/4f1c\n\
+        let expected = "rackwright-erase-certificate-v3\nidentity=12:address only\nname=36:nodes/gpu-001/eraseCertificates/4f1c\n\
             node=13:nodes/gpu-001\nclaim_generation=1:3\noperation=13:operations/77\ndrive_name=7:nvme0n1\n\
             drive_model=2:Ä\ndrive_serial=6:S1=1:x\ndrive_bytes=13:3840755982336\n\
             method=31:ERASE_METHOD_NVME_FORMAT_CRYPTO\nstart_time=20:1790000000.000000005\n\
@@ -258,9 +271,13 @@ mod tests {
             rejected_method=23:sanitize: not supported\nrejected_method=0:\n\
             witnesses=1:2\nwitness=3:bmc\nwitness=10:inspection\n";
         assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), expected);
-        // As certificates were signed before version 2.
+        // As certificates were signed before version 3, and before version 2.
+        plain.identity.clear();
+        let old = expected.replace("-v3\nidentity=12:address only", "-v2");
+        assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), old);
+        assert_eq!(EraseRecord::decode(old.as_bytes()).unwrap(), plain);
         plain.witnesses.clear();
-        let old = expected.replace("-v2", "-v1");
+        let old = old.replace("-v2", "-v1");
         let (old, _) = old.split_once("witnesses=").unwrap();
         assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), old);
         assert_eq!(EraseRecord::decode(old.as_bytes()).unwrap(), plain);
@@ -294,8 +311,17 @@ mod tests {
             "count",
         );
         refuse(text.replace("node=13:", "node=99999999999:"), "length beyond the end");
-        refuse(text.replace("-v2", "-v1"), "witnesses in version 1");
-        refuse(text.replace("-v2", "-v3"), "version");
+        refuse(text.replace("-v3", "-v1"), "an identity in version 1");
+        refuse(text.replace("-v3", "-v2"), "an identity in version 2");
+        refuse(text.replace("-v3", "-v4"), "version");
+        refuse(
+            text.replace("identity=12:address only\n", ""),
+            "no identity in version 3",
+        );
+        refuse(
+            text.replace("identity=12:address only", "identity=0:"),
+            "an empty identity",
+        );
         refuse(text.replace("witnesses=1:2", "witnesses=1:1"), "a witness too many");
         refuse(
             text.replace("witnesses=1:2", "witnesses=2:99"),
@@ -305,7 +331,8 @@ mod tests {
             "witnesses=1:2\nwitness=3:bmc\nwitness=10:inspection\n",
             "witnesses=1:0\n",
         );
-        refuse(none, "no witness in version 2");
+        let version_2 = none.replace("-v3\nidentity=12:address only", "-v2");
+        refuse(version_2, "no witness in version 2");
         refuse(format!("{text}\n"), "trailing line");
         refuse(text.replace(".000000005", ".5"), "short nanoseconds");
         for end in 0..text.len() {

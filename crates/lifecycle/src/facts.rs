@@ -136,10 +136,13 @@ pub struct FirmwareFacts {
 /// What the control plane saw of the boots into the agent, beside the agent's connection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BootFacts {
-    /// How often two machines answered for one boot since the node entered its state.
+    /// How often a boot was contested since the node entered its state: two machines answered for it, or the machine did not
+    /// prove which one it is.
     pub contests: u32,
     /// The last of these contests: when, and what was seen, as a sentence for people.
     pub contested: Option<(Timestamp, String)>,
+    /// In the last of these contests the machine did not prove which one it is. Else two machines answered.
+    pub is_unproven: bool,
     /// Microseconds from power-on to registration in the last boot that was not contested; 0 where there was none.
     pub usual_us: i64,
 }

@@ -38,6 +38,38 @@ pub struct AgentBootRow {
     pub contested_why: String,
     /// Microseconds from power-on to registration in the last boot that was not contested; 0: not known.
     pub usual_us: i64,
+    /// How the machine of this boot was known: "tpm", "address only"; empty: no session was taken yet.
+    pub identity: String,
+    /// The TPM that answered in this boot, as in [`crate::Spec::tpm_ek`]; empty: none did.
+    pub tpm_ek: String,
+    /// What the last contest was about.
+    pub contest_kind: ContestKind,
+}
+
+/// What a contest is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ContestKind {
+    /// Two machines answered for one boot.
+    #[default]
+    SecondMachine,
+    /// The machine did not prove which one it is.
+    Identity,
+}
+
+impl ContestKind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::SecondMachine => "",
+            Self::Identity => "identity",
+        }
+    }
+
+    fn parse(text: &str) -> Self {
+        match text {
+            "identity" => Self::Identity,
+            _ => Self::SecondMachine,
+        }
+    }
 }
 
 impl AgentBootRow {
@@ -47,7 +79,7 @@ impl AgentBootRow {
         !self.kernel_boot_id.is_empty()
     }
 
-    /// True when two machines answered for this very boot.
+    /// True when this very boot was contested.
     #[must_use]
     pub fn is_contested(&self) -> bool {
         self.contests > 0 && self.contested_at >= self.powered_on_at
@@ -55,7 +87,7 @@ impl AgentBootRow {
 }
 
 const COLUMNS: &str = "SELECT node_id, boot, state_since, powered_on_at, mac, address, token_hash, plans, kernel_boot_id, \
-                       key_sha256, registered_at, contests, contested_at, contested_why, usual_us FROM agent_boots \
+                       key_sha256, registered_at, contests, contested_at, contested_why, usual_us, identity, tpm_ek, contest_kind FROM agent_boots \
                        WHERE node_id = $1";
 
 fn from_row(row: &Row) -> Result<AgentBootRow> {
@@ -75,6 +107,9 @@ fn from_row(row: &Row) -> Result<AgentBootRow> {
         contested_at: Timestamp(row.try_get("contested_at")?),
         contested_why: row.try_get("contested_why")?,
         usual_us: row.try_get("usual_us")?,
+        identity: row.try_get("identity")?,
+        tpm_ek: row.try_get("tpm_ek")?,
+        contest_kind: ContestKind::parse(row.try_get("contest_kind")?),
     })
 }
 
@@ -105,15 +140,17 @@ impl WriteTx {
     /// The database failed.
     pub async fn put_agent_boot(&mut self, row: &AgentBootRow) -> Result<()> {
         let sql = "INSERT INTO agent_boots (node_id, boot, state_since, powered_on_at, mac, address, token_hash, plans, \
-                   kernel_boot_id, key_sha256, registered_at, contests, contested_at, contested_why, usual_us) \
-                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15) \
+                   kernel_boot_id, key_sha256, registered_at, contests, contested_at, contested_why, usual_us, identity, \
+                   tpm_ek, contest_kind) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) \
                    ON CONFLICT (node_id) DO UPDATE SET boot = excluded.boot, state_since = excluded.state_since, \
                    powered_on_at = excluded.powered_on_at, mac = excluded.mac, address = excluded.address, \
                    token_hash = excluded.token_hash, plans = excluded.plans, \
                    kernel_boot_id = excluded.kernel_boot_id, key_sha256 = excluded.key_sha256, \
                    registered_at = excluded.registered_at, contests = excluded.contests, \
                    contested_at = excluded.contested_at, contested_why = excluded.contested_why, \
-                   usual_us = excluded.usual_us";
+                   usual_us = excluded.usual_us, identity = excluded.identity, \
+                   tpm_ek = excluded.tpm_ek, contest_kind = excluded.contest_kind";
         let query = statement(sql)
             .bind(&row.node_id)
             .bind(&row.boot)
@@ -133,6 +170,10 @@ impl WriteTx {
             .bind(row.contested_at.0)
             .bind(&row.contested_why)
             .bind(row.usual_us);
+        let query = query
+            .bind(&row.identity)
+            .bind(&row.tpm_ek)
+            .bind(row.contest_kind.as_str());
         query.execute(&mut self.tx).await?;
         Ok(())
     }

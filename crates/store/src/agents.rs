@@ -16,6 +16,8 @@ pub struct Hold {
     pub gone_at: Timestamp,
     /// What the connection belongs to. A connection that belongs to anything else counts for nothing.
     pub of: AgentSession,
+    /// How the machine was known: "tpm", "address only", or empty where that was not recorded.
+    pub identity: String,
 }
 
 impl Hold {
@@ -99,18 +101,19 @@ impl Store {
 }
 
 impl WriteTx {
-    /// Notes that a node's agent is connected to `replica` from now on, wherever it was before, and what that connection
-    /// belongs to. Answers the number of this connection.
+    /// Notes that a node's agent is connected to `replica` from now on, wherever it was before, what that connection
+    /// belongs to, and how the machine is known. Answers the number of this connection.
     ///
     /// # Errors
     /// `NotFound`.
-    pub async fn hold_agent(&mut self, id: &str, replica: &str, of: &AgentSession) -> Result<i64> {
+    pub async fn hold_agent(&mut self, id: &str, replica: &str, of: &AgentSession, identity: &str) -> Result<i64> {
         let sql = "UPDATE nodes SET agent_holder = $1, agent_session = agent_session + 1, agent_generation = $3, \
-                   agent_boot = $4 WHERE id = $2 RETURNING agent_session";
+                   agent_boot = $4, agent_identity = $5 WHERE id = $2 RETURNING agent_session";
         let query = statement(sql).bind(replica).bind(id);
         let query = query
             .bind(i64::try_from(of.generation).unwrap_or(i64::MAX))
-            .bind(&of.boot);
+            .bind(&of.boot)
+            .bind(identity);
         let row = query.fetch_optional(&mut self.tx).await?;
         let row = row.ok_or_else(|| StoreError::NotFound {
             kind: "node",

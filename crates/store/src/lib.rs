@@ -59,7 +59,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 pub use accounts::{BmcAccount, FactoryCredential, Lockout, PendingPassword};
-pub use agent_boots::AgentBootRow;
+pub use agent_boots::{AgentBootRow, ContestKind};
 pub use agents::{AgentSession, Hold};
 pub use audit::{AuditFilter, AuditRow};
 pub use backup::{BackupError, DatabaseSite};

@@ -33,6 +33,9 @@ pub struct Spec {
     /// Where the BMC tells of the job that makes the settings count that were written last; empty: it made none of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settings_job: Vec<String>,
+    /// The enrolled TPM: "sha256:" and the digest of its endorsement key's public area; empty: none is enrolled.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tpm_ek: String,
 }
 
 /// What the BMC told about the machine.
@@ -152,7 +155,7 @@ pub struct Term {
 
 pub(crate) const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readings, address, due_at, wait_why, wait_until, \
                        created_at, updated_at, agent_holder, agent_session, agent_gone_at, agent_generation, agent_boot, \
-                       address_witness, doubt_cause, doubt_since, doubt_why, doubt_generation FROM nodes n";
+                       agent_identity, address_witness, doubt_cause, doubt_since, doubt_why, doubt_generation FROM nodes n";
 
 /// Whose turn a node is: of the replica that makes its open try; else of the one that its agent is connected to; else
 /// of any. Empty: of any.
@@ -217,6 +220,7 @@ impl NodeRecord {
                     generation: u64::try_from(row.try_get::<i64>("agent_generation")?).unwrap_or(0),
                     boot: row.try_get("agent_boot")?,
                 },
+                identity: row.try_get("agent_identity")?,
             },
             address: row.try_get("address")?,
             address_witness: row.try_get("address_witness")?,

@@ -186,6 +186,7 @@ pub fn enrolment(id: &str, labels: &[(&str, &str)]) -> v1::EnrollNodeRequest {
         }),
         labels: labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
         mutation: fresh(),
+        ..v1::EnrollNodeRequest::default()
     }
 }
 

@@ -345,7 +345,7 @@ async fn stale_versions_of_work(api: &Api, stale: &str) {
         name: name(),
         mutation: mutation(),
         confirm_erase: true,
-        accept_drives: false,
+        ..v1::ReadmitNodeRequest::default()
     };
     let retry = v1::RetryNodeRequest {
         name: name(),
@@ -410,7 +410,7 @@ async fn states_that_refuse(api: &Api) {
         name: name(),
         mutation: mutation(),
         confirm_erase: true,
-        accept_drives: false,
+        ..v1::ReadmitNodeRequest::default()
     };
     precondition(api.nodes().readmit_node(readmit).await, about, "node quarantine");
     let retry = v1::RetryNodeRequest {

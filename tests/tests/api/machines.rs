@@ -183,7 +183,7 @@ async fn out_of_service(api: &Api, resumed: &v1::Operation) {
         name: name(),
         mutation: fresh(),
         confirm_erase: true,
-        accept_drives: false,
+        ..v1::ReadmitNodeRequest::default()
     };
     api.nodes()
         .readmit_node(readmit)

@@ -55,6 +55,8 @@ impl Bench {
         let dhcp = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2]);
         let config = FleetConfig {
             profile: Profile::Vm,
+            // These attacks are on nodes that are known by their addresses only.
+            tpm: false,
             boot_server: Some(dhcp),
             ssh_listen: Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ssh)),
             ..FleetConfig::default()

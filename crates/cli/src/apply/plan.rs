@@ -81,6 +81,7 @@ fn enroll(document: Document) -> Step {
         }),
         labels: document.labels.unwrap_or_default(),
         mutation: None,
+        tpm_ek: String::new(),
     };
     step(document.id, Action::Enroll(Box::new(request)), Vec::new())
 }

@@ -90,6 +90,10 @@ pub struct ReadmitArgs {
     /// first: erase certificates name you as the witness of these drives
     #[arg(long)]
     accept_drives: bool,
+    /// Make this TPM the node's, after a change of its board: the digest that the refusal names. "none": the node has no TPM any
+    /// more. Look at the machine first
+    #[arg(long, value_name = "sha256:HEX|none")]
+    accept_tpm: Option<String>,
 }
 
 /// For verbs whose reason is kept and shown to everybody.
@@ -221,8 +225,8 @@ enum Verb {
     Release,
     /// With the nodes that may be erased by it.
     Resume(Vec<String>),
-    /// Accepts the drives that were reported last, or not.
-    Readmit(bool),
+    /// Accepts the drives that were reported last, or not, and a TPM.
+    Readmit(bool, String),
     Retry,
     RotatePassword,
     Settings,
@@ -240,7 +244,7 @@ impl Verb {
             Self::Release => "release",
             Self::Resume(_) => "resume",
             Self::RotatePassword => "change the BMC password of",
-            Self::Readmit(_) => "readmit",
+            Self::Readmit(..) => "readmit",
             Self::Retry => "retry",
             Self::Settings => "apply settings to",
         }
@@ -301,12 +305,13 @@ impl Verb {
                 )
                 .await
             }
-            Self::Readmit(accept_drives) => {
+            Self::Readmit(accept_drives, accept_tpm) => {
                 let request = ReadmitNodeRequest {
                     name,
                     mutation,
                     confirm_erase: true,
                     accept_drives: *accept_drives,
+                    accept_tpm: accept_tpm.clone(),
                 };
                 rpc!(client, NodeServiceClient.readmit_node, doing, request).await
             }
@@ -421,12 +426,16 @@ pub async fn release(cx: &Cx, args: DestroyArgs) -> Result<(), CliError> {
 }
 
 pub async fn readmit(cx: &Cx, args: ReadmitArgs) -> Result<(), CliError> {
-    let ReadmitArgs { destroy, accept_drives } = args;
+    let ReadmitArgs {
+        destroy,
+        accept_drives,
+        accept_tpm,
+    } = args;
     let ids = destroy.targets.ids();
     destroy.consent.obtain(&cx.ui, "Readmit", &ids)?;
     start_all(
         cx,
-        Verb::Readmit(accept_drives),
+        Verb::Readmit(accept_drives, accept_tpm.unwrap_or_default()),
         &ids,
         destroy.waiting,
         &destroy.mutation,

@@ -45,6 +45,9 @@ pub struct EnrollArgs {
     /// Class of identical nodes
     #[arg(long)]
     sku: Option<String>,
+    /// SHA-256 of the public area of the machine's TPM endorsement key (the TPM of the first inspection is kept when not given)
+    #[arg(long, value_name = "sha256:HEX")]
+    tpm_ek: Option<String>,
     /// Label, k=v; repeat it for several
     #[arg(long = "label", value_name = "K=V", value_parser = pair)]
     labels: Vec<(String, String)>,
@@ -112,6 +115,7 @@ pub async fn run(cx: &Cx, args: EnrollArgs) -> Result<(), CliError> {
         }),
         labels: args.labels.into_iter().collect(),
         mutation: Some(args.mutation.once()),
+        tpm_ek: args.tpm_ek.unwrap_or_default(),
     };
     let started = rpc!(client, NodeServiceClient.enroll_node, doing, request).await?;
     operation::finish_one(cx, &client, started, args.waiting).await

@@ -17,10 +17,12 @@ use crate::output::table::Cell;
 use crate::output::{Paint, Table, Tone, clean};
 use crate::{names, units};
 
-/// The first line of a signed erase record, by version. Version 1 names no witnesses.
-const PAYLOAD_FORMATS: [&[u8]; 2] = [
+/// The first line of a signed erase record, by version. Version 1 names no witnesses, and version 3 says first how the machine
+/// was known.
+const PAYLOAD_FORMATS: [&[u8]; 3] = [
     b"rackwright-erase-certificate-v1\n",
     b"rackwright-erase-certificate-v2\n",
+    b"rackwright-erase-certificate-v3\n",
 ];
 
 /// `rackwright node reports`
@@ -161,6 +163,7 @@ async fn all_certificates(client: &Client, id: &str) -> Result<(Vec<EraseCertifi
 
 fn certificate_table(certificates: &[EraseCertificate], checks: &[Option<Result<(), String>>]) -> Table {
     let mut table = Table::new(&[
+        "IDENTITY",
         "ERASED",
         "DRIVE",
         "MODEL",
@@ -181,6 +184,7 @@ fn certificate_table(certificates: &[EraseCertificate], checks: &[Option<Result<
             Some(Err(_)) => Cell::toned("NOT VALID", Tone::Bad),
         };
         table.row([
+            identity(certificate),
             certificate
                 .end_time
                 .as_ref()
@@ -199,6 +203,15 @@ fn certificate_table(certificates: &[EraseCertificate], checks: &[Option<Result<
         ]);
     }
     table
+}
+
+/// How the machine that erased was known.
+fn identity(certificate: &EraseCertificate) -> Cell {
+    match certificate.identity.as_str() {
+        "" => Cell::toned("not recorded", Tone::Bad),
+        "tpm" => Cell::toned("tpm", Tone::Good),
+        other => Cell::from(clean(other)),
+    }
 }
 
 /// A certificate without witnesses rests on the agent alone.
@@ -260,6 +273,10 @@ fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>, keys: &Signi
             None => return Err(format!("its {field} was not signed")),
         }
     }
+    let of = signed.get("identity").into_iter().flatten().copied().next();
+    if of.unwrap_or_default() != certificate.identity.as_bytes() {
+        return Err("its identity is not the one that was signed".into());
+    }
     let shown = certificate.witnesses.iter().map(String::as_bytes);
     if !shown.eq(signed.get("witness").into_iter().flatten().copied()) {
         return Err("its witnesses are not the ones that were signed".into());
@@ -298,6 +315,7 @@ mod tests {
 
     fn signed() -> EraseCertificate {
         let fields = [
+            ("identity", "tpm"),
             ("name", "nodes/a/eraseCertificates/1"),
             ("node", "nodes/a"),
             ("claim_generation", "3"),
@@ -318,7 +336,7 @@ mod tests {
             ("witness", "bmc"),
             ("witness", "inspection"),
         ];
-        let mut payload = PAYLOAD_FORMATS[1].to_vec();
+        let mut payload = PAYLOAD_FORMATS[2].to_vec();
         for (name, value) in fields {
             payload.extend(format!("{name}={}:{value}\n", value.len()).bytes());
         }
@@ -341,6 +359,7 @@ mod tests {
             samples: 16,
             sample_bytes: 4096,
             witnesses: vec!["bmc".into(), "inspection".into()],
+            identity: "tpm".into(),
             signature: key.sign(&payload).as_ref().to_vec(),
             signed_payload: payload,
             signer_public_key: key.public_key().as_ref().to_vec(),
@@ -372,6 +391,14 @@ mod tests {
             verify(&changed, None, &SigningKeys::default()),
             Err("its drive_serial is not the one that was signed".into())
         );
+        for identity in ["", "address only"] {
+            let identity = identity.to_owned();
+            let changed = EraseCertificate { identity, ..signed() };
+            assert_eq!(
+                verify(&changed, None, &SigningKeys::default()),
+                Err("its identity is not the one that was signed".into())
+            );
+        }
         for witnesses in [vec![], vec!["bmc".to_owned()], vec!["inspection".into(), "bmc".into()]] {
             let changed = EraseCertificate { witnesses, ..signed() };
             assert_eq!(

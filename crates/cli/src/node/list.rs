@@ -8,6 +8,7 @@ use super::{image_text, labels_text, state_cell, state_name, watch};
 use crate::args::Cx;
 use crate::client::{Client, rpc};
 use crate::error::CliError;
+use crate::output::table::Cell;
 use crate::output::{Paint, Table, Tone, clean};
 use crate::{names, units};
 
@@ -165,6 +166,12 @@ fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
     ]);
     table.row(["address".into(), (&status.address).into()]);
     table.row(["MACs".into(), status.macs.join(" ").into()]);
+    let identity = match (status.identity.as_str(), status.tpm_ek.as_str()) {
+        ("", _) => Cell::from("not known yet"),
+        ("tpm", ek) => Cell::toned(format!("tpm, {}", clean(ek)), Tone::Good),
+        (other, _) => Cell::from(clean(other)),
+    };
+    table.row(["identity".into(), identity]);
     table.row(["SKU".into(), spec.sku.into()]);
     table.row(["BMC".into(), format!("{} as {}", bmc.address, bmc.username).into()]);
     table.row(["BMC pin".into(), bmc.certificate_sha256.into()]);

@@ -265,9 +265,11 @@ pub fn certificate(serial: &str) -> EraseCertificate {
         sample_bytes: 4096,
         rejected_methods: vec!["nvme-sanitize-crypto: not supported".into()],
         witnesses: vec!["bmc".into(), "inspection".into()],
+        identity: "address only".into(),
         ..EraseCertificate::default()
     };
     let fields = [
+        ("identity", certificate.identity.clone()),
         ("name", certificate.name.clone()),
         ("node", certificate.node.clone()),
         ("claim_generation", "3".into()),
@@ -287,7 +289,7 @@ pub fn certificate(serial: &str) -> EraseCertificate {
         ("witness", "bmc".into()),
         ("witness", "inspection".into()),
     ];
-    let mut payload = b"rackwright-erase-certificate-v2\n".to_vec();
+    let mut payload = b"rackwright-erase-certificate-v3\n".to_vec();
     for (name, value) in fields {
         payload.extend(format!("{name}={}:{value}\n", value.len()).bytes());
     }

@@ -222,7 +222,7 @@ async fn a_contest_ends_the_session_counts_once_a_boot_and_is_forgotten_with_the
         let token = plan(&core, HERE).await.unwrap();
         let of = registers(&core, &token, "kernel", "key", HERE).await.unwrap();
         let mut tx = core.store.write().await.unwrap();
-        tx.hold_agent("n1", &core.replica, &of).await.unwrap();
+        tx.hold_agent("n1", &core.replica, &of, "address only").await.unwrap();
         tx.commit().await.unwrap();
         assert!(plan(&core, HERE).await.is_err());
         let record = core.store.node(&Scope::Site, "n1").await.unwrap();

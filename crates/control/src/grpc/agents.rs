@@ -1,5 +1,6 @@
 //! `AgentService`: what the ramdisk's agent says and is told.
 
+mod challenge;
 pub(crate) mod unknown;
 
 use std::pin::Pin;
@@ -20,11 +21,13 @@ use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
+use self::challenge::Outgoing;
 use super::caller;
 use super::connection::Peer;
 use super::errors::ApiError;
 use crate::agent_boot::{self, Answer, Asker, Refused, Registering, address_text};
 use crate::agents::{QUEUE, Session, ToAgent};
+use crate::attestation::Shown;
 use crate::audit::call;
 use crate::clock;
 use crate::core::Core;
@@ -63,6 +66,7 @@ fn bounded(hello: v1::Hello) -> v1::Hello {
         boot_id: cut(&hello.boot_id, NAME_MAX),
         address: cut(&hello.address, NAME_MAX),
         agent_version: cut(&hello.agent_version, NAME_MAX),
+        tpm_fault: cut(&hello.tpm_fault, SENTENCE_MAX),
         ..hello
     }
 }
@@ -149,6 +153,7 @@ impl AgentService for Agents {
         }
         let (sender, receiver) = mpsc::channel(QUEUE);
         let (admitted, answer) = oneshot::channel();
+        let (refuse, refusal) = oneshot::channel();
         // All of the connection is this task, whoever waits for its answer: whatever ends it, also ends what is remembered of it.
         let agent = Arriving {
             node,
@@ -156,12 +161,17 @@ impl AgentService for Agents {
             remote,
             hello: bounded(hello),
         };
-        tokio::spawn(attend(self.0.clone(), agent, sender, incoming, admitted));
+        let gate = Gate {
+            admitted: Some(admitted),
+            refuse: Some(refuse),
+        };
+        tokio::spawn(attend(self.0.clone(), agent, sender, incoming, gate));
         let answer = answer.await;
         answer.unwrap_or_else(|_| Err(ApiError::Internal("the agent could not be taken up".into())))?;
-        Ok(Response::new(Box::pin(
-            ReceiverStream::new(receiver).map(|message| Ok(*message)),
-        )))
+        Ok(Response::new(Box::pin(Outgoing {
+            messages: ReceiverStream::new(receiver),
+            refusal: Some(refusal),
+        })))
     }
 }
 
@@ -207,37 +217,76 @@ pub(crate) struct Arriving {
     pub(crate) hello: v1::Hello,
 }
 
-/// From an agent's hello to its end. `admitted` hears whether its session counts.
+/// Where an agent hears whether its session counts: by the answer to its call, or later at the end of its stream.
+struct Gate {
+    admitted: Option<oneshot::Sender<Result<(), ApiError>>>,
+    refuse: Option<oneshot::Sender<Status>>,
+}
+
+impl Gate {
+    /// The stream is open. It may be gone by now, which is noticed later.
+    fn open(&mut self) {
+        if let Some(admitted) = self.admitted.take() {
+            let _ = admitted.send(Ok(()));
+        }
+    }
+
+    fn refuse(mut self, error: ApiError) {
+        if let Some(admitted) = self.admitted.take() {
+            let _ = admitted.send(Err(error));
+        } else if let Some(refuse) = self.refuse.take() {
+            let _ = refuse.send(error.into());
+        }
+    }
+}
+
+/// From an agent's hello to its end. A machine with a TPM has to prove itself before anything that it says counts.
 async fn attend(
     core: Arc<Core>,
-    agent: Arriving,
+    mut agent: Arriving,
     sender: mpsc::Sender<ToAgent>,
-    incoming: Incoming,
-    admitted: oneshot::Sender<Result<(), ApiError>>,
+    mut incoming: Incoming,
+    mut gate: Gate,
 ) {
     let end = CancellationToken::new();
+    let (mut shown, mut early) = (Shown::Nothing(agent.hello.tpm_fault.clone()), Vec::new());
+    if let Some(keys) = challenge::keys(&core, &mut agent) {
+        gate.open();
+        let dialogue = challenge::challenge(&agent, &keys, &sender, &mut incoming);
+        let shows = tokio::select! {
+            shows = Box::pin(dialogue) => shows,
+            () = core.stop.cancelled() => None,
+        };
+        let Some(shows) = shows else { return };
+        (shown, early) = (shows.shown, shows.early);
+    }
     // What happens once does not make what lasts larger.
-    let arrived = match Box::pin(arrive(&core, &agent, sender.clone(), end.clone())).await {
+    let arrived = match Box::pin(arrive(&core, &agent, &shown, sender.clone(), end.clone())).await {
         Ok(Ok(arrived)) => arrived,
         Ok(Err(why)) => {
             let Arriving { node, of, remote, .. } = &agent;
             Box::pin(agent_boot::tell_refusal(&core, node, of, remote, &why)).await;
-            // It may be gone by now.
-            let _ = admitted.send(Err(ApiError::Unauthenticated(why.0)));
+            gate.refuse(ApiError::Unauthenticated(why.0));
             return;
         }
         Err(error) => {
             tracing::error!(node = agent.node, %error, "an agent could not be taken up");
-            let _ = admitted.send(Err(error.into()));
+            gate.refuse(error.into());
             return;
         }
     };
-    let _ = admitted.send(Ok(()));
+    gate.open();
     let (node, speaker) = (agent.node.as_str(), &arrived.speaker);
     let served = async {
         if let Err(error) = Box::pin(welcome(&core, speaker, &agent.hello, arrived.open)).await {
             tracing::error!(node, %error, "an agent could not be taken up");
             return;
+        }
+        for message in early {
+            if let Err(error) = Box::pin(heard(&core, speaker, message)).await {
+                tracing::error!(node, %error, "an agent's message could not be stored");
+                return;
+            }
         }
         tokio::select! {
             () = listen(&core, speaker, incoming) => {}
@@ -272,14 +321,16 @@ pub(crate) struct Arrived {
     key_sha256: String,
 }
 
-/// Takes an agent's connection, if its certificate and its kernel are those that registered in the node's present boot:
-/// stores that it is here, and makes what it was told to do ours, whoever told it.
+/// Takes an agent's connection, if its certificate and its kernel are those that registered in the node's present boot, and
+/// the machine has shown what the settings ask for: stores that it is here, and makes what it was told to do ours, whoever
+/// told it.
 ///
 /// From the change on the connection is this replica's to decide by. It is remembered before that is seen by anybody, and
 /// while nobody else changes the node: what is begun from here on is sent to it.
 pub(crate) async fn arrive(
     core: &Core,
     agent: &Arriving,
+    shown: &Shown,
     sender: mpsc::Sender<ToAgent>,
     end: CancellationToken,
 ) -> Answer<Arrived> {
@@ -302,10 +353,17 @@ pub(crate) async fn arrive(
         Ok(boot) => boot,
         Err(why) => return Ok(Err(why)),
     };
+    let identity = match agent_boot::identify(core, &mut tx, &record, boot.clone(), of, shown).await? {
+        Ok(known) => known.identity,
+        Err(why) => {
+            core.commit(tx).await?;
+            return Ok(Err(why));
+        }
+    };
     restored::compare_generation(&mut tx, &mut record, hello.claim_generation).await?;
     let mut readings = record.readings;
     let booted_at = boot.registered_at;
-    let number = tx.hold_agent(node, &core.replica, of).await?;
+    let number = tx.hold_agent(node, &core.replica, of, identity).await?;
     let boot_id = hello.boot_id.clone();
     let value = Agent::Present {
         boot_id: boot_id.clone(),
@@ -526,7 +584,7 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, message: v1::AgentMess
             core.is_due(node);
         }
         Some(Message::Job(report)) => perform::job_ended(core, speaker, &report).await?,
-        Some(Message::Heartbeat(_) | Message::Hello(_)) | None => {}
+        Some(Message::Heartbeat(_) | Message::Hello(_) | Message::Attestation(_)) | None => {}
     }
     Ok(())
 }
@@ -600,7 +658,10 @@ mod tests {
             ..testing::arriving("n1", of, "")
         };
         let (sender, end) = (mpsc::channel(1).0, CancellationToken::new());
-        arrive(&core, &agent, sender, end).await.unwrap().unwrap();
+        arrive(&core, &agent, &Shown::Nothing(String::new()), sender, end)
+            .await
+            .unwrap()
+            .unwrap();
         let record = core.store.node(&Scope::Site, "n1").await.unwrap();
         assert_eq!((&*record.address, &*record.address_witness), ("10.0.0.9", "connection"));
         assert!(core.store.boot_stages(&agent.hello.mac).await.unwrap().is_empty());

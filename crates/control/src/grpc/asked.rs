@@ -37,6 +37,8 @@ pub struct Beside {
     pub keys: Option<(u64, u32, DeploymentKeys)>,
     /// The drives that the agent reported last become the recorded drives.
     pub accepts_drives: bool,
+    /// The TPM that becomes the enrolled one; an empty one: none is enrolled any more.
+    pub accepts_tpm: Option<String>,
 }
 
 impl<'a> Asked<'a> {
@@ -223,6 +225,14 @@ impl<'a> Asked<'a> {
                 "no report of its drives differed from the record, so there is nothing to accept",
                 "readmit it without accepting drives (the CLI: without --accept-drives)",
             ));
+        }
+        if let Some(ek) = beside.accepts_tpm {
+            let by = &self.caller.name;
+            let what = if ek.is_empty() { "no TPM" } else { &ek };
+            let message = format!("{by} accepted {what} for {id}, in place of {:?}", record.spec.tpm_ek);
+            tx.add_event(&self.event("security.tpm-accepted", &format!("nodes/{id}"), message))
+                .await?;
+            record.spec.tpm_ek = ek;
         }
         tx.save_node(&mut record, self.now).await?;
         if let Some((generation, deployment, keys)) = beside.keys {

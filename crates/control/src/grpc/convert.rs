@@ -125,6 +125,8 @@ fn status(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, no
             .as_ref()
             .map_or_else(String::new, |doubt| doubt.why.clone()),
         doubt_since: record.node.doubt.as_ref().and_then(|doubt| time(doubt.since)),
+        identity: record.hold.identity.clone(),
+        tpm_ek: record.spec.tpm_ek.clone(),
     }
 }
 

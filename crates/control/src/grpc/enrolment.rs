@@ -8,6 +8,7 @@ use rackwright_ipmi::IpmiAddress;
 
 use super::errors::ApiError;
 use super::names;
+use crate::attestation;
 
 /// Fields and what is wrong with them.
 pub type Faults = Vec<(String, String)>;
@@ -20,6 +21,7 @@ const PASSWORD_MAX: usize = 1024;
 const IPMI_PASSWORD_MAX: usize = 20;
 const SYSTEM_MAX: usize = 1024;
 const SKU_MAX: usize = 128;
+const TPM_FORM: &str = "\"sha256:\" and 64 hex digits, as `rackwright node get` and refusals show it";
 
 /// The SKU meant by an empty one.
 #[must_use]
@@ -63,7 +65,25 @@ pub fn faults(request: &EnrollNodeRequest) -> Faults {
     }
     faults.extend(sku_faults(&spec.sku));
     faults.extend(label_faults(&request.labels));
+    if !request.tpm_ek.is_empty() && attestation::digest(&request.tpm_ek).is_none() {
+        faults.push(("tpm_ek".into(), TPM_FORM.into()));
+    }
     faults
+}
+
+/// The TPM that a request accepts: none where it accepts no other, an empty one for "none".
+///
+/// # Errors
+/// It is no digest.
+pub fn accepted_tpm(asked: &str) -> Result<Option<String>, ApiError> {
+    match asked {
+        "" => Ok(None),
+        "none" => Ok(Some(String::new())),
+        other => match attestation::digest(other) {
+            Some(digest) => Ok(Some(digest)),
+            None => Err(ApiError::invalid("accept_tpm", format!("{TPM_FORM}, or \"none\""))),
+        },
+    }
 }
 
 /// What is wrong with a batch: with its entries, and between them.

@@ -316,6 +316,18 @@ fn password_line(record: &NodeRecord) -> Option<(&'static str, Option<Timestamp>
     })
 }
 
+/// How the machine of the last agent session was known.
+fn identity_words(record: &NodeRecord) -> String {
+    let known = record.hold.identity.as_str();
+    match (known, record.spec.tpm_ek.as_str()) {
+        ("", "") => "not known yet".to_owned(),
+        ("", ek) => format!("not known yet; the enrolled TPM is {ek}"),
+        ("tpm", ek) => format!("tpm, {ek}"),
+        (known, "") => format!("{known}: another machine with its MAC address would be taken for it"),
+        (known, ek) => format!("{known} in the last session; the enrolled TPM is {ek}"),
+    }
+}
+
 fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> {
     let readings = &record.readings;
     let plain = |name: &str, value: String, at: Option<Timestamp>| v1::FactLine {
@@ -343,6 +355,7 @@ fn fact_lines(record: &NodeRecord, agent: &Reading<Agent>) -> Vec<v1::FactLine> 
             Agent::Present { boot_id, .. } => format!("connected, boot {boot_id}"),
             Agent::Absent => "not connected".to_owned(),
         }),
+        plain("identity", identity_words(record), None),
         line("inventory", &readings.inventory, |()| "reported".to_owned()),
         plain(
             "image on disk",

@@ -68,6 +68,7 @@ impl Nodes {
             sku: enrolment::sku(&spec.sku),
             account: BmcAccount::default(),
             settings_job: Vec::new(),
+            tpm_ek: request.tpm_ek.to_ascii_lowercase(),
         };
         let node = Node {
             state: State::Discovered,
@@ -544,8 +545,10 @@ impl NodeService for Nodes {
         let asked = Asked::new(&self.0, &caller, "ReadmitNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         let (confirmed, accepts_drives) = (request.confirm_erase, request.accept_drives);
+        let accepts_tpm = enrolment::accepted_tpm(&request.accept_tpm)?;
         let beside = Beside {
             accepts_drives,
+            accepts_tpm,
             ..Beside::default()
         };
         let change = |record: &mut NodeRecord| intent::readmit(record, confirmed).map(|()| beside);

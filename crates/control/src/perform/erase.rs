@@ -15,6 +15,7 @@ use rackwright_lifecycle::{Timestamp, minutes};
 use rackwright_store::{EffectRow, NodeRecord, Proof, Scope, StoreError};
 
 use super::{Done, Learned};
+use crate::agent_boot;
 use crate::clock;
 use crate::core::Core;
 use crate::drives::{self, DIFFER, DRIVES_MAX};
@@ -69,8 +70,11 @@ pub(super) async fn ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDri
         );
         return Ok(Done::failed(NOT_PROVEN, message, false));
     }
+    let identity = agent_boot::identity_of(&core.store, effect).await?;
     let proofs = erased.drives.iter().zip(&verdict.witnesses);
-    let proofs: Result<Vec<_>, String> = proofs.map(|(drive, by)| proof(core, effect, drive, by)).collect();
+    let proofs: Result<Vec<_>, String> = proofs
+        .map(|(drive, by)| proof(core, effect, drive, by, identity))
+        .collect();
     Ok(match proofs {
         Ok(proofs) => Done {
             proofs,
@@ -230,6 +234,7 @@ fn proof(
     effect: &EffectRow,
     drive: &v1::DriveErase,
     witnesses: &BTreeSet<&'static str>,
+    identity: &str,
 ) -> Result<(Proof, String, Vec<u8>), String> {
     if witnesses.is_empty() {
         return Err(format!("no source has recorded drive {}", drive.drive_name));
@@ -256,6 +261,7 @@ fn proof(
         sample_bytes: drive.sample_bytes,
         rejected_methods: drive.rejected_methods.clone(),
         witnesses: witnesses.iter().map(|witness| (*witness).to_owned()).collect(),
+        identity: identity.to_owned(),
     };
     let payload = record.encode().map_err(|e| e.to_string())?;
     let (signature, signer_public_key) = core.keys.signer.sign_with_key(&payload);
@@ -278,6 +284,7 @@ fn proof(
         signed_payload: payload,
         signer_public_key: signer_public_key.to_vec(),
         witnesses: record.witnesses,
+        identity: record.identity,
     };
     Ok((Proof::EraseCertificate, id, certificate.encode_to_vec()))
 }

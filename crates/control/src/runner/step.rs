@@ -15,6 +15,7 @@ use tracing::Instrument as _;
 
 use super::settle::{settle_firmware, settle_operations, settle_password, settle_power};
 use super::{Gathered, admission, gather};
+use crate::agent_boot;
 use crate::clock;
 use crate::core::{Core, Point};
 use crate::drives;
@@ -212,6 +213,9 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     next.node = node;
     next.reason = reason.to_owned();
     let mut tx = core.store.write().await?;
+    if edge == Edge::Inspected {
+        agent_boot::enrol_tpm(&mut tx, record, &mut next).await?;
+    }
     tx.save_node(&mut next, now).await?;
     let ended = tx.open_effect(&record.id).await?;
     if let Some(open) = &ended {

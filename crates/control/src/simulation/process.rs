@@ -293,7 +293,14 @@ impl Process {
                 };
                 (agent, sender, end)
             };
-            let arrived = arrive(&core, &agent, sender, end).await;
+            let arrived = arrive(
+                &core,
+                &agent,
+                &crate::attestation::Shown::Nothing(String::new()),
+                sender,
+                end,
+            )
+            .await;
             let Ok(arrived) = arrived.expect("the database answers") else {
                 fake.world().refused(&node, process);
                 return later(&fake);
@@ -404,6 +411,7 @@ pub fn told(world: &mut World, id: &str, message: v1::ControlMessage, now: Times
             world.told(id, job, now, chance);
             line
         }
+        Some(Control::Challenge(_)) => format!("{id} has no TPM and is challenged"),
         Some(Control::Cancel(cancel)) => {
             world.cancelled(id, &cancel.operation, now);
             format!("{id} is told to cancel {}", cancel.operation)

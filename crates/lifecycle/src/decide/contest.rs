@@ -1,10 +1,11 @@
-//! Two machines that answer for one boot of a node.
+//! Contested boots of a node: two machines answer for one boot, or a machine does not prove that it is the node's.
 //!
-//! A MAC address can be copied, so neither of the two is believed: the session ends, the node is power-cycled, and the next
-//! boot begins with nobody registered. If that boot is contested as well, the node is quarantined.
+//! A MAC address can be copied, so no machine is believed: the session ends, the node is power-cycled, and the next boot
+//! begins with nobody registered. If that boot is contested as well, the node is quarantined. An inspection ends as failed
+//! instead if the machine did not prove itself, since nothing was given to the machine yet.
 
 use super::{Ctx, Decision, Line, Wait, go_because};
-use crate::chart::Edge;
+use crate::chart::{Edge, State};
 use crate::effect::Effect;
 use crate::facts::{Attempt, Facts, Outcome, Power};
 use crate::time::Timestamp;
@@ -27,6 +28,12 @@ impl Ctx<'_> {
     pub(super) fn contested(&self) -> Option<Decision> {
         let boots = &self.facts.boots;
         let (at, what) = boots.contested.as_ref().filter(|_| self.node.state.boots_agent())?;
+        if boots.contests > 1 && boots.is_unproven {
+            let reason = format!("the machine did not prove its identity, and again after a power cycle: {what}");
+            let is_new = self.node.state == State::Inspecting;
+            let edge = if is_new { Edge::Failed } else { Edge::Condemned };
+            return Some(go_because(edge, reason));
+        }
         if boots.contests > 1 {
             let reason = format!(
                 "two machines answered for its boot, and again after a power cycle: {what}. Find the second machine \

@@ -154,3 +154,33 @@ fn an_agent_is_not_believed_before_the_nodes_own_machine_could_have_booted() {
         Policy::default().agent_boot_us()
     );
 }
+
+#[test]
+fn a_machine_that_does_not_prove_itself_is_cycled_once_and_fails_its_inspection_or_is_quarantined() {
+    let what = "no TPM answered";
+    for (state, end) in [
+        (State::Inspecting, Edge::Failed),
+        (State::Imaging, Edge::Condemned),
+        (State::Reclaiming, Edge::Condemned),
+    ] {
+        let node = if state == State::Inspecting {
+            node(state)
+        } else {
+            claimed(state)
+        };
+        let mut facts = Facts {
+            bmc: known(Bmc::Identified, 1),
+            ..booted()
+        };
+        facts.boots.contests = 1;
+        facts.boots.contested = Some((at(5), what.into()));
+        facts.boots.is_unproven = true;
+        assert_eq!(decide_at(&node, &facts, 6), Decision::Act(Effect::PowerOff), "{state}");
+        facts.boots.contests = 2;
+        let Decision::Move { edge, reason } = decide_at(&node, &facts, 13) else {
+            panic!("{state} is left")
+        };
+        assert_eq!(edge, end, "{state}");
+        assert!(reason.contains(what) && reason.contains("identity"), "{reason}");
+    }
+}

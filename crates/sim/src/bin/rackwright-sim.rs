@@ -90,6 +90,9 @@ struct Cli {
     /// Samples of each drive that an agent reads before and after an erase; a real machine reads 4096
     #[arg(long, default_value_t = 64, value_name = "N")]
     erase_samples: u32,
+    /// Machines have no TPM
+    #[arg(long)]
+    no_tpm: bool,
     /// BMCs have an update service: an update lasts 30 s, and one of the BMC has it restart for 20 s
     #[arg(long)]
     firmware_updates: bool,
@@ -257,6 +260,7 @@ async fn serve(cli: Cli) -> Result<(), SimError> {
         boot_files: cli.boot_files,
         image_data: cli.image_data,
         erase_samples: cli.erase_samples,
+        tpm: !cli.no_tpm,
         tftp_port: cli.tftp_port,
         updates: cli.firmware_updates.then_some(UpdateWays {
             multipart: true,

@@ -64,6 +64,8 @@ pub struct FleetConfig {
     pub speed: f64,
     /// What BMCs ask of their accounts.
     pub accounts: AccountRules,
+    /// Whether they have a TPM.
+    pub tpm: bool,
     /// What is broken.
     pub faults: Script,
     /// The DHCP server that machines boot from, and where they have their addresses. Without it, what boots from the network
@@ -103,6 +105,7 @@ impl Default for FleetConfig {
             tls: true,
             speed: 1.0,
             accounts: AccountRules::default(),
+            tpm: true,
             faults: Script::default(),
             boot_server: None,
             hosts: Ipv4Net::new_assert(Ipv4Addr::new(127, 128, 0, 0), 10),

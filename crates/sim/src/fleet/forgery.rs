@@ -1,11 +1,15 @@
 //! A machine whose agent lies: what tests have an agent say in place of the truth.
 
 use super::ramdisk::Life;
+use super::tpm::SimTpm;
 use rackwright_agent::clock;
 use rackwright_agent::drives::Drives;
 use rackwright_agent::erase::{DriveEraser, EraseFailure, Eraser};
 use rackwright_agent::jobs::control::JobControl;
-use rackwright_api::v1::{DriveErase, EraseDrives, EraseDrivesResult, EraseMethod, Inventory};
+use rackwright_agent::tpm::Attester;
+use rackwright_api::v1::{
+    Attestation, Challenge, DriveErase, EraseDrives, EraseDrivesResult, EraseMethod, Inventory, TpmKeys,
+};
 use std::sync::{Arc, Mutex, PoisonError};
 
 type Change<T> = Arc<dyn Fn(&mut T) + Send + Sync>;
@@ -18,6 +22,7 @@ pub(super) struct Forgery(Mutex<Option<Box<Lies>>>);
 struct Lies {
     inventory: Option<Change<Inventory>>,
     erased: Option<Change<EraseDrivesResult>>,
+    attestation: Option<Change<Attestation>>,
 }
 
 impl Forgery {
@@ -39,6 +44,10 @@ impl Forgery {
         self.change(|lies| lies.erased = Some(Arc::new(change)));
     }
 
+    pub(super) fn set_attestation(&self, change: impl Fn(&mut Attestation) + Send + Sync + 'static) {
+        self.change(|lies| lies.attestation = Some(Arc::new(change)));
+    }
+
     pub(super) fn end(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -49,6 +58,23 @@ impl Forgery {
             change(&mut honest);
         }
         honest
+    }
+}
+
+/// The machine's TPM, in the hands of an agent that may lie.
+pub(super) struct SimAttester(pub(super) Arc<Life>, pub(super) SimTpm);
+
+impl Attester for SimAttester {
+    fn keys(&self) -> TpmKeys {
+        self.1.keys()
+    }
+
+    fn answer(&self, challenge: &Challenge, key_sha256: &str) -> Attestation {
+        let mut answer = self.1.answer(challenge, key_sha256);
+        if let Some(change) = self.0.node.forgery.lies().attestation {
+            change(&mut answer);
+        }
+        answer
     }
 }
 

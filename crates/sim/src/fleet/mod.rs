@@ -34,6 +34,7 @@ mod serve;
 mod shared;
 mod tasks;
 mod tls;
+mod tpm;
 
 pub use crate::bmc::AccessFault;
 pub use crate::bmc::AccountRules;
@@ -47,14 +48,16 @@ pub use installed::{Installed, SystemUp, Systems};
 pub use machine::{BootSource, Phase};
 pub use node::Boot;
 pub use profile::Profile;
+pub use rackwright_agent::tpm::Attester;
 pub use shared::Payload;
+pub use tpm::SimTpm;
 
 use crate::bmc::{self, Bmc, BootOverride, Limits, PowerState};
 use clock::{Clock, Timers};
 use dice::Dice;
 use host::Hosts;
 use node::{Node, USER};
-use rackwright_api::v1::{EraseDrivesResult, Inventory};
+use rackwright_api::v1::{Attestation, EraseDrivesResult, Inventory};
 use ramdisk::Ramdisk;
 use rustls::pki_types::CertificateDer;
 use serve::Member;
@@ -486,6 +489,21 @@ impl SimNode {
     /// From now on its agent erases nothing, and reports what `change` makes of the report of a crypto erase of every drive.
     pub fn forge_erase(&self, change: impl Fn(&mut EraseDrivesResult) + Send + Sync + 'static) {
         self.node.forgery.set_erased(change);
+    }
+
+    /// From now on its agent changes each answer to a challenge before it sends it.
+    pub fn forge_attestation(&self, change: impl Fn(&mut Attestation) + Send + Sync + 'static) {
+        self.node.forgery.set_attestation(change);
+    }
+
+    /// Its TPM; none: it has none.
+    pub fn tpm(&self) -> Option<SimTpm> {
+        self.node.tpm()
+    }
+
+    /// Changes its board: from its next boot on it has this TPM, or none.
+    pub fn set_tpm(&self, tpm: Option<SimTpm>) {
+        self.node.set_tpm(tpm);
     }
 
     /// From now on its agent is honest.

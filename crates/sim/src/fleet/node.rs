@@ -12,6 +12,7 @@ use super::profile::{Parts, Phase as Timed, Sku};
 use super::shared::Shared;
 use super::tasks::Tasks;
 use super::tls::Secured;
+use super::tpm::SimTpm;
 use crate::bmc::{
     Accepted, Asked, BootOverride, Climate, ConsoleWay, Description, Drive, Firmware, Host, MediaRefused, MemoryModule,
     Nic, Ordeal, PowerState, Processor, ResetRefused, ResetType, State, Task, UpdateWays, same,
@@ -40,6 +41,8 @@ pub(super) struct Node {
     requests: AtomicU32,
     chances: Chances,
     pub(super) forgery: Forgery,
+    /// The TPM of a board that was changed; else it follows from the machine's UUID.
+    board: Mutex<Option<Box<Option<SimTpm>>>>,
     me: Weak<Self>,
     /// The boot that runs, by its number; 0 while nothing does.
     runs: AtomicU32,
@@ -90,6 +93,7 @@ impl Node {
             runs: AtomicU32::new(0),
             firmware: Mutex::default(),
             forgery: Forgery::default(),
+            board: Mutex::default(),
             telling: Mutex::default(),
             chances: Chances::new(&shared.config.faults),
             shared,
@@ -115,6 +119,20 @@ impl Node {
 
     pub(super) fn index(&self) -> usize {
         self.index as usize
+    }
+
+    /// Its TPM, if it has one.
+    pub(super) fn tpm(&self) -> Option<SimTpm> {
+        let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*board {
+            Some(changed) => (**changed).clone(),
+            None if self.shared.config.tpm => Some(SimTpm::new(self.shared.uuid(self.index()).as_bytes())),
+            None => None,
+        }
+    }
+
+    pub(super) fn set_tpm(&self, tpm: Option<SimTpm>) {
+        *self.board.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tpm));
     }
 
     /// The machine now.
@@ -447,7 +465,7 @@ impl Host for Node {
             uuid: self.shared.uuid(index),
             uefi: true,
             secure_boot: false,
-            tpm: false,
+            tpm: self.shared.config.tpm,
             reset_types: sku.reset_types,
             console: self.shared.config.sol_port.map(ConsoleWay::Ipmi),
             processors: processors(sku),

@@ -1,13 +1,16 @@
 //! Which replica has the connection of a node's agent, and what that connection belongs to.
 
 use rackwright_lifecycle::State;
-use rackwright_store::{AgentBootRow, Hold, NodeRecord, Scope, Store};
+use rackwright_store::{AgentBootRow, ContestKind, Hold, NodeRecord, Scope, Store};
 
 use super::support::{Lab, at, is_conflict, is_missing, node, node_in, rest, session_of};
 
 async fn hold(store: &Store, id: &str, replica: &str) -> i64 {
     let mut tx = store.write().await.unwrap();
-    let session = tx.hold_agent(id, replica, &session_of(0)).await.unwrap();
+    let session = tx
+        .hold_agent(id, replica, &session_of(0), "address only")
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
     session
 }
@@ -44,7 +47,9 @@ async fn the_end_of_a_connection_counts_only_while_it_is_the_present_one() {
     );
     assert!(!release(&lab.store, "n1", second, 500).await, "once");
     let mut tx = lab.store.write().await.unwrap();
-    assert!(is_missing(&tx.hold_agent("ghost", "a", &session_of(0)).await));
+    assert!(is_missing(
+        &tx.hold_agent("ghost", "a", &session_of(0), "address only").await
+    ));
 }
 
 #[tokio::test]
@@ -81,6 +86,7 @@ async fn the_agents_of_the_dead_are_freed_and_those_of_the_living_are_not() {
             session: 2,
             gone_at: at(300),
             of: session_of(0),
+            identity: "address only".into(),
         };
         assert_eq!(held(&lab.store, id).await, freed);
     }
@@ -151,6 +157,9 @@ async fn the_newest_boot_of_a_node_takes_the_place_of_the_one_before_and_goes_wi
         row.contested_at = at(130);
         row.contested_why = "two of them".into();
         row.usual_us = 7;
+        row.identity = "tpm".into();
+        row.tpm_ek = "sha256:ab".into();
+        row.contest_kind = ContestKind::Identity;
         row.clone()
     }];
     for row in &rows {

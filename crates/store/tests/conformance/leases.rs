@@ -184,7 +184,7 @@ async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
         .await;
     let mut tx = lab.store.write().await.unwrap();
     for id in ["held", "both"] {
-        tx.hold_agent(id, "r2", &session_of(0)).await.unwrap();
+        tx.hold_agent(id, "r2", &session_of(0), "address only").await.unwrap();
     }
     for id in ["tried", "both"] {
         // Of "replica-1".

@@ -180,7 +180,7 @@ async fn inventories_of_an_older_schema_are_kept() {
          ALTER TABLE nodes DROP COLUMN agent_boot; ALTER TABLE nodes DROP COLUMN address_witness; \
          DROP INDEX nodes_doubted; ALTER TABLE nodes DROP COLUMN doubt_cause; ALTER TABLE nodes DROP COLUMN doubt_since; \
          ALTER TABLE nodes DROP COLUMN doubt_why; ALTER TABLE nodes DROP COLUMN doubt_generation; \
-         ALTER TABLE site DROP COLUMN database_id; ALTER TABLE site DROP COLUMN age; ALTER TABLE site DROP COLUMN challenge; \
+         ALTER TABLE nodes DROP COLUMN agent_identity; ALTER TABLE site DROP COLUMN database_id; ALTER TABLE site DROP COLUMN age; ALTER TABLE site DROP COLUMN challenge; \
          DELETE FROM schema_version WHERE version >= 6"
             .into(),
     ];

@@ -8,6 +8,8 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_api::v1::agent_service_client::AgentServiceClient;
 use rackwright_api::v1::control_message::Message as Down;
+use rackwright_identity::key_of_request;
+use rackwright_sim::fleet::{Attester as _, SimTpm};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, UdpSocket};
 use tokio::sync::mpsc;
@@ -62,6 +64,11 @@ impl Key {
             pair: rcgen::KeyPair::generate().expect("a key can be made"),
             boot_id: boot_id.to_owned(),
         }
+    }
+
+    /// What a quote is bound to.
+    pub fn sha256(&self) -> String {
+        key_of_request(&self.request()).expect("it is a request")
     }
 
     fn request(&self) -> String {
@@ -272,6 +279,15 @@ impl Plan {
 impl Agent {
     /// Connects with the certificate, and says that it is at some address.
     pub async fn connect(&self, claimed_address: &str) -> Result<Session, Status> {
+        self.say_hello(claimed_address, None).await
+    }
+
+    /// The same, and shows the keys of a TPM.
+    pub async fn connect_with(&self, tpm: &SimTpm) -> Result<Session, Status> {
+        self.say_hello("10.66.6.6", Some(tpm.keys())).await
+    }
+
+    async fn say_hello(&self, claimed_address: &str, tpm: Option<v1::TpmKeys>) -> Result<Session, Status> {
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(&self.ca_pem))
             .identity(Identity::from_pem(&self.certificate_pem, &self.key_pem));
@@ -281,6 +297,7 @@ impl Agent {
             boot_id: self.boot_id.clone(),
             address: claimed_address.to_owned(),
             mac: self.mac.clone(),
+            tpm,
             ..v1::Hello::default()
         };
         let message = Some(Up::Hello(hello));
@@ -294,6 +311,24 @@ impl Session {
     pub async fn say(&self, message: Up) {
         // The other side may have ended it.
         let _ = self.up.send(v1::AgentMessage { message: Some(message) }).await;
+    }
+
+    /// Answers the challenge with a TPM. Answers how the stream ends; nothing else may come before.
+    pub async fn answer_with(&mut self, tpm: &SimTpm, key_sha256: &str, limit: Duration) -> Status {
+        let ended = async {
+            loop {
+                match self.down.message().await {
+                    Ok(Some(v1::ControlMessage {
+                        message: Some(Down::Challenge(challenge)),
+                    })) => self.say(Up::Attestation(tpm.answer(&challenge, key_sha256))).await,
+                    Ok(other) => panic!("the stream ends with a refusal, not with {other:?}"),
+                    Err(status) => return status,
+                }
+            }
+        };
+        tokio::time::timeout(limit, ended)
+            .await
+            .expect("the session ends in time")
     }
 
     /// The job that comes before the stream ends; none when it ends without one.

@@ -328,7 +328,7 @@ impl Planner<'_> {
                     .to_owned(),
             }),
             labels,
-            mutation: None,
+            ..v1::EnrollNodeRequest::default()
         })
     }
 }

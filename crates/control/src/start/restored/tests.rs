@@ -83,7 +83,16 @@ async fn a_machine_that_knows_a_newer_generation_is_doubted_and_given_out_above_
         let (sender, end) = (mpsc::channel(1).0, CancellationToken::new());
         let mut agent = testing::arriving("n1", of.clone(), "b1");
         agent.hello.claim_generation = generation;
-        arrive(&core, &agent, sender, end).await.unwrap().unwrap();
+        arrive(
+            &core,
+            &agent,
+            &crate::attestation::Shown::Nothing(String::new()),
+            sender,
+            end,
+        )
+        .await
+        .unwrap()
+        .unwrap();
         core.store.node(&Scope::Site, "n1").await.unwrap()
     };
     assert_eq!(come(0).await.node.doubt, None);

@@ -2,6 +2,7 @@
 
 use super::life::Life;
 use super::{mac, seconds_since};
+use crate::fleet::forgery::SimAttester;
 use crate::fleet::inventory::inventory;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use rackwright_agent::cmdline::Mac;
@@ -11,6 +12,7 @@ use rackwright_agent::host::{Host, Presence};
 use rackwright_agent::identity::{Identity, IdentityError};
 use rackwright_agent::jobs::power::{Power, PowerAction};
 use rackwright_agent::ledger::{Ledger, LedgerError};
+use rackwright_agent::tpm::Attester;
 use rackwright_api::v1::Inventory;
 use std::io;
 use std::net::IpAddr;
@@ -119,6 +121,11 @@ impl Host for SimHost {
             *kept.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity.clone());
         }
         Ok(())
+    }
+
+    fn attester(&self) -> Result<Option<Arc<dyn Attester>>, String> {
+        let attester = |tpm| Arc::new(SimAttester(Arc::clone(&self.life), tpm)) as Arc<dyn Attester>;
+        Ok(self.life.node.tpm().map(attester))
     }
 
     fn efivars(&self) -> Option<EfiVars> {

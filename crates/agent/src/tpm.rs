@@ -1,0 +1,204 @@
+//! The machine's TPM: its keys for the hello, and the answer to the control plane's challenge.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rackwright_api::v1::{Attestation, Challenge, TpmKeys};
+use rackwright_tpm::binding;
+use rackwright_tpm::client::{Key, Tpm, TpmError};
+use rackwright_tpm::credential::Credential;
+use rackwright_tpm::device::Device;
+use rackwright_tpm::log::LOG_MAX;
+use rackwright_tpm::pcr::ASKED;
+use rackwright_tpm::public::Kind;
+
+use crate::root::SysRoot;
+
+/// Whatever proves which machine this is.
+pub trait Attester: Send + Sync {
+    /// The public parts of the TPM's keys.
+    fn keys(&self) -> TpmKeys;
+
+    /// The answer to a challenge, for the session of the TLS key with that SHA-256. It may take seconds.
+    fn answer(&self, challenge: &Challenge, key_sha256: &str) -> Attestation;
+}
+
+/// The data that a quote for a challenge has to carry.
+#[must_use]
+pub fn quote_data(challenge: &Challenge, key_sha256: &str) -> [u8; 32] {
+    let Challenge {
+        nonce,
+        node,
+        claim_generation,
+        boot,
+        ..
+    } = challenge;
+    binding(nonce, node, *claim_generation, boot, key_sha256)
+}
+
+/// The kernel's TPM. Its keys stay loaded as long as this lives.
+pub struct KernelTpm {
+    tpm: Mutex<Tpm>,
+    ek: Key,
+    ak: Key,
+    certificate: Vec<u8>,
+    root: SysRoot,
+}
+
+impl KernelTpm {
+    /// Opens the TPM and makes its keys; none: there is no TPM 2.0.
+    ///
+    /// # Errors
+    /// It cannot be used, in words for an operator.
+    pub fn open(root: &SysRoot) -> Result<Option<Arc<dyn Attester>>, String> {
+        let device = match Device::open(&root.dev) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|error| format!("the TPM's device cannot be opened: {error}"))?,
+        };
+        let opened = Self::with(Tpm::new(Box::new(device)), root).map_err(|error| error.to_string())?;
+        Ok(Some(Arc::new(opened)))
+    }
+
+    fn with(mut tpm: Tpm, root: &SysRoot) -> Result<Self, TpmError> {
+        let (ek, ak) = (tpm.key(Kind::Endorsement)?, tpm.key(Kind::Attestation)?);
+        // The identity does not depend on it.
+        let certificate = tpm.certificate().unwrap_or_else(|error| {
+            tracing::warn!("the TPM's certificate cannot be read: {error}");
+            None
+        });
+        Ok(Self {
+            tpm: Mutex::new(tpm),
+            ek,
+            ak,
+            certificate: certificate.unwrap_or_default(),
+            root: root.clone(),
+        })
+    }
+
+    fn proven(&self, challenge: &Challenge, key_sha256: &str) -> Result<Attestation, TpmError> {
+        let credential = Credential {
+            blob: challenge.credential_blob.clone(),
+            seed: challenge.credential_seed.clone(),
+        };
+        let mut tpm = self.tpm.lock().unwrap_or_else(PoisonError::into_inner);
+        let secret = tpm.activate(&self.ek, &self.ak, &credential)?;
+        let quoted = tpm.quote(&self.ak, &quote_data(challenge, key_sha256), ASKED)?;
+        let pcrs = quoted.values.iter();
+        Ok(Attestation {
+            secret,
+            quote: quoted.quote,
+            signature: quoted.signature,
+            pcrs: pcrs.map(|(index, value)| ((*index).into(), value.to_vec())).collect(),
+            event_log: self.event_log(),
+            fault: String::new(),
+        })
+    }
+
+    /// Empty where the firmware left none.
+    fn event_log(&self) -> Vec<u8> {
+        let log = std::fs::read(self.root.event_log()).unwrap_or_default();
+        if log.len() > LOG_MAX {
+            tracing::warn!(
+                bytes = log.len(),
+                "the firmware's event log is too long and is left out"
+            );
+            return Vec::new();
+        }
+        log
+    }
+}
+
+impl Attester for KernelTpm {
+    fn keys(&self) -> TpmKeys {
+        TpmKeys {
+            endorsement_public: self.ek.public.bytes().to_vec(),
+            endorsement_certificate: self.certificate.clone(),
+            attestation_public: self.ak.public.bytes().to_vec(),
+        }
+    }
+
+    fn answer(&self, challenge: &Challenge, key_sha256: &str) -> Attestation {
+        self.proven(challenge, key_sha256).unwrap_or_else(|error| {
+            tracing::error!("the challenge cannot be answered: {error}");
+            Attestation {
+                fault: error.to_string(),
+                ..Attestation::default()
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use rackwright_tpm::credential;
+    use rackwright_tpm::device::Socket;
+    use rackwright_tpm::pcr::Values;
+    use rackwright_tpm::public::Public;
+    use rackwright_tpm::quote::verify;
+    use ring::rand::SystemRandom;
+
+    use super::*;
+
+    #[test]
+    fn a_machine_without_a_tpm_has_no_attester_and_one_with_a_broken_tpm_says_why() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = SysRoot::below(dir.path());
+        assert!(matches!(KernelTpm::open(&root), Ok(None)));
+        std::fs::create_dir_all(root.dev.join("tpmrm0")).unwrap();
+        assert!(KernelTpm::open(&root).is_err_and(|why| why.contains("cannot be opened")));
+    }
+
+    #[test]
+    fn a_challenge_is_answered_by_the_tpm_for_the_own_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let mut swtpm = Command::new("swtpm")
+            .args(["socket", "--tpm2", "--flags", "not-need-init,startup-clear"])
+            .args(["--tpmstate", &format!("dir={}", at(""))])
+            .args(["--server", &format!("type=unixio,path={}", at("tpm"))])
+            .args(["--ctrl", &format!("type=unixio,path={}", at("ctrl"))])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("swtpm is installed (make deps)");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let socket = loop {
+            match Socket::connect(&dir.path().join("tpm")) {
+                Ok(socket) => break socket,
+                Err(error) => assert!(Instant::now() < deadline, "{error}"),
+            }
+            std::thread::yield_now();
+        };
+        let tpm = KernelTpm::with(Tpm::new(Box::new(socket)), &SysRoot::below(dir.path())).unwrap();
+        let keys = tpm.keys();
+        let key = |kind, bytes: &[u8]| Public::parse(kind, bytes).unwrap();
+        let ek = key(Kind::Endorsement, &keys.endorsement_public);
+        let ak = key(Kind::Attestation, &keys.attestation_public);
+        let made = credential::make(&ek, &ak.name(), &[3; 32], &SystemRandom::new()).unwrap();
+        let mut challenge = Challenge {
+            nonce: vec![1; 32],
+            credential_blob: made.blob,
+            credential_seed: made.seed,
+            node: "n1".into(),
+            claim_generation: 2,
+            boot: "b".into(),
+        };
+        let answer = tpm.answer(&challenge, "key");
+        assert_eq!((answer.secret, answer.fault), (vec![3; 32], String::new()));
+        let value = |(index, value): (&u32, &Vec<u8>)| (*index as u8, value.as_slice().try_into().unwrap());
+        let values: Values = answer.pcrs.iter().map(value).collect();
+        let quote = verify(&ak, &answer.quote, &answer.signature, &values).unwrap();
+        assert_eq!(quote.extra, quote_data(&challenge, "key"));
+        assert_ne!(quote.extra, quote_data(&challenge, "another key"));
+        challenge.credential_blob[10] ^= 1;
+        assert!(
+            tpm.answer(&challenge, "key")
+                .fault
+                .contains("refuses to open the credential")
+        );
+        swtpm.kill().unwrap();
+        swtpm.wait().unwrap();
+    }
+}

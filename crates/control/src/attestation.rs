@@ -1,0 +1,413 @@
+//! The identity of a machine by its TPM: what a site asks for, the challenge of a session, and the judgement of the answer.
+//!
+//! `docs/identity.md` has the message flow. Here is what needs no stream and no database.
+
+use std::collections::BTreeMap;
+
+use rackwright_api::v1;
+use rackwright_lifecycle::State;
+use rackwright_store::{AgentBootRow, AgentSession, NodeRecord};
+use rackwright_tpm::client::CERTIFICATE_MAX;
+use rackwright_tpm::credential::{self, SECRET};
+use rackwright_tpm::log::{LOG_MAX, Log};
+use rackwright_tpm::pcr::{ASKED, COUNT, Values, selection};
+use rackwright_tpm::public::{Kind, PUBLIC_MAX, Public};
+use rackwright_tpm::quote::{QUOTE_MAX, Quote, SIGNATURE_MAX, verify};
+use rackwright_tpm::{binding, sha256, sha256_text};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde::Deserialize;
+
+use crate::text::{SENTENCE_MAX, cut};
+
+/// The machine holds the enrolled TPM.
+pub const BY_TPM: &str = "tpm";
+/// Another machine with the same MAC and IP addresses would have been taken as well.
+pub const BY_ADDRESS: &str = "address only";
+
+/// What is asked of a class of machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Wish {
+    /// No machine is taken without the enrolled TPM: "address only" is refused.
+    Required,
+    /// A machine with a TPM is taken with this TPM only, from its first inspection on. One without a TPM is "address only".
+    #[default]
+    Preferred,
+    /// No TPM is asked. Every machine is "address only".
+    None,
+}
+
+/// The settings `identity`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// For every SKU without an entry of its own.
+    pub tpm: Wish,
+    /// By SKU.
+    pub skus: BTreeMap<String, Wish>,
+}
+
+impl Settings {
+    /// What is asked of machines of a SKU.
+    #[must_use]
+    pub fn of(&self, sku: &str) -> Wish {
+        self.skus.get(sku).copied().unwrap_or(self.tpm)
+    }
+
+    /// Whether any machine is asked for its TPM.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        let mut wishes = self.skus.values();
+        self.tpm != Wish::None || wishes.any(|wish| *wish != Wish::None)
+    }
+}
+
+/// Reads a digest that somebody gave. Answers it as it is stored.
+#[must_use]
+pub fn digest(text: &str) -> Option<String> {
+    let hex = text.strip_prefix("sha256:")?;
+    let is_digest = hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit());
+    is_digest.then(|| text.to_ascii_lowercase())
+}
+
+/// A challenge that waits for its answer.
+pub struct Pending {
+    nonce: [u8; 32],
+    secret: [u8; SECRET],
+    ek: Public,
+    ak: Public,
+    certificate_sha256: String,
+}
+
+/// A machine has shown that it holds a TPM. Whether it did so for this session is judged with the node's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// The TPM, as it is stored.
+    pub ek: String,
+    /// The digest of the endorsement certificate that it has; empty: it has none. Not judged.
+    pub certificate_sha256: String,
+    nonce: [u8; 32],
+    extra: Vec<u8>,
+}
+
+/// What a machine showed of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Shown {
+    /// No TPM, and why an agent could not use the one that is there.
+    Nothing(String),
+    /// A TPM.
+    Tpm(Box<Proof>),
+    /// An answer that proves nothing, and why.
+    Wrong(String),
+}
+
+impl Pending {
+    /// Makes the challenge of a session that showed these keys.
+    ///
+    /// # Errors
+    /// They are no keys of a TPM.
+    pub fn new(keys: &v1::TpmKeys, node: &str, of: &AgentSession) -> Result<(Self, v1::Challenge), String> {
+        let longest = keys.endorsement_public.len().max(keys.attestation_public.len());
+        if longest > PUBLIC_MAX || keys.endorsement_certificate.len() > CERTIFICATE_MAX {
+            return Err("its TPM's keys are too long".into());
+        }
+        let key = |kind, bytes: &[u8]| Public::parse(kind, bytes).map_err(|e| e.to_string());
+        let ek = key(Kind::Endorsement, &keys.endorsement_public)?;
+        let ak = key(Kind::Attestation, &keys.attestation_public)?;
+        let random = SystemRandom::new();
+        let (mut nonce, mut secret) = ([0; 32], [0; SECRET]);
+        let filled = random.fill(&mut nonce).and_then(|()| random.fill(&mut secret));
+        filled.map_err(|_| "there are no random numbers".to_owned())?;
+        let made = credential::make(&ek, &ak.name(), &secret, &random).map_err(|e| e.to_string())?;
+        let certificate = &keys.endorsement_certificate;
+        let certificate_sha256 = match certificate.as_slice() {
+            [] => String::new(),
+            bytes => sha256_text(&sha256(&[bytes])),
+        };
+        let challenge = v1::Challenge {
+            nonce: nonce.to_vec(),
+            credential_blob: made.blob,
+            credential_seed: made.seed,
+            node: node.to_owned(),
+            claim_generation: of.generation,
+            boot: of.boot.clone(),
+        };
+        let pending = Self {
+            nonce,
+            secret,
+            ek,
+            ak,
+            certificate_sha256,
+        };
+        Ok((pending, challenge))
+    }
+
+    /// Judges the answer, but for the session that the quote is bound to.
+    #[must_use]
+    pub fn judge(self, answer: &v1::Attestation) -> Shown {
+        match self.judged(answer) {
+            Ok(proof) => Shown::Tpm(Box::new(proof)),
+            Err(why) => Shown::Wrong(cut(&why, SENTENCE_MAX)),
+        }
+    }
+
+    fn judged(self, answer: &v1::Attestation) -> Result<Proof, String> {
+        if !answer.fault.is_empty() {
+            return Err(format!("its agent says: {}", answer.fault));
+        }
+        // Good for this one answer: how long a comparison takes tells nothing.
+        if answer.secret != self.secret {
+            return Err("the TPM does not hold both keys: the credential was not opened".into());
+        }
+        let quote = quoted(&self.ak, answer)?;
+        if !answer.event_log.is_empty() {
+            let values = values(&answer.pcrs)?;
+            replays(&answer.event_log, &values)?;
+        }
+        Ok(Proof {
+            ek: sha256_text(&self.ek.sha256()),
+            certificate_sha256: self.certificate_sha256,
+            nonce: self.nonce,
+            extra: quote.extra,
+        })
+    }
+}
+
+fn values(pcrs: &std::collections::HashMap<u32, Vec<u8>>) -> Result<Values, String> {
+    if pcrs.len() > usize::from(COUNT) {
+        return Err("it has too many PCRs".into());
+    }
+    let value = |(index, value): (&u32, &Vec<u8>)| {
+        let index = u8::try_from(*index).ok().filter(|index| *index < COUNT)?;
+        Some((index, value.as_slice().try_into().ok()?))
+    };
+    let values: Option<Values> = pcrs.iter().map(value).collect();
+    let values = values.ok_or("its PCRs are malformed")?;
+    if selection(&values) == ASKED {
+        Ok(values)
+    } else {
+        Err("its PCRs are not the ones that were asked for".into())
+    }
+}
+
+fn quoted(ak: &Public, answer: &v1::Attestation) -> Result<Quote, String> {
+    if answer.quote.len() > QUOTE_MAX || answer.signature.len() > SIGNATURE_MAX {
+        return Err("the quote is too long".into());
+    }
+    let values = values(&answer.pcrs)?;
+    verify(ak, &answer.quote, &answer.signature, &values).map_err(|e| e.to_string())
+}
+
+fn replays(log: &[u8], values: &Values) -> Result<(), String> {
+    if log.len() > LOG_MAX {
+        return Err("the event log is too long".into());
+    }
+    let log = Log::parse(log).map_err(|e| e.to_string())?;
+    match log.differs(values) {
+        None => Ok(()),
+        Some(pcr) => Err(format!("the event log does not replay to PCR {pcr}")),
+    }
+}
+
+/// How a machine is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// [`BY_TPM`] or [`BY_ADDRESS`].
+    pub identity: &'static str,
+    /// The TPM that answered; empty: none did.
+    pub ek: String,
+}
+
+/// Judges what a machine showed for a session of `of`, in a boot that it registered in. The error is a sentence for an
+/// operator.
+///
+/// # Errors
+/// It is not taken.
+pub fn identify(
+    wish: Wish,
+    record: &NodeRecord,
+    boot: &AgentBootRow,
+    of: &AgentSession,
+    shown: &Shown,
+) -> Result<Known, String> {
+    let by_address = |ek: &str| Known {
+        identity: BY_ADDRESS,
+        ek: ek.to_owned(),
+    };
+    if wish == Wish::None {
+        return Ok(by_address(""));
+    }
+    let (id, enrolled) = (&record.id, &record.spec.tpm_ek);
+    // Before one is enrolled, a boot keeps the TPM that it showed first.
+    let expected = if enrolled.is_empty() { &boot.tpm_ek } else { enrolled };
+    let accept =
+        |ek: &str| format!("If the board or its TPM was changed: `rackwright node readmit {id} --accept-tpm {ek}`");
+    let proof = match shown {
+        Shown::Wrong(why) => return Err(format!("its TPM did not prove itself: {why}")),
+        Shown::Nothing(fault) => {
+            let because = if fault.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", cut(fault, SENTENCE_MAX))
+            };
+            return if !expected.is_empty() {
+                let none = accept("none");
+                Err(format!(
+                    "the TPM of {id} is {expected}, and no TPM answered{because}. {none}"
+                ))
+            } else if wish == Wish::Required {
+                Err(format!(
+                    "the settings require a TPM for SKU {}, and no TPM 2.0 answered{because}. Switch it on in the \
+                     firmware's settings, or set identity.tpm",
+                    record.spec.sku
+                ))
+            } else {
+                Ok(by_address(""))
+            };
+        }
+        Shown::Tpm(proof) => proof,
+    };
+    if proof.extra != binding(&proof.nonce, id, of.generation, &of.boot, &boot.key_sha256) {
+        return Err("the quote was made for another session".into());
+    }
+    let ek = &proof.ek;
+    if !expected.is_empty() && expected != ek {
+        return Err(format!(
+            "the TPM of {id} is {expected}, and {ek} answered. {}",
+            accept(ek)
+        ));
+    }
+    let is_first = enrolled.is_empty() && record.node.state != State::Inspecting;
+    if !is_first {
+        Ok(Known {
+            identity: BY_TPM,
+            ek: ek.clone(),
+        })
+    } else if wish == Wish::Required {
+        Err(format!(
+            "the settings require a TPM for SKU {}, and none was enrolled when {id} was inspected. {}",
+            record.spec.sku,
+            accept(ek)
+        ))
+    } else {
+        Ok(by_address(ek))
+    }
+}
+
+/// The TPM that an accepted inspection enrols: the one that answered in the inspection's last boot.
+#[must_use]
+pub fn to_enrol(record: &NodeRecord, boot: &AgentBootRow) -> Option<String> {
+    let is_of_inspection = boot.state_since == record.node.since && boot.identity == BY_TPM && !boot.is_contested();
+    let is_new = record.spec.tpm_ek.is_empty() && !boot.tpm_ek.is_empty();
+    (is_of_inspection && is_new).then(|| boot.tpm_ek.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+
+    const OURS: &str = "sha256:aa";
+    const OTHER: &str = "sha256:bb";
+
+    fn of() -> AgentSession {
+        AgentSession {
+            generation: 3,
+            boot: "b1".into(),
+        }
+    }
+
+    fn tpm(ek: &str, boot: &str) -> Shown {
+        let nonce = [9; 32];
+        Shown::Tpm(Box::new(Proof {
+            ek: ek.into(),
+            certificate_sha256: String::new(),
+            nonce,
+            extra: binding(&nonce, "n1", 3, boot, "key").to_vec(),
+        }))
+    }
+
+    /// What is said of a machine: "tpm", "address only", or why it is refused.
+    fn said(wish: Wish, state: State, enrolled: &str, before: &str, shown: &Shown) -> String {
+        let mut record = testing::node("n1", state, None);
+        record.spec.tpm_ek = enrolled.into();
+        let boot = AgentBootRow {
+            key_sha256: "key".into(),
+            tpm_ek: before.into(),
+            ..AgentBootRow::default()
+        };
+        identify(wish, &record, &boot, &of(), shown).map_or_else(|why| why, |known| known.identity.into())
+    }
+
+    #[test]
+    fn who_is_taken_by_policy_state_and_what_the_machine_shows() {
+        use State::{Imaging, Inspecting};
+        use Wish::{Preferred, Required};
+        let none = Shown::Nothing("the TPM does not answer".into());
+        let (ours, other, wrong) = (tpm(OURS, "b1"), tpm(OTHER, "b1"), Shown::Wrong("forged".into()));
+        let cases: [(Wish, State, &str, &str, &Shown, &str); 17] = [
+            (Preferred, Inspecting, "", "", &none, "address only"),
+            (Preferred, Inspecting, "", "", &ours, "tpm"),
+            (Preferred, Inspecting, "", OURS, &other, "--accept-tpm sha256:bb"),
+            (Preferred, Inspecting, "", OURS, &none, "no TPM answered"),
+            (Preferred, Imaging, "", "", &ours, "address only"),
+            (Preferred, Imaging, OURS, "", &ours, "tpm"),
+            (Preferred, Imaging, OURS, "", &none, "(the TPM does not answer)"),
+            (Preferred, Imaging, OURS, "", &other, "--accept-tpm sha256:bb"),
+            (Preferred, Imaging, OURS, "", &wrong, "forged"),
+            (Preferred, Imaging, "", "", &wrong, "forged"),
+            (Preferred, Imaging, OURS, "", &tpm(OURS, "b0"), "another session"),
+            (Required, Inspecting, "", "", &none, "settings require a TPM"),
+            (Required, Inspecting, "", "", &ours, "tpm"),
+            (Required, Imaging, "", "", &ours, "none was enrolled"),
+            (Required, Imaging, OURS, "", &ours, "tpm"),
+            (Wish::None, Imaging, OURS, "", &none, "address only"),
+            (Wish::None, Imaging, OURS, "", &wrong, "address only"),
+        ];
+        for (wish, state, enrolled, before, shown, expected) in cases {
+            let said = said(wish, state, enrolled, before, shown);
+            assert!(
+                said.contains(expected),
+                "{wish:?} {state} {enrolled:?} {shown:?}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_tpm_of_the_accepted_inspections_last_boot_is_enrolled() {
+        let mut record = testing::node("n1", State::Inspecting, None);
+        let boot = AgentBootRow {
+            state_since: record.node.since,
+            identity: BY_TPM.into(),
+            tpm_ek: OURS.into(),
+            ..AgentBootRow::default()
+        };
+        assert_eq!(to_enrol(&record, &boot).as_deref(), Some(OURS));
+        let contested = AgentBootRow {
+            contests: 1,
+            ..boot.clone()
+        };
+        assert_eq!(to_enrol(&record, &contested), None);
+        let unproven = AgentBootRow {
+            identity: BY_ADDRESS.into(),
+            ..boot.clone()
+        };
+        assert_eq!(to_enrol(&record, &unproven), None);
+        record.spec.tpm_ek = OTHER.into();
+        assert_eq!(to_enrol(&record, &boot), None, "only an operator changes it");
+    }
+
+    #[test]
+    fn settings_go_by_sku() {
+        let text = "tpm: none\nskus: {h100: required}";
+        let settings: Settings = serde_saphyr::from_str(text).unwrap();
+        assert_eq!((settings.of("h100"), settings.of("cpu")), (Wish::Required, Wish::None));
+        assert!(settings.asks() && Settings::default().asks());
+        assert!(serde_saphyr::from_str::<Settings>("tpm: sometimes").is_err());
+        assert_eq!(
+            digest(&format!("sha256:{}", "A".repeat(64))),
+            Some(format!("sha256:{}", "a".repeat(64)))
+        );
+        assert_eq!(digest("sha256:aa"), None);
+    }
+}

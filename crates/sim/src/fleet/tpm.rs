@@ -1,0 +1,175 @@
+//! A TPM of a simulated machine: two keys, and answers in the structures of a real one.
+
+use p256::ecdsa::signature::Signer as _;
+use p256::ecdsa::{Signature, SigningKey};
+use p256::elliptic_curve::sec1::ToSec1Point as _;
+use p256::{PublicKey, SecretKey};
+use rackwright_agent::tpm::{Attester, quote_data};
+use rackwright_api::v1::{Attestation, Challenge, TpmKeys};
+use rackwright_tpm::credential::{Keys, ephemeral};
+use rackwright_tpm::log::{Event, Log, write};
+use rackwright_tpm::pcr::{ASKED, Values, digest};
+use rackwright_tpm::public::{Kind, Point, Public};
+use rackwright_tpm::quote::{Quote, write_signature};
+use rackwright_tpm::sha256;
+
+/// What the firmware and the boot programs of a simulated machine measure: register, type, data.
+const MEASURED: [(u8, u32, &[u8]); 8] = [
+    (0, 0x08, b"simulated firmware 1"),
+    (2, 0x8000_0004, b"simulated option ROM"),
+    (4, 0x8000_0003, b"simulated boot program"),
+    (7, 0x8000_0001, b"SecureBoot"),
+    (0, 0x04, &[0; 4]),
+    (2, 0x04, &[0; 4]),
+    (4, 0x04, &[0; 4]),
+    (7, 0x04, &[0; 4]),
+];
+
+/// A TPM in software.
+#[derive(Clone)]
+pub struct SimTpm {
+    ek: SecretKey,
+    ak: SigningKey,
+    ek_public: Public,
+    ak_public: Public,
+}
+
+fn key(seed: &[u8], what: &[u8]) -> SecretKey {
+    let mut round = 0_u32;
+    loop {
+        // Nearly every 256 bits are a key.
+        let candidate = sha256(&[seed, what, &round.to_be_bytes()]);
+        if let Ok(key) = SecretKey::from_slice(&candidate) {
+            return key;
+        }
+        round += 1;
+    }
+}
+
+fn public(kind: Kind, key: &PublicKey) -> Public {
+    let point = Point::of_sec1(key.to_sec1_point(false).as_bytes());
+    Public::new(kind, point.unwrap_or(Point { x: [0; 32], y: [0; 32] }))
+}
+
+impl SimTpm {
+    /// The TPM of that seed: another seed is another TPM.
+    #[must_use]
+    pub fn new(seed: &[u8]) -> Self {
+        let (ek, ak) = (key(seed, b"endorsement"), key(seed, b"attestation"));
+        Self {
+            ek_public: public(Kind::Endorsement, &ek.public_key()),
+            ak_public: public(Kind::Attestation, &ak.public_key()),
+            ek,
+            ak: SigningKey::from(ak),
+        }
+    }
+
+    /// What a control plane knows it by.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        rackwright_tpm::sha256_text(&self.ek_public.sha256())
+    }
+
+    fn open(&self, challenge: &Challenge) -> Option<Vec<u8>> {
+        let point = ephemeral(&challenge.credential_seed).ok()?;
+        let peer = PublicKey::from_sec1_bytes(&point.sec1()).ok()?;
+        let shared = p256::ecdh::diffie_hellman(self.ek.to_nonzero_scalar(), peer.as_affine());
+        let name = self.ak_public.name();
+        let keys = Keys::new(shared.raw_secret_bytes(), &point, &self.ek_public.point, &name);
+        keys.open(&challenge.credential_blob, &name).ok()
+    }
+
+    /// Signs a quote over these values.
+    fn quote(&self, extra: &[u8], values: &Values) -> (Vec<u8>, Vec<u8>) {
+        let quote = Quote {
+            extra: extra.to_vec(),
+            clock: 1,
+            resets: 1,
+            restarts: 0,
+            selection: ASKED,
+            digest: digest(values),
+        };
+        let bytes = quote.write(&self.ak_public.name());
+        let signature: Signature = self.ak.sign(&bytes);
+        let (r, s) = signature.split_bytes();
+        (bytes, write_signature(&r, &s))
+    }
+}
+
+fn event_log() -> Vec<u8> {
+    let event = |(pcr, kind, data): (u8, u32, &'static [u8])| Event {
+        pcr,
+        kind,
+        digest: sha256(&[data]),
+        data,
+    };
+    write(&MEASURED.map(event))
+}
+
+impl Attester for SimTpm {
+    fn keys(&self) -> TpmKeys {
+        TpmKeys {
+            endorsement_public: self.ek_public.bytes().to_vec(),
+            endorsement_certificate: Vec::new(),
+            attestation_public: self.ak_public.bytes().to_vec(),
+        }
+    }
+
+    fn answer(&self, challenge: &Challenge, key_sha256: &str) -> Attestation {
+        let Some(secret) = self.open(challenge) else {
+            return Attestation {
+                fault: "the credential is not for this TPM".into(),
+                ..Attestation::default()
+            };
+        };
+        let event_log = event_log();
+        let mut values: Values = ASKED.indexes().map(|index| (index, [0; 32])).collect();
+        values.extend(Log::parse(&event_log).map(|log| log.replay()).unwrap_or_default());
+        let (quote, signature) = self.quote(&quote_data(challenge, key_sha256), &values);
+        Attestation {
+            secret,
+            quote,
+            signature,
+            pcrs: values
+                .iter()
+                .map(|(index, value)| ((*index).into(), value.to_vec()))
+                .collect(),
+            event_log,
+            fault: String::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackwright_tpm::credential;
+    use rackwright_tpm::quote::verify;
+    use ring::rand::SystemRandom;
+
+    #[test]
+    fn a_simulated_tpm_answers_as_a_real_one() {
+        let (tpm, other) = (SimTpm::new(b"one"), SimTpm::new(b"other"));
+        assert_ne!(tpm.digest(), other.digest());
+        let made = credential::make(&tpm.ek_public, &tpm.ak_public.name(), &[7; 32], &SystemRandom::new()).unwrap();
+        let challenge = Challenge {
+            nonce: vec![1; 32],
+            credential_blob: made.blob,
+            credential_seed: made.seed,
+            node: "n1".into(),
+            claim_generation: 2,
+            boot: "b".into(),
+        };
+        let answer = tpm.answer(&challenge, "key");
+        assert_eq!(answer.secret, [7; 32]);
+        let values: Values = answer
+            .pcrs
+            .iter()
+            .map(|(index, value)| (*index as u8, value.as_slice().try_into().unwrap()))
+            .collect();
+        let quote = verify(&tpm.ak_public, &answer.quote, &answer.signature, &values).unwrap();
+        assert_eq!(quote.extra, quote_data(&challenge, "key"));
+        assert_eq!(Log::parse(&answer.event_log).unwrap().differs(&values), None);
+        assert!(!other.answer(&challenge, "key").fault.is_empty());
+    }
+}

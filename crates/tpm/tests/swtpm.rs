@@ -1,0 +1,118 @@
+//! Against `swtpm`, a TPM that nobody here wrote.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rackwright_tpm::client::{Tpm, TpmError};
+use rackwright_tpm::device::Socket;
+use rackwright_tpm::pcr::{ASKED, Selection};
+use rackwright_tpm::public::{Kind, Public};
+use rackwright_tpm::quote::{QuoteError, verify};
+use rackwright_tpm::{binding, credential, sha256};
+use ring::rand::SystemRandom;
+
+/// A TPM; it ends with the test.
+struct Software {
+    process: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Software {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let process = Command::new("swtpm")
+            .args(["socket", "--tpm2", "--flags", "not-need-init,startup-clear"])
+            .args(["--tpmstate", &format!("dir={}", at(""))])
+            .args(["--server", &format!("type=unixio,path={}", at("tpm"))])
+            .args(["--ctrl", &format!("type=unixio,path={}", at("ctrl"))])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("swtpm is installed (make deps)");
+        Self { process, dir }
+    }
+
+    fn tpm(&self) -> Tpm {
+        let path = self.dir.path().join("tpm");
+        Tpm::new(Box::new(connected(&path)))
+    }
+}
+
+impl Drop for Software {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn connected(path: &Path) -> Socket {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        match Socket::connect(path) {
+            Ok(socket) => return socket,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_tpm_proves_itself_and_no_other() {
+    let software = Software::start();
+    let mut tpm = software.tpm();
+    let (ek, ak) = (tpm.key(Kind::Endorsement).unwrap(), tpm.key(Kind::Attestation).unwrap());
+    let secret = [42; 32];
+    let random = SystemRandom::new();
+    let made = credential::make(&ek.public, &ak.public.name(), &secret, &random).unwrap();
+    assert_eq!(tpm.activate(&ek, &ak, &made).unwrap(), secret);
+
+    // A credential for another attestation key, and one that was changed.
+    let other = credential::make(&ek.public, &ek.public.name(), &secret, &random).unwrap();
+    assert!(matches!(tpm.activate(&ek, &ak, &other), Err(TpmError::Refused { .. })));
+    let mut changed = made.clone();
+    changed.blob[40] ^= 1;
+    assert!(matches!(
+        tpm.activate(&ek, &ak, &changed),
+        Err(TpmError::Refused { .. })
+    ));
+
+    let extra = binding(&[1; 32], "gpu-001", 3, "boot", "key");
+    let quoted = tpm.quote(&ak, &extra, ASKED).unwrap();
+    assert_eq!(quoted.values.len(), 11);
+    let quote = verify(&ak.public, &quoted.quote, &quoted.signature, &quoted.values).unwrap();
+    assert_eq!(quote.extra, extra);
+    assert_eq!(quote.selection, ASKED);
+
+    // Other values, another message, another key.
+    let mut values = quoted.values.clone();
+    values.insert(4, [9; 32]);
+    let wrong = verify(&ak.public, &quoted.quote, &quoted.signature, &values);
+    assert_eq!(wrong, Err(QuoteError::Values));
+    let mut forged = quoted.quote.clone();
+    let at = forged.windows(32).position(|part| part == extra).unwrap();
+    forged[at] ^= 1;
+    let wrong = verify(&ak.public, &forged, &quoted.signature, &quoted.values);
+    assert_eq!(wrong, Err(QuoteError::Signature));
+    let stranger = Public::new(Kind::Attestation, ek.public.point);
+    let wrong = verify(&stranger, &quoted.quote, &quoted.signature, &quoted.values);
+    assert_eq!(wrong, Err(QuoteError::Signature));
+
+    // The same keys each time, and room for them.
+    for _ in 0..8 {
+        let again = tpm.key(Kind::Endorsement).unwrap();
+        assert_eq!(again.public, ek.public);
+        tpm.remove(&again).unwrap();
+    }
+    assert_eq!(tpm.certificate().unwrap(), None, "a plain swtpm has none");
+    assert!(matches!(tpm.pcrs(Selection(0)), Ok(values) if values.is_empty()));
+}
+
+#[test]
+fn two_tpms_have_two_keys() {
+    let [mut one, mut two] = [Software::start(), Software::start()].map(|software| (software.tpm(), software));
+    let key = |tpm: &mut Tpm| tpm.key(Kind::Endorsement).unwrap().public;
+    let (first, second) = (key(&mut one.0), key(&mut two.0));
+    assert_ne!(first.sha256(), second.sha256());
+    assert_eq!(first.sha256(), sha256(&[first.bytes()]));
+}

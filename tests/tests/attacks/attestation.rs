@@ -1,0 +1,343 @@
+//! Machines that claim to be a node whose TPM is enrolled.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rackwright_api::v1;
+use rackwright_api::v1::agent_message::Message as Up;
+use rackwright_sim::fleet::{Fleet, FleetConfig, Format, Profile, SimNode, SimTpm};
+use rackwright_sim::lab::install_crypto;
+use rackwright_tests::ports::free_port;
+use rackwright_tests::site::Site;
+use serde_json::Value;
+use tonic::Code;
+
+use crate::impostor::host::{Host, Key};
+
+const SOON: Duration = Duration::from_secs(180);
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA9Nf8gnELrYx6K/bPXBRt0Q3kQb6ujVbhL6rVQIzJgo customer";
+const REFUSED: &str = "security.attestation-refused";
+
+/// A control plane and one honest machine.
+struct Bench {
+    site: Site,
+    fleet: Fleet,
+    dhcp: SocketAddrV4,
+    _dir: tempfile::TempDir,
+}
+
+fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16, more: &str) -> String {
+    for file in ["vmlinuz", "initrd"] {
+        std::fs::write(dir.join(file), file.repeat(100)).expect("the file can be written");
+    }
+    let dir = dir.display();
+    format!(
+        "data_dir: {dir}/data\napi: {{listen: \"127.0.0.1:{api}\", names: [\"127.0.0.1\"]}}\n\
+         store: {{listen: \"127.0.0.1:{store}\"}}\nssh_port: {ssh}\n\
+         boot:\n  ramdisk: {{kernel: {dir}/vmlinuz, initrd: {dir}/initrd}}\n  network:\n    \
+         server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
+         http_port: {http}\n    first_stages: {{}}\n    dhcp:\n      server:\n        subnets:\n        \
+         - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
+         policy: {{backoff_s: 1, backoff_max_s: 5, tries: 3, agent_grace_s: 2, agent_boot_s: 90, agent_quiet_s: 1}}\n{more}"
+    )
+}
+
+impl Bench {
+    async fn start(profile: Profile, tpm: bool, more: &str) -> Self {
+        install_crypto();
+        let dir = tempfile::tempdir().expect("a folder");
+        let (ports, ssh) = (std::array::from_fn(|_| free_port()), free_port());
+        let site = Site::start_with(dir.path(), &settings(dir.path(), ports, ssh, more)).await;
+        let dhcp = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2]);
+        let config = FleetConfig {
+            profile,
+            tpm,
+            boot_server: Some(dhcp),
+            ssh_listen: Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ssh)),
+            ..FleetConfig::default()
+        };
+        let fleet = Fleet::start(config).await.expect("the fleet starts");
+        let mut text = Vec::new();
+        fleet
+            .describe(Format::Yaml, None, &mut text)
+            .expect("it can be described");
+        let file = dir.path().join("nodes.yaml");
+        std::fs::write(&file, text).expect("the file can be written");
+        tokio::task::block_in_place(|| site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
+        let image = dir.path().join("disk.raw");
+        let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
+        std::fs::write(&image, content).expect("the image can be written");
+        site.cli(["image", "add", "disk", "--file", &image.display().to_string()]);
+        Self {
+            site,
+            fleet,
+            dhcp,
+            _dir: dir,
+        }
+    }
+
+    /// The same, and the machine has been inspected.
+    async fn inspected(profile: Profile) -> Self {
+        let bench = Self::start(profile, true, "").await;
+        bench.until(&["available"]).await;
+        bench
+    }
+
+    fn node(&self) -> SimNode {
+        self.fleet.node(0)
+    }
+
+    fn id(&self) -> String {
+        self.node().name()
+    }
+
+    fn tpm(&self) -> SimTpm {
+        self.node().tpm().expect("it has one")
+    }
+
+    async fn until(&self, states: &[&str]) -> String {
+        self.site.until(&self.id(), states, SOON).await
+    }
+
+    fn deploy(&self) {
+        self.site
+            .cli(["node", "deploy", &self.id(), "--image", "disk", "--ssh-key", KEY]);
+    }
+
+    fn events(&self, kind: &str) -> Vec<Value> {
+        let target = format!("nodes/{}", self.id());
+        let events = self.site.cli(["events", "--target", &target, "-o", "json"]);
+        serde_json::Deserializer::from_str(&events)
+            .into_iter::<Value>()
+            .map(|event| event.expect("events are JSON"))
+            .filter(|event| event["kind"] == kind)
+            .collect()
+    }
+
+    async fn until_told(&self, kind: &str, count: usize) -> Vec<Value> {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let events = self.events(kind);
+            if events.len() >= count {
+                return events;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "{kind}: {events:?}\n{}",
+                self.site.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn status(&self) -> Value {
+        self.site.json(["node", "get", &self.id()])["status"].clone()
+    }
+
+    /// The machine lies in every boot of a deployment: it gets no job, and ends in quarantine for that reason.
+    async fn is_quarantined_for(&self, words: &str) {
+        self.deploy();
+        self.ends_in_quarantine_for(words).await;
+        assert!(self.node().installed().is_none(), "nothing was written");
+    }
+
+    async fn ends_in_quarantine_for(&self, words: &str) {
+        self.until(&["quarantined"]).await;
+        let told = self.events(REFUSED);
+        assert_eq!(told.len(), 2, "{told:?}");
+        for event in &told {
+            assert!(event["message"].to_string().contains(words), "{event}");
+        }
+        let reason = self.site.reason(&self.id());
+        assert!(reason.contains(words) && reason.contains("identity"), "{reason}");
+    }
+
+    /// Honest again, the machine is readmitted and gets through.
+    async fn gets_through(&self, readmit: &[&str]) {
+        let id = self.id();
+        let words = [&["node", "readmit", "--yes", &id], readmit].concat();
+        self.site.cli(words);
+        self.until(&["available"]).await;
+        self.deploy();
+        self.until(&["active"]).await;
+        assert_eq!(self.status()["identity"], "tpm");
+    }
+
+    async fn end(self) {
+        self.site.stop().await;
+        self.fleet.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_honest_machine_is_known_by_its_tpm_and_its_erase_certificate_says_so() {
+    let bench = Bench::inspected(Profile::Instant).await;
+    let (id, ek) = (bench.id(), bench.tpm().digest());
+    let status = bench.status();
+    assert_eq!(
+        (&status["identity"], &status["tpm_ek"]),
+        (&"tpm".into(), &ek.as_str().into())
+    );
+    let told = bench.events("security.tpm-enrolled");
+    assert!(told.len() == 1 && told[0].to_string().contains(&ek), "{told:?}");
+    bench.deploy();
+    bench.until(&["active"]).await;
+    bench.site.cli(["node", "release", "--yes", &id]);
+    bench.until(&["available"]).await;
+    let certificates = bench.site.json(["node", "certificates", &id]).to_string();
+    assert!(certificates.contains("\"identity\":\"tpm\""), "{certificates}");
+    let printed = bench.site.cli(["node", "certificates", &id, "--verify"]);
+    assert!(printed.contains("valid") && printed.contains("tpm"), "{printed}");
+    let explained = bench.site.cli(["node", "explain", &id]);
+    assert!(explained.contains(&ek), "{explained}");
+    assert_eq!(bench.events(REFUSED), [] as [Value; 0]);
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_without_a_tpm_is_not_taken_for_a_machine_that_has_one() {
+    let bench = Bench::inspected(Profile::Vm).await;
+    let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
+    bench.deploy();
+    let plan = attacker.plan_as_soon_as_possible(SOON).await;
+    let agent = plan
+        .register(&Key::new("attacker"))
+        .await
+        .expect("nobody has registered");
+    let refused = agent.connect("10.66.6.6").await.map(drop).unwrap_err();
+    assert_eq!(refused.code(), Code::Unauthenticated);
+    assert!(refused.message().contains("no TPM answered"), "{refused}");
+    let told = bench.until_told(REFUSED, 1).await;
+    assert!(told[0].to_string().contains(&bench.node().mac()), "{told:?}");
+    // The machine itself, after a power cycle.
+    bench.until(&["active"]).await;
+    assert!(bench.node().installed().is_some());
+    assert_eq!(bench.status()["identity"], "tpm");
+    assert_eq!(bench.events(REFUSED).len(), 1);
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_with_a_tpm_of_its_own_is_refused_before_it_hears_anything_else() {
+    let bench = Bench::inspected(Profile::Vm).await;
+    let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
+    bench.deploy();
+    let plan = attacker.plan_as_soon_as_possible(SOON).await;
+    let key = Key::new("attacker");
+    let agent = plan.register(&key).await.expect("nobody has registered");
+    let own = SimTpm::new(b"a TPM of the attacker");
+    let mut session = agent
+        .connect_with(&own)
+        .await
+        .expect("the stream opens for the challenge");
+    // What it says before the answer counts for nothing.
+    session.say(Up::Inventory(v1::Inventory::default())).await;
+    let ended = session.answer_with(&own, &key.sha256(), SOON).await;
+    assert!(
+        ended.code() == Code::Unauthenticated && ended.message().contains(&own.digest()),
+        "{ended}"
+    );
+    bench.until_told(REFUSED, 1).await;
+    bench.until(&["active"]).await;
+    assert_eq!(bench.status()["tpm_ek"], bench.tpm().digest());
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quote_that_another_key_signed_is_refused() {
+    let bench = Bench::inspected(Profile::Instant).await;
+    bench.node().forge_attestation(|answer| {
+        // The right words under a signature of nobody.
+        let end = answer.signature.len() - 1;
+        answer.signature[end] ^= 1;
+    });
+    bench.is_quarantined_for("not signed by the attestation key").await;
+    bench.node().forge_nothing();
+    bench.gets_through(&[]).await;
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_quote_is_refused_in_a_new_session() {
+    let bench = Bench::inspected(Profile::Instant).await;
+    let first = Arc::new(Mutex::new(None));
+    let kept = Arc::clone(&first);
+    bench.node().forge_attestation(move |answer| {
+        let mut first = kept.lock().expect("nobody panicked");
+        let old: &mut v1::Attestation = first.get_or_insert_with(|| answer.clone());
+        answer.quote.clone_from(&old.quote);
+        answer.signature.clone_from(&old.signature);
+        answer.pcrs.clone_from(&old.pcrs);
+    });
+    // Its first quote is good for its own session alone.
+    bench.deploy();
+    bench.until(&["active"]).await;
+    assert!(first.lock().expect("nobody panicked").is_some());
+    let id = bench.id();
+    bench.site.cli(["node", "release", "--yes", &id]);
+    bench
+        .ends_in_quarantine_for("the quote was made for another session")
+        .await;
+    let certificates = bench.site.json(["node", "certificates", &id]).to_string();
+    assert!(!certificates.contains("signature"), "{certificates}");
+    assert!(
+        bench.node().installed().is_some(),
+        "nothing was erased, and the node says so"
+    );
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tpm_of_another_machine_is_refused_until_an_operator_accepts_it() {
+    let bench = Bench::inspected(Profile::Instant).await;
+    let other = SimTpm::new(b"a new mainboard");
+    let digest = other.digest();
+    bench.node().set_tpm(Some(other));
+    bench.is_quarantined_for(&digest).await;
+    let reason = bench.site.reason(&bench.id());
+    assert!(reason.contains(&format!("--accept-tpm {digest}")), "{reason}");
+    bench.gets_through(&["--accept-tpm", &digest]).await;
+    let told = bench.events("security.tpm-accepted");
+    assert!(told.len() == 1 && told[0].to_string().contains(&digest), "{told:?}");
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_log_that_does_not_replay_is_refused() {
+    let bench = Bench::inspected(Profile::Instant).await;
+    bench.node().forge_attestation(|answer| {
+        // One event less: the log hides what was started.
+        let hidden = b"simulated boot program";
+        let at = answer.event_log.windows(hidden.len()).position(|part| part == hidden);
+        let begin = at.expect("it is in the log") - (4 + 4 + 4 + 2 + 32 + 4);
+        answer.event_log.drain(begin..begin + 50 + hidden.len());
+    });
+    bench.is_quarantined_for("does not replay to PCR 4").await;
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_without_a_tpm_is_refused_where_one_is_required_and_said_to_be_address_only_elsewhere() {
+    let strict = Bench::start(Profile::Instant, false, "identity: {tpm: required}\n").await;
+    strict.until(&["failed"]).await;
+    let reason = strict.site.reason(&strict.id());
+    assert!(
+        reason.contains("require a TPM") && reason.contains("identity.tpm"),
+        "{reason}"
+    );
+    strict.end().await;
+
+    let bench = Bench::start(Profile::Instant, false, "").await;
+    bench.until(&["available"]).await;
+    assert_eq!(bench.status()["identity"], "address only");
+    let id = bench.id();
+    bench.deploy();
+    bench.until(&["active"]).await;
+    bench.site.cli(["node", "release", "--yes", &id]);
+    bench.until(&["available"]).await;
+    let certificates = bench.site.json(["node", "certificates", &id]).to_string();
+    assert!(certificates.contains("\"identity\":\"address only\""), "{certificates}");
+    bench.end().await;
+}
