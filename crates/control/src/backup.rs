@@ -20,6 +20,7 @@ use rackwright_identity::KeyFileError;
 use rackwright_lifecycle::Timestamp;
 use rackwright_store::{BackupError as CopyError, StoreError};
 
+use crate::audit::local::LocalError;
 use crate::start::lock::LockError;
 
 pub use create::create;
@@ -37,6 +38,9 @@ pub enum BackupError {
     /// The database.
     #[error("the database does not answer, so nothing can be written down")]
     Store(#[from] StoreError),
+    /// The audit.
+    #[error(transparent)]
+    Audit(#[from] LocalError),
     /// The keys.
     #[error(transparent)]
     Keys(#[from] KeyFileError),

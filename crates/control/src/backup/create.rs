@@ -11,8 +11,10 @@ use rackwright_store::{Database, DatabaseSite, EventRow, Store};
 
 use super::manifest::{Described, FILE, Kind, Manifest};
 use super::{BackupError, KEYS, failed, stamp};
+use crate::audit::local;
 use crate::clock;
 use crate::config::Config;
+use crate::invite::LocalUser;
 
 /// Backs the site up into a new folder below `to`, while daemons run. Answers with lines for the terminal.
 ///
@@ -64,9 +66,14 @@ pub(super) fn check_schema(site: &DatabaseSite) -> Result<(), BackupError> {
     }
 }
 
-/// Stores an event: a backup holds every secret.
+/// Stores a record of the audit and an event: a backup holds every secret.
 async fn announce(config: &Config, target: &Path) -> Result<(), BackupError> {
+    let set = config.data_dir.join(KEYS);
+    let keys = KeyFiles::read_set(&set, Arc::new(SystemRng))?;
+    check_authority(&config.database.site().await?, &keys, &set)?;
     let store = Store::open(config.database.clone()).await?;
+    let what = ("backup", "site", &*target.display().to_string());
+    local::record(config, &keys, &store, &LocalUser::present(), what).await?;
     let mut tx = store.write().await?;
     tx.add_event(&EventRow {
         at: clock::now(),

@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rackwright_identity::{KeyFiles, SystemRng};
-use rackwright_store::{BackupError as CopyError, DatabaseSite};
+use rackwright_store::{BackupError as CopyError, DatabaseSite, Store};
 
 use super::create::{check_authority, check_schema};
 use super::manifest::{Kind, Manifest};
 use super::{BackupError, KEYS, failed, stamp};
+use crate::audit::local;
 use crate::clock;
 use crate::config::Config;
+use crate::invite::LocalUser;
 use crate::start::{lock, restored};
 
 /// Puts a backup in the place that the settings name. `replace`: a site that is there is moved aside. Answers with lines
@@ -48,6 +50,10 @@ pub async fn restore(config: &Config, from: &Path, replace: bool) -> Result<Stri
         fs::rename(&set, aside.join(KEYS)).map_err(failed(&set))?;
     }
     KeyFiles::put_set(&from.join(KEYS), data_dir, &SystemRng)?;
+    let store = Store::open(config.database.clone()).await?;
+    let what = format!("the backup of {} is put in place", manifest.taken);
+    local::record(config, &keys, &store, &LocalUser::present(), ("restore", "site", &what)).await?;
+    store.close().await;
     let moved = match is_occupied {
         true => format!("What was there before is in {}.\n", aside.display()),
         false => String::new(),
