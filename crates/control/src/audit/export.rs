@@ -196,12 +196,21 @@ pub fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) {
     }
 }
 
+/// The last record of a target.
+#[derive(Debug, Default)]
+struct Last {
+    /// 0: there is none.
+    position: i64,
+    /// Empty: not known.
+    hash: String,
+}
+
 /// A place to which records go in order.
 trait Target: Send + 'static {
     /// For the log.
     fn name(&self) -> String;
-    /// Position of the last record that is there.
-    fn position(&mut self) -> std::io::Result<i64>;
+    /// The last record that is there.
+    fn last(&mut self) -> std::io::Result<Last>;
     /// Adds records.
     fn add(&mut self, core: &Core, rows: &[AuditRow]) -> std::io::Result<()>;
 }
@@ -247,24 +256,21 @@ async fn step<T: Target>(core: &Arc<Core>, slot: &mut Option<T>) -> std::io::Res
         return Err(std::io::Error::other("the export ended"));
     };
     let moved = tokio::task::spawn_blocking(move || {
-        let position = target.position();
-        (target, position)
+        let last = target.last();
+        (target, last)
     });
-    let (mut target, position) = moved.await.map_err(std::io::Error::other)?;
+    let (mut target, last) = moved.await.map_err(std::io::Error::other)?;
     let name = target.name();
     let named = |error: std::io::Error| std::io::Error::new(error.kind(), format!("{name}: {error}"));
-    let rows = match position {
-        Ok(position) => core.store.audit(&AuditFilter::default(), position, PAGE).await,
-        Err(error) => {
-            *slot = Some(target);
-            return Err(named(error));
-        }
+    let rows = match last {
+        Ok(last) => behind(core, &last).await,
+        Err(error) => Err(error),
     };
     let rows = match rows {
         Ok(rows) if !rows.is_empty() => rows,
         other => {
             *slot = Some(target);
-            return other.map(|_| false).map_err(std::io::Error::other);
+            return other.map(|_| false).map_err(named);
         }
     };
     let is_more = i64::try_from(rows.len()).unwrap_or(0) == PAGE;
@@ -276,6 +282,27 @@ async fn step<T: Target>(core: &Arc<Core>, slot: &mut Option<T>) -> std::io::Res
     let (target, added) = moved.await.map_err(std::io::Error::other)?;
     *slot = Some(target);
     added.map(|()| is_more).map_err(named)
+}
+
+/// A page of the records behind the last one that a target has.
+async fn behind(core: &Core, last: &Last) -> std::io::Result<Vec<AuditRow>> {
+    let all = AuditFilter::default();
+    if last.position > 0 && !last.hash.is_empty() {
+        let there = core.store.audit(&all, last.position - 1, 1).await;
+        let there = there.map_err(std::io::Error::other)?;
+        if there
+            .first()
+            .is_none_or(|row| row.position != last.position || row.hash != last.hash)
+        {
+            let position = last.position;
+            return Err(std::io::Error::other(format!(
+                "the database does not have the record {position} that was exported: it was restored or cut. Keep what was \
+                 exported, and move it away to begin anew"
+            )));
+        }
+    }
+    let rows = core.store.audit(&all, last.position, PAGE).await;
+    rows.map_err(std::io::Error::other)
 }
 
 /// A file of lines. Its last line says how far it is.
@@ -296,10 +323,10 @@ impl Target for ToFile {
         self.path.display().to_string()
     }
 
-    fn position(&mut self) -> std::io::Result<i64> {
+    fn last(&mut self) -> std::io::Result<Last> {
         let mut file = match std::fs::File::options().read(true).write(true).open(&self.path) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Last::default()),
             Err(error) => return Err(error),
         };
         let length = file.metadata()?.len();
@@ -313,20 +340,21 @@ impl Target for ToFile {
             file.set_len(begin + u64::try_from(end).unwrap_or(0))?;
         }
         let lines = tail[..end].split(|byte| *byte == b'\n').rev();
-        let positions = lines.filter_map(|line| match serde_json::from_slice(line) {
-            Ok(Line::Record(record)) => i64::try_from(record.position).ok(),
-            Ok(Line::Chain(chain)) => i64::try_from(chain.after_position).ok(),
+        let mut found = lines.filter_map(|line| match serde_json::from_slice(line) {
+            Ok(Line::Record(record)) => Some((record.position, record.hash)),
+            Ok(Line::Chain(chain)) => Some((chain.after_position, String::new())),
             Err(_) => None,
         });
-        positions.into_iter().next().map_or_else(
-            || match length {
-                0 => Ok(0),
-                _ => Err(std::io::Error::other(
-                    "the file ends with something else than an audit record",
-                )),
-            },
-            Ok,
-        )
+        match found.next() {
+            Some((position, hash)) => Ok(Last {
+                position: i64::try_from(position).unwrap_or(i64::MAX),
+                hash,
+            }),
+            None if length == 0 => Ok(Last::default()),
+            None => Err(std::io::Error::other(
+                "the file ends with something else than an audit record",
+            )),
+        }
     }
 
     fn add(&mut self, core: &Core, rows: &[AuditRow]) -> std::io::Result<()> {
@@ -398,12 +426,17 @@ impl Target for ToSyslog {
         format!("syslog server {}", self.server)
     }
 
-    fn position(&mut self) -> std::io::Result<i64> {
-        match std::fs::read_to_string(&self.position) {
-            Ok(text) => text.trim().parse().map_err(std::io::Error::other),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
-            Err(error) => Err(error),
-        }
+    fn last(&mut self) -> std::io::Result<Last> {
+        let text = match std::fs::read_to_string(&self.position) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Last::default()),
+            Err(error) => return Err(error),
+        };
+        let (position, hash) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        Ok(Last {
+            position: position.parse().map_err(std::io::Error::other)?,
+            hash: hash.to_owned(),
+        })
     }
 
     fn add(&mut self, _: &Core, rows: &[AuditRow]) -> std::io::Result<()> {
@@ -419,16 +452,16 @@ impl Target for ToSyslog {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         for row in rows {
             socket.send(syslog(&line(row)?, host.trim())?.as_bytes())?;
-            keep(&self.position, row.position)?;
+            keep(&self.position, row)?;
         }
         self.socket = Some(socket);
         Ok(())
     }
 }
 
-fn keep(path: &Path, position: i64) -> std::io::Result<()> {
+fn keep(path: &Path, row: &AuditRow) -> std::io::Result<()> {
     let new = path.with_extension("new");
-    std::fs::write(&new, format!("{position}\n"))?;
+    std::fs::write(&new, format!("{} {}\n", row.position, row.hash))?;
     std::fs::rename(&new, path)
 }
 
