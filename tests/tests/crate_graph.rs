@@ -43,7 +43,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         ],
     ),
     ("sim", 2, &["api", "agent", "image", "tpm"]),
-    ("fuzz", 1, &["redfish", "netboot", "image", "identity", "site"]),
+    ("fuzz", 1, &["redfish", "netboot", "image", "identity", "site", "tpm"]),
 ];
 
 /// The workspace member that may use anything.

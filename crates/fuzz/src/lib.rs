@@ -10,6 +10,7 @@ mod images;
 mod keys;
 mod site;
 mod told;
+mod tpm;
 
 /// A reader under test: takes the input.
 type Reader = fn(&[u8]);
@@ -26,6 +27,8 @@ const READERS: &[(u8, &str, Reader)] = &[
     (b'c', "a certificate request (PKCS #10)", keys::request),
     (b'x', "a client certificate (X.509)", keys::certificate),
     (b'r', "an erase certificate", keys::erase_record),
+    (b'u', "an event log of UEFI firmware (TCG)", tpm::event_log),
+    (b'o', "a quote and a key of a TPM", tpm::quote),
     (b'q', "a qcow2 image", images::qcow2),
     (b'i', "an index of an image", images::index),
     (b'f', "a dump of a fabric (ibnetdiscover)", site::dump),
