@@ -82,6 +82,7 @@ struct Wire {
     console_ssh: Option<console::SshSettings>,
     #[serde(default)]
     audit: audit::export::Settings,
+    #[serde(default)]
     identity: attestation::Settings,
 }
 

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use percent_encoding::percent_decode_str;
 use rusqlite::{Connection, OpenFlags};
@@ -15,6 +16,10 @@ use crate::database::Server;
 use crate::error::DatabaseError;
 use crate::{Database, StoreError, schema};
 
+/// How long a server may take to close the connections of processes that have ended.
+const CLOSING: Duration = Duration::from_secs(3);
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Longest text of another program that an error repeats.
 const WORDS_MAX: usize = 2000;
 
@@ -161,9 +166,15 @@ impl Database {
         let mut connection = server.options()?.connect().await?;
         let others = "SELECT COUNT(*) FROM pg_stat_activity WHERE datname = current_database() \
                       AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
-        let others: i64 = sqlx::query(others).fetch_one(&mut connection).await?.try_get(0)?;
-        if others > 0 {
-            return Err(BackupError::InUse(others));
+        let begun = Instant::now();
+        // A server closes the connections of a process that has ended a moment later, and tells of that in no other way.
+        loop {
+            let others: i64 = sqlx::query(others).fetch_one(&mut connection).await?.try_get(0)?;
+            match others {
+                0 => break,
+                others if begun.elapsed() > CLOSING => return Err(BackupError::InUse(others)),
+                _ => tokio::time::sleep(PAUSE).await,
+            }
         }
         drop(connection);
         let arguments = [
@@ -207,8 +218,9 @@ fn site_of_file(path: &Path) -> Result<DatabaseSite, BackupError> {
         })
     });
     site.map_err(|error| match error {
-        // No row, or no such table or column.
-        rusqlite::Error::QueryReturnedNoRows | rusqlite::Error::SqlInputError { .. } => no_site(),
+        rusqlite::Error::QueryReturnedNoRows => no_site(),
+        // No such table or column.
+        error if error.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown) => no_site(),
         other => other.into(),
     })
 }

@@ -8,11 +8,13 @@ use super::routes::{Bmc, Object, To, digested};
 use axum::extract::{Path, Request};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode, header};
 use serde_json::{Value, json};
 use std::time::Instant;
 
 pub(super) const SUBSCRIPTIONS: &str = "/redfish/v1/EventService/Subscriptions";
+/// Subscriptions that the BMC takes.
+const SUBSCRIPTIONS_MOST: usize = 16;
 pub(super) const HOST_INTERFACES: &str = "/redfish/v1/Managers/1/HostInterfaces";
 const HOST_INTERFACE: &str = "/redfish/v1/Managers/1/HostInterfaces/1";
 
@@ -155,17 +157,51 @@ pub(super) async fn subscription(To(bmc): To, Path(id): Path<String>) -> Result<
     let left = bmc.in_band();
     let found = left.subscriptions.iter().find(|one| one.id.to_string() == id);
     let found = found.ok_or_else(|| Fault::not_found(&path))?;
-    Ok(digested(&json!({
+    Ok(digested(&event_destination(&path, &id, &found.what)))
+}
+
+fn event_destination(path: &str, id: &str, destination: &str) -> Value {
+    json!({
         "@odata.id": path,
         "@odata.type": "#EventDestination.v1_14_0.EventDestination",
         "Id": id,
         "Name": "Subscription",
-        "Destination": found.what,
+        "Destination": destination,
         "Protocol": "Redfish",
         "SubscriptionType": "RedfishEvent",
         "EventFormatType": "Event",
         "Context": "",
-    })))
+    })
+}
+
+/// Somebody subscribes over the network. Nothing is ever sent: the machine's events have no other receiver than streams.
+pub(super) async fn subscribe(To(bmc): To, Object(wanted): Object) -> Result<Response, Fault> {
+    for name in ["Destination", "Protocol"] {
+        if !wanted.contains_key(name) {
+            return Err(Fault::missing_property(name));
+        }
+    }
+    let protocol = wanted["Protocol"].as_str().unwrap_or_default();
+    if protocol != "Redfish" {
+        return Err(Fault::not_in_list("Protocol", protocol));
+    }
+    let destination = wanted["Destination"].as_str().unwrap_or_default();
+    if !destination.starts_with("https://") && !destination.starts_with("http://") {
+        return Err(Fault::not_in_list("Destination", destination));
+    }
+    if bmc.in_band().subscriptions.len() >= SUBSCRIPTIONS_MOST {
+        return Err(Fault::sessions_full());
+    }
+    bmc.leave_subscription(destination);
+    let id = bmc.in_band().made;
+    let path = format!("{SUBSCRIPTIONS}/{id}");
+    let mut response = json(
+        StatusCode::CREATED,
+        &event_destination(&path, &id.to_string(), destination),
+    );
+    let location = HeaderValue::from_str(&path).map_err(|_| Fault::internal("a header value"))?;
+    response.headers_mut().insert(header::LOCATION, location);
+    Ok(response)
 }
 
 pub(super) async fn end_subscription(To(bmc): To, Path(id): Path<String>) -> Result<Response, Fault> {

@@ -162,7 +162,10 @@ pub(crate) fn router() -> Router {
             "/redfish/v1/AccountService/Accounts/{id}/Keys/{key}",
             get(in_band::key).delete(in_band::delete_key),
         )
-        .route(in_band::SUBSCRIPTIONS, get(in_band::subscriptions))
+        .route(
+            in_band::SUBSCRIPTIONS,
+            get(in_band::subscriptions).post(in_band::subscribe),
+        )
         .route(
             "/redfish/v1/EventService/Subscriptions/{id}",
             get(in_band::subscription).delete(in_band::end_subscription),
@@ -254,7 +257,7 @@ fn allowed(path: &str) -> &'static str {
         "Systems/1" | "SessionService" | "UpdateService" | "AccountService" => "GET, HEAD, PATCH",
         "Managers/1/HostInterfaces/1" => "GET, HEAD, PATCH",
         "Systems/1/Bios/Settings" | "Systems/1/SecureBoot" => "GET, HEAD, PATCH",
-        "SessionService/Sessions" | "AccountService/Accounts" => "GET, HEAD, POST",
+        "SessionService/Sessions" | "AccountService/Accounts" | "EventService/Subscriptions" => "GET, HEAD, POST",
         key if key.contains("/Keys/") || key.starts_with("EventService/Subscriptions/") => "GET, HEAD, DELETE",
         keys if keys.ends_with("/Keys") => "GET, HEAD",
         account if account.starts_with("AccountService/Accounts/") => "GET, HEAD, PATCH, DELETE",

@@ -155,6 +155,11 @@ async fn inventories_of_an_older_schema_are_kept() {
              UPDATE nodes SET {name} = (SELECT {from} FROM node_inventories WHERE node_id = id);"
         )
     };
+    let function = if is_server {
+        "DROP FUNCTION audit_is_append_only;"
+    } else {
+        ""
+    };
     let back = [
         column("inventory", "reported"),
         column("expected", "expected"),
@@ -169,7 +174,7 @@ async fn inventories_of_an_older_schema_are_kept() {
          DROP TABLE firmware_files; DROP TABLE firmware_seen; DROP TABLE firmware_updates; DROP TABLE maintenance_windows; \
          DROP TABLE factory_credentials; \
          DROP TABLE member_ssh_keys; DROP TABLE console_pins; DROP TABLE sealed_keys; \
-         DROP TABLE bmc_logs; DROP TABLE node_bmc_state; \
+         DROP TABLE bmc_logs; DROP TABLE node_bmc_state; DROP TABLE audit; DROP TABLE audit_head; \
          ALTER TABLE members DROP COLUMN epoch; ALTER TABLE members DROP COLUMN used_at; \
          ALTER TABLE members DROP COLUMN certificate_ends_at; ALTER TABLE members DROP COLUMN warned_of; \
          ALTER TABLE tokens DROP COLUMN customer; ALTER TABLE tokens DROP COLUMN made_by; \
@@ -181,8 +186,9 @@ async fn inventories_of_an_older_schema_are_kept() {
          DROP INDEX nodes_doubted; ALTER TABLE nodes DROP COLUMN doubt_cause; ALTER TABLE nodes DROP COLUMN doubt_since; \
          ALTER TABLE nodes DROP COLUMN doubt_why; ALTER TABLE nodes DROP COLUMN doubt_generation; \
          ALTER TABLE nodes DROP COLUMN agent_identity; ALTER TABLE site DROP COLUMN database_id; ALTER TABLE site DROP COLUMN age; ALTER TABLE site DROP COLUMN challenge; \
-         DELETE FROM schema_version WHERE version >= 6"
+         DELETE FROM schema_version WHERE version >= 6;"
             .into(),
+        function.to_owned(),
     ];
     lab.database.sql(&back.concat()).await;
     let store = Store::open(lab.database.database()).await.unwrap();

@@ -34,6 +34,7 @@ async fn a_copy_is_put_back_whole_and_only_while_nothing_is_connected() {
     assert!(matches!(refused, BackupError::InUse(1..)), "{refused:?}");
     assert_eq!(kinds(&store).await, ["before", "after"]);
     store.close().await;
+    drop(store);
 
     // What is no archive changes nothing.
     let broken = dir.path().join("broken");
@@ -43,6 +44,7 @@ async fn a_copy_is_put_back_whole_and_only_while_nothing_is_connected() {
     let store = Store::open(database.clone()).await.unwrap();
     assert_eq!(kinds(&store).await, ["before", "after"]);
     store.close().await;
+    drop(store);
 
     database.put_back(&copy).await.unwrap();
     let site = database.site().await.unwrap();

@@ -63,6 +63,7 @@ bmc: answers @1
 power: on @5
 boot target: unknown since then @4
 agent: not connected @90
+identity: not known yet
 inventory: never read
 image on disk: none
 data: nothing of ours, or erased and proven so";
@@ -101,6 +102,7 @@ bmc: answers @0
 power: on @5
 boot target: network, once @3
 agent: connected, boot b00t @120
+identity: not known yet
 inventory: reported @60
 image on disk: none @70
 data: written, not erased @70
@@ -129,6 +131,7 @@ bmc: no route to host @2
 power: unknown
 boot target: never read
 agent: unknown since then @0
+identity: not known yet
 inventory: never read
 image on disk: b3-old @-10
 data: written, not erased @-10
@@ -168,6 +171,7 @@ bmc: never read
 power: off @0
 boot target: never read
 agent: never read
+identity: not known yet
 inventory: never read
 image on disk: none
 data: nothing of ours, or erased and proven so @0";

@@ -61,6 +61,7 @@ fn opening(method: &str) -> Vec<u8> {
             ..v1::ReadConsoleLogRequest::default()
         }
         .encode_to_vec(),
+        "AuditService/StreamAudit" => v1::StreamAuditRequest::default().encode_to_vec(),
         "ImageService/WriteUpload" => v1::WriteUploadRequest {
             name: "uploads/u1".into(),
             offset: 0,
@@ -132,9 +133,11 @@ async fn call(core: Arc<Core>, member: &str, method: &str) -> Code {
     let first = tokio_stream::once(Ok::<_, Infallible>(framed));
     let body = match method {
         // The caller has said all.
-        "EventService/StreamEvents" | "NodeService/WatchNodes" | "ConsoleService/ReadConsoleLog" | LASTS => {
-            RequestBody::from_stream(first)
-        }
+        "EventService/StreamEvents"
+        | "NodeService/WatchNodes"
+        | "ConsoleService/ReadConsoleLog"
+        | "AuditService/StreamAudit"
+        | LASTS => RequestBody::from_stream(first),
         // The caller may say more.
         _ => RequestBody::from_stream(first.chain(tokio_stream::pending())),
     };
