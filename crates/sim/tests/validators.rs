@@ -28,7 +28,6 @@ const PROTOCOL_UNTESTED: &[(&str, &str)] = &[
         "SERV_SSE_",
         "this version of the validator has its tests of streams turned off",
     ),
-    ("SERV_EVENT_", "events go out by streams only"),
     ("SEC_SESSION_TERMINATION_SIDE_EFFECTS", "it is about event streams"),
     ("SERV_SSDP_", "BMCs are described, not discovered"),
     (

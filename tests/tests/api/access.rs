@@ -85,6 +85,8 @@ const OPEN: &[&str] = &[
 ];
 /// For agents only.
 const AGENTS: &[&str] = &["AgentService/Connect"];
+/// For operators and auditors.
+const AUDIT: &[&str] = &["AuditService/ListAudit", "AuditService/StreamAudit"];
 /// Changes without a Mutation: a stream carries on from its offset instead.
 const STREAMED: &[&str] = &["FirmwareService/AddFirmware", "ImageService/WriteUpload"];
 
@@ -104,7 +106,7 @@ pub fn new_key() -> (KeyPair, String) {
 
 #[test]
 fn every_method_is_judged() {
-    let listed: Vec<&str> = [READS, OWN, OPEN, AGENTS, STREAMED].concat();
+    let listed: Vec<&str> = [READS, OWN, OPEN, AGENTS, AUDIT, STREAMED].concat();
     let mut judged: Vec<String> = listed.iter().map(|name| (*name).to_owned()).collect();
     let methods = methods();
     judged.extend(methods.iter().filter(|m| m.is_mutation).map(short));
@@ -273,8 +275,7 @@ fn a_viewer_reads_and_changes_nothing() {
                 .call(&method.path(), Vec::new())
                 .await
                 .map_or_else(|s| s.code(), |_| Code::Ok);
-            let is_for_others =
-                method.is_mutation || STREAMED.contains(&name.as_str()) || AGENTS.contains(&name.as_str());
+            let is_for_others = method.is_mutation || [STREAMED, AGENTS, AUDIT].concat().contains(&name.as_str());
             if is_for_others {
                 assert_eq!(code, Code::PermissionDenied, "{name}");
             } else if !OPEN.contains(&name.as_str()) {

@@ -82,6 +82,9 @@ async fn a_backup_is_restored_into_an_empty_place_and_expects_a_newer_database()
     );
 }
 
+/// A file of a backup, what happens to it, and words of the refusal.
+type Change<'a> = (&'a str, &'a dyn Fn(&Path), &'a str);
+
 #[tokio::test]
 async fn a_backup_that_is_not_whole_changes_nothing() {
     let (dir, to, new) = (
@@ -93,7 +96,7 @@ async fn a_backup_that_is_not_whole_changes_nothing() {
     let backup = backed_up(&config, to.path()).await;
     let other = settings(new.path());
     let keep = |name: &str| std::fs::read(backup.join(name)).unwrap();
-    let change: [(&str, &dyn Fn(&Path), &str); 5] = [
+    let changes: [Change<'_>; 5] = [
         (
             "database.sqlite",
             &|path| std::fs::write(path, "x").unwrap(),
@@ -123,7 +126,7 @@ async fn a_backup_that_is_not_whole_changes_nothing() {
             "has version 2",
         ),
     ];
-    for (name, change, words) in change {
+    for (name, change, words) in changes {
         let before = keep(name);
         change(&backup.join(name));
         let refused = restore(&other, &backup, false).await.unwrap_err().to_string();

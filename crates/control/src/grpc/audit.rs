@@ -141,8 +141,8 @@ impl AuditService for Records {
         caller::auditor(&self.0, &request).await?;
         let request = request.into_inner();
         let filter = filter(request.filter.as_ref())?;
-        let after = i64::try_from(request.after_position)
-            .map_err(|_| ApiError::from(ApiError::invalid("after_position", "is too large")))?;
+        let after =
+            i64::try_from(request.after_position).map_err(|_| ApiError::invalid("after_position", "is too large"))?;
         let (newest, _) = self.0.store.audit_head().await.map_err(ApiError::from)?;
         if after > newest {
             let message = format!("record {after} does not exist; the newest is {newest}");
