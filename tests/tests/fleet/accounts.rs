@@ -192,7 +192,7 @@ async fn a_password_that_is_refused_is_sent_once_and_not_again_after_a_restart()
     let wrong = wrong.display().to_string();
     plane.site.cli(["node", "update", &id, "--password-file", &wrong]);
     let refused = "security.bmc-login-refused";
-    until_told(&plane.site, &id, &["security."], &[refused]).await;
+    until_told(&plane.site, &id, &["security.bmc-"], &[refused]).await;
     // By name and password with the request, and by a session, where that is refused.
     let (sent, is_locked) = node.refusals("admin");
     assert!((1..=2).contains(&sent) && !is_locked, "{sent}");

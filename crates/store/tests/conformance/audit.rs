@@ -47,7 +47,7 @@ async fn the_head_follows_the_records_and_a_dropped_change_leaves_neither() {
     assert_eq!(store.audit_head().await.unwrap(), (1, first.hash.clone()));
     assert_eq!(
         store.audit(&AuditFilter::default(), 0, 10).await.unwrap(),
-        [first.clone()]
+        std::slice::from_ref(&first)
     );
     let mut tx = store.write().await.unwrap();
     assert_eq!(tx.audit_head().await.unwrap(), (1, first.hash.clone()));
