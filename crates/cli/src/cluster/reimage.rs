@@ -14,7 +14,7 @@ use crate::args::Cx;
 use crate::client::{Client, rpc};
 use crate::error::{CliError, plural};
 use crate::mutation::MutationArgs;
-use crate::node::actions::{read_text, ssh_keys};
+use crate::node::given::{read_text, ssh_keys};
 use crate::wait::WaitArgs;
 use crate::{names, operation};
 

@@ -9,7 +9,7 @@ use rackwright_site::placement::{Bandwidth, ClusterId, CustomerId, Request, SkuI
 use serde::Deserialize;
 
 use crate::error::CliError;
-use crate::node::actions::is_ssh_key;
+use crate::node::given::is_ssh_key;
 use crate::{names, units};
 
 /// What may be said of bandwidth.

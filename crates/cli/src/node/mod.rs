@@ -8,6 +8,7 @@ pub mod enroll;
 mod evidence;
 mod explain;
 mod firmware;
+pub mod given;
 mod inventory;
 mod label;
 pub mod list;
