@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
+use std::io::ErrorKind;
 use std::net::SocketAddrV4;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -292,11 +293,16 @@ fn open_to_others(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder").flatten() {
         let path = entry.path();
-        let mode = fs::symlink_metadata(&path).expect("it is there").permissions().mode();
+        // The daemon runs: a file that it writes beside and renames may be gone since the folder was listed.
+        let metadata = match fs::symlink_metadata(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            other => other.unwrap_or_else(|error| panic!("{}: {error}", path.display())),
+        };
+        let mode = metadata.permissions().mode();
         if mode & 0o077 != 0 {
             found.push(format!("{} {:o}", path.display(), mode & 0o777));
         }
-        if path.is_dir() {
+        if metadata.is_dir() {
             found.extend(open_to_others(&path));
         }
     }
