@@ -13,6 +13,7 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, settings: Set
     let config = LabConfig {
         firmware,
         memory_mb: 768,
+        tpm: firmware.is_uefi(),
         ..LabConfig::default()
     };
     let lab = Lab::start(&namespace, config).await.expect("the lab starts");
@@ -51,6 +52,8 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, settings: Set
     assert_eq!(site.state("n1"), "available");
     let certificates = site.json(["node", "certificates", "n1"]);
     let certificate = &certificates[0];
+    let identity = if firmware.is_uefi() { "tpm" } else { "address only" };
+    assert_eq!(certificate["identity"], identity, "{certificates}");
     assert_eq!(
         certificate["drive_serial"], drives[0]["serial_number"],
         "{certificates}"
