@@ -54,6 +54,10 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, settings: Set
     let certificate = &certificates[0];
     let identity = if firmware.is_uefi() { "tpm" } else { "address only" };
     assert_eq!(certificate["identity"], identity, "{certificates}");
+    if firmware.is_uefi() {
+        let explained = site.cli(["node", "explain", "n1"]);
+        assert!(explained.contains("iPXE does not measure"), "{explained}");
+    }
     assert_eq!(
         certificate["drive_serial"], drives[0]["serial_number"],
         "{certificates}"

@@ -59,6 +59,8 @@ fn secure_boot_nvme_and_cloud_init() {
         };
         let settings = Settings {
             loader: "shim-grub",
+            // Shim, grub, kernel, ramdisk and command line are compared with what is served before anything counts.
+            further: "identity: {tpm: required, measured_boot: required}\n".to_owned(),
             ..Settings::default()
         };
         let lab = Lab::start(&namespace, config).await.expect("the lab starts");
@@ -68,6 +70,11 @@ fn secure_boot_nvme_and_cloud_init() {
         let inventory = site.json(["node", "inventory", "n1"]);
         assert_eq!(inventory["tpm"]["present"], true, "{inventory}");
         assert_eq!(inventory["secure_boot"], true, "{inventory}");
+        let explained = site.cli(["node", "explain", "n1"]);
+        assert!(
+            explained.contains("programs, kernel, ramdisk and command line that were served"),
+            "{explained}"
+        );
 
         let key = customer_key(site.dir());
         let wishes = site.dir().join("wishes.yaml");

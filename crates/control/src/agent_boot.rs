@@ -278,12 +278,13 @@ pub async fn identify(
     of: &AgentSession,
     shown: &Shown,
 ) -> Answer<Known> {
-    let wish = core.config.identity.of(&record.spec.sku);
-    let why = match attestation::identify(wish, record, &row, of, shown) {
+    let policy = core.config.identity.of(&record.spec.sku);
+    let why = match attestation::identify(policy, record, &row, of, shown) {
         Ok(known) => {
-            if (row.identity.as_str(), &row.tpm_ek) != (known.identity, &known.ek) {
+            if (row.identity.as_str(), &row.tpm_ek, &row.measured) != (known.identity, &known.ek, &known.measured) {
                 row.identity = known.identity.to_owned();
                 row.tpm_ek.clone_from(&known.ek);
+                row.measured.clone_from(&known.measured);
                 tx.put_agent_boot(&row).await?;
             }
             return Ok(Ok(known));

@@ -10,6 +10,7 @@ use rackwright_store::{AgentBootRow, AgentSession, NodeRecord};
 use rackwright_tpm::client::CERTIFICATE_MAX;
 use rackwright_tpm::credential::{self, SECRET};
 use rackwright_tpm::log::{LOG_MAX, Log};
+use rackwright_tpm::measured::{Boot, Served};
 use rackwright_tpm::pcr::{ASKED, COUNT, Values, selection};
 use rackwright_tpm::public::{Kind, PUBLIC_MAX, Public};
 use rackwright_tpm::quote::{QUOTE_MAX, Quote, SIGNATURE_MAX, verify};
@@ -24,6 +25,9 @@ pub const BY_TPM: &str = "tpm";
 /// Another machine with the same MAC and IP addresses would have been taken as well.
 pub const BY_ADDRESS: &str = "address only";
 
+/// The TPM says that the machine started the boot programs, the kernel, the ramdisk and the command line that were served.
+pub const AS_SERVED: &str = "as served";
+
 /// What is asked of a class of machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -37,6 +41,26 @@ pub enum Wish {
     None,
 }
 
+/// What is asked of the way that a machine started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MeasuredBoot {
+    /// What the TPM says of it is kept and shown.
+    #[default]
+    Recorded,
+    /// No machine is taken unless its TPM says that it started what was served.
+    Required,
+}
+
+/// What is asked of a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// Its TPM.
+    pub tpm: Wish,
+    /// Its start.
+    pub measured_boot: MeasuredBoot,
+}
+
 /// The settings `identity`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -45,13 +69,21 @@ pub struct Settings {
     pub tpm: Wish,
     /// By SKU.
     pub skus: BTreeMap<String, Wish>,
+    /// For every SKU without an entry of its own.
+    pub measured_boot: MeasuredBoot,
+    /// By SKU.
+    pub measured_boot_skus: BTreeMap<String, MeasuredBoot>,
 }
 
 impl Settings {
     /// What is asked of machines of a SKU.
     #[must_use]
-    pub fn of(&self, sku: &str) -> Wish {
-        self.skus.get(sku).copied().unwrap_or(self.tpm)
+    pub fn of(&self, sku: &str) -> Policy {
+        let measured_boot = self.measured_boot_skus.get(sku).copied();
+        Policy {
+            tpm: self.skus.get(sku).copied().unwrap_or(self.tpm),
+            measured_boot: measured_boot.unwrap_or(self.measured_boot),
+        }
     }
 
     /// Whether any machine is asked for its TPM.
@@ -86,6 +118,8 @@ pub struct Proof {
     pub ek: String,
     /// The digest of the endorsement certificate that it has; empty: it has none. Not judged.
     pub certificate_sha256: String,
+    /// Why it is not proven that the machine started what was served; none: it is proven.
+    pub unproven: Option<String>,
     nonce: [u8; 32],
     extra: Vec<u8>,
 }
@@ -142,16 +176,17 @@ impl Pending {
         Ok((pending, challenge))
     }
 
-    /// Judges the answer, but for the session that the quote is bound to.
+    /// Judges the answer, but for the session that the quote is bound to. `served` are the boot files, or why they cannot be
+    /// compared.
     #[must_use]
-    pub fn judge(self, answer: &v1::Attestation) -> Shown {
-        match self.judged(answer) {
+    pub fn judge(self, answer: &v1::Attestation, served: &Result<Served, String>) -> Shown {
+        match self.judged(answer, served) {
             Ok(proof) => Shown::Tpm(Box::new(proof)),
             Err(why) => Shown::Wrong(cut(&why, SENTENCE_MAX)),
         }
     }
 
-    fn judged(self, answer: &v1::Attestation) -> Result<Proof, String> {
+    fn judged(self, answer: &v1::Attestation, served: &Result<Served, String>) -> Result<Proof, String> {
         if !answer.fault.is_empty() {
             return Err(format!("its agent says: {}", answer.fault));
         }
@@ -160,13 +195,17 @@ impl Pending {
             return Err("the TPM does not hold both keys: the credential was not opened".into());
         }
         let quote = quoted(&self.ak, answer)?;
-        if !answer.event_log.is_empty() {
+        let started = if answer.event_log.is_empty() {
+            Err("the firmware keeps no event log".to_owned())
+        } else {
             let values = values(&answer.pcrs)?;
-            replays(&answer.event_log, &values)?;
-        }
+            let log = replayed(&answer.event_log, &values)?;
+            as_served(&log, &values, served)
+        };
         Ok(Proof {
             ek: sha256_text(&self.ek.sha256()),
             certificate_sha256: self.certificate_sha256,
+            unproven: started.err().map(|why| cut(&why, SENTENCE_MAX)),
             nonce: self.nonce,
             extra: quote.extra,
         })
@@ -198,13 +237,19 @@ fn quoted(ak: &Public, answer: &v1::Attestation) -> Result<Quote, String> {
     verify(ak, &answer.quote, &answer.signature, &values).map_err(|e| e.to_string())
 }
 
-fn replays(log: &[u8], values: &Values) -> Result<(), String> {
+fn as_served(log: &Log<'_>, values: &Values, served: &Result<Served, String>) -> Result<(), String> {
+    let boot = Boot::read(log, values).map_err(|unproven| unproven.to_string())?;
+    boot.judge(served.as_ref()?).map_err(|unproven| unproven.to_string())
+}
+
+/// The event log, which has to replay to the firmware's registers.
+fn replayed<'a>(log: &'a [u8], values: &Values) -> Result<Log<'a>, String> {
     if log.len() > LOG_MAX {
         return Err("the event log is too long".into());
     }
     let log = Log::parse(log).map_err(|e| e.to_string())?;
     match log.differs(values) {
-        None => Ok(()),
+        None => Ok(log),
         Some(pcr) => Err(format!("the event log does not replay to PCR {pcr}")),
     }
 }
@@ -216,6 +261,8 @@ pub struct Known {
     pub identity: &'static str,
     /// The TPM that answered; empty: none did.
     pub ek: String,
+    /// [`AS_SERVED`], or why that is not proven; empty: no TPM was asked.
+    pub measured: String,
 }
 
 /// Judges what a machine showed for a session of `of`, in a boot that it registered in. The error is a sentence for an
@@ -224,18 +271,28 @@ pub struct Known {
 /// # Errors
 /// It is not taken.
 pub fn identify(
-    wish: Wish,
+    policy: Policy,
     record: &NodeRecord,
     boot: &AgentBootRow,
     of: &AgentSession,
     shown: &Shown,
 ) -> Result<Known, String> {
-    let by_address = |ek: &str| Known {
+    let wish = policy.tpm;
+    let is_start_required = policy.measured_boot == MeasuredBoot::Required;
+    let by_address = |ek: &str, measured: String| Known {
         identity: BY_ADDRESS,
         ek: ek.to_owned(),
+        measured,
     };
     if wish == Wish::None {
-        return Ok(by_address(""));
+        return if is_start_required {
+            let sku = &record.spec.sku;
+            Err(format!(
+                "the settings require a measured boot for SKU {sku} and ask for no TPM: set identity.tpm"
+            ))
+        } else {
+            Ok(by_address("", String::new()))
+        };
     }
     let (id, enrolled) = (&record.id, &record.spec.tpm_ek);
     // Before one is enrolled, a boot keeps the TPM that it showed first.
@@ -255,14 +312,14 @@ pub fn identify(
                 Err(format!(
                     "the TPM of {id} is {expected}, and no TPM answered{because}. {none}"
                 ))
-            } else if wish == Wish::Required {
+            } else if wish == Wish::Required || is_start_required {
                 Err(format!(
                     "the settings require a TPM for SKU {}, and no TPM 2.0 answered{because}. Switch it on in the \
                      firmware's settings, or set identity.tpm",
                     record.spec.sku
                 ))
             } else {
-                Ok(by_address(""))
+                Ok(by_address("", String::new()))
             };
         }
         Shown::Tpm(proof) => proof,
@@ -277,11 +334,19 @@ pub fn identify(
             accept(ek)
         ));
     }
+    let measured = proof.unproven.clone().unwrap_or_else(|| AS_SERVED.to_owned());
+    if let Some(why) = proof.unproven.as_ref().filter(|_| is_start_required) {
+        return Err(format!(
+            "the settings require a measured boot for SKU {}, and its start is not proven: {why}",
+            record.spec.sku
+        ));
+    }
     let is_first = enrolled.is_empty() && record.node.state != State::Inspecting;
     if !is_first {
         Ok(Known {
             identity: BY_TPM,
             ek: ek.clone(),
+            measured,
         })
     } else if wish == Wish::Required {
         Err(format!(
@@ -290,7 +355,7 @@ pub fn identify(
             accept(ek)
         ))
     } else {
-        Ok(by_address(ek))
+        Ok(by_address(ek, measured))
     }
 }
 
@@ -322,6 +387,7 @@ mod tests {
         Shown::Tpm(Box::new(Proof {
             ek: ek.into(),
             certificate_sha256: String::new(),
+            unproven: None,
             nonce,
             extra: binding(&nonce, "n1", 3, boot, "key").to_vec(),
         }))
@@ -336,7 +402,11 @@ mod tests {
             tpm_ek: before.into(),
             ..AgentBootRow::default()
         };
-        identify(wish, &record, &boot, &of(), shown).map_or_else(|why| why, |known| known.identity.into())
+        let policy = Policy {
+            tpm: wish,
+            ..Policy::default()
+        };
+        identify(policy, &record, &boot, &of(), shown).map_or_else(|why| why, |known| known.identity.into())
     }
 
     #[test]
@@ -374,6 +444,40 @@ mod tests {
     }
 
     #[test]
+    fn a_start_that_is_not_proven_is_refused_where_the_settings_require_it_and_recorded_elsewhere() {
+        let record = testing::node("n1", State::Inspecting, None);
+        let boot = AgentBootRow {
+            key_sha256: "key".into(),
+            ..AgentBootRow::default()
+        };
+        let required = Settings {
+            measured_boot: MeasuredBoot::Required,
+            ..Settings::default()
+        };
+        let settings = [required, Settings::default()];
+        let of_settings = |shown: &Shown| {
+            let known = settings.clone().map(|settings| {
+                identify(settings.of("h100"), &record, &boot, &of(), shown).map(|known| known.measured)
+            });
+            known.map(|known| known.unwrap_or_else(|why| format!("refused: {why}")))
+        };
+        assert_eq!(of_settings(&tpm(OURS, "b1")), [AS_SERVED, AS_SERVED]);
+        let Shown::Tpm(mut proof) = tpm(OURS, "b1") else {
+            panic!("a TPM");
+        };
+        proof.unproven = Some("another kernel".into());
+        let [refused, recorded] = of_settings(&Shown::Tpm(proof));
+        assert!(
+            refused.contains("require a measured boot") && refused.contains("another kernel"),
+            "{refused}"
+        );
+        assert_eq!(recorded, "another kernel");
+        let [refused, recorded] = of_settings(&Shown::Nothing(String::new()));
+        assert!(refused.contains("no TPM 2.0 answered"), "{refused}");
+        assert_eq!(recorded, "");
+    }
+
+    #[test]
     fn only_the_tpm_of_the_accepted_inspections_last_boot_is_enrolled() {
         let mut record = testing::node("n1", State::Inspecting, None);
         let boot = AgentBootRow {
@@ -401,7 +505,8 @@ mod tests {
     fn settings_go_by_sku() {
         let text = "tpm: none\nskus: {h100: required}";
         let settings: Settings = serde_saphyr::from_str(text).unwrap();
-        assert_eq!((settings.of("h100"), settings.of("cpu")), (Wish::Required, Wish::None));
+        let tpm = |sku| settings.of(sku).tpm;
+        assert_eq!((tpm("h100"), tpm("cpu")), (Wish::Required, Wish::None));
         assert!(settings.asks() && Settings::default().asks());
         assert!(serde_saphyr::from_str::<Settings>("tpm: sometimes").is_err());
         assert_eq!(

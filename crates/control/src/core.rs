@@ -28,6 +28,7 @@ use crate::firmware::Firmware;
 use crate::firmware_settings::Wishes;
 use crate::grpc::SiteUploads;
 use crate::hall::Sites;
+use crate::measured_boot::ServedFiles;
 use crate::metrics::Metrics;
 use crate::perform::Performer;
 use crate::rights::Rights;
@@ -138,6 +139,8 @@ pub struct Core {
     pub metrics: Metrics,
     /// What the collector of traces is told.
     pub traces: Traces,
+    /// Digests of the boot files.
+    pub served_files: ServedFiles,
     /// Counts of the boot services, where they run.
     pub boot_counts: Mutex<Option<BootCounts>>,
     /// Events about what machines of no node reported.

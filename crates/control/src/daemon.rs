@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::console::Consoles;
 use crate::core::{Core, Listeners, Runs};
 use crate::housekeeping::SERVER_LIFETIME;
+use crate::measured_boot::ServedFiles;
 use crate::metrics::Metrics;
 use crate::perform::Hardware;
 use crate::space::Space;
@@ -184,6 +185,7 @@ async fn open_with(
     Ok(Arc::new(Core {
         agents: Agents::new(&replica, up_since),
         refusals: Refusals::default(),
+        served_files: ServedFiles::default(),
         audit,
         store,
         replica,

@@ -31,6 +31,7 @@ pub mod housekeeping;
 pub mod image_http;
 pub mod invite;
 pub mod keys;
+pub mod measured_boot;
 pub mod metrics;
 pub mod perform;
 pub mod replicas;

@@ -42,6 +42,8 @@ pub struct AgentBootRow {
     pub identity: String,
     /// The TPM that answered in this boot, as in [`crate::Spec::tpm_ek`]; empty: none did.
     pub tpm_ek: String,
+    /// What the TPM says of what was started: "as served", or why that is not proven; empty: no TPM was asked.
+    pub measured: String,
     /// What the last contest was about.
     pub contest_kind: ContestKind,
 }
@@ -87,8 +89,8 @@ impl AgentBootRow {
 }
 
 const COLUMNS: &str = "SELECT node_id, boot, state_since, powered_on_at, mac, address, token_hash, plans, kernel_boot_id, \
-                       key_sha256, registered_at, contests, contested_at, contested_why, usual_us, identity, tpm_ek, contest_kind FROM agent_boots \
-                       WHERE node_id = $1";
+                       key_sha256, registered_at, contests, contested_at, contested_why, usual_us, identity, tpm_ek, contest_kind, measured \
+                       FROM agent_boots WHERE node_id = $1";
 
 fn from_row(row: &Row) -> Result<AgentBootRow> {
     Ok(AgentBootRow {
@@ -109,6 +111,7 @@ fn from_row(row: &Row) -> Result<AgentBootRow> {
         usual_us: row.try_get("usual_us")?,
         identity: row.try_get("identity")?,
         tpm_ek: row.try_get("tpm_ek")?,
+        measured: row.try_get("measured")?,
         contest_kind: ContestKind::parse(row.try_get("contest_kind")?),
     })
 }
@@ -141,8 +144,8 @@ impl WriteTx {
     pub async fn put_agent_boot(&mut self, row: &AgentBootRow) -> Result<()> {
         let sql = "INSERT INTO agent_boots (node_id, boot, state_since, powered_on_at, mac, address, token_hash, plans, \
                    kernel_boot_id, key_sha256, registered_at, contests, contested_at, contested_why, usual_us, identity, \
-                   tpm_ek, contest_kind) \
-                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18) \
+                   tpm_ek, contest_kind, measured) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
                    ON CONFLICT (node_id) DO UPDATE SET boot = excluded.boot, state_since = excluded.state_since, \
                    powered_on_at = excluded.powered_on_at, mac = excluded.mac, address = excluded.address, \
                    token_hash = excluded.token_hash, plans = excluded.plans, \
@@ -150,7 +153,8 @@ impl WriteTx {
                    registered_at = excluded.registered_at, contests = excluded.contests, \
                    contested_at = excluded.contested_at, contested_why = excluded.contested_why, \
                    usual_us = excluded.usual_us, identity = excluded.identity, \
-                   tpm_ek = excluded.tpm_ek, contest_kind = excluded.contest_kind";
+                   tpm_ek = excluded.tpm_ek, contest_kind = excluded.contest_kind, \
+                   measured = excluded.measured";
         let query = statement(sql)
             .bind(&row.node_id)
             .bind(&row.boot)
@@ -173,7 +177,8 @@ impl WriteTx {
         let query = query
             .bind(&row.identity)
             .bind(&row.tpm_ek)
-            .bind(row.contest_kind.as_str());
+            .bind(row.contest_kind.as_str())
+            .bind(&row.measured);
         query.execute(&mut self.tx).await?;
         Ok(())
     }

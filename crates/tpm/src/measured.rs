@@ -159,8 +159,7 @@ impl Boot {
     }
 
     fn file(&mut self, event: &Event<'_>) -> Result<(), Unproven> {
-        let is_load_options =
-            event.kind == EV_EVENT_TAG && event.data.starts_with(&LOAD_OPTIONS_TAG.to_le_bytes());
+        let is_load_options = event.kind == EV_EVENT_TAG && event.data.starts_with(&LOAD_OPTIONS_TAG.to_le_bytes());
         match event.kind {
             EV_IPL => self.files.push(event.digest),
             // grub measured the same line as text. Without grub, the ramdisk is not measured and the boot is refused anyway.

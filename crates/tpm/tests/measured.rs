@@ -100,7 +100,10 @@ fn another_program_kernel_or_ramdisk_is_found() {
     });
     assert!(matches!(kernel, Err(Unproven::Kernel(_))), "{kernel:?}");
     let ramdisk = changed(|events| {
-        let file = events.iter().rposition(|event| event.pcr == 9 && event.kind == EV_IPL).unwrap();
+        let file = events
+            .iter()
+            .rposition(|event| event.pcr == 9 && event.kind == EV_IPL)
+            .unwrap();
         events[file].digest = [7; 32];
     });
     assert!(matches!(ramdisk, Err(Unproven::Ramdisk(_))), "{ramdisk:?}");
@@ -118,14 +121,21 @@ fn a_further_ramdisk_is_found_whatever_the_log_calls_it() {
         events.insert(at, text(8, "grub_cmd: initrd a"));
         events.insert(at + 1, text(9, "a.cfg"));
     });
-    assert!(matches!(second_command, Err(Unproven::Ramdisk(_))), "{second_command:?}");
+    assert!(
+        matches!(second_command, Err(Unproven::Ramdisk(_))),
+        "{second_command:?}"
+    );
     let unnamed = changed(|events| events.push(text(9, "/grub/grub.cfg")));
     assert!(matches!(unnamed, Err(Unproven::Files { .. })), "{unnamed:?}");
 }
 
 #[test]
 fn a_command_that_is_not_served_and_a_forged_text_are_found() {
-    for command in ["grub_cmd: insmod a", "grub_cmd: chainloader /x.efi", "grub_cmd: devicetree /d"] {
+    for command in [
+        "grub_cmd: insmod a",
+        "grub_cmd: chainloader /x.efi",
+        "grub_cmd: devicetree /d",
+    ] {
         let added = changed(|events| events.push(text(8, command)));
         assert!(matches!(added, Err(Unproven::Command(_))), "{added:?}");
     }
@@ -135,7 +145,10 @@ fn a_command_that_is_not_served_and_a_forged_text_are_found() {
     });
     assert_eq!(forged, Err(Unproven::ForgedText(8)));
     let unknown = changed(|events| events.push(text(8, "anything")));
-    assert!(matches!(unknown, Err(Unproven::UnknownEvent { pcr: 8, .. })), "{unknown:?}");
+    assert!(
+        matches!(unknown, Err(Unproven::UnknownEvent { pcr: 8, .. })),
+        "{unknown:?}"
+    );
 }
 
 #[test]
@@ -153,7 +166,10 @@ fn another_command_line_of_the_kernel_is_found() {
     differs(&|line| format!("{line} init=/bin/sh"), "init");
     differs(&|line| line.replace(" console=ttyS0", ""), "console=ttyS0 is missing");
     differs(&|line| line.replace("sha256:bb", "sha256:cc"), "rackwright.ca");
-    differs(&|line| format!("{line} rackwright.ca=sha256:{}", "c".repeat(64)), "rackwright.ca");
+    differs(
+        &|line| format!("{line} rackwright.ca=sha256:{}", "c".repeat(64)),
+        "rackwright.ca",
+    );
     differs(&|line| line.replace("rackwright.ca=", "ca="), "ca");
     assert_eq!(with(&|line| line.replace("10.77.0.100", "10.77.0.101")), Ok(()));
     let mut twice = boot.clone();

@@ -28,9 +28,9 @@ struct Bench {
     _dir: tempfile::TempDir,
 }
 
-fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16, more: &str) -> String {
-    for file in ["vmlinuz", "initrd"] {
-        std::fs::write(dir.join(file), file.repeat(100)).expect("the file can be written");
+fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16, kernel: &[u8], more: &str) -> String {
+    for (file, content) in [("vmlinuz", kernel), ("initrd", b"initrd")] {
+        std::fs::write(dir.join(file), content).expect("the file can be written");
     }
     let dir = dir.display();
     format!(
@@ -46,10 +46,19 @@ fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16, more
 
 impl Bench {
     async fn start(profile: Profile, tpm: bool, more: &str) -> Self {
+        Self::start_with(profile, tpm, b"vmlinuz", more).await
+    }
+
+    /// With this kernel for the machines.
+    async fn start_serving(kernel: &[u8], more: &str) -> Self {
+        Self::start_with(Profile::Instant, true, kernel, more).await
+    }
+
+    async fn start_with(profile: Profile, tpm: bool, kernel: &[u8], more: &str) -> Self {
         install_crypto();
         let dir = tempfile::tempdir().expect("a folder");
         let (ports, ssh) = (std::array::from_fn(|_| free_port()), free_port());
-        let site = Site::start_with(dir.path(), &settings(dir.path(), ports, ssh, more)).await;
+        let site = Site::start_with(dir.path(), &settings(dir.path(), ports, ssh, kernel, more)).await;
         let dhcp = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2]);
         let config = FleetConfig {
             profile,
@@ -315,6 +324,58 @@ async fn a_log_that_does_not_replay_is_refused() {
         answer.event_log.drain(begin..begin + 50 + hidden.len());
     });
     bench.is_quarantined_for("does not replay to PCR 4").await;
+    bench.end().await;
+}
+
+/// The smallest file that firmware would measure as an EFI program.
+fn efi_program() -> Vec<u8> {
+    const HEADERS: usize = 0x200;
+    let mut file = vec![0; HEADERS];
+    let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, b"MZ");
+    put(0x3c, &0x40_u32.to_le_bytes());
+    put(0x40, b"PE\0\0");
+    put(0x44, &0x8664_u16.to_le_bytes());
+    // The optional header's size and magic (PE32+), the size of all headers, and 16 data directories.
+    put(0x54, &240_u16.to_le_bytes());
+    put(0x58, &0x020b_u16.to_le_bytes());
+    put(0x58 + 32, &0x1000_u32.to_le_bytes());
+    put(0x58 + 36, &0x200_u32.to_le_bytes());
+    put(0x58 + 60, &0x200_u32.to_le_bytes());
+    put(0x58 + 108, &16_u32.to_le_bytes());
+    file
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_that_started_something_else_is_refused_where_a_measured_boot_is_required() {
+    let bench = Bench::start(Profile::Instant, true, "identity: {measured_boot: required}\n").await;
+    bench.until(&["failed"]).await;
+    let reason = bench.site.reason(&bench.id());
+    assert!(
+        reason.contains("is not an EFI program"),
+        "the settings are wrong: {reason}"
+    );
+    bench.end().await;
+
+    let bench = Bench::start_serving(&efi_program(), "identity: {measured_boot: required}\n").await;
+    bench.until(&["failed"]).await;
+    let reason = bench.site.reason(&bench.id());
+    assert!(
+        reason.contains("require a measured boot") && reason.contains("an EFI program that is not served"),
+        "{reason}"
+    );
+    bench.until_told(REFUSED, 2).await;
+    bench.end().await;
+
+    // Elsewhere it is recorded.
+    let bench = Bench::start_serving(&efi_program(), "").await;
+    bench.until(&["available"]).await;
+    let explained = bench.site.cli(["node", "explain", &bench.id()]);
+    assert!(
+        explained.contains("not proven") && explained.contains("is not served"),
+        "{explained}"
+    );
+    assert_eq!(bench.status()["identity"], "tpm");
     bench.end().await;
 }
 

@@ -252,7 +252,7 @@ async fn attend(
     let (mut shown, mut early) = (Shown::Nothing(agent.hello.tpm_fault.clone()), Vec::new());
     if let Some(keys) = challenge::keys(&core, &mut agent) {
         gate.open();
-        let dialogue = challenge::challenge(&agent, &keys, &sender, &mut incoming);
+        let dialogue = challenge::challenge(&core, &agent, &keys, &sender, &mut incoming);
         let shows = tokio::select! {
             shows = Box::pin(dialogue) => shows,
             () = core.stop.cancelled() => None,

@@ -7,6 +7,7 @@ use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
 use super::convert;
 use super::errors::ApiError;
+use crate::attestation::AS_SERVED;
 use crate::bmc_state;
 use crate::clock;
 use crate::core::Core;
@@ -46,6 +47,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     let mut known = fact_lines(&record, &facts.agent);
     known.extend(firmware_settings(core, &record).await?);
     known.push(bmc_state(core, &record).await?);
+    known.extend(measured_boot(core, &record).await?);
     Ok(v1::Explanation {
         summary: summary(&record, progress.as_ref(), now),
         hints: hints(&record),
@@ -64,6 +66,20 @@ async fn bmc_state(core: &Core, record: &NodeRecord) -> Result<v1::FactLine, Sto
         value: row.as_ref().map_or_else(|| "never read".to_owned(), bmc_state::told),
         time: row.and_then(|row| convert::time(row.read_at)),
     })
+}
+
+/// What the TPM says of the last start into the agent; nothing where no TPM was asked.
+async fn measured_boot(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, StoreError> {
+    let row = core.store.agent_boot(&record.id).await?;
+    let row = row.filter(|row| !row.measured.is_empty());
+    Ok(row.map(|row| v1::FactLine {
+        name: "measured boot".to_owned(),
+        value: match row.measured.as_str() {
+            AS_SERVED => "the programs, kernel, ramdisk and command line that were served".to_owned(),
+            why => format!("not proven: {why}"),
+        },
+        time: convert::time(row.registered_at),
+    }))
 }
 
 /// How the settings of the firmware stand; nothing where none are wanted.

@@ -1,6 +1,7 @@
 //! The dialogue by which a machine shows its TPM, at the beginning of an agent's stream.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::{Arriving, Incoming, MESSAGE_MAX, next};
 use crate::agents::ToAgent;
 use crate::attestation::{Pending, Shown};
 use crate::core::Core;
+use crate::measured_boot;
 
 /// How long a TPM may take for its answer: firmware TPMs need seconds.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -38,6 +40,7 @@ pub(super) fn keys(core: &Core, agent: &mut Arriving) -> Option<v1::TpmKeys> {
 
 /// Challenges a machine and hears its answer. None: the stream ended before.
 pub(super) async fn challenge(
+    core: &Arc<Core>,
     agent: &Arriving,
     keys: &v1::TpmKeys,
     sender: &mpsc::Sender<ToAgent>,
@@ -55,7 +58,11 @@ pub(super) async fn challenge(
     sender.send(Box::new(v1::ControlMessage { message })).await.ok()?;
     let answer = tokio::time::timeout(PATIENCE, answer(&agent.node, incoming, &mut early)).await;
     let shown = match answer {
-        Ok(answer) => pending.judge(&answer?),
+        Ok(answer) => {
+            let answer = answer?;
+            let served = measured_boot::served(core).await;
+            pending.judge(&answer, &served)
+        }
         Err(_) => Shown::Wrong(format!("there was no answer within {} s", PATIENCE.as_secs())),
     };
     Some(Shows { shown, early })
