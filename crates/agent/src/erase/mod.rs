@@ -238,9 +238,9 @@ fn erase_one(
     for method in raw.methods() {
         if let Some(missed) = hidden.iter().find(|area| area.is_missed_by(method)) {
             rejected.push(format!(
-                "{}: it does not reach {}",
+                "{}: it does not reach the {}",
                 method_name(method),
-                missed.failure()
+                missed.what
             ));
             continue;
         }
@@ -282,14 +282,15 @@ fn erase_one(
     } else {
         "erase-unsupported"
     };
-    let mut message = rejected.join("; ");
-    if hidden.iter().any(|area| area.closed.is_some()) {
-        message.push_str(". ");
-        message.push_str(TAKE_OUT);
-    }
+    // First what an operator can do something about: long messages are cut.
+    let closed: Vec<String> = hidden
+        .iter()
+        .filter(|area| area.closed.is_some())
+        .map(|area| format!("{}. {TAKE_OUT}. ", area.failure()))
+        .collect();
     Err(DriveFailure::Failed {
         code,
-        message,
+        message: closed.concat() + &rejected.join("; "),
         retryable: false,
     })
 }
