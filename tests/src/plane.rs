@@ -50,7 +50,7 @@ impl Plane {
              server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
              http_port: {http}\n    first_stages: {{snponly.efi: {dir_text}/snponly.efi, ipxe.efi: {dir_text}/ipxe.efi}}\n    dhcp:\n      server:\n        subnets:\n        \
              - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
-             policy: {{backoff_s: 1, backoff_max_s: 5, tries: 2, firmware_s: 720, agent_grace_s: 2, agent_boot_s: 30}}\n{further}"
+             policy: {{power_off_s: 1, backoff_s: 1, backoff_max_s: 5, tries: 2, firmware_s: 720, agent_grace_s: 2, agent_boot_s: 30}}\n{further}"
         );
         Self {
             site: Site::start_with(dir, &config).await,

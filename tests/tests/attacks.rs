@@ -9,6 +9,8 @@ mod audit;
 mod bmc;
 #[path = "attacks/claims.rs"]
 mod claims;
+#[path = "attacks/drives.rs"]
+mod drives;
 #[path = "attacks/erase.rs"]
 mod erase;
 #[path = "attacks/exhaustion.rs"]

@@ -30,8 +30,7 @@ const PAUSE: Duration = Duration::from_secs(3);
 /// PostgreSQL is killed after so many replicas were.
 const RESTARTED_AFTER: u32 = 3;
 /// Agents never come: nobody waits long for them.
-const POLICY: &str =
-    "policy: {agent_boot_s: 2, boots: 1, tries: 3, bmc_s: 20, agent_grace_s: 2, backoff_s: 1, backoff_max_s: 2}\n";
+const POLICY: &str = "policy: {power_off_s: 1, agent_boot_s: 2, boots: 1, tries: 3, bmc_s: 20, agent_grace_s: 2, backoff_s: 1, backoff_max_s: 2}\n";
 
 /// Kills one replica after the other, and PostgreSQL once, until `is_over`. Answers how often.
 async fn chaos(cluster: &mut Cluster, is_over: impl Fn(u32) -> bool) -> (u32, u32) {

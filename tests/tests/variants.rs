@@ -134,6 +134,61 @@ fn secure_boot_nvme_and_cloud_init() {
     });
 }
 
+/// A real controller, as QEMU emulates it: a namespace that is attached to no controller is attached, erased and named.
+#[test]
+fn a_detached_namespace_is_erased_and_named() {
+    lab::run_test("a_detached_namespace_is_erased_and_named", async |namespace| {
+        let config = LabConfig {
+            firmware: Firmware::Uefi,
+            disk_kind: DiskKind::NvmeDetached,
+            disk_bytes: 256 << 20,
+            ..LabConfig::default()
+        };
+        let lab = Lab::start(&namespace, config).await.expect("the lab starts");
+        let site = Site::start(&namespace.state_dir().join("site"), &Settings::default()).await;
+        site.enroll("n1", lab.machine(0));
+        becomes(&site, "n1", "available").await;
+        let drives = site.json(["node", "inventory", "n1"])["drives"].clone();
+        assert_eq!(words(&drives, "name"), ["nvme0n1"], "{drives}");
+        site.cli(["node", "power", "n1", "off", "--wait"]);
+        let hidden = lab.machine(0).detached_path(0).expect("a detached namespace");
+        std::fs::write(&hidden, vec![0xA5; 256 << 20]).expect("the namespace can be written");
+
+        site.cli(["node", "hold", "n1", "--reason", "its drives are looked at"]);
+        becomes(&site, "n1", "maintenance").await;
+        site.cli(["node", "readmit", "n1", "--yes"]);
+        let state = site.until("n1", &["quarantined", "available"], BOOT).await;
+        assert_eq!(state, "quarantined", "{}", site.log_tail());
+        let reason = site.reason("n1");
+        assert!(
+            reason.contains("number of namespaces 1 recorded"),
+            "{reason}\n{}",
+            site.log_tail()
+        );
+        let left = std::fs::read(&hidden).expect("the namespace's file reads");
+        assert!(
+            left.iter().all(|b| *b == 0),
+            "the detached namespace still holds something"
+        );
+
+        site.cli(["node", "readmit", "n1", "--yes", "--accept-drives", "--wait"]);
+        assert_eq!(
+            site.state("n1"),
+            "available",
+            "{}\n{}",
+            site.reason("n1"),
+            site.log_tail()
+        );
+        let certificates = site.json(["node", "certificates", "n1"]);
+        let mut drives = words(&certificates, "drive_name");
+        drives.sort();
+        assert_eq!(drives, ["nvme0n1", "nvme0n2"], "{certificates}");
+        let memory = certificates[0]["evidence"][0].as_str().unwrap_or_default();
+        assert!(memory.starts_with("memory: powered off for "), "{certificates}");
+        lab.stop().await.expect("the lab ends");
+    });
+}
+
 #[test]
 fn http_boot_two_drives_and_a_drive_that_vanishes() {
     lab::run_test("http_boot_two_drives_and_a_drive_that_vanishes", async |namespace| {

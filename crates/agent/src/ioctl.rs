@@ -21,6 +21,7 @@ const FS_IOC_SETFLAGS: c_ulong = 0x4008_6602;
 const FS_IMMUTABLE_FL: c_ulong = 0x10;
 const NVME_IOCTL_ID: c_ulong = 0x4E40;
 const NVME_IOCTL_ADMIN_CMD: c_ulong = 0xC048_4E41;
+const NVME_IOCTL_RESCAN: c_ulong = 0x4E46;
 const SG_IO: c_ulong = 0x2285;
 const SG_DXFER_NONE: c_int = -1;
 const SG_DXFER_TO_DEV: c_int = -2;
@@ -156,6 +157,15 @@ pub fn nvme_namespace(drive: &File) -> io::Result<u32> {
     outcome(unsafe { libc::ioctl(drive.as_raw_fd(), NVME_IOCTL_ID as _) }).map(c_int::cast_unsigned)
 }
 
+/// Has the kernel read again which namespaces an NVMe controller has. `controller` is its character device.
+///
+/// # Errors
+/// `ENOTTY` for what is no NVMe controller.
+pub fn nvme_rescan(controller: &File) -> io::Result<()> {
+    // SAFETY: NVME_IOCTL_RESCAN takes no argument.
+    outcome(unsafe { libc::ioctl(controller.as_raw_fd(), NVME_IOCTL_RESCAN as _) }).map(drop)
+}
+
 /// Direction and place of a SCSI command's data.
 #[derive(Debug)]
 pub enum ScsiData<'a> {
@@ -198,6 +208,52 @@ struct SgIoHdr {
 /// # Errors
 /// What the kernel says, or the status and sense key of the drive.
 pub fn scsi(drive: &File, command: &[u8; 16], data: ScsiData<'_>, timeout: Duration) -> io::Result<()> {
+    let answer = exchange(drive, command, data, timeout)?;
+    if answer.is_good { Ok(()) } else { Err(answer.failure()) }
+}
+
+/// Sends an ATA command without data by ATA PASS-THROUGH (16) with the CK_COND bit set. Returns the ATA Status Return
+/// descriptor of the sense data (SAT-4, 12.2.2.7).
+///
+/// # Errors
+/// What the kernel says, the status of the drive, or that there is no such descriptor.
+pub fn ata_registers(drive: &File, command: &[u8; 16], timeout: Duration) -> io::Result<[u8; 14]> {
+    let answer = exchange(drive, command, ScsiData::None, timeout)?;
+    let (head, descriptor) = (&answer.sense[..8], &answer.sense[8..22]);
+    let is_there = head[0] & 0x7F == 0x72 && descriptor[..2] == [0x09, 0x0C];
+    let mut registers = [0; 14];
+    registers.copy_from_slice(descriptor);
+    // Status bits DF and ERR.
+    match (is_there, registers[13] & 0x21) {
+        (true, 0) => Ok(registers),
+        (true, _) => Err(io::Error::other(format!(
+            "the drive refused: status {:#04x}, error {:#04x}",
+            registers[13], registers[3]
+        ))),
+        (false, _) if answer.is_good => Err(io::Error::other("the controller returns no registers of the drive")),
+        (false, _) => Err(answer.failure()),
+    }
+}
+
+/// How a SCSI command ended.
+struct Answer {
+    is_good: bool,
+    status: (u8, u16, u16),
+    sense: [u8; SENSE_BYTES],
+}
+
+impl Answer {
+    fn failure(&self) -> io::Error {
+        let sense = &self.sense;
+        let key = if sense[0] & 0x7F >= 0x72 { sense[1] } else { sense[2] } & 0x0F;
+        let (status, host, driver) = self.status;
+        io::Error::other(format!(
+            "status {status:#04x}, host {host:#06x}, driver {driver:#06x}, sense key {key}"
+        ))
+    }
+}
+
+fn exchange(drive: &File, command: &[u8; 16], data: ScsiData<'_>, timeout: Duration) -> io::Result<Answer> {
     let mut command = *command;
     let mut sense = [0_u8; SENSE_BYTES];
     let (direction, pointer, length) = match data {
@@ -237,15 +293,11 @@ pub fn scsi(drive: &File, command: &[u8; 16], data: ScsiData<'_>, timeout: Durat
     // SAFETY: the structure has the kernel's layout (88 bytes on 64-bit machines, checked in a test); command, sense and
     // data buffers outlive the call, and their lengths are given.
     outcome(unsafe { libc::ioctl(drive.as_raw_fd(), SG_IO as _, &raw mut header) })?;
-    if header.status == 0 && header.host_status == 0 && header.driver_status & 0x0F == 0 {
-        return Ok(());
-    }
-    let key = if sense[0] & 0x7F >= 0x72 { sense[1] } else { sense[2] } & 0x0F;
-    let message = format!(
-        "status {:#04x}, host {:#06x}, driver {:#06x}, sense key {key}",
-        header.status, header.host_status, header.driver_status
-    );
-    Err(io::Error::other(message))
+    Ok(Answer {
+        is_good: header.status == 0 && header.host_status == 0 && header.driver_status & 0x0F == 0,
+        status: (header.status, header.host_status, header.driver_status),
+        sense,
+    })
 }
 
 #[cfg(test)]
@@ -267,6 +319,8 @@ mod tests {
         assert!(discard(&file, 0, 4096).is_err());
         assert!(nvme_namespace(&file).is_err());
         assert!(nvme_admin(&file, &NvmeCommand::default(), &mut [0; 512]).is_err());
+        assert!(nvme_rescan(&file).is_err());
+        assert!(ata_registers(&file, &[0; 16], Duration::from_secs(1)).is_err());
         assert!(scsi(&file, &[0; 16], ScsiData::None, Duration::from_secs(1)).is_err());
     }
 }

@@ -14,6 +14,9 @@ const FOLDER: &str = "/lib/modules";
 const MAX_LIST_BYTES: u64 = 1 << 20;
 /// `MODULE_INIT_COMPRESSED_FILE` of `linux/module.h`.
 const COMPRESSED_FILE: u32 = 4;
+/// Parameters of modules. libata then opens host protected areas when it finds a drive, so that the inventory has the whole
+/// drive.
+const PARAMETERS: [(&str, &std::ffi::CStr); 1] = [("libata", c"ignore_hpa=1")];
 
 /// Loads the listed modules; `report` is told of each that could not be loaded.
 pub fn load(list: &Path, mut report: impl FnMut(String)) {
@@ -44,7 +47,10 @@ fn load_one(module: &Path) -> Result<(), String> {
     } else {
         ModuleInitFlags::empty()
     };
-    match finit_module(&file, c"", flags) {
+    let name = module.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = name.split('.').next().unwrap_or_default();
+    let given = PARAMETERS.iter().find(|(of, _)| *of == name);
+    match finit_module(&file, given.map_or(c"", |(_, parameters)| parameters), flags) {
         // Loaded already, or built in, or for a device that is not there.
         Ok(()) | Err(Errno::EEXIST | Errno::ENODEV) => Ok(()),
         Err(error) => Err(error.desc().to_owned()),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use prost::Message as _;
 use rackwright_api::v1::{Drive, Inventory};
 use rackwright_lifecycle::Timestamp;
-use rackwright_lifecycle::drives::{Difference, DriveList, KnownDrive, ReportedDrive, Source, judge};
+use rackwright_lifecycle::drives::{Difference, DriveList, KnownDrive, ReportedDrive, Source, judge, unnamed_missing};
 use rackwright_redfish::DriveInfo;
 use rackwright_store::{EventRow, NodeRecord, StoreError, WriteTx};
 
@@ -26,11 +26,6 @@ const WORDS_MAX: usize = 320;
 pub async fn of_node(core: &Core, node: &str) -> Result<Inventory, StoreError> {
     let bytes = core.store.inventory(node).await?.unwrap_or_default();
     Ok(Inventory::decode(bytes.as_slice()).unwrap_or_default())
-}
-
-/// Drives that stay in the machine. One that cannot be written to just now counts: it may have been different before.
-pub fn fixed(inventory: &Inventory) -> impl Iterator<Item = &Drive> {
-    inventory.drives.iter().filter(|d| !d.removable)
 }
 
 /// A name that stays with the drive wherever it goes: serial number and WWN, because NVMe namespaces share the former;
@@ -90,7 +85,7 @@ pub async fn recorded(core: &Core, record: &NodeRecord) -> Result<Vec<DriveList>
             source: Source::Inspection,
             at: record.node.evidence.clean_at.unwrap_or_default(),
             by: String::new(),
-            drives: fixed(&inventory).map(known).collect(),
+            drives: inventory.drives.iter().map(known).collect(),
         });
     }
     Ok(lists)
@@ -114,8 +109,16 @@ pub fn refusal(node: &str, differences: &[Difference]) -> String {
     if let more @ 1.. = differences.len() - count {
         words.push_str(&format!("; and {more} more"));
     }
+    let is_behind =
+        |difference: &Difference| matches!(difference, Difference::Missing { source, .. } if source.is_bmc());
+    let hint = if differences.iter().any(is_behind) {
+        " A drive that only the BMC lists may stand behind a RAID controller that shows volumes, or behind VMD: set the \
+         controller to pass drives through."
+    } else {
+        ""
+    };
     format!(
-        "the drives differ from the record: {words}. Put the recorded drives back and readmit the node. If the new drives \
+        "the drives differ from the record: {words}.{hint} Put the recorded drives back and readmit the node. If the new drives \
          are right, `rackwright node readmit {node} --accept-drives`; recorded drives that are gone stay unerased"
     )
 }
@@ -192,7 +195,12 @@ pub async fn accept(tx: &mut WriteTx, record: &mut NodeRecord, by: &str, now: Ti
         !judge(&lists, &drives).differences.is_empty()
     };
     let of_bmc = lists.iter().filter(|list| list.source.is_bmc());
-    let accepted: Vec<KnownDrive> = of_bmc.flat_map(|list| &list.drives).filter(differs).cloned().collect();
+    let accepted = of_bmc.flat_map(|of_bmc| {
+        let named = of_bmc.drives.iter().filter(|entry| !entry.serial.trim().is_empty());
+        let named = named.filter(differs).cloned();
+        named.chain(unnamed_missing(of_bmc, &drives)).collect::<Vec<_>>()
+    });
+    let accepted: Vec<KnownDrive> = accepted.collect();
     let keys: BTreeSet<&String> = reported.drives.iter().map(|drive| &drive.key).collect();
     record.node.evidence.drives.retain(|drive| keys.contains(drive));
     tx.put_drive_list(&node, &operator).await?;
@@ -233,26 +241,5 @@ mod tests {
         assert_ne!(key(&drive("S1", "eui.1", "")), key(&drive("S1", "eui.2", "")));
         assert_eq!(key(&drive("", "", "by-path/1")), "by-path/1");
         assert_eq!(key(&drive("", "", "")), "sda");
-    }
-
-    #[test]
-    fn a_drive_that_went_read_only_still_counts() {
-        let inventory = Inventory {
-            drives: vec![
-                Drive {
-                    name: "nvme0n1".into(),
-                    read_only: true,
-                    ..Drive::default()
-                },
-                Drive {
-                    name: "sr0".into(),
-                    removable: true,
-                    ..Drive::default()
-                },
-            ],
-            ..Inventory::default()
-        };
-        let names: Vec<&str> = fixed(&inventory).map(|d| d.name.as_str()).collect();
-        assert_eq!(names, ["nvme0n1"]);
     }
 }

@@ -4,11 +4,11 @@
 //! bytes, so that no value can pass for another field whatever it contains. Numbers are decimal; times are Unix seconds
 //! and nine digits of nanoseconds. One record has exactly one encoding, and [`EraseRecord::decode`] takes no other.
 //!
-//! Version 2 adds the witnesses of the drive, and version 3 says first how the machine was known. Older versions are still
-//! read.
+//! Version 2 adds the witnesses of the drive, version 3 says first how the machine was known, and version 4 adds further
+//! evidence. Older versions are still read.
 //!
 //! ```text
-//! rackwright-erase-certificate-v3
+//! rackwright-erase-certificate-v4
 //! identity=12:address only
 //! name=50:nodes/gpu-001/eraseCertificates/…
 //! node=13:nodes/gpu-001
@@ -19,6 +19,8 @@
 //! witnesses=1:2
 //! witness=3:bmc
 //! witness=10:inspection
+//! evidence=1:1
+//! evidence_line=41:memory: without power for 12 s, by the BMC
 //! ```
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -26,9 +28,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const VERSION_1: &str = "rackwright-erase-certificate-v1\n";
 const VERSION_2: &str = "rackwright-erase-certificate-v2\n";
 const VERSION_3: &str = "rackwright-erase-certificate-v3\n";
+const VERSION_4: &str = "rackwright-erase-certificate-v4\n";
 const PAYLOAD_MAX_BYTES: usize = 64 * 1024;
 const REJECTED_MAX: u64 = 64;
 const WITNESSES_MAX: u64 = 16;
+/// Most lines of evidence.
+pub const EVIDENCE_MAX: usize = 64;
 
 /// What an erase certificate says; the fields of `rackwright.v1.EraseCertificate` without the signature.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +70,9 @@ pub struct EraseRecord {
     pub witnesses: Vec<String>,
     /// How the machine that erased was known: "tpm" or "address only"; empty in versions 1 and 2 alone.
     pub identity: String,
+    /// What else is known of the erase, one sentence a line: memory, native capacity, hidden areas, what was left out. Empty
+    /// in versions 1 to 3 alone.
+    pub evidence: Vec<String>,
 }
 
 /// Why a record has no payload, or a payload is no record. Permanent.
@@ -85,10 +93,11 @@ pub enum PayloadError {
 }
 
 impl EraseRecord {
-    /// The bytes to sign: version 3, or an older version for a record without an identity.
+    /// The bytes to sign: version 4, or an older version for a record without evidence or identity.
     pub fn encode(&self) -> Result<Vec<u8>, PayloadError> {
         let has_witnesses = !self.witnesses.is_empty();
         let version = match (self.identity.is_empty(), has_witnesses) {
+            (false, _) if !self.evidence.is_empty() => VERSION_4,
             (false, _) => VERSION_3,
             (true, true) => VERSION_2,
             (true, false) => VERSION_1,
@@ -120,7 +129,15 @@ impl EraseRecord {
         for witness in &self.witnesses {
             put(&mut text, "witness", witness);
         }
-        let too_many = self.rejected_methods.len() as u64 > REJECTED_MAX || self.witnesses.len() as u64 > WITNESSES_MAX;
+        if version == VERSION_4 {
+            put(&mut text, "evidence", &self.evidence.len().to_string());
+            for line in &self.evidence {
+                put(&mut text, "evidence_line", line);
+            }
+        }
+        let too_many = self.evidence.len() > EVIDENCE_MAX
+            || self.rejected_methods.len() as u64 > REJECTED_MAX
+            || self.witnesses.len() as u64 > WITNESSES_MAX;
         if too_many || text.len() > PAYLOAD_MAX_BYTES {
             Err(PayloadError::TooLarge)
         } else {
@@ -134,12 +151,12 @@ impl EraseRecord {
             return Err(PayloadError::TooLarge);
         }
         let text = std::str::from_utf8(payload).map_err(|_| PayloadError::Broken("its characters"))?;
-        let versions = [VERSION_1, VERSION_2, VERSION_3];
+        let versions = [VERSION_1, VERSION_2, VERSION_3, VERSION_4];
         let found = versions.iter().find_map(|v| Some((*v, text.strip_prefix(*v)?)));
         let (version, lines) = found.ok_or(PayloadError::Broken("its first line"))?;
         let mut rest = Lines(lines);
         let identity = match version {
-            VERSION_3 => rest.text("identity")?,
+            VERSION_3 | VERSION_4 => rest.text("identity")?,
             _ => String::new(),
         };
         let mut record = Self {
@@ -159,6 +176,7 @@ impl EraseRecord {
             sample_bytes: rest.number("sample_bytes")?,
             rejected_methods: Vec::new(),
             witnesses: Vec::new(),
+            evidence: Vec::new(),
         };
         let rejected = rest.number("rejected_methods")?;
         if rejected > REJECTED_MAX {
@@ -177,6 +195,16 @@ impl EraseRecord {
         }
         for _ in 0..witnesses {
             record.witnesses.push(rest.text("witness")?);
+        }
+        let evidence = match version {
+            VERSION_4 => rest.number("evidence")?,
+            _ => 0,
+        };
+        if evidence > EVIDENCE_MAX as u64 {
+            return Err(PayloadError::TooLarge);
+        }
+        for _ in 0..evidence {
+            record.evidence.push(rest.text("evidence_line")?);
         }
         if !rest.0.is_empty() {
             return Err(PayloadError::Broken("its end"));
@@ -256,6 +284,7 @@ mod tests {
             rejected_methods: vec!["sanitize: not supported".into(), String::new()],
             witnesses: vec!["bmc".into(), "inspection".into()],
             identity: "address only".into(),
+            evidence: vec!["memory: off\nwitness=3:bmc".into(), String::new()],
         }
     }
 
@@ -263,15 +292,23 @@ mod tests {
     fn encoding_is_fixed() {
         let mut plain = record();
         plain.drive_model = "Ä".into();
-        let expected = "rackwright-erase-certificate-v3\nidentity=12:address only\nname=36:nodes/gpu-001/eraseCertificates/4f1c\n\
+        plain.evidence = vec!["memory: off".into()];
+        let expected = "rackwright-erase-certificate-v4\nidentity=12:address only\nname=36:nodes/gpu-001/eraseCertificates/4f1c\n\
             node=13:nodes/gpu-001\nclaim_generation=1:3\noperation=13:operations/77\ndrive_name=7:nvme0n1\n\
             drive_model=2:Ä\ndrive_serial=6:S1=1:x\ndrive_bytes=13:3840755982336\n\
             method=31:ERASE_METHOD_NVME_FORMAT_CRYPTO\nstart_time=20:1790000000.000000005\n\
             end_time=20:1790000009.000000000\nsamples=4:4096\nsample_bytes=4:4096\nrejected_methods=1:2\n\
             rejected_method=23:sanitize: not supported\nrejected_method=0:\n\
-            witnesses=1:2\nwitness=3:bmc\nwitness=10:inspection\n";
+            witnesses=1:2\nwitness=3:bmc\nwitness=10:inspection\n\
+            evidence=1:1\nevidence_line=11:memory: off\n";
         assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), expected);
-        // As certificates were signed before version 3, and before version 2.
+        assert_eq!(EraseRecord::decode(expected.as_bytes()).unwrap(), plain);
+        // As certificates were signed before version 4, before version 3, and before version 2.
+        plain.evidence.clear();
+        let expected = expected.replace("-v4", "-v3");
+        let (expected, _) = expected.split_once("evidence=").unwrap();
+        assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), expected);
+        assert_eq!(EraseRecord::decode(expected.as_bytes()).unwrap(), plain);
         plain.identity.clear();
         let old = expected.replace("-v3\nidentity=12:address only", "-v2");
         assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), old);
@@ -311,12 +348,18 @@ mod tests {
             "count",
         );
         refuse(text.replace("node=13:", "node=99999999999:"), "length beyond the end");
-        refuse(text.replace("-v3", "-v1"), "an identity in version 1");
-        refuse(text.replace("-v3", "-v2"), "an identity in version 2");
-        refuse(text.replace("-v3", "-v4"), "version");
+        refuse(text.replace("-v4", "-v1"), "an identity in version 1");
+        refuse(text.replace("-v4", "-v2"), "an identity in version 2");
+        refuse(text.replace("-v4", "-v3"), "evidence in version 3");
+        refuse(text.replace("-v4", "-v5"), "version");
+        refuse(text.replace("evidence=1:2", "evidence=1:1"), "a line too many");
+        refuse(text.replace("evidence=1:2", "evidence=2:99"), "more lines than can be");
+        let (without, _) = text.split_once("evidence=").unwrap();
+        refuse(without.to_owned(), "no evidence in version 4");
+        refuse(format!("{without}evidence=1:0\n"), "no line of evidence in version 4");
         refuse(
             text.replace("identity=12:address only\n", ""),
-            "no identity in version 3",
+            "no identity in version 4",
         );
         refuse(
             text.replace("identity=12:address only", "identity=0:"),
@@ -331,7 +374,8 @@ mod tests {
             "witnesses=1:2\nwitness=3:bmc\nwitness=10:inspection\n",
             "witnesses=1:0\n",
         );
-        let version_2 = none.replace("-v3\nidentity=12:address only", "-v2");
+        let (none, _) = none.split_once("evidence=").unwrap();
+        let version_2 = none.replace("-v4\nidentity=12:address only", "-v2");
         refuse(version_2, "no witness in version 2");
         refuse(format!("{text}\n"), "trailing line");
         refuse(text.replace(".000000005", ".5"), "short nanoseconds");

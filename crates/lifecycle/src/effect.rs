@@ -26,6 +26,8 @@ pub enum Effect {
     PowerOn,
     /// Switch off and see it off.
     PowerOff,
+    /// Read that the machine is still off, so that its memory has lost what it held.
+    ProvePowerOff,
     /// Have the agent write the claim's image.
     WriteImage,
     /// Have the agent erase every drive.
@@ -73,6 +75,7 @@ impl Effect {
         match self {
             Self::Identify
             | Self::ObservePower
+            | Self::ProvePowerOff
             | Self::AwaitHost
             | Self::Validate
             | Self::ValidateFromOutside
@@ -101,6 +104,7 @@ impl Effect {
             Self::SetBoot(BootTarget::Disk) => "set-boot-disk",
             Self::PowerOn => "power-on",
             Self::PowerOff => "power-off",
+            Self::ProvePowerOff => "prove-power-off",
             Self::WriteImage => "write-image",
             Self::EraseDrives => "erase-drives",
             Self::AwaitHost => "await-host",
@@ -125,6 +129,7 @@ impl Effect {
         Self::SetBoot(BootTarget::Disk),
         Self::PowerOn,
         Self::PowerOff,
+        Self::ProvePowerOff,
         Self::WriteImage,
         Self::EraseDrives,
         Self::AwaitHost,

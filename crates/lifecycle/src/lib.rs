@@ -25,8 +25,8 @@ pub mod window;
 pub use account::{Account, AccountRules, account_outcome};
 pub use chart::{Edge, State};
 pub use decide::{
-    CONTESTED as BOOT_CONTESTED, DIFFERS as SETTINGS_DIFFER, Decision, Wait, decide, expected_boot, is_interrupted,
-    verdict_on_open,
+    CONTESTED as BOOT_CONTESTED, DIFFERS as SETTINGS_DIFFER, Decision, PowerLoss, Wait, decide, expected_boot,
+    is_interrupted, power_loss, verdict_on_open,
 };
 pub use effect::{BootTarget, Effect, EffectClass};
 pub use facts::{Agent, Attempt, Bmc, BmcCare, BootFacts, Facts, FirmwareFacts, Outcome, Power, Reading};

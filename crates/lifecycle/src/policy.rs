@@ -15,6 +15,9 @@ pub struct Policy {
     /// From power-on until the agent is given a job or its report counts, at least. A second machine with the same MAC
     /// address shows itself within this time. A node waits at least as long as its last boot took.
     pub agent_quiet_s: u32,
+    /// How long a machine is off between a customer's system and the agent that erases, at least, as read from its BMC.
+    /// Memory of the host and of GPUs loses what it holds meanwhile.
+    pub power_off_s: u32,
     /// From power-on until the installed system lets us in.
     pub host_boot_s: u32,
     /// Writing one image.
@@ -48,6 +51,7 @@ impl Default for Policy {
         Self {
             agent_boot_s: 900,
             agent_quiet_s: 0,
+            power_off_s: 10,
             host_boot_s: 900,
             write_image_s: 3600,
             erase_s: 6 * 3600,
@@ -86,6 +90,7 @@ impl Policy {
             Effect::Identify | Effect::ObservePower | Effect::SetBoot(_) | Effect::PowerOn | Effect::PowerOff => {
                 self.bmc_s
             }
+            Effect::ProvePowerOff => self.bmc_s,
             Effect::ReadDrives | Effect::ReadBmcState | Effect::ApplySettings | Effect::VerifySettings => self.bmc_s,
             // It reads everything twice.
             Effect::CleanBmc => self.bmc_s.saturating_mul(2),
@@ -109,7 +114,10 @@ impl Policy {
             State::Imaging => boots + us(self.write_image_s) * i64::from(self.tries),
             State::Rebooting => us(self.host_boot_s) * i64::from(self.boots) + us(self.bmc_s) * 4,
             State::Validating => us(self.validate_s.max(self.host_boot_s)) * i64::from(self.tries) + us(self.bmc_s) * 4,
-            State::Reclaiming => boots + us(self.erase_s) * i64::from(self.tries),
+            State::Reclaiming => {
+                let off = us(self.power_off_s) * i64::from(self.boots);
+                boots + off + us(self.erase_s) * i64::from(self.tries)
+            }
             State::Discovered
             | State::Available
             | State::Active
@@ -137,6 +145,12 @@ impl Policy {
     #[must_use]
     pub fn agent_quiet_us(&self, usual_us: i64) -> i64 {
         us(self.agent_quiet_s).max(usual_us).min(self.agent_boot_us())
+    }
+
+    /// How long a machine is off before it boots into the agent that erases, in microseconds.
+    #[must_use]
+    pub fn power_off_us(&self) -> i64 {
+        us(self.power_off_s)
     }
 
     /// How old a power reading may be, in microseconds.

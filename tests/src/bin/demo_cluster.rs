@@ -470,7 +470,7 @@ fn config(dir: &Path, ports: &Ports, lab: &Lab) -> String {
          dhcp:\n      server:\n        subnets:\n        - network: 127.128.0.0/10\n          \
          pool: {{first: 127.190.0.1, last: 127.190.255.254}}\n\
          ssh_port: {ssh}\n\
-         policy: {{tries: 2, backoff_s: 1, backoff_max_s: 2}}\n\
+         policy: {{power_off_s: 1, tries: 2, backoff_s: 1, backoff_max_s: 2}}\n\
          fabric:\n  check_s: 5\n  opensm: {{partitions: {partitions}, log: {log}, pid_file: {pid}}}\n  \
          tools: {{environment: {environment}}}\n",
         proxy = free_port(),

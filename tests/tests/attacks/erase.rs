@@ -13,17 +13,27 @@ use rackwright_tests::site::{Site, texts};
 use serde_json::Value;
 
 /// Generous: the control plane shares the computer with other tests.
-const SOON: Duration = Duration::from_secs(120);
+pub(crate) const SOON: Duration = Duration::from_secs(120);
 
 /// A control plane on the loopback interface, and machines with an installed system.
-struct Target {
-    site: Site,
-    fleet: Fleet,
+pub(crate) struct Target {
+    pub(crate) site: Site,
+    pub(crate) fleet: Fleet,
 }
 
 impl Target {
     /// Starts both. `prepare` sees each machine before the machine is enrolled.
-    async fn start(dir: &Path, config: FleetConfig, prepare: impl Fn(usize, &SimNode)) -> Self {
+    pub(crate) async fn start(dir: &Path, config: FleetConfig, prepare: impl Fn(usize, &SimNode)) -> Self {
+        Self::start_with(dir, config, ", power_off_s: 1", prepare).await
+    }
+
+    /// The same with further settings of the policy.
+    pub(crate) async fn start_with(
+        dir: &Path,
+        config: FleetConfig,
+        policy: &str,
+        prepare: impl Fn(usize, &SimNode),
+    ) -> Self {
         install_crypto();
         let [api, store, dhcp, tftp, http] = std::array::from_fn(|_| free_port());
         for file in ["vmlinuz", "initrd", "snponly.efi", "ipxe.efi"] {
@@ -38,7 +48,7 @@ impl Target {
              http_port: {http}\n    first_stages: {{snponly.efi: {at}/snponly.efi, ipxe.efi: {at}/ipxe.efi}}\n    \
              dhcp:\n      server:\n        subnets:\n        - network: 127.128.0.0/10\n          \
              pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
-             policy: {{backoff_s: 1, backoff_max_s: 5, tries: 2, agent_grace_s: 2, agent_boot_s: 60}}\n"
+             policy: {{backoff_s: 1, backoff_max_s: 5, tries: 2, agent_grace_s: 2, agent_boot_s: 60{policy}}}\n"
         );
         let site = Site::start_with(dir, &settings).await;
         let config = FleetConfig {
@@ -88,7 +98,7 @@ impl Target {
     }
 
     /// Releases or readmits a machine and waits for the end. Answers the state.
-    fn erased_by(&self, index: usize, words: &[&str]) -> String {
+    pub(crate) fn erased_by(&self, index: usize, words: &[&str]) -> String {
         let id = self.fleet.node(index).name();
         let all = [&["node"][..], words, &["--yes", "--wait", &id]].concat();
         // A node that ends in quarantine is a failure of the command.
@@ -101,14 +111,14 @@ impl Target {
         self.site.state(&id)
     }
 
-    fn certificates(&self, index: usize) -> Vec<Value> {
+    pub(crate) fn certificates(&self, index: usize) -> Vec<Value> {
         let id = self.fleet.node(index).name();
         let list = self.site.json(["node", "certificates", &id]);
         list.as_array().cloned().unwrap_or_default()
     }
 
     /// The machine is quarantined with these words, no certificate exists, and an event tells what differs.
-    async fn is_refused(&self, index: usize, words: &[&str]) {
+    pub(crate) async fn is_refused(&self, index: usize, words: &[&str]) {
         let (site, node) = (&self.site, self.fleet.node(index));
         let id = node.name();
         let reason = site.reason(&id);
@@ -126,7 +136,7 @@ impl Target {
         );
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         // First: the control plane says good-bye to each BMC.
         self.site.stop().await;
         self.fleet.stop().await;

@@ -42,7 +42,7 @@ fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16) -> S
          server_ip: 127.0.0.1\n    interface: lo\n    dhcp_port: {dhcp}\n    tftp_port: {tftp}\n    \
          http_port: {http}\n    first_stages: {{}}\n    dhcp:\n      server:\n        subnets:\n        \
          - network: 127.128.0.0/10\n          pool: {{first: 127.128.1.0, last: 127.128.1.255}}\n\
-         policy: {{backoff_s: 1, backoff_max_s: 5, tries: 3, agent_grace_s: 2, agent_boot_s: 90, agent_quiet_s: 18}}\n"
+         policy: {{power_off_s: 1, backoff_s: 1, backoff_max_s: 5, tries: 3, agent_grace_s: 2, agent_boot_s: 90, agent_quiet_s: 18}}\n"
     )
 }
 

@@ -26,8 +26,7 @@ const KILLS: u32 = 6;
 /// Calls under way at once.
 const CALLERS: usize = 16;
 /// Whoever is killed is so while machines boot: they get several boots, and tries that were cut off do not count for them.
-const POLICY: &str =
-    "policy: {tries: 20, boots: 10, agent_boot_s: 60, agent_grace_s: 20, backoff_s: 1, backoff_max_s: 5}\n";
+const POLICY: &str = "policy: {power_off_s: 1, tries: 20, boots: 10, agent_boot_s: 60, agent_grace_s: 20, backoff_s: 1, backoff_max_s: 5}\n";
 /// From the last kill until all have ended: a lease and the time until a replica counts as dead, a minute each, a boot, and
 /// the work itself on a busy computer.
 const ENDS: Duration = Duration::from_secs(1200);

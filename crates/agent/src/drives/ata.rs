@@ -15,15 +15,15 @@ use crate::ioctl::{self, ScsiData};
 use crate::jobs::control::JobControl;
 
 const PASSWORD: &[u8] = b"rackwright";
-const SECTOR: usize = 512;
-const IDENTIFY_DEVICE: u8 = 0xEC;
+pub(super) const SECTOR: usize = 512;
+pub(super) const IDENTIFY_DEVICE: u8 = 0xEC;
 const SECURITY_SET_PASSWORD: u8 = 0xF1;
 const SECURITY_ERASE_PREPARE: u8 = 0xF3;
 const SECURITY_ERASE_UNIT: u8 = 0xF4;
 const SECURITY_DISABLE_PASSWORD: u8 = 0xF6;
-const PASS_THROUGH_16: u8 = 0x85;
-const PROTOCOL_NON_DATA: u8 = 3;
-const PROTOCOL_PIO_IN: u8 = 4;
+pub(super) const PASS_THROUGH_16: u8 = 0x85;
+pub(super) const PROTOCOL_NON_DATA: u8 = 3;
+pub(super) const PROTOCOL_PIO_IN: u8 = 4;
 const PROTOCOL_PIO_OUT: u8 = 5;
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(15);
 /// Added to, and at least, what the drive says the erase takes.
@@ -36,11 +36,21 @@ pub trait Pass {
     /// # Errors
     /// When the drive or the kernel refuses.
     fn pass(&self, command: &[u8; 16], data: ScsiData<'_>, timeout: Duration) -> io::Result<()>;
+
+    /// Sends a command without data. Returns the ATA Status Return descriptor.
+    ///
+    /// # Errors
+    /// When the drive or the kernel refuses, or the controller does not return the drive's registers.
+    fn registers(&self, command: &[u8; 16], timeout: Duration) -> io::Result<[u8; 14]>;
 }
 
 impl Pass for File {
     fn pass(&self, command: &[u8; 16], data: ScsiData<'_>, timeout: Duration) -> io::Result<()> {
         ioctl::scsi(self, command, data, timeout)
+    }
+
+    fn registers(&self, command: &[u8; 16], timeout: Duration) -> io::Result<[u8; 14]> {
+        ioctl::ata_registers(self, command, timeout)
     }
 }
 
@@ -174,7 +184,7 @@ fn identify(drive: &dyn Pass) -> Result<(Ata, Security), MethodError> {
 }
 
 /// ATA PASS-THROUGH (16), of one sector where there are data.
-fn command(ata_command: u8, protocol: u8) -> [u8; 16] {
+pub(super) fn command(ata_command: u8, protocol: u8) -> [u8; 16] {
     let mut command = [0; 16];
     command[0] = PASS_THROUGH_16;
     command[1] = protocol << 1;
@@ -244,6 +254,10 @@ mod tests {
                 other => panic!("{other:?}"),
             }
             Ok(())
+        }
+
+        fn registers(&self, _: &[u8; 16], _: Duration) -> io::Result<[u8; 14]> {
+            Err(io::Error::other("no registers"))
         }
     }
 

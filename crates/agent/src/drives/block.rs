@@ -3,12 +3,14 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::PathBuf;
 
-use rackwright_api::v1::EraseMethod;
+use rackwright_api::v1::{EraseMethod, ExcludedDevice};
 
 use super::ata::Ata;
+use super::hidden::Hidden;
 use super::nvme::Nvme;
-use super::{DriveError, DriveFacts, Drives, MethodError, RawDrive, sysfs};
+use super::{DriveError, DriveFacts, Drives, MethodError, RawDrive, ata_area, excluded, hidden, namespaces, sysfs};
 use crate::ioctl;
 use crate::jobs::control::JobControl;
 use crate::root::SysRoot;
@@ -32,12 +34,72 @@ impl Drives for BlockDrives {
         sysfs::list(&self.root)
     }
 
+    fn excluded(&self) -> Vec<ExcludedDevice> {
+        excluded::list(&self.root)
+    }
+
+    fn open_hidden(&self) -> Vec<Hidden> {
+        let mut hidden = namespaces::open_all(&self.root);
+        let listed = sysfs::list(&self.root);
+        let sata = listed.iter().filter(|facts| facts.drive.transport == "sata");
+        hidden.extend(sata.flat_map(|facts| open_areas(&self.root, facts)));
+        hidden
+    }
+
     fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError> {
         let drive = BlockDrive::open(&self.root, facts).map_err(|source| DriveError::Io {
             drive: facts.drive.name.clone(),
             source,
         })?;
         Ok(Box::new(drive))
+    }
+}
+
+/// Opens what an ATA drive hides, and has the kernel find the drive anew where its size has changed.
+fn open_areas(root: &SysRoot, facts: &DriveFacts) -> Vec<Hidden> {
+    let opened = File::open(&facts.node).and_then(|file| ata_area::open(&file));
+    // What does not answer as ATA has no such areas: a SAS drive, or a volume that calls itself ATA.
+    let Ok((areas, is_changed)) = opened else {
+        return Vec::new();
+    };
+    let found = if is_changed { find_anew(root, facts) } else { Ok(()) };
+    let hidden = areas.into_iter().map(|area| Hidden {
+        drive: format!(
+            "drive {} (serial number {})",
+            facts.drive.name, facts.drive.serial_number
+        ),
+        controllers: vec![facts.controller.clone()],
+        what: area.what,
+        closed: area.closed.or_else(|| found.clone().err()),
+        reached_by: area.reached_by,
+    });
+    hidden.collect()
+}
+
+/// The kernel reads the size of a drive when it finds the drive.
+fn find_anew(root: &SysRoot, facts: &DriveFacts) -> Result<(), String> {
+    let device = root.sys.join("block").join(&facts.drive.name).join("device");
+    let path = hidden::resolved(&device);
+    let host = path
+        .split('/')
+        .find(|part| part.strip_prefix("host").is_some_and(|n| n.parse::<u32>().is_ok()));
+    let failed = |error: String| format!("it was opened, and the kernel does not find the drive anew: {error}");
+    let host = host.ok_or_else(|| failed("its host adapter is not known".into()))?;
+    let scan = root.sys.join("class/scsi_host").join(host).join("scan");
+    std::fs::write(device.join("delete"), "1").map_err(|error| failed(error.to_string()))?;
+    std::fs::write(scan, "- - -").map_err(|error| failed(error.to_string()))?;
+    let is_shown = || {
+        let listed = sysfs::list(root);
+        let same = |other: &&DriveFacts| other.drive.serial_number == facts.drive.serial_number;
+        listed
+            .iter()
+            .filter(same)
+            .any(|other| other.drive.size_bytes > facts.drive.size_bytes)
+    };
+    if hidden::until_shown(is_shown) {
+        Ok(())
+    } else {
+        Err(failed("it shows no larger drive".into()))
     }
 }
 
@@ -55,12 +117,38 @@ pub struct BlockDrive {
     file: File,
     size_bytes: u64,
     block_bytes: u32,
+    native_bytes: u64,
     discards: bool,
     commands: Commands,
+    /// Makes a boot area read-only again.
+    _boot_area: Option<BootArea>,
+}
+
+/// A boot area of an eMMC that can be written to while this lives.
+#[derive(Debug)]
+struct BootArea(PathBuf);
+
+impl BootArea {
+    fn open(root: &SysRoot, name: &str) -> io::Result<Option<Self>> {
+        let switch = sysfs::force_ro(root, name);
+        if !sysfs::is_boot_area(name) || !switch.exists() {
+            return Ok(None);
+        }
+        std::fs::write(&switch, "0")?;
+        Ok(Some(Self(switch)))
+    }
+}
+
+impl Drop for BootArea {
+    fn drop(&mut self) {
+        // It is read-only at the next boot in any case.
+        let _ = std::fs::write(&self.0, "1");
+    }
 }
 
 impl BlockDrive {
     fn open(root: &SysRoot, facts: &DriveFacts) -> io::Result<Self> {
+        let boot_area = BootArea::open(root, &facts.drive.name)?;
         // O_EXCL on a block device: nobody else (a mounted file system, RAID, device mapper) uses it.
         let mut options = OpenOptions::new();
         let mut file = options
@@ -85,13 +173,20 @@ impl BlockDrive {
             "sata" => Ata::probe(&file).map_or(Commands::None, Commands::Ata),
             _ => Commands::None,
         };
+        let native_bytes = match &commands {
+            Commands::None => 0,
+            Commands::Nvme { .. } => namespaces::total_bytes(&file),
+            Commands::Ata(_) => ata_area::native_bytes(&file),
+        };
         let block_bytes = facts.drive.logical_block_bytes.max(512);
         Ok(Self {
             file,
             size_bytes,
             block_bytes,
+            native_bytes,
             discards,
             commands,
+            _boot_area: boot_area,
         })
     }
 }
@@ -99,6 +194,10 @@ impl BlockDrive {
 impl RawDrive for BlockDrive {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+
+    fn native_bytes(&self) -> u64 {
+        self.native_bytes
     }
 
     fn block_bytes(&self) -> u32 {

@@ -2,17 +2,22 @@
 
 pub mod aligned;
 pub mod ata;
+pub mod ata_area;
 pub mod block;
+pub mod excluded;
 pub mod file;
+pub mod hidden;
+pub mod namespaces;
 pub mod nvme;
 pub mod sysfs;
 
 use std::io;
 use std::path::PathBuf;
 
-use rackwright_api::v1::{Drive, EraseMethod};
+use rackwright_api::v1::{Drive, EraseMethod, ExcludedDevice};
 use thiserror::Error;
 
+use self::hidden::Hidden;
 use crate::disk::marker::{self, Marker};
 use crate::jobs::control::{JobControl, Stop};
 
@@ -84,6 +89,16 @@ pub trait Drives: Send + Sync {
     /// Every drive, by name. An unreadable attribute is empty, never a reason to leave the drive out.
     fn list(&self) -> Vec<DriveFacts>;
 
+    /// Block devices and storage areas that [`Drives::list`] leaves out, each with the reason.
+    fn excluded(&self) -> Vec<ExcludedDevice> {
+        Vec::new()
+    }
+
+    /// Opens what drives hide, so that [`Drives::list`] has all of it. Answers each hidden area, opened or not.
+    fn open_hidden(&self) -> Vec<Hidden> {
+        Vec::new()
+    }
+
     /// Opens a drive for exclusive direct reading and writing.
     ///
     /// # Errors
@@ -106,6 +121,10 @@ pub trait Drives: Send + Sync {
 pub trait RawDrive: Send + Sync {
     /// Size in bytes.
     fn size_bytes(&self) -> u64;
+    /// As `Drive.native_bytes`.
+    fn native_bytes(&self) -> u64 {
+        0
+    }
     /// Logical block size in bytes.
     fn block_bytes(&self) -> u32;
     /// Fills the buffer from the medium, not from a cache of the kernel.
@@ -243,7 +262,7 @@ pub fn choose<'a>(drives: &'a [DriveFacts], wanted: &str, needed_bytes: u64) -> 
     }
     let fixed: Vec<&DriveFacts> = drives
         .iter()
-        .filter(|facts| !facts.drive.removable && !facts.drive.read_only)
+        .filter(|facts| !facts.drive.removable && !facts.drive.read_only && !sysfs::is_boot_area(&facts.drive.name))
         .collect();
     if fixed.is_empty() {
         let why = "no drive that is neither removable nor read-only".to_owned();

@@ -15,12 +15,12 @@ use crate::ioctl::{self, NvmeCommand};
 use crate::jobs::control::JobControl;
 
 const GET_LOG_PAGE: u8 = 0x02;
-const IDENTIFY: u8 = 0x06;
+pub(super) const IDENTIFY: u8 = 0x06;
 const FORMAT: u8 = 0x80;
 const SANITIZE: u8 = 0x84;
-const IDENTIFY_BYTES: usize = 4096;
+pub(super) const IDENTIFY_BYTES: usize = 4096;
 const IDENTIFY_NAMESPACE: u32 = 0;
-const IDENTIFY_CONTROLLER: u32 = 1;
+pub(super) const IDENTIFY_CONTROLLER: u32 = 1;
 const SANITIZE_LOG: u32 = 0x81;
 const SANITIZE_LOG_BYTES: usize = 512;
 const SANITIZE_EXIT_FAILURE: u32 = 1;
@@ -223,7 +223,7 @@ fn sanitize_log(admin: &dyn Admin) -> Result<SanitizeLog, MethodError> {
     Ok(SanitizeLog { status })
 }
 
-fn succeed(what: &str, status: u16) -> Result<(), MethodError> {
+pub(super) fn succeed(what: &str, status: u16) -> Result<(), MethodError> {
     if status == 0 {
         Ok(())
     } else {

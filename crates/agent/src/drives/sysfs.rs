@@ -1,17 +1,26 @@
-//! The drives below `/sys/block`: those with a device behind them, not the kernel's own (loop, device mapper, RAM).
+//! The drives below `/sys/block`: all that [`super::excluded`] does not exclude with a reason.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rackwright_api::v1::Drive;
 
-use super::DriveFacts;
+use super::{DriveFacts, excluded};
 use crate::root::SysRoot;
 use crate::text;
 
 /// `/sys/block/*/size` counts in these, whatever the drive's own block size.
-const SIZE_UNIT_BYTES: u64 = 512;
-const NOT_DRIVES: [&str; 10] = ["loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd", "rbd", "zd"];
+pub(super) const SIZE_UNIT_BYTES: u64 = 512;
+
+/// Whether the device is a boot area of an eMMC, such as `mmcblk0boot0`. It shares the serial number of its drive.
+pub fn is_boot_area(name: &str) -> bool {
+    name.starts_with("mmcblk") && name.contains("boot")
+}
+
+/// The switch that makes a boot area of an eMMC read-only.
+pub(super) fn force_ro(root: &SysRoot, name: &str) -> PathBuf {
+    root.sys.join("block").join(name).join("force_ro")
+}
 
 /// Every drive, by name.
 pub fn list(root: &SysRoot) -> Vec<DriveFacts> {
@@ -21,22 +30,19 @@ pub fn list(root: &SysRoot) -> Vec<DriveFacts> {
 
 fn facts(root: &SysRoot, name: String) -> Option<DriveFacts> {
     let folder = root.sys.join("block").join(&name);
-    let is_boot_area = name.starts_with("mmcblk") && (name.contains("boot") || name.contains("rpmb"));
-    let is_hidden = text::number::<u8>(&folder.join("hidden")) == Some(1);
-    let device = folder.join("device");
-    if NOT_DRIVES.iter().any(|kind| name.starts_with(kind)) || is_boot_area || is_hidden || !device.exists() {
+    if excluded::reason(root, &name).is_some() {
         return None;
     }
-    let size_bytes = text::number::<u64>(&folder.join("size"))?
-        .checked_mul(SIZE_UNIT_BYTES)
-        .filter(|size| *size > 0)?;
+    let is_boot_area = is_boot_area(&name);
+    // The parent of a boot area is the whole drive, whose parent is the card.
+    let device = folder.join(if is_boot_area { "device/device" } else { "device" });
+    let size_bytes = excluded::size_bytes(root, &name);
     let resolved = fs::canonicalize(&folder).unwrap_or_else(|_| folder.clone());
     let transport = transport(&name, &resolved, &device);
-    let first = |paths: &[&str]| {
-        paths
-            .iter()
-            .find_map(|path| text::trimmed(&folder.join(path)))
-            .unwrap_or_default()
+    let first = |own: Option<&str>, of_device: &[&str]| {
+        let of_device = of_device.iter().map(|path| device.join(path));
+        let mut paths = own.into_iter().map(|path| folder.join(path)).chain(of_device);
+        paths.find_map(|path| text::trimmed(&path)).unwrap_or_default()
     };
     let is_set = |path: &str| text::number::<u8>(&folder.join(path)) == Some(1);
     let block = |path: &str| text::number(&folder.join(path)).unwrap_or(512);
@@ -44,24 +50,26 @@ fn facts(root: &SysRoot, name: String) -> Option<DriveFacts> {
         .or_else(|| text::trimmed(&device.join("serial")))
         .or_else(|| vpd_serial(&device.join("vpd_pg80")))
         .unwrap_or_default();
-    let wwn = first(&["wwid", "device/wwid"]);
+    let wwn = first(Some("wwid"), &["wwid"]);
     let pci_address = text::pci_address(&resolved).unwrap_or_default();
     let stable_id = stable_id(&transport, &serial_number, &wwn, &pci_address);
     let drive = Drive {
         model: model(&device, &transport),
         serial_number,
-        firmware_version: first(&["device/firmware_rev", "device/rev"]),
+        firmware_version: first(None, &["firmware_rev", "rev", "fwrev"]),
         wwn,
         size_bytes,
         logical_block_bytes: block("queue/logical_block_size"),
         physical_block_bytes: block("queue/physical_block_size"),
         rotational: is_set("queue/rotational"),
         removable: is_set("removable"),
-        read_only: is_set("ro"),
+        // A boot area is read-only until it is opened for an erase.
+        read_only: is_set("ro") && !(is_boot_area && force_ro(root, &name).exists()),
         transport,
         pci_address,
         stable_id,
         erase_methods: Vec::new(),
+        native_bytes: 0,
         name,
     };
     let controller = fs::canonicalize(&device)
@@ -76,12 +84,14 @@ fn facts(root: &SysRoot, name: String) -> Option<DriveFacts> {
 }
 
 fn model(device: &Path, transport: &str) -> String {
-    let model = text::or_empty(&device.join("model"));
+    // An eMMC has a name and no model.
+    let model = text::trimmed(&device.join("model")).or_else(|| text::trimmed(&device.join("name")));
+    let model = model.unwrap_or_default();
     let vendor = text::or_empty(&device.join("vendor"));
     match transport {
         // The vendor of a virtio device is a PCI id, of a SATA drive the word "ATA".
         "virtio" if model.is_empty() => "virtio".to_owned(),
-        "sata" | "nvme" | "virtio" => model,
+        "sata" | "nvme" | "virtio" | "mmc" => model,
         _ => format!("{vendor} {model}").trim().to_owned(),
     }
 }
@@ -93,6 +103,8 @@ fn transport(name: &str, resolved: &Path, device: &Path) -> String {
         "nvme"
     } else if name.starts_with("vd") {
         "virtio"
+    } else if name.starts_with("mmcblk") {
+        "mmc"
     } else if path.contains("/usb") {
         "usb"
     } else if vendor == "ATA" || path.contains("/ata") {
@@ -199,7 +211,62 @@ mod tests {
         );
         block(&root, "pci0000:00/0000:00:05.0/empty", "sdc", &[("size", "0")]);
         block(&root, "virtual", "loop0", &common);
+        let emmc = [("device/serial", "0x5a1b\n"), ("device/name", "DG4008\n")];
+        block(
+            &root,
+            "pci0000:00/0000:00:1a.0/mmc_host/mmc0/mmc0:0001",
+            "mmcblk0",
+            &with(&emmc),
+        );
+        let card = "pci0000:00/0000:00:1a.0/mmc_host/mmc0/mmc0:0001/block/mmcblk0";
+        let boot = root.sys.join("devices").join(card).join("mmcblk0boot0");
+        fs::create_dir_all(&boot).unwrap();
+        symlink(&boot, root.sys.join("block/mmcblk0boot0")).unwrap();
+        symlink("..", boot.join("device")).unwrap();
+        for (file, text) in [("size", "8192"), ("ro", "1"), ("force_ro", "1")] {
+            fs::write(boot.join(file), text).unwrap();
+        }
+        fs::create_dir_all(root.sys.join("bus/mmc_rpmb/devices/mmcblk0rpmb")).unwrap();
+        block(&root, "pci0000:00/0000:00:17.0/ata2/host1", "sr0", &common);
+        block(
+            &root,
+            "pci0000:00/0000:00:14.0/usb1/1-2/host2",
+            "sdd",
+            &[("size", "0"), ("removable", "1")],
+        );
         let drives = list(&root);
+        let (emmc, drives): (Vec<_>, Vec<_>) = drives.into_iter().partition(|d| d.drive.transport == "mmc");
+        let [whole, boot] = &emmc[..] else { panic!("{emmc:?}") };
+        assert_eq!(
+            (whole.drive.name.as_str(), boot.drive.name.as_str()),
+            ("mmcblk0", "mmcblk0boot0")
+        );
+        for area in [whole, boot] {
+            assert_eq!(
+                (area.drive.serial_number.as_str(), area.drive.model.as_str()),
+                ("0x5a1b", "DG4008")
+            );
+            assert!(!area.drive.read_only && !area.drive.removable);
+        }
+        assert_eq!((boot.drive.size_bytes, &boot.controller), (4 << 20, &whole.controller));
+        let left_out = excluded::list(&root);
+        let left_out: Vec<(&str, &str)> = left_out.iter().map(|d| (d.name.as_str(), d.reason.as_str())).collect();
+        let why = |name: &str| {
+            left_out
+                .iter()
+                .find(|(of, _)| *of == name)
+                .map(|(_, why)| *why)
+                .unwrap()
+        };
+        assert!(
+            why("sdc").contains("reports no size") && why("sdd").contains("no medium"),
+            "{left_out:?}"
+        );
+        assert!(
+            why("sr0").contains("optical") && why("mmcblk0rpmb").contains("cannot be erased"),
+            "{left_out:?}"
+        );
+        assert_eq!(left_out.len(), 5, "{left_out:?}");
         let names: Vec<&str> = drives.iter().map(|d| d.drive.name.as_str()).collect();
         assert_eq!(names, ["nvme0n1", "sda", "sdb", "vda"]);
         let [nvme, sata, usb, virtio] = &drives[..] else {

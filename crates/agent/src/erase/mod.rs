@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use rackwright_api::v1::{DriveErase, EraseDrives, EraseDrivesResult, EraseMethod, JobError};
 
 use crate::clock;
+use crate::drives::hidden::{self, Hidden};
 use crate::drives::{self, DriveFacts, Drives, MethodError, RawDrive, method_name};
 use crate::jobs::control::{JobControl, Stop};
 use crate::jobs::job_error;
@@ -26,6 +27,9 @@ use proof::Samples;
 pub const DEFAULT_SAMPLES: u32 = 4096;
 /// Most samples a job may ask for: their digests stay in memory.
 const MAX_SAMPLES: u32 = 1 << 20;
+/// What an operator can do about a hidden area that stays hidden.
+const TAKE_OUT: &str =
+    "Open the area with the drive's own tools, or take the drive out and destroy it, then readmit the node";
 /// Zeroed at both ends of a drive whose method leaves arbitrary bytes, so that nothing there looks like a partition table.
 const ENDS_BYTES: u64 = 1 << 20;
 
@@ -87,7 +91,12 @@ pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Re
         error,
         erased: EraseDrivesResult::default(),
     };
+    control.step("hidden areas of drives", 0);
+    let hidden = drives.open_hidden();
     let targets = targets(drives, job).map_err(early)?;
+    if job.drives.is_empty() {
+        all_have_a_drive(&hidden, &targets).map_err(early)?;
+    }
     let samples = match job.samples {
         0 => drives.erase_samples(),
         wanted => wanted.min(MAX_SAMPLES),
@@ -98,7 +107,10 @@ pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Re
     }
     let board = Board::new(control, targets.iter().map(|facts| facts.drive.name.as_str()));
     let outcomes: Vec<(&DriveFacts, Result<DriveErase, DriveFailure>)> = std::thread::scope(|scope| {
-        let one = |facts| (facts, erase_one(drives, facts, samples, &board.line(facts, control)));
+        let one = |facts| {
+            let line = board.line(facts, control);
+            (facts, erase_one(drives, facts, &hidden, samples, &line))
+        };
         let threads: Vec<_> = groups
             .into_values()
             .map(|group| scope.spawn(move || group.into_iter().map(one).collect::<Vec<_>>()))
@@ -109,21 +121,35 @@ pub fn erase(drives: &dyn Drives, job: &EraseDrives, control: &JobControl) -> Re
             .flat_map(|thread| thread.join().unwrap_or_default())
             .collect()
     });
-    conclude(outcomes, targets.len())
+    let mut done = conclude(outcomes, targets.len());
+    let result = match &mut done {
+        Ok(erased) => erased,
+        Err(failure) => &mut failure.erased,
+    };
+    result.excluded = drives.excluded();
+    done
+}
+
+/// A hidden area that could not be opened, of a drive of which nothing is listed, is reached by no erase.
+fn all_have_a_drive(hidden: &[Hidden], targets: &[DriveFacts]) -> Result<(), JobError> {
+    let has_drive = |area: &&Hidden| targets.iter().any(|facts| area.controllers.contains(&facts.controller));
+    let lost = hidden.iter().filter(|area| area.closed.is_some() && !has_drive(area));
+    let lost: Vec<String> = lost.map(Hidden::failure).collect();
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{}. {TAKE_OUT}", lost.join("; "));
+    Err(job_error("erase-unsupported", message, true))
 }
 
 fn targets(drives: &dyn Drives, job: &EraseDrives) -> Result<Vec<DriveFacts>, JobError> {
     let present = drives.list();
     let missing = |error: drives::DriveError| job_error("disk-missing", error.to_string(), true);
     if job.drives.is_empty() {
-        let fixed: Vec<DriveFacts> = present
-            .iter()
-            .filter(|f| !f.drive.removable && !f.drive.read_only)
-            .cloned()
-            .collect();
+        let fixed: Vec<DriveFacts> = present.iter().filter(|f| !f.drive.read_only).cloned().collect();
         let message = || {
             format!(
-                "no drive that is neither removable nor read-only; drives: {}",
+                "no drive that can be written to; drives: {}",
                 drives::describe(&present)
             )
         };
@@ -187,10 +213,12 @@ fn conclude(
 fn erase_one(
     drives: &dyn Drives,
     facts: &DriveFacts,
+    hidden: &[Hidden],
     samples: u32,
     line: &Line<'_>,
 ) -> Result<DriveErase, DriveFailure> {
     let start_time = Some(clock::timestamp());
+    let hidden = hidden::of_controller(hidden, &facts.controller);
     let failed = |code, message: String| DriveFailure::Failed {
         code,
         message,
@@ -208,6 +236,14 @@ fn erase_one(
     let mut rejected = Vec::new();
     let mut claimed = false;
     for method in raw.methods() {
+        if let Some(missed) = hidden.iter().find(|area| area.is_missed_by(method)) {
+            rejected.push(format!(
+                "{}: it does not reach the {}",
+                method_name(method),
+                missed.what
+            ));
+            continue;
+        }
         line.step(method_name(method), raw.size_bytes());
         let performed = passes::perform(&*raw, method, line);
         if let Err(error) = performed {
@@ -224,10 +260,14 @@ fn erase_one(
                 return Ok(certificate(
                     facts,
                     &*raw,
-                    method,
-                    (samples, sample_bytes),
-                    start_time,
-                    rejected,
+                    Done {
+                        method,
+                        samples,
+                        sample_bytes,
+                        start_time,
+                        rejected_methods: rejected,
+                        hidden_areas: hidden.iter().map(|area| area.evidence(method)).collect(),
+                    },
                 ));
             }
             Err(MethodError::Stopped(stop)) => return Err(DriveFailure::Stopped(stop)),
@@ -242,9 +282,15 @@ fn erase_one(
     } else {
         "erase-unsupported"
     };
+    // First what an operator can do something about: long messages are cut.
+    let closed: Vec<String> = hidden
+        .iter()
+        .filter(|area| area.closed.is_some())
+        .map(|area| format!("{}. {TAKE_OUT}. ", area.failure()))
+        .collect();
     Err(DriveFailure::Failed {
         code,
-        message: rejected.join("; "),
+        message: closed.concat() + &rejected.join("; "),
         retryable: false,
     })
 }
@@ -265,25 +311,30 @@ fn finish(raw: &dyn RawDrive, method: EraseMethod) -> Result<(), MethodError> {
     Ok(())
 }
 
-fn certificate(
-    facts: &DriveFacts,
-    raw: &dyn RawDrive,
+/// How a drive was erased.
+struct Done {
     method: EraseMethod,
-    (samples, sample_bytes): (u64, u64),
+    samples: u64,
+    sample_bytes: u64,
     start_time: Option<prost_types::Timestamp>,
     rejected_methods: Vec<String>,
-) -> DriveErase {
+    hidden_areas: Vec<String>,
+}
+
+fn certificate(facts: &DriveFacts, raw: &dyn RawDrive, done: Done) -> DriveErase {
     DriveErase {
         drive_name: facts.drive.name.clone(),
         model: facts.drive.model.clone(),
         serial_number: facts.drive.serial_number.clone(),
         size_bytes: raw.size_bytes(),
-        method: method.into(),
-        samples,
-        sample_bytes,
-        start_time,
+        method: done.method.into(),
+        samples: done.samples,
+        sample_bytes: done.sample_bytes,
+        start_time: done.start_time,
         end_time: Some(clock::timestamp()),
-        rejected_methods,
+        rejected_methods: done.rejected_methods,
+        native_bytes: raw.native_bytes(),
+        hidden_areas: done.hidden_areas,
     }
 }
 

@@ -119,6 +119,21 @@ impl RawDrive for Arc<Fake> {
 
 struct Fakes(Vec<Arc<Fake>>);
 
+/// Drives one of which hides an area.
+struct Hiding(Fakes, Hidden);
+
+impl Drives for Hiding {
+    fn list(&self) -> Vec<DriveFacts> {
+        self.0.list()
+    }
+    fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError> {
+        self.0.open(facts)
+    }
+    fn open_hidden(&self) -> Vec<Hidden> {
+        vec![self.1.clone()]
+    }
+}
+
 impl Drives for Fakes {
     fn list(&self) -> Vec<DriveFacts> {
         let facts = |index: usize| {
@@ -307,5 +322,54 @@ fn missing_drives_and_stopped_jobs() {
             .error
             .code,
         "deadline"
+    );
+}
+
+fn hiding(controller: &str, closed: Option<&str>) -> Hidden {
+    Hidden {
+        drive: "drive fake0 (serial number S0)".into(),
+        controllers: vec![controller.into()],
+        what: "detached namespace 2 of 4096 bytes".into(),
+        closed: closed.map(str::to_owned),
+        reached_by: &[NvmeSanitizeCrypto],
+    }
+}
+
+fn run_hiding(does: &[(EraseMethod, Does)], hidden: Hidden) -> Result<DriveErase, JobError> {
+    let drives = Hiding(Fakes(vec![Fake::new(does)]), hidden);
+    let erased = erase(&drives, &EraseDrives::default(), &JobControl::unheard());
+    erased
+        .map(|mut result| result.drives.remove(0))
+        .map_err(|failure| failure.error)
+}
+
+#[test]
+fn a_hidden_area_is_opened_or_reached_by_the_method_or_the_drive_is_not_erased() {
+    let both = [
+        (NvmeSanitizeCrypto, Does::Scrambles),
+        (NvmeFormatUserData, Does::Fills(0)),
+    ];
+    let opened = run_hiding(&both[1..], hiding("fake0", None)).unwrap();
+    assert_eq!(opened.hidden_areas, ["detached namespace 2 of 4096 bytes: opened"]);
+    let reached = run_hiding(&both, hiding("fake0", Some("status 0x2118"))).unwrap();
+    assert_eq!(reached.method(), NvmeSanitizeCrypto);
+    assert_eq!(
+        reached.hidden_areas,
+        ["detached namespace 2 of 4096 bytes: erased by nvme sanitize crypto"]
+    );
+    let error = run_hiding(&both[1..], hiding("fake0", Some("status 0x2118"))).unwrap_err();
+    assert_eq!(error.code, "erase-unsupported");
+    for words in [
+        "detached namespace 2 of 4096 bytes of drive fake0",
+        "status 0x2118",
+        "destroy it",
+    ] {
+        assert!(error.message.contains(words), "{}", error.message);
+    }
+    // Nothing of the drive is listed.
+    let error = run_hiding(&both, hiding("nvme9", Some("status 0x2118"))).unwrap_err();
+    assert!(
+        error.code == "erase-unsupported" && error.message.contains("status 0x2118"),
+        "{error:?}"
     );
 }

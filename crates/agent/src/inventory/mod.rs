@@ -33,6 +33,7 @@ pub fn read(root: &SysRoot, present: &dyn Drives) -> Inventory {
         nics,
         hcas,
         drives,
+        excluded_devices: present.excluded(),
         tpm: Some(tpm(root)),
         firmware_versions,
         boot_mode: if root.is_uefi() { "uefi" } else { "bios" }.to_owned(),
@@ -46,9 +47,9 @@ pub fn read(root: &SysRoot, present: &dyn Drives) -> Inventory {
 pub fn drives(drives: &dyn Drives) -> Vec<Drive> {
     let complete = |facts: crate::drives::DriveFacts| {
         let mut drive = facts.drive.clone();
-        if !drive.removable && !drive.read_only {
-            let methods = drives.open(&facts).map(|raw| raw.methods()).unwrap_or_default();
-            drive.erase_methods = methods.into_iter().map(i32::from).collect();
+        if let Some(raw) = drives.open(&facts).ok().filter(|_| !drive.read_only) {
+            drive.erase_methods = raw.methods().into_iter().map(i32::from).collect();
+            drive.native_bytes = raw.native_bytes();
         }
         drive
     };

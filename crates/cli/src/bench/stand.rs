@@ -339,6 +339,8 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
     let database = database.map(|url| format!("database: \"{url}\"\n")).unwrap_or_default();
     let streams = args.streams;
     let interval_s = args.interval.as_secs();
+    // As long as the default in the time of the machines.
+    let power_off_s = (10.0 / args.speed.max(0.1)).ceil() as u32;
     let (recheck_s, streamed_s) = (interval_s.min(60), interval_s.max(3600));
     let Ports {
         api,
@@ -359,6 +361,7 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
          http_port: {boot}\n    tftp_port: {tftp}\n    first_stages: {{}}\n    \
          dhcp:\n      server:\n        subnets:\n        - network: {HOSTS}\n          pool: {{{HOSTS_POOL}}}\n\
          ssh_port: {ssh}\n\
+         policy: {{power_off_s: {power_off_s}}}\n\
          power_watch: {{interval_s: {interval_s}, recheck_s: {recheck_s}, streamed_s: {streamed_s}, streams: {streams}}}\n"
     )
 }

@@ -19,10 +19,11 @@ use crate::{names, units};
 
 /// The first line of a signed erase record, by version. Version 1 names no witnesses, and version 3 says first how the machine
 /// was known.
-const PAYLOAD_FORMATS: [&[u8]; 3] = [
+const PAYLOAD_FORMATS: [&[u8]; 4] = [
     b"rackwright-erase-certificate-v1\n",
     b"rackwright-erase-certificate-v2\n",
     b"rackwright-erase-certificate-v3\n",
+    b"rackwright-erase-certificate-v4\n",
 ];
 
 /// `rackwright node reports`
@@ -281,6 +282,10 @@ fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>, keys: &Signi
     if !shown.eq(signed.get("witness").into_iter().flatten().copied()) {
         return Err("its witnesses are not the ones that were signed".into());
     }
+    let shown = certificate.evidence.iter().map(String::as_bytes);
+    if !shown.eq(signed.get("evidence_line").into_iter().flatten().copied()) {
+        return Err("its evidence is not the one that was signed".into());
+    }
     Ok(())
 }
 
@@ -301,7 +306,7 @@ fn signed_fields(payload: &[u8]) -> Option<HashMap<&str, Vec<&[u8]>>> {
         rest = rest.get(length..)?.strip_prefix(b"\n")?;
         let values = fields.entry(name).or_default();
         values.push(value);
-        if values.len() > 1 && !matches!(name, "rejected_method" | "witness") {
+        if values.len() > 1 && !matches!(name, "rejected_method" | "witness" | "evidence_line") {
             return None;
         }
     }
@@ -335,8 +340,11 @@ mod tests {
             ("witnesses", "2"),
             ("witness", "bmc"),
             ("witness", "inspection"),
+            ("evidence", "2"),
+            ("evidence_line", "memory: off"),
+            ("evidence_line", "native capacity: 1000 bytes"),
         ];
-        let mut payload = PAYLOAD_FORMATS[2].to_vec();
+        let mut payload = PAYLOAD_FORMATS[3].to_vec();
         for (name, value) in fields {
             payload.extend(format!("{name}={}:{value}\n", value.len()).bytes());
         }
@@ -360,6 +368,7 @@ mod tests {
             sample_bytes: 4096,
             witnesses: vec!["bmc".into(), "inspection".into()],
             identity: "tpm".into(),
+            evidence: vec!["memory: off".into(), "native capacity: 1000 bytes".into()],
             signature: key.sign(&payload).as_ref().to_vec(),
             signed_payload: payload,
             signer_public_key: key.public_key().as_ref().to_vec(),
@@ -404,6 +413,13 @@ mod tests {
             assert_eq!(
                 verify(&changed, None, &SigningKeys::default()),
                 Err("its witnesses are not the ones that were signed".into())
+            );
+        }
+        for evidence in [vec![], vec!["memory: off".to_owned()]] {
+            let changed = EraseCertificate { evidence, ..signed() };
+            assert_eq!(
+                verify(&changed, None, &SigningKeys::default()),
+                Err("its evidence is not the one that was signed".into())
             );
         }
         let mut changed = signed();

@@ -9,7 +9,7 @@ use rackwright_redfish::{Machine, Persistence, PowerGoal, RedfishError};
 use rackwright_store::{Identity, NodeRecord};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{Done, Learned, seen_off, seen_on};
+use super::{Done, Learned, seen_off, seen_on, still_off};
 use crate::bmc::{BmcError, power_of};
 use crate::clock;
 use crate::config::BootMethod;
@@ -150,6 +150,13 @@ pub(super) async fn observe_power(core: &Core, record: &NodeRecord) -> Done {
     through_bmc!(core, record, |client| {
         let power = power_of(&client.power().await?);
         Ok(Done::succeeded().seen(move |readings, now| readings.power = Reading::Known { value: power, at: now }))
+    })
+}
+
+/// Reads that the machine is still off.
+pub(super) async fn prove_power_off(core: &Core, record: &NodeRecord) -> Done {
+    through_bmc!(core, record, |client| {
+        Ok(still_off(power_of(&client.power().await?)))
     })
 }
 

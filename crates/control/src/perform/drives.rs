@@ -76,5 +76,5 @@ async fn seen(
 ) -> Result<(Vec<KnownDrive>, Vec<DriveList>), rackwright_store::StoreError> {
     let inventory = drives::of_node(core, &record.id).await?;
     let lists = core.store.drive_lists(&record.id).await?;
-    Ok((drives::fixed(&inventory).map(drives::known).collect(), lists))
+    Ok((inventory.drives.iter().map(drives::known).collect(), lists))
 }

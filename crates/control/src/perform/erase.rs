@@ -10,11 +10,13 @@ use std::time::SystemTime;
 use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_identity::EraseRecord;
-use rackwright_lifecycle::drives::{Difference, DriveList, KnownDrive, ReportedDrive, Source, judge, too_quick};
-use rackwright_lifecycle::{Timestamp, minutes};
+use rackwright_lifecycle::drives::{
+    Difference, DriveList, KnownDrive, ReportedDrive, Source, judge, too_quick, uncovered,
+};
+use rackwright_lifecycle::{PowerLoss, Timestamp, minutes, power_loss};
 use rackwright_store::{EffectRow, NodeRecord, Proof, Scope, StoreError};
 
-use super::{Done, Learned};
+use super::{Done, Learned, evidence};
 use crate::agent_boot;
 use crate::clock;
 use crate::core::Core;
@@ -35,13 +37,18 @@ pub(super) async fn ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDri
     if let Err(message) = plausible(effect, erased, now) {
         return Ok(Done::failed(NOT_PROVEN, message, false));
     }
+    let Some(loss) = memory_lost(core, effect).await? else {
+        let message = "the machine was not seen without power before the erase, so its memory may hold data of the former \
+                       customer: it is switched off and erased again";
+        return Ok(Done::failed("memory-not-cleared", message, true));
+    };
     let record = core.store.node(&Scope::Site, &effect.node_id).await?;
     let inventory = drives::of_node(core, &record.id).await?;
     let is_erased = |drive: &v1::Drive| {
         let mut rows = erased.drives.iter();
         rows.any(|e| e.drive_name == drive.name && e.serial_number == drive.serial_number)
     };
-    let (done, left): (Vec<_>, Vec<_>) = drives::fixed(&inventory).partition(|d| is_erased(d));
+    let (done, left): (Vec<_>, Vec<_>) = inventory.drives.iter().partition(|d| is_erased(d));
     let left: BTreeSet<String> = left.into_iter().map(drives::key).collect();
     if !left.is_empty() {
         let message = format!(
@@ -71,9 +78,13 @@ pub(super) async fn ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDri
         return Ok(Done::failed(NOT_PROVEN, message, false));
     }
     let identity = agent_boot::identity_of(&core.store, effect).await?;
+    let uncovered = uncovered(&lists, &reported);
     let proofs = erased.drives.iter().zip(&verdict.witnesses);
     let proofs: Result<Vec<_>, String> = proofs
-        .map(|(drive, by)| proof(core, effect, drive, by, identity))
+        .map(|(drive, by)| {
+            let evidence = evidence::of_drive(drive, loss, &erased.excluded, &uncovered);
+            proof(core, effect, drive, by, identity, evidence)
+        })
         .collect();
     Ok(match proofs {
         Ok(proofs) => Done {
@@ -82,6 +93,13 @@ pub(super) async fn ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDri
         },
         Err(message) => Done::failed(NOT_PROVEN, message, false),
     })
+}
+
+/// When the machine was without power before the boot that erased.
+async fn memory_lost(core: &Core, effect: &EffectRow) -> Result<Option<PowerLoss>, StoreError> {
+    let rows = core.store.attempts(&effect.node_id, effect.state_since).await?;
+    let attempts: Vec<_> = rows.into_iter().map(|row| row.attempt).collect();
+    Ok(power_loss(&attempts))
 }
 
 fn words(list: &BTreeSet<String>) -> String {
@@ -205,7 +223,7 @@ fn differ(
 ) -> Done {
     let mut drives = Vec::new();
     for drive in &erased.drives {
-        let listed = drives::fixed(inventory).find(|d| d.name == drive.drive_name);
+        let listed = inventory.drives.iter().find(|d| d.name == drive.drive_name);
         let as_reported = v1::Drive {
             name: drive.drive_name.clone(),
             serial_number: drive.serial_number.clone(),
@@ -235,6 +253,7 @@ fn proof(
     drive: &v1::DriveErase,
     witnesses: &BTreeSet<&'static str>,
     identity: &str,
+    evidence: Vec<String>,
 ) -> Result<(Proof, String, Vec<u8>), String> {
     if witnesses.is_empty() {
         return Err(format!("no source has recorded drive {}", drive.drive_name));
@@ -262,6 +281,7 @@ fn proof(
         rejected_methods: drive.rejected_methods.clone(),
         witnesses: witnesses.iter().map(|witness| (*witness).to_owned()).collect(),
         identity: identity.to_owned(),
+        evidence,
     };
     let payload = record.encode().map_err(|e| e.to_string())?;
     let (signature, signer_public_key) = core.keys.signer.sign_with_key(&payload);
@@ -285,6 +305,7 @@ fn proof(
         signer_public_key: signer_public_key.to_vec(),
         witnesses: record.witnesses,
         identity: record.identity,
+        evidence: record.evidence,
     };
     Ok((Proof::EraseCertificate, id, certificate.encode_to_vec()))
 }

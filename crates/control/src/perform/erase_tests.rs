@@ -38,16 +38,24 @@ fn report(inventory: &v1::Inventory, now: Timestamp) -> v1::EraseDrivesResult {
         sample_bytes: 4096,
         start_time: time,
         end_time: time,
-        rejected_methods: Vec::new(),
+        native_bytes: drive.size_bytes + 512,
+        hidden_areas: vec!["host protected area of 512 bytes: opened".into()],
+        ..v1::DriveErase::default()
     };
     v1::EraseDrivesResult {
         drives: inventory.drives.iter().map(erased).collect(),
+        excluded: vec![v1::ExcludedDevice {
+            name: "sr0".into(),
+            size_bytes: 0,
+            reason: "an optical drive".into(),
+        }],
     }
 }
 
 struct Fixture {
     core: TestCore,
     tries: u32,
+    was_off: bool,
 }
 
 impl Fixture {
@@ -56,7 +64,11 @@ impl Fixture {
         let core = testing::core().await;
         let node = testing::node("n1", State::Inspecting, None);
         testing::add(&core, &node).await;
-        let fixture = Self { core, tries: 0 };
+        let fixture = Self {
+            core,
+            tries: 0,
+            was_off: true,
+        };
         fixture.says(&inventory(&["SERIAL-A", "SERIAL-B"])).await;
         let done = recorded(&fixture.core, &node, bmc.to_vec()).await;
         assert_eq!(done.outcome, Outcome::Succeeded);
@@ -81,12 +93,49 @@ impl Fixture {
         tx.commit().await.unwrap();
     }
 
+    /// The machine was off for 12 s before it was booted.
+    async fn boots(&self) {
+        if self.tries > 0 || !self.was_off {
+            return;
+        }
+        let mut tx = self.core.store.write().await.unwrap();
+        let tried = [
+            (Effect::PowerOff, 0, 1),
+            (Effect::ProvePowerOff, 13, 13),
+            (Effect::PowerOn, 14, 14),
+        ];
+        for (number, (effect, start, end)) in tried.into_iter().enumerate() {
+            let row = EffectRow {
+                id: effect.as_str().into(),
+                node_id: "n1".into(),
+                state_since: Timestamp(7),
+                number: number as i64 - 10,
+                generation: 0,
+                owner: self.core.replica.clone(),
+                attempt: Attempt {
+                    effect,
+                    started_at: Timestamp(seconds(start)),
+                    ended_at: None,
+                    deadline: Timestamp(seconds(99)),
+                    outcome: Outcome::Open,
+                    boot_id: None,
+                },
+            };
+            tx.begin_effect(&row).await.unwrap();
+            tx.end_effect(&row.id, &Outcome::Succeeded, Timestamp(seconds(end)))
+                .await
+                .unwrap();
+        }
+        tx.commit().await.unwrap();
+    }
+
     /// Sends the job `ago_s` seconds ago, and reports. Answers the failure's code and words, and the certificates so far.
     async fn reports(
         &mut self,
         ago_s: i64,
         erased: v1::EraseDrivesResult,
     ) -> (String, String, Vec<v1::EraseCertificate>) {
+        self.boots().await;
         self.tries += 1;
         let id = format!("e{}", self.tries);
         let now = clock::now();
@@ -133,7 +182,7 @@ impl Fixture {
                 message,
                 retryable,
             } => {
-                assert!(!retryable, "{message}");
+                assert_eq!(retryable, code == "memory-not-cleared", "{message}");
                 (code, message)
             }
             other => panic!("{other:?}"),
@@ -233,6 +282,16 @@ async fn one_lie_refuses_every_certificate_of_the_report_and_the_honest_report_n
     for certificate in &certificates {
         let signed = EraseRecord::decode(&certificate.signed_payload).unwrap();
         assert_eq!(signed.witnesses, certificate.witnesses);
+        assert_eq!(signed.evidence, certificate.evidence);
+        assert_eq!(
+            signed.evidence,
+            [
+                "memory: powered off for 12 s, read from the BMC at 1970-01-01T00:00:01Z and at 1970-01-01T00:00:13Z",
+                "native capacity: 1000000000512 bytes",
+                "host protected area of 512 bytes: opened",
+                "left out: sr0 (0 bytes): an optical drive",
+            ]
+        );
     }
     // An overwrite that took long enough.
     let mut slow = report(&honest, clock::now());
@@ -319,7 +378,11 @@ async fn an_inspection_that_the_bmc_contradicts_fails_and_is_not_recorded() {
     let core = testing::core().await;
     let node = testing::node("n1", State::Inspecting, None);
     testing::add(&core, &node).await;
-    let fixture = Fixture { core, tries: 0 };
+    let fixture = Fixture {
+        core,
+        tries: 0,
+        was_off: true,
+    };
     fixture.says(&inventory(&["SERIAL-A"])).await;
     let done = recorded(&fixture.core, &node, vec![of_bmc("SERIAL-A"), of_bmc("BEHIND-RAID")]).await;
     assert!(
@@ -344,7 +407,11 @@ async fn an_inspection_that_the_bmc_contradicts_fails_and_is_not_recorded() {
 async fn the_inventory_of_an_older_inspection_is_the_record() {
     let core = testing::core().await;
     testing::add(&core, &testing::node("n1", State::Reclaiming, None)).await;
-    let mut fixture = Fixture { core, tries: 0 };
+    let mut fixture = Fixture {
+        core,
+        tries: 0,
+        was_off: true,
+    };
     let honest = inventory(&["SERIAL-A"]);
     fixture.says(&honest).await;
     let (code, message, _) = fixture.reports(10, report(&honest, clock::now())).await;
@@ -362,4 +429,17 @@ async fn the_inventory_of_an_older_inspection_is_the_record() {
     let (code, message, certificates) = fixture.reports(10, report(&honest, clock::now())).await;
     assert_eq!(code, "", "{message}");
     assert_eq!(certificates[0].witnesses, ["inspection"]);
+}
+
+#[tokio::test]
+async fn no_certificate_is_signed_for_a_machine_that_was_not_seen_without_power() {
+    let mut fixture = Fixture::new(&[of_bmc("SERIAL-A")]).await;
+    fixture.was_off = false;
+    let honest = inventory(&["SERIAL-A", "SERIAL-B"]);
+    let (code, message, certificates) = fixture.reports(10, report(&honest, clock::now())).await;
+    assert_eq!(
+        (code.as_str(), certificates.len()),
+        ("memory-not-cleared", 0),
+        "{message}"
+    );
 }

@@ -10,7 +10,7 @@ use rackwright_lifecycle::{Bmc, BootTarget, Effect, Power, Reading};
 use rackwright_store::{Identity, NodeRecord};
 
 use super::bmc::{failed, mac_taken};
-use super::{Doing, Done, Learned, seen_off, seen_on};
+use super::{Doing, Done, Learned, seen_off, seen_on, still_off};
 use crate::bmc::{self, BmcError};
 use crate::config::BootMethod;
 use crate::core::Core;
@@ -26,6 +26,7 @@ pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect
         Effect::SetBoot(target) => Box::pin(told(core, record, set_boot(core, record, target))),
         Effect::PowerOn => Box::pin(told(core, record, set_power(core, record, Seen::On))),
         Effect::PowerOff => Box::pin(told(core, record, set_power(core, record, Seen::Off))),
+        Effect::ProvePowerOff => Box::pin(told(core, record, prove_power_off(core, record))),
         // Such a BMC lists no drives.
         Effect::ReadBmcState | Effect::CleanBmc => Box::pin(std::future::ready(super::bmc_state::hidden(core, record))),
         Effect::ReadDrives => Box::pin(super::drives::recorded(core, record, Vec::new())),
@@ -98,6 +99,10 @@ async fn who(client: &Ipmi, macs: Vec<String>) -> Result<Identity, IpmiError> {
 async fn observe_power(core: &Core, record: &NodeRecord) -> Result<Done, BmcError> {
     let power = power_of(client(core, record)?.power().await?);
     Ok(Done::succeeded().seen(move |readings, now| readings.power = Reading::Known { value: power, at: now }))
+}
+
+async fn prove_power_off(core: &Core, record: &NodeRecord) -> Result<Done, BmcError> {
+    Ok(still_off(power_of(client(core, record)?.power().await?)))
 }
 
 async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarget) -> Result<Done, BmcError> {

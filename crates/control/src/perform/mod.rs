@@ -5,6 +5,7 @@ mod bmc;
 mod bmc_state;
 mod drives;
 mod erase;
+mod evidence;
 mod firmware;
 mod host;
 mod ipmi;
@@ -184,6 +185,18 @@ pub fn seen_off(readings: &mut Readings, now: Timestamp) {
     };
 }
 
+/// Ends a reading that must say off.
+pub fn still_off(power: Power) -> Done {
+    if power == Power::Off {
+        return Done::succeeded().seen(seen_off);
+    }
+    let message =
+        "the machine is not off any more, so its memory may hold what it held before; it is switched off again";
+    Done::failed("not-off", message, true).seen(move |readings, now| {
+        readings.power = Reading::Known { value: power, at: now };
+    })
+}
+
 /// An effect under way. Boxed: it is by far the largest future of a step, and most steps perform nothing.
 pub type Doing<'a> = Pin<Box<dyn Future<Output = Done> + Send + 'a>>;
 
@@ -208,6 +221,7 @@ impl Performer for Hardware {
             Effect::SetBoot(target) => Box::pin(bmc::set_boot(core, record, target)),
             Effect::PowerOn => Box::pin(bmc::power_on(core, record)),
             Effect::PowerOff => Box::pin(bmc::power_off(core, record)),
+            Effect::ProvePowerOff => Box::pin(bmc::prove_power_off(core, record)),
             Effect::AwaitHost => Box::pin(host::await_host(core, record, nudge)),
             Effect::Validate => Box::pin(host::validate(core, record, nudge)),
             Effect::ValidateFromOutside => Box::pin(host::validate_from_outside(core, record, nudge)),

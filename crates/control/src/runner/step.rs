@@ -482,7 +482,7 @@ async fn writable_drives(core: &Core, record: &NodeRecord, effect: Effect) -> Re
         return Ok(Vec::new());
     }
     let inventory = drives::of_node(core, &record.id).await?;
-    Ok(drives::fixed(&inventory).map(drives::key).collect())
+    Ok(inventory.drives.iter().map(drives::key).collect())
 }
 
 /// Effects that end the boot of whatever runs on the machine.

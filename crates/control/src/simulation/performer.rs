@@ -15,7 +15,7 @@ use crate::clock;
 use crate::core::Core;
 use crate::credentials::change_with;
 use crate::credentials::fake::Lost;
-use crate::perform::{Doing, Done, Learned, Performer, drives_recorded, seen_off, seen_on};
+use crate::perform::{Doing, Done, Learned, Performer, drives_recorded, seen_off, seen_on, still_off};
 
 /// Stands for BMCs and installed systems.
 #[derive(Debug, Clone)]
@@ -98,6 +98,7 @@ impl Fake {
                 world.power_off(id, now, &self.chance);
                 Done::succeeded().seen(seen_off)
             }
+            Effect::ProvePowerOff => still_off(if world.machine(id).on { Power::On } else { Power::Off }),
             Effect::ApplySettings => {
                 let machine = world.machine(id);
                 machine.will_be_set = !machine.is_set;

@@ -528,6 +528,7 @@ fn succeeded(id: &str, job: &v1::JobReport, work: &Work, now: Timestamp) -> v1::
                 end_time: Some(clock::system_time(now).into()),
                 ..v1::DriveErase::default()
             }],
+            ..v1::EraseDrivesResult::default()
         }),
     };
     v1::JobReport {

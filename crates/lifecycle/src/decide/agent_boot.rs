@@ -21,10 +21,14 @@ where
     if !state.boots_agent() || power.last() == Some(&Power::Off) {
         return None;
     }
-    let switches = |effect| matches!(effect, Effect::PowerOn | Effect::PowerOff | Effect::UpdateFirmware);
     let (index, last) = attempts.enumerate().rfind(|(_, attempt)| switches(attempt.effect))?;
     let is_boot = last.effect == Effect::PowerOn && matches!(last.outcome, Outcome::Succeeded | Outcome::Open);
     is_boot.then_some(index)
+}
+
+/// Whether the effect may change the power.
+pub(super) fn switches(effect: Effect) -> bool {
+    matches!(effect, Effect::PowerOn | Effect::PowerOff | Effect::UpdateFirmware)
 }
 
 impl Ctx<'_> {
@@ -101,7 +105,10 @@ impl Ctx<'_> {
             return spent;
         }
         match self.facts.boot_target.fresh(self.node.since) {
-            Some(BootTarget::Network) => self.attempt(Effect::PowerOn),
+            Some(BootTarget::Network) => match self.without_power_for_long() {
+                Ok(()) => self.attempt(Effect::PowerOn),
+                Err(first) => first,
+            },
             _ => self.attempt(Effect::SetBoot(BootTarget::Network)),
         }
     }

@@ -65,6 +65,22 @@ fn a_contested_boot_ends_the_job_and_the_power_and_a_second_one_quarantines() {
         facts.power = known(Power::Off, 7);
         facts.agent = known(Agent::Absent, 7);
         facts.boot_target = known(BootTarget::Network, 8);
+        if state == State::Reclaiming {
+            let waits = decide_at(&node, &facts, 9);
+            assert!(
+                matches!(
+                    waits,
+                    Decision::Wait {
+                        why: Wait::PowerLoss,
+                        ..
+                    }
+                ),
+                "{waits:?}"
+            );
+        }
+        facts
+            .attempts
+            .push(tried(Effect::ProvePowerOff, 9, 9, Outcome::Succeeded));
         assert_eq!(decide_at(&node, &facts, 9), Decision::Act(Effect::PowerOn), "{state}");
         facts.attempts.push(tried(Effect::PowerOn, 9, 10, Outcome::Succeeded));
         facts.power = known(Power::On, 10);

@@ -1,4 +1,4 @@
-//! Reclaiming: power off, the BMC cleaned, a fresh boot into the agent, the BMC's list of drives read, every drive erased and
+//! Reclaiming: power off for as long as memory needs to lose what it holds, the BMC cleaned, a fresh boot into the agent, the BMC's list of drives read, every drive erased and
 //! proven so, power off, the BMC proven clean.
 //!
 //! The boot must be one of this state: an agent left from before may still run a job of the claim that ended, and what
@@ -34,6 +34,7 @@ impl Ctx<'_> {
         self.settings_before_boot()?;
         self.agent_of_this_state()?;
         self.no_second_machine()?;
+        self.booted_after_power_loss()?;
         self.drives_of_bmc()?;
         Err(self.attempt(Effect::EraseDrives))
     }

@@ -65,7 +65,7 @@ impl Life {
                 );
                 facts.inventory = known((), now);
             }
-            Effect::EraseDrives | Effect::ReadDrives => {}
+            Effect::EraseDrives | Effect::ReadDrives | Effect::ProvePowerOff => {}
             Effect::ApplySettings | Effect::VerifySettings => return self.talks(machine, effect),
             other => panic!("{other:?} has no place here"),
         }

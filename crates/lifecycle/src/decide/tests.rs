@@ -90,7 +90,11 @@ fn booted() -> Facts {
     Facts {
         agent: present(1),
         power: known(Power::On, 1),
-        attempts: vec![tried(Effect::PowerOn, 0, 0, Outcome::Succeeded)],
+        attempts: vec![
+            tried(Effect::PowerOff, -13, -12, Outcome::Succeeded),
+            tried(Effect::ProvePowerOff, -1, -1, Outcome::Succeeded),
+            tried(Effect::PowerOn, 0, 0, Outcome::Succeeded),
+        ],
         ..Facts::default()
     }
 }
@@ -346,6 +350,13 @@ fn every_state_of_the_agent_wants_a_boot_of_its_own() {
         assert_eq!(decide_at(&node, &facts, 7), Decision::Act(Effect::PowerOff), "{state}");
         facts.power = known(Power::Off, 8);
         facts.boot_target = known(BootTarget::Network, 8);
+        facts.attempts.push(tried(Effect::PowerOff, -5, -4, Outcome::Succeeded));
+        if state == State::Reclaiming {
+            assert_eq!(decide_at(&node, &facts, 9), Decision::Act(Effect::ProvePowerOff));
+        }
+        facts
+            .attempts
+            .push(tried(Effect::ProvePowerOff, 9, 9, Outcome::Succeeded));
         assert_eq!(decide_at(&node, &facts, 9), Decision::Act(Effect::PowerOn), "{state}");
         facts.attempts.push(tried(Effect::PowerOn, 9, 10, Outcome::Succeeded));
         facts.power = known(Power::On, 10);

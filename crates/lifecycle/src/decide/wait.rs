@@ -27,6 +27,8 @@ pub enum Wait {
     },
     /// For the power to settle.
     PowerSettling,
+    /// For the memory of the machine, which is off, to lose what it holds.
+    PowerLoss,
     /// For the machine to boot into the agent.
     AgentBoot,
     /// For an agent that was there a moment ago.
@@ -97,6 +99,7 @@ impl Wait {
         }
         let fixed = [
             Self::PowerSettling,
+            Self::PowerLoss,
             Self::AgentBoot,
             Self::AgentReturn,
             Self::SecondMachine,
@@ -128,6 +131,7 @@ impl Wait {
             Self::Effect(effect) => effect.as_str(),
             Self::Retry { .. } => "retry",
             Self::PowerSettling => "power-settling",
+            Self::PowerLoss => "power-loss",
             Self::AgentBoot => "agent-boot",
             Self::AgentReturn => "agent-return",
             Self::SecondMachine => "second-machine",
@@ -164,6 +168,7 @@ impl fmt::Display for Wait {
                 Effect::ChangePassword => "the BMC to take a new password",
                 Effect::HandOver => "our key to be taken off the machine",
                 Effect::ApplySettings => "the firmware settings to be written",
+                Effect::ProvePowerOff => "the BMC to say that it is still off",
                 Effect::ReadDrives => "the BMC to list the drives",
                 Effect::ReadBmcState => "the BMC to say who can use it",
                 Effect::CleanBmc => "the BMC to be cleaned",
@@ -171,6 +176,7 @@ impl fmt::Display for Wait {
             }),
             Self::Retry { effect, message } => write!(f, "{RETRY}{}: {message}", effect.as_str()),
             Self::PowerSettling => f.write_str("the power to settle"),
+            Self::PowerLoss => f.write_str("the memory to lose what it holds"),
             Self::AgentBoot => f.write_str("the machine to boot into the agent"),
             Self::AgentReturn => f.write_str("the agent to come back"),
             Self::SecondMachine => f.write_str("a second machine to show itself"),
@@ -206,6 +212,7 @@ mod tests {
         });
         let others = [
             Wait::PowerSettling,
+            Wait::PowerLoss,
             Wait::AgentBoot,
             Wait::AgentReturn,
             Wait::SecondMachine,

@@ -21,6 +21,8 @@ pub enum Difference {
     Missing {
         /// The drive in words.
         drive: String,
+        /// Bytes, where the list says.
+        size_bytes: Option<u64>,
         /// The list in words.
         recorded_by: String,
         /// The source of the list.
@@ -60,7 +62,15 @@ pub enum Difference {
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Missing { drive, recorded_by, .. } => write!(f, "{drive}: recorded by {recorded_by}, not reported"),
+            Self::Missing {
+                drive,
+                size_bytes,
+                recorded_by,
+                ..
+            } => {
+                let size = size_bytes.map_or_else(String::new, |size| format!(" of {size} bytes"));
+                write!(f, "{drive}{size}: recorded by {recorded_by}, not reported")
+            }
             Self::Added { drive, recorded_by } => write!(f, "{drive}: reported, not recorded by {recorded_by}"),
             Self::Unrecorded { drive } => write!(f, "{drive}: reported, and no source has recorded it with its size"),
             Self::Field {
@@ -162,6 +172,7 @@ fn exact(list: &DriveList, groups: &[Group<'_>], verdict: &mut Verdict) {
 fn missing(list: &DriveList, known: &KnownDrive) -> Difference {
     Difference::Missing {
         drive: in_words(&known.name, known.serial.trim()),
+        size_bytes: known.size_bytes,
         recorded_by: list.words(),
         source: list.source,
         serial: known.serial.clone(),
@@ -205,11 +216,11 @@ fn bytes(sizes: &[u64]) -> String {
 
 /// A BMC's list: physical drives, some without a serial number or a size, some sizes rounded.
 fn physical(list: &DriveList, accepted: &[&KnownDrive], groups: &[Group<'_>], verdict: &mut Verdict) {
-    for known in &list.drives {
+    let unnamed = unnamed(list, accepted, groups);
+    let lost = unnamed.into_iter().filter(|known| !accepted.contains(known));
+    verdict.differences.extend(lost.map(|known| missing(list, known)));
+    for known in list.drives.iter().filter(|known| has_serial(known)) {
         let is_accepted = accepted.contains(&known);
-        if plain(&known.serial).is_empty() {
-            continue;
-        }
         let Some(group) = meant(groups, known) else {
             if !is_accepted {
                 verdict.differences.push(missing(list, known));
@@ -219,7 +230,7 @@ fn physical(list: &DriveList, accepted: &[&KnownDrive], groups: &[Group<'_>], ve
         let size = known
             .size_bytes
             .map_or(Size::Unclear, |said| compare(said, group.bytes()));
-        let field = if !models_agree(&known.model, group) {
+        let field = if !models_agree(&known.model, &group.drives) {
             let reported = group.drives.first().map_or("", |drive| drive.model.trim());
             Some(("model", format!("{:?}", known.model.trim()), format!("{reported:?}")))
         } else if size == Size::Differs {
@@ -242,11 +253,78 @@ fn physical(list: &DriveList, accepted: &[&KnownDrive], groups: &[Group<'_>], ve
     }
 }
 
+fn has_serial(known: &KnownDrive) -> bool {
+    !plain(&known.serial).is_empty()
+}
+
+/// The BMC's entries without a serial number for which the report has no drive.
+#[must_use]
+pub fn unnamed_missing(list: &DriveList, reported: &[ReportedDrive]) -> Vec<KnownDrive> {
+    unnamed(list, &[], &groups(reported)).into_iter().cloned().collect()
+}
+
+/// A BMC's entries without a serial number that have no reported drive of their own: one that no other entry means, and whose
+/// size and model may be the same. An entry that has a drive confirms nothing. An entry that says nothing is an empty bay.
+fn unnamed<'a>(list: &'a DriveList, accepted: &[&KnownDrive], groups: &[Group<'_>]) -> Vec<&'a KnownDrive> {
+    let named = list.drives.iter().filter(|known| has_serial(known));
+    let named: Vec<&str> = named
+        .filter_map(|known| Some(meant(groups, known)?.serial.as_str()))
+        .collect();
+    // Drives without a serial number are one group.
+    let (alone, together): (Vec<&Group<'_>>, Vec<&Group<'_>>) = groups.iter().partition(|g| !g.serial.is_empty());
+    let alone = alone
+        .into_iter()
+        .filter(|group| !named.contains(&group.serial.as_str()));
+    let alone = alone.map(|group| (group.bytes(), group.drives.clone()));
+    let together = together.into_iter().flat_map(|group| &group.drives);
+    let mut free: Vec<(u64, Vec<&ReportedDrive>)> = alone
+        .chain(together.map(|drive| (drive.size_bytes, vec![*drive])))
+        .collect();
+    let entries = list.drives.iter().filter(|known| !has_serial(known));
+    let mut entries: Vec<&KnownDrive> = entries
+        .filter(|known| known.size_bytes.is_some() || !plain(&known.model).is_empty())
+        .collect();
+    // What fits few drives chooses first, and what an operator accepted chooses last.
+    entries.sort_by_key(|known| {
+        let is_vague = (known.size_bytes.is_none(), plain(&known.model).is_empty());
+        (accepted.contains(known), is_vague)
+    });
+    entries.retain(|known| {
+        let fits = |(bytes, drives): &(u64, Vec<&ReportedDrive>)| {
+            let size = known.size_bytes.map_or(Size::Unclear, |said| compare(said, *bytes));
+            size != Size::Differs && models_agree(&known.model, drives)
+        };
+        let found = free.iter().position(fits);
+        if let Some(place) = found {
+            free.swap_remove(place);
+        }
+        found.is_none()
+    });
+    entries
+}
+
+/// Drives of the BMC that no report covers and that an operator accepted all the same, in words.
+#[must_use]
+pub fn uncovered(lists: &[DriveList], reported: &[ReportedDrive]) -> Vec<String> {
+    let groups = groups(reported);
+    let accepted = lists.iter().filter(|list| list.source == Source::Accepted);
+    let lost = accepted.flat_map(|list| list.drives.iter().map(move |known| (list, known)));
+    let lost = lost.filter(|(_, known)| !has_serial(known) || meant(&groups, known).is_none());
+    lost.map(|(list, known)| {
+        let size = known
+            .size_bytes
+            .map_or_else(String::new, |size| format!(" of {size} bytes"));
+        let drive = in_words(&known.name, known.serial.trim());
+        format!("{drive}{size}, which the BMC lists: accepted by {}", list.by)
+    })
+    .collect()
+}
+
 /// One name contains the other: a BMC leaves the vendor out, and a kernel cuts SATA models after 16 characters.
-fn models_agree(known: &str, group: &Group<'_>) -> bool {
+fn models_agree(known: &str, drives: &[&ReportedDrive]) -> bool {
     let known = plain(known);
     known.is_empty()
-        || group.drives.iter().all(|drive| {
+        || drives.iter().all(|drive| {
             let reported = plain(&drive.model);
             !reported.is_empty() && (reported.contains(&known) || known.contains(&reported))
         })

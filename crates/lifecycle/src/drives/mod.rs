@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
 
-pub use judge::{Difference, Verdict, judge};
+pub use judge::{Difference, Verdict, judge, uncovered, unnamed_missing};
 pub use pace::{TooQuick, link_of, too_quick};
 
 /// Who says which drives a machine has.

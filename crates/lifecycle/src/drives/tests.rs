@@ -84,12 +84,12 @@ fn each_difference_from_the_inspection_is_named_with_its_source_and_date() {
         differences(|report| report[0].serial = "FORGED00".into()),
         [
             format!("drive nvme0n1 (serial number FORGED00): reported, not recorded {by}"),
-            format!("{first}: recorded {by}, not reported"),
+            format!("{first} of {BYTES} bytes: recorded {by}, not reported"),
         ]
     );
     assert_eq!(
         differences(|report| _ = report.remove(0)),
-        [format!("{first}: recorded {by}, not reported")]
+        [format!("{first} of {BYTES} bytes: recorded {by}, not reported")]
     );
     assert_eq!(
         differences(|report| {
@@ -221,7 +221,7 @@ fn bmcs_pad_cut_round_and_mix_units_up() {
 }
 
 #[test]
-fn a_bmc_without_serial_numbers_confirms_nothing_and_refutes_nothing() {
+fn a_bmc_without_serial_numbers_confirms_nothing() {
     let silent = list(Source::Bmc, &[known("0", "", "", 0), known("1", " ", "SAMSUNG", BYTES)]);
     let lists = [silent.clone(), list(Source::Inspection, &two())];
     assert_eq!(judge(&lists, &reported(&two())).differences, []);
@@ -242,15 +242,58 @@ fn a_drive_that_only_the_bmc_lists_is_missing_until_an_operator_accepts_that() {
     let verdict = judge(&lists, &reported(&two()));
     assert_eq!(
         verdict.differences[0].to_string(),
-        "drive Disk.Bay.7 (serial number RAIDMEMBER1): recorded by the BMC on 2026-11-24 05:47 UTC, not reported"
+        "drive Disk.Bay.7 (serial number RAIDMEMBER1) of 1920383410176 bytes: recorded by the BMC on 2026-11-24 05:47 UTC, not reported"
     );
     let accepted = [bmc, list(Source::Operator, &two()), list(Source::Accepted, &[behind])];
     let verdict = judge(&accepted, &reported(&two()));
     assert_eq!(verdict.differences, []);
+    let words = uncovered(&accepted, &reported(&two()));
+    assert!(words.len() == 1 && words[0].contains("RAIDMEMBER1"), "{words:?}");
+    assert!(words[0].ends_with("accepted by ann"), "{words:?}");
+    let first = [list(Source::Accepted, &two()[..1])];
+    assert_eq!(
+        uncovered(&first, &reported(&two())),
+        [] as [String; 0],
+        "it is reported"
+    );
     assert!(
         verdict.witnesses.iter().all(|w| w.iter().eq(&["operator"])),
         "{verdict:?}"
     );
+}
+
+#[test]
+fn each_entry_of_the_bmc_without_a_serial_number_has_a_reported_drive() {
+    let [first, _] = two();
+    let judged = |entries: &[KnownDrive], report: &[KnownDrive]| {
+        let lists = [list(Source::Bmc, entries), list(Source::Inspection, report)];
+        let found = judge(&lists, &reported(report)).differences;
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let unnamed = |name: &str, size: u64| known(name, "", "SAMSUNG", size);
+    let fitting = [first.clone(), unnamed("1", BYTES)];
+    assert_eq!(judged(&fitting, &two()), [] as [String; 0]);
+    assert_eq!(
+        judged(&[unnamed("0", 0), unnamed("1", BYTES)], &two()),
+        [] as [String; 0]
+    );
+    // The drive that a serial number names is not free.
+    let hidden = [first, unnamed("1", BYTES), unnamed("2", BYTES)];
+    let found = judged(&hidden, &two());
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("drive 2 (no serial number) of 1920383410176 bytes: recorded by the BMC"));
+    // A volume has a serial number of its own, and not the size of the disks behind it.
+    let volume = [known("sda", "VOLUME-00001", "MR9560", BYTES * 2)];
+    assert_eq!(judged(&[unnamed("1", BYTES), unnamed("2", BYTES)], &volume).len(), 2);
+    let blank = [known("sda", "", "SAMSUNG", BYTES)];
+    assert_eq!(judged(&[unnamed("1", BYTES)], &blank), [] as [String; 0]);
+    assert_eq!(judged(&[unnamed("1", BYTES), unnamed("2", BYTES)], &blank).len(), 1);
+    // The one that an operator accepted is not asked for, and takes no drive from the other.
+    let both = list(Source::Bmc, &[unnamed("1", BYTES), unnamed("2", BYTES)]);
+    let lost = unnamed_missing(&both, &reported(&blank));
+    assert_eq!(lost.len(), 1);
+    let lists = [both, list(Source::Accepted, &lost), list(Source::Operator, &blank)];
+    assert_eq!(judge(&lists, &reported(&blank)).differences, []);
 }
 
 #[test]

@@ -8,21 +8,26 @@
 //! No drive has a device node. The path that stands for it names nothing, on purpose: a name below `/dev` could be a real
 //! drive of the computer that this runs on.
 
+mod concealed;
+
 use super::dice::mix;
 use super::faults::During;
 use super::installed::Installed;
 use super::ramdisk::Life;
 use rackwright_agent::disk::marker::{self, Marker};
+use rackwright_agent::drives::hidden::Hidden;
 use rackwright_agent::drives::{DriveError, DriveFacts, Drives, MethodError, RawDrive};
 use rackwright_agent::erase::DEFAULT_SAMPLES;
 use rackwright_agent::jobs::control::JobControl;
-use rackwright_api::v1::{Drive, EraseMethod};
+use rackwright_api::v1::{Drive, EraseMethod, ExcludedDevice};
 use ring::digest::{SHA256, digest};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use concealed::Concealed;
 
 /// Bytes of the blocks whose content is remembered.
 const BLOCK: usize = 4096;
@@ -166,6 +171,10 @@ pub struct SimDrive {
     node: PathBuf,
     size_bytes: u64,
     ailment: Ailment,
+    /// Namespaces of one drive have one controller.
+    controller: String,
+    transport: &'static str,
+    concealed: Mutex<Concealed>,
     medium: Mutex<Medium>,
     erased: AtomicU64,
 }
@@ -176,6 +185,9 @@ impl SimDrive {
         let name = format!("nvme{index}n1");
         Self {
             node: [NOWHERE, machine, &name].iter().collect(),
+            controller: format!("nvme{index}"),
+            transport: "nvme",
+            concealed: Mutex::new(Concealed::No),
             name,
             model,
             serial,
@@ -206,6 +218,11 @@ impl SimDrive {
     /// Fills it with data of somebody.
     pub fn fill_with_data(&self) {
         self.medium().fill(Content::Noise(mix(digest_of(&self.serial))));
+    }
+
+    /// Whether that data is still there.
+    pub fn holds_data(&self) -> bool {
+        self.medium().elsewhere == Content::Noise(mix(digest_of(&self.serial)))
     }
 
     /// Whether all of it reads zero.
@@ -348,6 +365,10 @@ impl Open {
 
 impl RawDrive for Open {
     fn size_bytes(&self) -> u64 {
+        self.drive.shown_bytes()
+    }
+
+    fn native_bytes(&self) -> u64 {
         self.drive.size_bytes
     }
 
@@ -449,6 +470,8 @@ impl RawDrive for Open {
 #[derive(Clone)]
 pub struct SimDrives {
     drives: Arc<[Arc<SimDrive>]>,
+    /// Detached namespaces and what somebody plugged in.
+    more: Arc<Mutex<Vec<Arc<SimDrive>>>>,
     life: Option<Arc<Life>>,
 }
 
@@ -456,8 +479,15 @@ impl SimDrives {
     pub(super) fn new(drives: impl IntoIterator<Item = Arc<SimDrive>>) -> Self {
         Self {
             drives: drives.into_iter().collect(),
+            more: Arc::default(),
             life: None,
         }
+    }
+
+    /// All there are, concealed or not.
+    fn each(&self) -> Vec<Arc<SimDrive>> {
+        let more = self.more.lock().unwrap_or_else(PoisonError::into_inner);
+        self.drives.iter().chain(more.iter()).cloned().collect()
     }
 
     /// The same drives, in the hands of what runs in one boot of their machine.
@@ -486,23 +516,37 @@ impl Drives for SimDrives {
                 name: drive.name.clone(),
                 model: drive.model.to_owned(),
                 serial_number: drive.serial.clone(),
-                size_bytes: drive.size_bytes,
+                size_bytes: drive.shown_bytes(),
                 logical_block_bytes: 512,
                 physical_block_bytes: BLOCK as u32,
-                transport: "nvme".to_owned(),
+                transport: drive.transport.to_owned(),
+                removable: drive.transport == "usb",
                 ..Drive::default()
             },
             node: drive.node.clone(),
-            controller: drive.name.clone(),
+            controller: drive.controller.clone(),
         };
-        self.drives.iter().map(facts).collect()
+        let is_shown = |drive: &&Arc<SimDrive>| !matches!(drive.concealed(), Concealed::Detached { .. });
+        self.each().iter().filter(is_shown).map(facts).collect()
+    }
+
+    fn excluded(&self) -> Vec<ExcludedDevice> {
+        vec![ExcludedDevice {
+            name: "sr0".to_owned(),
+            size_bytes: 0,
+            reason: "an optical drive, which takes no writes".to_owned(),
+        }]
+    }
+
+    fn open_hidden(&self) -> Vec<Hidden> {
+        self.each().iter().filter_map(|drive| drive.open_hidden()).collect()
     }
 
     fn open(&self, facts: &DriveFacts) -> Result<Box<dyn RawDrive>, DriveError> {
-        let found = self.drives.iter().find(|drive| drive.node == facts.node);
+        let found = self.each().into_iter().find(|drive| drive.node == facts.node);
         match found {
             Some(drive) => Ok(Box::new(Open {
-                drive: Arc::clone(drive),
+                drive,
                 life: self.life.clone(),
             })),
             None => Err(DriveError::Io {
@@ -518,170 +562,10 @@ impl Drives for SimDrives {
     }
 
     fn marker(&self, facts: &DriveFacts) -> Option<Marker> {
-        let drive = self.drives.iter().find(|drive| drive.node == facts.node)?;
+        let drive = self.each().into_iter().find(|drive| drive.node == facts.node)?;
         marker::parse(&facts.drive.name, &drive.installed()?.marker)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const BYTES: u64 = 16 * BLOCK as u64;
-
-    fn open(bytes: u64) -> Open {
-        Open {
-            drive: Arc::new(SimDrive::new("sim-00000", 0, "test", "S0".to_owned(), bytes)),
-            life: None,
-        }
-    }
-
-    fn drive() -> Open {
-        open(BYTES + 17)
-    }
-
-    fn read(drive: &Open) -> Vec<u8> {
-        let mut bytes = vec![0; BYTES as usize];
-        drive.read_at(&mut bytes, 0).unwrap();
-        bytes
-    }
-
-    #[test]
-    fn a_drive_has_whole_blocks_and_an_end() {
-        let drive = drive();
-        assert_eq!(drive.size_bytes(), BYTES);
-        assert!(drive.drive.is_blank());
-        assert!(drive.write_at(&[1; 512], BYTES - 512).is_ok());
-        for offset in [BYTES - 511, BYTES, u64::MAX] {
-            assert!(drive.write_at(&[1; 512], offset).is_err(), "{offset}");
-            assert!(drive.read_at(&mut [1; 512], offset).is_err(), "{offset}");
-        }
-        assert!(!drive.drive.is_blank());
-        drive.zero_out(0, BYTES).unwrap();
-        assert!(drive.drive.is_blank());
-    }
-
-    #[test]
-    fn one_that_was_written_in_too_many_places_never_looks_erased() {
-        let bytes = 3 * RUNS as u64 * BLOCK as u64;
-        let drive = open(bytes);
-        for block in 0..=RUNS as u64 {
-            drive.write_at(&[7; 64], 2 * block * BLOCK as u64).unwrap();
-        }
-        assert!(drive.drive.medium().runs.is_empty());
-        let mut last = [0; BLOCK];
-        drive.read_at(&mut last, bytes - BLOCK as u64).unwrap();
-        assert!(Content::of(&last) != Content::Zeros);
-    }
-
-    #[test]
-    fn no_drive_has_a_node_that_exists() {
-        let drives = SimDrives::new([drive().drive]);
-        let facts = drives.list().remove(0);
-        assert!(!facts.node.exists() && !facts.node.starts_with("/dev"), "{facts:?}");
-        assert!(drives.open(&facts).is_ok());
-        assert!(
-            drives
-                .open(&DriveFacts {
-                    node: "/dev/null".into(),
-                    ..facts
-                })
-                .is_err()
-        );
-    }
-
-    #[test]
-    fn a_system_boots_when_it_is_whole_and_any_write_ends_it() {
-        let install = |drive: &Open| {
-            drive.drive.write_image("b3-00", BYTES / 2).unwrap();
-            assert!(drive.drive.installed().is_none(), "not whole yet");
-            let seed = |installed: &mut Installed| installed.hostname = "web-1".to_owned();
-            drive.drive.put_seed(seed).unwrap();
-            drive.drive.settle();
-            assert_eq!(drive.drive.installed().unwrap().hostname, "web-1");
-        };
-        let ends: [fn(&Open); 4] = [
-            |drive| drive.write_at(&[1; 512], BYTES - 512).unwrap(),
-            |drive| drive.zero_out(0, BLOCK as u64).unwrap(),
-            |drive| drive.drive.spoil(),
-            |drive| {
-                let erased = drive.execute(EraseMethod::NvmeSanitizeCrypto, &JobControl::unheard());
-                assert!(erased.is_ok());
-            },
-        ];
-        let drive = drive();
-        for end in ends {
-            install(&drive);
-            assert!(drive.drive.change_installed(|installed| installed.hostname.clear()));
-            end(&drive);
-            assert!(drive.drive.installed().is_none());
-            assert!(
-                drive.drive.put_seed(|_| ()).is_err(),
-                "there is nothing to put a seed beside"
-            );
-            drive.drive.settle();
-            assert!(drive.drive.installed().is_none());
-        }
-    }
-
-    #[derive(Debug, Clone)]
-    enum Act {
-        Write(u64, usize, u8),
-        Data(u64, usize),
-        Zero(u64, u64),
-    }
-
-    fn act() -> impl Strategy<Value = Act> {
-        let place = || (0..BYTES / 512, 1..40_usize);
-        let inside = |sector: u64, count: usize| (count as u64).min(BYTES / 512 - sector);
-        prop_oneof![
-            (place(), prop_oneof![Just(0), Just(0xff), Just(7)]).prop_map(move |((at, n), byte)| Act::Write(
-                at * 512,
-                inside(at, n) as usize * 512,
-                byte
-            )),
-            place().prop_map(move |(at, n)| Act::Data(at * 512, inside(at, n) as usize * 512)),
-            place().prop_map(move |(at, n)| Act::Zero(at * 512, inside(at, n) * 512)),
-        ]
-    }
-
-    proptest! {
-        /// Whatever is done, only what was touched changes, in blocks, and what was zeroed or set to ones reads so.
-        #[test]
-        fn only_what_is_touched_changes(acts in prop::collection::vec(act(), 1..30)) {
-            let drive = drive();
-            for act in acts {
-                let before = read(&drive);
-                let (offset, length) = match &act {
-                    Act::Write(at, length, byte) => {
-                        drive.write_at(&vec![*byte; *length], *at).unwrap();
-                        (*at as usize, *length)
-                    }
-                    Act::Data(at, length) => {
-                        let data: Vec<u8> = (0..*length).map(|n| (n % 251) as u8).collect();
-                        drive.write_at(&data, *at).unwrap();
-                        (*at as usize, *length)
-                    }
-                    Act::Zero(at, length) => {
-                        drive.zero_out(*at, *length).unwrap();
-                        (*at as usize, *length as usize)
-                    }
-                };
-                let after = read(&drive);
-                for (block, (old, new)) in before.chunks(BLOCK).zip(after.chunks(BLOCK)).enumerate() {
-                    let (from, to) = (block * BLOCK, (block + 1) * BLOCK);
-                    if to <= offset || offset + length <= from {
-                        prop_assert_eq!(old, new, "block {} changed by {:?}", block, act);
-                    } else if offset <= from && to <= offset + length {
-                        match act {
-                            Act::Zero(..) | Act::Write(_, _, 0) => prop_assert!(new.iter().all(|byte| *byte == 0)),
-                            Act::Write(_, _, 0xff) => prop_assert!(new.iter().all(|byte| *byte == 0xff)),
-                            _ => prop_assert!(new.iter().any(|byte| *byte != 0)),
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
+mod tests;

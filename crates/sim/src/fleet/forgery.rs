@@ -103,10 +103,11 @@ impl Eraser for SimEraser {
             sample_bytes: 4096,
             start_time: now,
             end_time: now,
-            rejected_methods: Vec::new(),
+            ..DriveErase::default()
         });
         let mut report = EraseDrivesResult {
             drives: claimed.collect(),
+            excluded: drives.excluded(),
         };
         change(&mut report);
         Ok(report)

@@ -41,7 +41,7 @@ pub use crate::bmc::AccountRules;
 pub use crate::bmc::UpdateWays;
 pub use config::{BootFiles, BootWay, FleetConfig, ImageData, MOST_NODES};
 pub use describe::{DescribeError, Format};
-pub use drive::{Ailment, SimDrive, SimDrives};
+pub use drive::{Ailment, Concealed, SimDrive, SimDrives};
 pub use error::FleetError;
 pub use faults::{Script, ScriptError, ScriptFault};
 pub use installed::{Installed, SystemUp, Systems};
@@ -384,6 +384,26 @@ impl SimNode {
     /// Its drives, as the agent sees them. They are the ones that its BMC lists, and outlive its boots.
     pub fn drives(&self) -> SimDrives {
         self.node.sim_drives()
+    }
+
+    /// Root on it creates a detached namespace full of data on its first drive. `opens`: the controller attaches it again.
+    pub fn detach_namespace(&self, bytes: u64, opens: bool) -> Option<Arc<SimDrive>> {
+        self.drives().detach_namespace(&self.name(), bytes, opens)
+    }
+
+    /// Somebody plugs a USB stick full of data in.
+    pub fn plug_stick(&self, serial: &str, bytes: u64) -> Arc<SimDrive> {
+        self.drives().plug(&self.name(), serial, bytes)
+    }
+
+    /// Its BMC lists one more drive, which stands behind a controller that hides it from every system.
+    pub fn list_drive(&self, serial: &str, bytes: u64) {
+        self.node.list_drive(serial, bytes);
+    }
+
+    /// Its BMC says that it is on, whatever is so.
+    pub fn say_on(&self, always: bool) {
+        self.node.say_on(always);
     }
 
     /// Somebody presses the power button: a machine that is off starts. False if it does not.

@@ -20,7 +20,7 @@ use crate::bmc::{
 use async_trait::async_trait;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -38,6 +38,10 @@ pub(super) struct Node {
     pub(super) connections: AtomicU32,
     /// Made when they are first asked for.
     drives: OnceLock<SimDrives>,
+    /// Drives that the BMC lists and that no system sees.
+    listed: Mutex<Vec<Drive>>,
+    /// Whether the BMC says on, whatever is so.
+    says_on: AtomicBool,
     requests: AtomicU32,
     chances: Chances,
     pub(super) forgery: Forgery,
@@ -101,6 +105,8 @@ impl Node {
             changed: Notify::new(),
             connections: AtomicU32::new(0),
             drives: OnceLock::new(),
+            listed: Mutex::default(),
+            says_on: AtomicBool::new(false),
             requests: AtomicU32::new(0),
             inner: Mutex::new(Inner {
                 machine: Machine::new(),
@@ -380,6 +386,26 @@ impl Node {
         self.with(|inner, _| inner.installed_by_hand = boots);
     }
 
+    /// The BMC lists one more drive, which stands behind a controller that hides it; an empty serial number is not listed.
+    pub(super) fn list_drive(&self, serial: &str, bytes: u64) {
+        let drive = Drive {
+            manufacturer: "Rackwright",
+            model: "Simulated Disk",
+            serial: serial.to_owned(),
+            bytes,
+            protocol: Some("SAS"),
+        };
+        // Made of what the BMC lists at first.
+        self.sim_drives();
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner).push(drive);
+    }
+
+    /// The BMC says on from now on, whatever is so.
+    pub(super) fn say_on(&self, always: bool) {
+        self.says_on.store(always, Ordering::SeqCst);
+        self.changed.notify_waiters();
+    }
+
     /// The drives that the BMC lists, for the agent.
     pub(super) fn sim_drives(&self) -> SimDrives {
         let make = || {
@@ -476,6 +502,8 @@ impl Host for Node {
         for part in self.shared.config.faults.lacks(self.moment()) {
             lose(&mut description, part);
         }
+        let listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        description.drives.extend(listed.iter().cloned());
         description
     }
 
@@ -489,7 +517,11 @@ impl Host for Node {
     fn state(&self) -> State {
         let machine = self.machine();
         State {
-            power: machine.power(),
+            power: if self.says_on.load(Ordering::SeqCst) {
+                PowerState::On
+            } else {
+                machine.power()
+            },
             powered: !matches!(machine.phase, Phase::Off | Phase::PoweringOn),
             boot: machine.boot,
             boot_generation: u64::from(machine.boot_generation),

@@ -9,7 +9,7 @@
 
 use super::machine::{MachineView, Media};
 use super::process::{Happening, Running};
-use super::qemu::{self, Drive, Hardware, PowerOn};
+use super::qemu::{self, Drive, DriveBus, Hardware, PowerOn};
 use super::{Firmware, LabError, nvram};
 use crate::bmc::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 use std::fs::File;
@@ -379,6 +379,10 @@ impl Actor {
 
 /// Makes a drive's file anew: sparse, reading zeros.
 fn make_drive(drive: &Drive) -> Result<(), LabError> {
-    let made = File::create(&drive.path).and_then(|file| file.set_len(drive.bytes));
-    made.map_err(LabError::file("create the drive", &drive.path))
+    let detached = (drive.bus == DriveBus::NvmeDetached).then(|| drive.detached_path());
+    for path in std::iter::once(&drive.path).chain(&detached) {
+        let made = File::create(path).and_then(|file| file.set_len(drive.bytes));
+        made.map_err(LabError::file("create the drive", path))?;
+    }
+    Ok(())
 }

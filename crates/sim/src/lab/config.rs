@@ -33,6 +33,8 @@ pub enum DiskKind {
     VirtioBlk,
     /// One NVMe drive (`/dev/nvme0n1`).
     Nvme,
+    /// One NVMe drive with a second namespace of the same size, which is detached.
+    NvmeDetached,
     /// A virtio-blk drive and an NVMe drive, both of `disk_bytes`.
     Both,
 }

@@ -109,7 +109,7 @@ impl MachineEntry {
             serial: drive.serial,
             bus: match drive.bus {
                 DriveBus::VirtioBlk => "virtio-blk",
-                DriveBus::Nvme => "nvme",
+                DriveBus::Nvme | DriveBus::NvmeDetached => "nvme",
             }
             .to_owned(),
             bytes: drive.bytes,

@@ -2,7 +2,7 @@
 
 use super::actor::Command;
 use super::process::cpu_seconds;
-use super::qemu::{Drive, Hardware};
+use super::qemu::{Drive, DriveBus, Hardware};
 use super::{Firmware, LabError, network, nvram};
 use crate::bmc::{BootOverride, Faults, PowerState, ResetRefused, ResetType};
 use secrecy::{ExposeSecret, SecretString};
@@ -145,6 +145,13 @@ impl Machine {
             .drives
             .get(index)
             .map(|drive| drive.path.clone())
+    }
+
+    /// The file of the detached namespace of its drive; none: the drive has none.
+    pub fn detached_path(&self, index: usize) -> Option<PathBuf> {
+        let view = self.inner.view.borrow();
+        let drive = view.drives.get(index)?;
+        (drive.bus == DriveBus::NvmeDetached).then(|| drive.detached_path())
     }
 
     /// Everything that the machine wrote to its serial port, over all boots.

@@ -35,6 +35,8 @@ pub(crate) fn firmware_files(firmware: Firmware) -> Option<FirmwareFiles> {
 pub(crate) enum DriveBus {
     VirtioBlk,
     Nvme,
+    /// With a second namespace, which is detached.
+    NvmeDetached,
 }
 
 impl DriveBus {
@@ -42,7 +44,7 @@ impl DriveBus {
     pub(crate) fn model(self) -> &'static str {
         match self {
             Self::VirtioBlk => "Virtio block device",
-            Self::Nvme => "QEMU NVMe Ctrl",
+            Self::Nvme | Self::NvmeDetached => "QEMU NVMe Ctrl",
         }
     }
 
@@ -50,7 +52,7 @@ impl DriveBus {
     pub(crate) fn protocol(self) -> Option<&'static str> {
         match self {
             Self::VirtioBlk => None,
-            Self::Nvme => Some("NVMe"),
+            Self::Nvme | Self::NvmeDetached => Some("NVMe"),
         }
     }
 }
@@ -64,6 +66,13 @@ pub(crate) struct Drive {
     pub(crate) bytes: u64,
     /// A sector of 512 bytes that cannot be written.
     pub(crate) broken: Option<u64>,
+}
+
+impl Drive {
+    /// The file of the detached namespace.
+    pub(crate) fn detached_path(&self) -> PathBuf {
+        self.path.with_extension("detached.raw")
+    }
 }
 
 /// The parts of a machine that never change, and where its files are.
@@ -244,7 +253,7 @@ fn storage(args: &mut Arguments, on: &PowerOn<'_>) {
     for (n, drive) in on.drives.iter().enumerate() {
         let model = match drive.bus {
             DriveBus::VirtioBlk => "virtio-blk-pci",
-            DriveBus::Nvme => "nvme",
+            DriveBus::Nvme | DriveBus::NvmeDetached => "nvme",
         };
         let (file, serial, id) = (escape(&drive.path), &drive.serial, format!("disk{n}"));
         let options = format!("if=none,id=d{n},cache=unsafe,discard=unmap,detect-zeroes=off");
@@ -261,6 +270,10 @@ fn storage(args: &mut Arguments, on: &PowerOn<'_>) {
             ),
         }
         let index = index_of(&id, on);
+        if drive.bus == DriveBus::NvmeDetached {
+            namespaces(args, drive, n, index);
+            continue;
+        }
         args.pair(
             "-device",
             format!("{model},drive=d{n},id={id},serial={serial},bootindex={index}"),
@@ -278,6 +291,22 @@ fn storage(args: &mut Arguments, on: &PowerOn<'_>) {
         None => "",
     };
     args.pair("-device", format!("ide-cd,{medium}id=cd0,bus=ide.0,bootindex={index}"));
+}
+
+/// A controller with two namespaces. The second one is detached, which takes a subsystem.
+fn namespaces(args: &mut Arguments, drive: &Drive, n: usize, index: usize) {
+    let (serial, second) = (&drive.serial, escape(&drive.detached_path()));
+    args.pair(
+        "-drive",
+        format!("if=none,id=d{n}x,cache=unsafe,discard=unmap,format=raw,file={second}"),
+    );
+    args.pair("-device", format!("nvme-subsys,id=subsys{n},nqn={serial}"));
+    args.pair("-device", format!("nvme,id=disk{n},serial={serial},subsys=subsys{n}"));
+    args.pair(
+        "-device",
+        format!("nvme-ns,drive=d{n},bus=disk{n},nsid=1,bootindex={index}"),
+    );
+    args.pair("-device", format!("nvme-ns,drive=d{n}x,bus=disk{n},nsid=2,detached=on"));
 }
 
 fn index_of(device: &str, on: &PowerOn<'_>) -> usize {

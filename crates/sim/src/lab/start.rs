@@ -214,6 +214,7 @@ fn drives(index: usize, dir: &Path, config: &LabConfig) -> Vec<Drive> {
     let buses: &[DriveBus] = match config.disk_kind {
         DiskKind::VirtioBlk => &[DriveBus::VirtioBlk],
         DiskKind::Nvme => &[DriveBus::Nvme],
+        DiskKind::NvmeDetached => &[DriveBus::NvmeDetached],
         DiskKind::Both => &[DriveBus::VirtioBlk, DriveBus::Nvme],
     };
     let drive = |(n, bus): (usize, &DriveBus)| Drive {

@@ -1,0 +1,85 @@
+//! Block devices and storage areas that are not erased, each with the reason.
+
+use rackwright_api::v1::ExcludedDevice;
+
+use super::sysfs::SIZE_UNIT_BYTES;
+use crate::root::SysRoot;
+use crate::text;
+
+/// Most entries of a report.
+const MOST: usize = 64;
+/// Names that the kernel gives to what is no drive, and why data of a customer is not there.
+const KINDS: [(&str, &str); 10] = [
+    ("loop", "a file or a drive that is listed itself"),
+    ("ram", "memory of this boot"),
+    ("zram", "memory of this boot"),
+    ("dm-", "made of drives that are listed"),
+    ("md", "made of drives that are listed"),
+    ("zd", "made of drives that are listed"),
+    ("nbd", "a drive of another machine"),
+    ("rbd", "a drive of another machine"),
+    ("sr", "an optical drive, which takes no writes"),
+    ("fd", "a floppy drive, which is not erased"),
+];
+
+/// Why a block device is no drive; none: it is one.
+pub fn reason(root: &SysRoot, name: &str) -> Option<String> {
+    let folder = root.sys.join("block").join(name);
+    if let Some((_, why)) = KINDS.iter().find(|(kind, _)| name.starts_with(kind)) {
+        return Some((*why).to_owned());
+    }
+    if is_rpmb(name) {
+        return Some(RPMB.to_owned());
+    }
+    if text::number::<u8>(&folder.join("hidden")) == Some(1) {
+        return Some("a path to a drive that is listed".to_owned());
+    }
+    if !folder.join("device").exists() {
+        return Some("made by the kernel, without a device".to_owned());
+    }
+    if size_bytes(root, name) == 0 {
+        let is_removable = text::number::<u8>(&folder.join("removable")) == Some(1);
+        let why = if is_removable {
+            "it holds no medium"
+        } else {
+            "it reports no size, so nothing in it can be read or erased: if it holds a drive, take the drive out and destroy it"
+        };
+        return Some(why.to_owned());
+    }
+    None
+}
+
+const RPMB: &str = "a replay-protected memory block, which cannot be erased: only the holder of its key writes to it, and anyone can read it";
+
+fn is_rpmb(name: &str) -> bool {
+    name.starts_with("mmcblk") && name.contains("rpmb")
+}
+
+/// The size by sysfs; 0 where there is none.
+pub fn size_bytes(root: &SysRoot, name: &str) -> u64 {
+    let units = text::number::<u64>(&root.sys.join("block").join(name).join("size")).unwrap_or(0);
+    units.saturating_mul(SIZE_UNIT_BYTES)
+}
+
+/// What is left out. Loop and memory devices that hold nothing are not mentioned.
+pub fn list(root: &SysRoot) -> Vec<ExcludedDevice> {
+    let blocks = text::names(&root.sys.join("block")).into_iter();
+    let blocks = blocks.filter_map(|name| {
+        let reason = reason(root, &name)?;
+        let size_bytes = size_bytes(root, &name);
+        let is_idle = size_bytes == 0 && !root.sys.join("block").join(&name).join("device").exists();
+        (!is_idle && !name.starts_with("ram")).then_some(ExcludedDevice {
+            name,
+            size_bytes,
+            reason,
+        })
+    });
+    // Since Linux 4.15 the area is a character device.
+    let areas = text::names(&root.sys.join("bus/mmc_rpmb/devices")).into_iter();
+    let areas = areas.map(|name| ExcludedDevice {
+        name,
+        size_bytes: 0,
+        reason: RPMB.to_owned(),
+    });
+    blocks.chain(areas).take(MOST).collect()
+}

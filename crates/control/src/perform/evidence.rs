@@ -1,0 +1,60 @@
+//! What a certificate says of an erase beside the drive: memory, sizes, hidden areas, what was left out.
+
+use rackwright_api::v1;
+use rackwright_identity::EVIDENCE_MAX;
+use rackwright_lifecycle::{PowerLoss, Timestamp};
+
+use crate::clock;
+use crate::text::{SENTENCE_MAX, cut};
+
+/// Most hidden areas of one drive that are named.
+const AREAS_MAX: usize = 16;
+
+/// RFC 3339.
+fn time(at: Timestamp) -> String {
+    prost_types::Timestamp::from(clock::system_time(at)).to_string()
+}
+
+/// The memory of the machine.
+fn memory(loss: PowerLoss) -> String {
+    let seconds = loss.to.since(loss.from) / 1_000_000;
+    format!(
+        "memory: powered off for {seconds} s, read from the BMC at {} and at {}",
+        time(loss.from),
+        time(loss.to)
+    )
+}
+
+/// The lines of one drive's certificate, at most [`EVIDENCE_MAX`].
+pub(super) fn of_drive(
+    drive: &v1::DriveErase,
+    loss: PowerLoss,
+    excluded: &[v1::ExcludedDevice],
+    uncovered: &[String],
+) -> Vec<String> {
+    let mut lines = vec![memory(loss)];
+    if drive.native_bytes > 0 {
+        lines.push(format!("native capacity: {} bytes", drive.native_bytes));
+    }
+    lines.extend(
+        drive
+            .hidden_areas
+            .iter()
+            .take(AREAS_MAX)
+            .map(|area| cut(area, SENTENCE_MAX)),
+    );
+    lines.extend(
+        uncovered
+            .iter()
+            .map(|words| cut(&format!("not erased: {words}"), SENTENCE_MAX)),
+    );
+    lines.extend(excluded.iter().map(|device| {
+        let words = format!(
+            "left out: {} ({} bytes): {}",
+            device.name, device.size_bytes, device.reason
+        );
+        cut(&words, SENTENCE_MAX)
+    }));
+    lines.truncate(EVIDENCE_MAX);
+    lines
+}
