@@ -11,6 +11,8 @@ mod bmc;
 mod claims;
 #[path = "attacks/erase.rs"]
 mod erase;
+#[path = "attacks/ethernet.rs"]
+mod ethernet;
 #[path = "attacks/exhaustion.rs"]
 mod exhaustion;
 #[path = "attacks/impostor.rs"]

@@ -10,6 +10,7 @@ use super::errors::ApiError;
 use crate::bmc_state;
 use crate::clock;
 use crate::core::Core;
+use crate::ethernet;
 use crate::firmware_settings;
 use crate::runner::{Gathered, gather};
 
@@ -46,6 +47,12 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     let mut known = fact_lines(&record, &facts.agent);
     known.extend(firmware_settings(core, &record).await?);
     known.push(bmc_state(core, &record).await?);
+    let (value, at) = ethernet::explain::of_node(core, &record).await?;
+    known.push(v1::FactLine {
+        name: "network".to_owned(),
+        value,
+        time: at.and_then(convert::time),
+    });
     Ok(v1::Explanation {
         summary: summary(&record, progress.as_ref(), now),
         hints: hints(&record),

@@ -1,4 +1,4 @@
-//! Reclaiming: power off, the BMC cleaned, a fresh boot into the agent, the BMC's list of drives read, every drive erased and
+//! Reclaiming: switch ports away from the customer, power off, the BMC cleaned, a fresh boot into the agent, the BMC's list of drives read, every drive erased and
 //! proven so, power off, the BMC proven clean.
 //!
 //! The boot must be one of this state: an agent left from before may still run a job of the claim that ended, and what
@@ -30,6 +30,7 @@ impl Ctx<'_> {
         {
             return Err(self.give_up(message));
         }
+        self.away_from_customer()?;
         self.bmc_cleaned_before_boot()?;
         self.settings_before_boot()?;
         self.agent_of_this_state()?;
