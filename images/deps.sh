@@ -56,6 +56,7 @@ slurm-client           | tests: scontrol, which asks it what it has read
 python3-venv           | tests: runs Redfish programs of other projects: an emulator (sushy-tools), validators (DMTF), a client (sushy)
 python3-libvirt        | tests: the test driver of libvirt and its module for Python, behind that emulator
 ipmitool               | BMCs at ipmi:// (also on the machines of a control plane that has such), and their tests
+openvswitch-switch     | tests: a real Ethernet switch (the tests start it in namespaces of their own; as a service it stays off)
 openipmi               | tests: ipmi_sim, a BMC that speaks IPMI only (the tests start it; as a service it stays off)
 '
 
@@ -108,6 +109,7 @@ case " ${missing[*]} " in *' nginx-light '*) services+=(nginx.service) ;; esac
 case " ${missing[*]} " in *' prometheus '*) services+=(prometheus.service) ;; esac
 case " ${missing[*]} " in *' opensm '*) services+=(opensm.service) ;; esac
 case " ${missing[*]} " in *' openipmi '*) services+=(openipmi.service) ;; esac
+case " ${missing[*]} " in *' openvswitch-switch '*) services+=(openvswitch-switch.service) ;; esac
 case " ${missing[*]} " in *' postgresql '*) services+=(postgresql.service) ;; esac
 case " ${missing[*]} " in *' slurmctld '*) services+=(slurmctld.service); installed munge || services+=(munge.service) ;; esac
 apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get -q -o DPkg::Lock::Timeout=600 -o Acquire::Retries=3)

@@ -13,6 +13,8 @@ mod claims;
 mod drives;
 #[path = "attacks/erase.rs"]
 mod erase;
+#[path = "attacks/ethernet.rs"]
+mod ethernet;
 #[path = "attacks/exhaustion.rs"]
 mod exhaustion;
 #[path = "attacks/impostor.rs"]

@@ -13,7 +13,7 @@ use crate::output::Table;
 /// `rackwright control`
 #[derive(Debug, Subcommand)]
 pub enum ControlCommand {
-    /// Show whether the control plane is paused, and how many nodes are doubted
+    /// Show whether the control plane is paused, how many nodes are doubted, and what its settings leave open
     Show,
     /// End the pause of a control plane that was started with --paused: it acts on machines from then on
     Resume(ResumeArgs),
@@ -64,6 +64,9 @@ fn show(cx: &Cx, control: &Control) -> Result<(), CliError> {
         let mut table = Table::pairs();
         table.row(["control plane".into(), state.into()]);
         table.row(["doubted nodes".into(), control.doubted_nodes.to_string().into()]);
+        for warning in &control.warnings {
+            table.row(["warning".into(), warning.as_str().into()]);
+        }
         table.render(cx.ui.paint(), cx.ui.width())
     })
 }

@@ -1,11 +1,12 @@
 //! What network boot has to be told: who a MAC address is, which address it has, what it may boot, once.
 
+mod alarms;
 mod pools;
 mod unknown;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use rackwright_identity::{Token, TokenHash};
@@ -23,6 +24,7 @@ use crate::clock;
 use crate::config::Boot;
 use crate::core::{BootCounts, Core};
 use crate::text::{SENTENCE_MAX, cut};
+use alarms::Alarms;
 use pools::Pools;
 use unknown::Sightings;
 pub use unknown::Told;
@@ -43,6 +45,7 @@ pub struct Directory {
     boot: Boot,
     stages: mpsc::Sender<BootStageRow>,
     unknown: Sightings,
+    alarms: Alarms,
     pools: Pools,
 }
 
@@ -297,6 +300,7 @@ impl BootDirectory for Directory {
     }
 
     fn record(&self, seen: StageSeen) -> Result<(), StageDropped> {
+        self.alarms.saw(seen.stage, &seen.detail, seen.remote, Instant::now());
         let Some(mac) = seen.mac else {
             tracing::debug!(stage = %seen.stage, detail = seen.detail, remote = %seen.remote, "boot stage of nobody");
             return Ok(());
@@ -341,6 +345,7 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = (
     let (sender, receiver) = mpsc::channel(STAGES);
     let waiting = sender.downgrade();
     let (unknown, machines) = Sightings::new();
+    let (alarms, events) = Alarms::new();
     let mut network = boot.network.clone();
     network.ca_pem = Some(core.keys.authority.ca_pem());
     let directory = Arc::new(Directory {
@@ -348,6 +353,7 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = (
         boot,
         stages: sender,
         unknown,
+        alarms,
         pools: Pools::default(),
     });
     let netboot = Netboot::bind(network, directory, core.listeners.boot.clone())
@@ -363,6 +369,7 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = (
     let storing = [
         tokio::spawn(store_stages(core.clone(), receiver)),
         tokio::spawn(unknown::store(core.clone(), machines)),
+        tokio::spawn(alarms::store(core.clone(), events)),
     ];
     let stop = core.stop.clone();
     Ok(async move {

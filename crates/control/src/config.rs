@@ -14,8 +14,8 @@ use serde::Deserialize;
 
 use crate::clusters::{manager, network};
 use crate::{
-    attestation, audit, bmc_state, console, credentials, discovery, facility, firmware_settings, space, telemetry,
-    watch_power,
+    attestation, audit, bmc_state, console, credentials, discovery, ethernet, facility, firmware_settings, space,
+    telemetry, watch_power,
 };
 
 /// Replicas that agents are told of: the list stands on their kernel's command line.
@@ -84,6 +84,8 @@ struct Wire {
     audit: audit::export::Settings,
     #[serde(default)]
     identity: attestation::Settings,
+    #[serde(default)]
+    ethernet: ethernet::Settings,
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -244,6 +246,8 @@ pub struct Config {
     pub audit: audit::export::Settings,
     /// How machines have to prove which one they are.
     pub identity: attestation::Settings,
+    /// The networks of nodes' switch ports.
+    pub ethernet: ethernet::Settings,
 }
 
 /// Why a configuration is not taken.
@@ -382,6 +386,7 @@ impl Wire {
         if let Some(accounts) = &self.bmc_accounts {
             accounts.check(faults);
         }
+        self.ethernet.check(faults);
         self.bmc_state.check(self.bmc_accounts.as_ref(), faults);
         console::check(self.console.as_ref(), self.console_ssh.as_ref(), faults);
         Config {
@@ -417,6 +422,7 @@ impl Wire {
             console_ssh: self.console_ssh,
             audit: self.audit,
             identity: self.identity,
+            ethernet: self.ethernet,
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::clusters::Clusters;
 use crate::config::Config;
 use crate::console::Consoles;
 use crate::discovery::Discoveries;
+use crate::ethernet::Switches;
 use crate::facility::Facility;
 use crate::firmware::Firmware;
 use crate::firmware_settings::Wishes;
@@ -135,6 +136,8 @@ pub struct Core {
     pub facility: Facility,
     /// Settings of firmware that nodes want.
     pub wishes: Wishes,
+    /// The Ethernet switches whose ports are set.
+    pub switches: Switches,
     /// What Prometheus is told.
     pub metrics: Metrics,
     /// What the collector of traces is told.

@@ -182,6 +182,7 @@ async fn open_with(
     keys::agree(&store, &keys.sealer, &replica, String::new()).await?;
     let audit = Audit::open(&dir, &config.site, &replica, &keys);
     let audit = audit.map_err(|e| data("the newest head of the audit")(e.into()))?;
+    let switches = crate::ethernet::Switches::new(&config.ethernet);
     Ok(Arc::new(Core {
         agents: Agents::new(&replica, up_since),
         refusals: Refusals::default(),
@@ -214,6 +215,7 @@ async fn open_with(
         discoveries: crate::discovery::Discoveries::default(),
         facility: crate::facility::Facility::default(),
         wishes: crate::firmware_settings::Wishes::default(),
+        switches,
         metrics: Metrics::new(&traces.counts),
         traces,
         boot_counts: Mutex::default(),
@@ -282,6 +284,9 @@ pub async fn run(
     stop: CancellationToken,
 ) -> Result<(), DaemonError> {
     let core = start(config, how, traces, stop.clone()).await?;
+    if let Some(warning) = core.config.ethernet.warning() {
+        tracing::warn!("{warning}");
+    }
     let names = &core.config.names;
     let now = clock::system_time(clock::now());
     let credential = core.keys.authority.issue_server(names, now, SERVER_LIFETIME);
@@ -370,6 +375,7 @@ fn begin_work(core: &Arc<Core>, tasks: &mut JoinSet<()>) {
     tasks.spawn(crate::bmc_work::run(core.clone()));
     tasks.spawn(crate::facility::run(core.clone()));
     tasks.spawn(crate::firmware_settings::run(core.clone()));
+    tasks.spawn(crate::ethernet::watch::run(core.clone()));
     tasks.spawn(console::run(core.clone()));
     tasks.spawn(crate::discovery::run(core.clone()));
     let tidied = core.clone();

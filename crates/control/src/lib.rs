@@ -21,6 +21,7 @@ pub mod credentials;
 pub mod daemon;
 pub mod discovery;
 pub mod drives;
+pub mod ethernet;
 pub mod facility;
 pub mod firmware;
 pub mod firmware_settings;

@@ -12,6 +12,30 @@ pub enum BootTarget {
     Disk,
 }
 
+/// A network of the site's Ethernet switches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// It reaches nothing.
+    Quarantine,
+    /// It reaches the control plane.
+    Provisioning,
+    /// The network of the cluster, or of the customer, that has the node.
+    Customer,
+}
+
+impl Network {
+    /// The name as shown and stored.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Quarantine => "quarantine",
+            Self::Provisioning => "provisioning",
+            Self::Customer => "customer",
+        }
+    }
+}
+
 /// One thing to do. At most one is open per node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -53,6 +77,8 @@ pub enum Effect {
     /// Bring the firmware to what the SKU wants, one piece after the other. It reads what is installed first, goes on with
     /// an update that the BMC has begun, and reads back.
     UpdateFirmware,
+    /// Move the node's switch ports to a network, and read them back in it.
+    SetNetwork(Network),
     /// Give the BMC a password of ours and prove it; find the one that is good where that is not known.
     ChangePassword,
 }
@@ -89,6 +115,7 @@ impl Effect {
             | Self::ApplySettings
             | Self::CleanBmc
             | Self::UpdateFirmware
+            | Self::SetNetwork(_)
             | Self::ChangePassword => EffectClass::Level,
             Self::WriteImage | Self::EraseDrives => EffectClass::Once,
         }
@@ -117,6 +144,9 @@ impl Effect {
             Self::CleanBmc => "clean-bmc",
             Self::VerifySettings => "verify-settings",
             Self::UpdateFirmware => "update-firmware",
+            Self::SetNetwork(Network::Quarantine) => "set-network-quarantine",
+            Self::SetNetwork(Network::Provisioning) => "set-network-provisioning",
+            Self::SetNetwork(Network::Customer) => "set-network-customer",
             Self::ChangePassword => "change-bmc-password",
         }
     }
@@ -142,6 +172,9 @@ impl Effect {
         Self::CleanBmc,
         Self::VerifySettings,
         Self::UpdateFirmware,
+        Self::SetNetwork(Network::Quarantine),
+        Self::SetNetwork(Network::Provisioning),
+        Self::SetNetwork(Network::Customer),
         Self::ChangePassword,
     ];
 

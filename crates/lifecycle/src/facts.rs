@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::account::Account;
-use crate::effect::{BootTarget, Effect};
+use crate::effect::{BootTarget, Effect, Network};
 use crate::time::Timestamp;
 
 /// Something read from the world.
@@ -180,6 +180,10 @@ pub struct Facts {
     pub bmc_care: BmcCare,
     /// Attempts since the present state was entered, oldest first.
     pub attempts: Vec<Attempt>,
+    /// The control plane sets the node's switch ports.
+    pub manages_ports: bool,
+    /// The network in which all of the node's switch ports were read. Unknown since a port was read elsewhere.
+    pub network: Reading<Network>,
     /// What is wanted of its firmware, and when.
     pub firmware: FirmwareFacts,
     /// Microseconds since then in line for what others had: they do not count for the state's deadline.

@@ -28,7 +28,7 @@ pub use decide::{
     CONTESTED as BOOT_CONTESTED, DIFFERS as SETTINGS_DIFFER, Decision, PowerLoss, Wait, decide, expected_boot,
     is_interrupted, power_loss, verdict_on_open,
 };
-pub use effect::{BootTarget, Effect, EffectClass};
+pub use effect::{BootTarget, Effect, EffectClass, Network};
 pub use facts::{Agent, Attempt, Bmc, BmcCare, BootFacts, Facts, FirmwareFacts, Outcome, Power, Reading};
 pub use limits::{Kind, Limits, Need, Resource, Scope};
 pub use line::Head;

@@ -92,6 +92,7 @@ impl Policy {
             }
             Effect::ProvePowerOff => self.bmc_s,
             Effect::ReadDrives | Effect::ReadBmcState | Effect::ApplySettings | Effect::VerifySettings => self.bmc_s,
+            Effect::SetNetwork(_) => self.bmc_s,
             // It reads everything twice.
             Effect::CleanBmc => self.bmc_s.saturating_mul(2),
             // It logs in several times, and stands in line for a while.

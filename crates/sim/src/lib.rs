@@ -4,6 +4,7 @@
 //!   enters the namespace, starts the machines and gives tests their handles and fault switches. Nothing of it listens
 //!   outside the namespace, and nothing outlives it: see [`lab::enter`].
 //! * [`fleet`]: thousands of simulated machines in one process.
+//! * [`switch`]: an Ethernet switch whose ports can be set.
 //! * [`mockup`]: a recorded BMC, read-only.
 //! * [`bmc`] is the Redfish service of both. It shares no models with the Redfish client that is tested against it.
 
@@ -12,3 +13,4 @@ pub mod facility;
 pub mod fleet;
 pub mod lab;
 pub mod mockup;
+pub mod switch;

@@ -66,6 +66,16 @@ nodes: [{name: n, sku: k, rack: r, unit: 1, psus: [p/1]}]
 /// What is replaced in `GOOD`, by what, and what is then told.
 const MISTAKES: &[(&str, &str, &str)] = &[
     (
+        "psus: [p/1]",
+        "psus: [p/1], ethernet: {eth0: leaf-1}",
+        "8: `leaf-1` is no port of a switch | write SWITCH/PORT, such as eth-leaf-1/swp7",
+    ),
+    (
+        "psus: [p/1]",
+        "psus: [p/1], ethernet: {eth0: l/1, eth1: l/1}",
+        "8: port l/1 is given twice | a port has one cable; for several nodes use a pattern",
+    ),
+    (
         "racks:",
         "rakcs:",
         "3: the section `rakcs` is unknown | did you mean `racks`?",

@@ -34,6 +34,7 @@ mod images;
 mod member_tokens;
 mod members;
 mod network_test;
+mod networks;
 mod nodes;
 mod operations;
 mod permits;
@@ -81,6 +82,7 @@ pub use images::{ImageRow, ImageVersionBody, ImageVersionRow, UploadBody, Upload
 pub use member_tokens::MemberTokenRow;
 pub use members::{DeploymentKeys, MemberRecord, MemberRow, TokenRow};
 pub use network_test::{NetworkRow, NetworkTest};
+pub use networks::{NodeNetwork, VlanRow};
 pub use nodes::{Filter, HistoryRow, Identity, NodeRecord, Readings, Spec, Term};
 pub use operations::OperationRow;
 pub use permits::{Asker, InLine, Permit, Queue};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_lifecycle::{
-    Agent, Bmc, BootTarget, Claim, Edge, Evidence, Node, Power, Reading, State, Timestamp, Wanted,
+    Agent, Bmc, BootTarget, Claim, Edge, Evidence, Network, Node, Power, Reading, State, Timestamp, Wanted,
 };
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +63,8 @@ pub struct Readings {
     pub power: Reading<Power>,
     /// Boot target as set.
     pub boot_target: Reading<BootTarget>,
+    /// The network in which all of its switch ports were read.
+    pub network: Reading<Network>,
     /// When the inventory came.
     pub inventory: Reading<()>,
     /// The agent, as last seen by whoever it was connected to.

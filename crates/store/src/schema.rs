@@ -31,7 +31,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0023_bmc_state.sql"),
     include_str!("../migrations/0024_audit.sql"),
     include_str!("../migrations/0025_identity.sql"),
-    include_str!("../migrations/0029_measured_boot.sql"),
+    include_str!("../migrations/0027_networks.sql"),
+    include_str!("../migrations/0028_measured_boot.sql"),
 ];
 
 /// The first version that stores no cloud-config in the clear.

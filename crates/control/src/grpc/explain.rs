@@ -11,6 +11,7 @@ use crate::attestation::AS_SERVED;
 use crate::bmc_state;
 use crate::clock;
 use crate::core::Core;
+use crate::ethernet;
 use crate::firmware_settings;
 use crate::runner::{Gathered, gather};
 
@@ -48,6 +49,12 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     known.extend(firmware_settings(core, &record).await?);
     known.push(bmc_state(core, &record).await?);
     known.extend(measured_boot(core, &record).await?);
+    let (value, at) = ethernet::explain::of_node(core, &record).await?;
+    known.push(v1::FactLine {
+        name: "network".to_owned(),
+        value,
+        time: at.and_then(convert::time),
+    });
     Ok(v1::Explanation {
         summary: summary(&record, progress.as_ref(), now),
         hints: hints(&record),

@@ -9,6 +9,7 @@ mod evidence;
 mod firmware;
 mod host;
 mod ipmi;
+mod network;
 mod settings;
 
 use std::collections::BTreeSet;
@@ -232,6 +233,7 @@ impl Performer for Hardware {
             Effect::ReadBmcState => Box::pin(bmc_state::read(core, record)),
             Effect::CleanBmc => Box::pin(bmc_state::clean(core, record)),
             Effect::VerifySettings => Box::pin(settings::verify(core, record)),
+            Effect::SetNetwork(network) => Box::pin(network::set(core, record, network)),
             Effect::ChangePassword => Box::pin(credentials::change(core, record)),
             Effect::WriteImage | Effect::EraseDrives => {
                 let message = format!("{} is the agent's to do", effect.as_str());

@@ -51,6 +51,8 @@ pub async fn gather(
         attempts: rows.iter().map(|r| r.attempt.clone()).collect(),
         firmware: firmware::facts(core, record, now).await?,
         bmc_care: core.config.bmc_state.care(),
+        manages_ports: core.config.ethernet.managed().is_some(),
+        network: readings.network.clone(),
         in_line_us: waited_us.saturating_add(waits_us),
         account: credentials::account_of(core, record),
     };

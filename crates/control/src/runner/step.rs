@@ -506,6 +506,7 @@ fn disturb(readings: &mut Readings, effect: Effect, now: Timestamp) {
         }
         Effect::PowerOff => readings.power = Reading::Unknown { since: now },
         Effect::SetBoot(_) => readings.boot_target = Reading::Unknown { since: now },
+        Effect::SetNetwork(_) => readings.network = Reading::Unknown { since: now },
         Effect::UpdateFirmware => {
             readings.power = Reading::Unknown { since: now };
             readings.boot_target = Reading::Unknown { since: now };

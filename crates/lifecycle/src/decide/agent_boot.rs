@@ -6,7 +6,7 @@
 
 use super::{Ctx, Decision, Line, Wait};
 use crate::chart::State;
-use crate::effect::{BootTarget, Effect};
+use crate::effect::{BootTarget, Effect, Network};
 use crate::facts::{Agent, Attempt, Outcome, Power, Reading};
 use crate::time::Timestamp;
 
@@ -103,6 +103,9 @@ impl Ctx<'_> {
     pub(super) fn while_off(&self) -> Decision {
         if let Some(spent) = self.boots_spent() {
             return spent;
+        }
+        if let Err(decision) = self.in_network(Network::Provisioning, self.node.since) {
+            return decision;
         }
         match self.facts.boot_target.fresh(self.node.since) {
             Some(BootTarget::Network) => match self.without_power_for_long() {

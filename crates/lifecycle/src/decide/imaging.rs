@@ -5,7 +5,7 @@
 
 use super::{Ctx, Line, Never, go};
 use crate::chart::Edge;
-use crate::effect::Effect;
+use crate::effect::{Effect, Network};
 
 impl Ctx<'_> {
     pub(super) fn imaging(&self) -> Line<Never> {
@@ -14,6 +14,7 @@ impl Ctx<'_> {
         }
         self.agent_of_this_state()?;
         self.no_second_machine()?;
+        self.in_network(Network::Provisioning, self.node.since)?;
         Err(self.attempt(Effect::WriteImage))
     }
 }

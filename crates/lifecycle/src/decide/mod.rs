@@ -13,6 +13,9 @@ mod contest;
 mod firmware;
 mod imaging;
 mod inspecting;
+mod network;
+#[cfg(test)]
+mod network_tests;
 mod power_loss;
 mod rebooting;
 mod reclaiming;

@@ -5,8 +5,9 @@
 
 use super::{Ctx, Line, Never, go, go_because};
 use crate::chart::Edge;
-use crate::effect::{BootTarget, Effect};
+use crate::effect::{BootTarget, Effect, Network};
 use crate::facts::Outcome;
+use crate::time::Timestamp;
 
 impl Ctx<'_> {
     pub(super) fn rebooting(&self) -> Line<Never> {
@@ -27,6 +28,7 @@ impl Ctx<'_> {
             .facts
             .of(Effect::PowerOn)
             .any(|a| a.outcome == Outcome::Succeeded && a.started_at >= begin);
+        self.in_network(Network::Provisioning, Timestamp::default())?;
         if switched_on {
             return Err(crate::Decision::Act(Effect::AwaitHost));
         }

@@ -1,4 +1,5 @@
-//! Reclaiming: power off for as long as memory needs to lose what it holds, the BMC cleaned, a fresh boot into the agent, the BMC's list of drives read, every drive erased and
+//! Reclaiming: the switch ports leave the customer's network, the machine is off for as long as its memory needs to lose what it
+//! holds, the BMC is cleaned, a fresh boot into the agent, the BMC's list of drives is read, every drive is erased and
 //! proven so, power off, the BMC proven clean.
 //!
 //! The boot must be one of this state: an agent left from before may still run a job of the claim that ended, and what
@@ -30,6 +31,7 @@ impl Ctx<'_> {
         {
             return Err(self.give_up(message));
         }
+        self.away_from_customer()?;
         self.bmc_cleaned_before_boot()?;
         self.settings_before_boot()?;
         self.agent_of_this_state()?;

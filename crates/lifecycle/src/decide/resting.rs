@@ -16,6 +16,7 @@ impl Ctx<'_> {
         self.firmware_wish()?;
         self.power_wish()?;
         self.password()?;
+        self.network_wish()?;
         Err(self.rest(Wait::Rest))
     }
 
@@ -28,6 +29,7 @@ impl Ctx<'_> {
         self.firmware_wish()?;
         self.power_wish()?;
         self.password()?;
+        self.network_wish()?;
         Err(self.rest_for_window(self.rest(Wait::Rest)))
     }
 
@@ -54,6 +56,7 @@ impl Ctx<'_> {
         }
         self.power_wish()?;
         self.password()?;
+        self.network_wish()?;
         Err(self.rest(Wait::Operator))
     }
 
@@ -69,12 +72,14 @@ impl Ctx<'_> {
         self.firmware_wish()?;
         self.power_wish()?;
         self.password()?;
+        self.network_wish()?;
         Err(self.rest_for_window(self.rest(Wait::Operator)))
     }
 
     pub(super) fn quarantined(&self) -> Line<Never> {
         self.power_wish()?;
         self.password()?;
+        self.network_wish()?;
         Err(self.rest(Wait::Operator))
     }
 

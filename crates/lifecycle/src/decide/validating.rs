@@ -1,11 +1,11 @@
-//! Validating: the checks, then our key is taken off the machine. A node of a cluster waits between the two until all of
+//! Validating: the checks, then our key is taken off the machine, and its switch ports go to its customer. A node of a cluster waits between the two until all of
 //! the cluster is handed over.
 //!
 //! A node that was handed over before has no key of ours on it any more. It is checked from outside.
 
 use super::{Ctx, Decision, Line, Never, Wait, go};
 use crate::chart::{Edge, State};
-use crate::effect::Effect;
+use crate::effect::{Effect, Network};
 use crate::facts::Power;
 use crate::time::{Timestamp, minutes};
 
@@ -26,9 +26,11 @@ impl Ctx<'_> {
             }
             return Err(self.attempt(Effect::ValidateFromOutside));
         }
-        if self.facts.succeeded(Effect::HandOver).is_some() {
+        if let Some(taken_off) = self.facts.succeeded(Effect::HandOver) {
+            self.in_network(Network::Customer, taken_off.ended_at.unwrap_or(taken_off.started_at))?;
             return Err(go(Edge::Validated));
         }
+        self.in_network(Network::Provisioning, Timestamp::default())?;
         if self.facts.succeeded(Effect::Validate).is_some() {
             if self.waits_for_cluster() {
                 return Err(Decision::Wait {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::effect::Effect;
+use crate::effect::{Effect, Network};
 use crate::limits::{Kind, Resource};
 
 /// What the text of a wait for another try begins with.
@@ -173,6 +173,9 @@ impl fmt::Display for Wait {
                 Effect::ReadBmcState => "the BMC to say who can use it",
                 Effect::CleanBmc => "the BMC to be cleaned",
                 Effect::VerifySettings => "the firmware settings to be read",
+                Effect::SetNetwork(Network::Quarantine) => "its switch ports in quarantine",
+                Effect::SetNetwork(Network::Provisioning) => "its switch ports in provisioning",
+                Effect::SetNetwork(Network::Customer) => "its switch ports at its customer",
             }),
             Self::Retry { effect, message } => write!(f, "{RETRY}{}: {message}", effect.as_str()),
             Self::PowerSettling => f.write_str("the power to settle"),

@@ -265,6 +265,8 @@ struct Draft {
     domain_order: Vec<u32>,
     /// GUIDs that are given.
     guids: HashSet<u64>,
+    /// Ports of Ethernet switches that are given, as `SWITCH/PORT`.
+    ethernet: HashSet<String>,
     /// Rack units that are taken, a bit each.
     taken_units: Vec<[u64; 2]>,
 }
@@ -292,6 +294,7 @@ impl Draft {
             plugs: HashSet::new(),
             domain_order: Vec::new(),
             guids: HashSet::new(),
+            ethernet: HashSet::new(),
             taken_units: Vec::new(),
         }
     }

@@ -6,7 +6,7 @@ use super::table::NONE;
 use super::yaml::{Key, Tree, Value};
 use super::{Draft, Sections, item_fields};
 use crate::finding::Sink;
-use crate::model::{DomainId, Node, Plug, RackId, SkuId};
+use crate::model::{DomainId, EthernetPort, Node, Plug, RackId, SkuId};
 use crate::power::outlet_watts;
 
 /// Most PSUs of a node.
@@ -30,6 +30,8 @@ struct Row {
     bmcs: Cycle<String>,
     /// By HCA: first GUID and step.
     guids: Vec<(String, Guid)>,
+    /// By network card: `SWITCH/PORT`.
+    ethernet: Vec<(String, Cycle<String>)>,
 }
 
 #[derive(Clone, Copy)]
@@ -47,6 +49,7 @@ fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
         psus: psus(&mut fields, draft.domains.len() > 0, names.len()),
         bmcs: bmcs(&mut fields, names.len()),
         guids: guids(&mut fields, names.len()),
+        ethernet: ethernet(&mut fields, names.len()),
     };
     for (field, len) in [("rack", row.racks.len()), ("unit", row.units.len())] {
         fields.deals_out(field, len, names.len());
@@ -75,6 +78,7 @@ fn read_nodes(draft: &mut Draft, mut fields: Fields<'_, '_>) {
             psus: plugs(draft, &row, number, i, (name, rack_name, rack), sink),
             bmc: row.bmcs.get(i).map(|bmc| fill(bmc, name, rack_name).into()),
             port_guids: port_guids(draft, &row, &hcas, number, i, sink),
+            ethernet: ethernet_ports(draft, &row, number, i, (name, rack_name), sink),
         };
         place(draft, &node, number, sink);
         draft.site.nodes.push(node);
@@ -186,6 +190,68 @@ fn guids(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Guid)> {
         }
     }
     guids
+}
+
+/// `eth0: leaf-1/swp[1-8]`
+fn ethernet(fields: &mut Fields<'_, '_>, items: usize) -> Vec<(String, Cycle<String>)> {
+    let Some(tree) = fields.take("ethernet") else {
+        return Vec::new();
+    };
+    let Some(nested) = fields.nested_in("ethernet", tree) else {
+        return Vec::new();
+    };
+    let pairs: Vec<(&Key, &Tree)> = nested.pairs();
+    let mut ports = Vec::new();
+    for (key, tree) in pairs {
+        let field = format!("ethernet.{}", key.name);
+        fields.part(&field, tree.at);
+        let cycle = fields.names_in(&field, tree);
+        if cycle.len() > 0 && fields.deals_out(&field, cycle.len(), items) {
+            ports.push((key.name.to_string(), cycle));
+        }
+    }
+    ports
+}
+
+fn ethernet_ports(
+    draft: &mut Draft,
+    row: &Row,
+    number: usize,
+    i: usize,
+    (name, rack_name): (&str, &str),
+    sink: &mut Sink,
+) -> Box<[EthernetPort]> {
+    let mut ports = Vec::with_capacity(row.ethernet.len());
+    for (nic, cycle) in &row.ethernet {
+        let Some(text) = cycle.get(i).map(|text| fill(text, name, rack_name)) else {
+            continue;
+        };
+        let entry = draft.nodes.entry_at(number);
+        let field = format!("ethernet.{nic}");
+        let parts = text
+            .split_once('/')
+            .filter(|(switch, port)| !switch.is_empty() && !port.is_empty());
+        let Some((switch, port)) = parts else {
+            let what = format!("`{text}` is no port of a switch");
+            entry.error(sink, &field, what, "write SWITCH/PORT, such as eth-leaf-1/swp7");
+            continue;
+        };
+        if !draft.ethernet.insert(text.to_string()) {
+            let what = format!("port {text} is given twice");
+            entry.error(
+                sink,
+                &field,
+                what,
+                "a port has one cable; for several nodes use a pattern",
+            );
+        }
+        ports.push(EthernetPort {
+            nic: nic.as_str().into(),
+            switch: switch.into(),
+            port: port.into(),
+        });
+    }
+    ports.into()
 }
 
 fn guid(text: &str) -> Option<Guid> {

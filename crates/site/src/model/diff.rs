@@ -302,6 +302,10 @@ fn node(site: &Site, node: &Node) -> Fields {
         .iter()
         .map(|guid| or_dash(guid.map(|guid| format!("{guid:#018x}"))))
         .collect();
+    let ethernet = node.ethernet.iter();
+    let ethernet: Vec<String> = ethernet
+        .map(|port| format!("{}={}/{}", port.nic, port.switch, port.port))
+        .collect();
     vec![
         ("sku", site.sku(node.sku).name.to_string()),
         ("rack", site.rack(node.rack).name.to_string()),
@@ -309,6 +313,7 @@ fn node(site: &Site, node: &Node) -> Fields {
         ("psus", list(psus.iter().map(String::as_str))),
         ("bmc", or_dash(node.bmc.as_ref())),
         ("guids", list(guids.iter().map(String::as_str))),
+        ("ethernet", list(ethernet.iter().map(String::as_str))),
     ]
 }
 

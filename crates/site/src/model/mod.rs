@@ -24,7 +24,7 @@ pub use firmware::{FirmwareActivation, FirmwareOrder, WantedFirmware};
 pub use ids::{
     CableId, CoolingUnitId, CustomerId, DomainId, FeedId, LayoutId, LoopId, NodeId, RackId, RoomId, SkuId, SwitchId,
 };
-pub use node::{Hca, Node, PowerProfile, Price, PsuProfile, Sku};
+pub use node::{EthernetPort, Hca, Node, PowerProfile, Price, PsuProfile, Sku};
 pub use power::{DomainKind, Outlet, OutletLayout, Phase, Phases, Plug, PowerDomain, Rating};
 pub use settings::{
     SeenSecureBoot, SeenSettings, SettingRow, Standing, WantedKey, WantedSettings, compare, is_as_wanted, told,

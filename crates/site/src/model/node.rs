@@ -126,6 +126,17 @@ impl Sku {
     }
 }
 
+/// A network card and the port of an Ethernet switch that it is cabled to.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct EthernetPort {
+    /// The network card, as the host names it.
+    pub nic: Box<str>,
+    /// The switch.
+    pub switch: Box<str>,
+    /// The port, as the switch names it.
+    pub port: Box<str>,
+}
+
 /// A server.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Node {
@@ -143,6 +154,9 @@ pub struct Node {
     pub bmc: Option<Box<str>>,
     /// Port GUIDs by HCA of the SKU; empty, or as many as the SKU has.
     pub port_guids: Box<[Option<u64>]>,
+    /// Its ports on Ethernet switches, by network card.
+    #[serde(skip_serializing_if = "<[EthernetPort]>::is_empty")]
+    pub ethernet: Box<[EthernetPort]>,
 }
 
 #[cfg(test)]

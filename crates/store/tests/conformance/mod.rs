@@ -20,6 +20,7 @@ mod images;
 mod leases;
 mod log;
 mod members;
+mod networks;
 mod nodes;
 mod operations;
 mod permits;

@@ -1,0 +1,87 @@
+//! What is wrong on the boot network, as events: another DHCP server, an address that two machines use.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rackwright_netboot::Stage;
+use rackwright_store::EventRow;
+use tokio::sync::mpsc;
+
+use crate::clock;
+use crate::core::Core;
+use crate::text::{SENTENCE_MAX, cut};
+
+/// The same is not told again before this long.
+const AGAIN: Duration = Duration::from_secs(600);
+/// Different alarms within that time: whoever floods the wire does not fill the log of events.
+const MOST: usize = 32;
+
+/// Takes alarms without waiting.
+#[derive(Debug)]
+pub(super) struct Alarms {
+    events: mpsc::Sender<EventRow>,
+    told: Mutex<HashMap<(&'static str, IpAddr), Instant>>,
+}
+
+impl Alarms {
+    pub(super) fn new() -> (Self, mpsc::Receiver<EventRow>) {
+        let (events, receiver) = mpsc::channel(MOST);
+        let told = Mutex::default();
+        (Self { events, told }, receiver)
+    }
+
+    /// Takes a stage of a boot that is an alarm. `remote`: for another DHCP server its address.
+    pub(super) fn saw(&self, stage: Stage, detail: &str, remote: IpAddr, now: Instant) {
+        let kind = match stage {
+            Stage::RogueDhcp => "security.rogue-dhcp",
+            Stage::DhcpDecline => "security.address-conflict",
+            _ => return,
+        };
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|_, at| now.duration_since(*at) < AGAIN);
+        if told.len() >= MOST || told.contains_key(&(kind, remote)) {
+            return;
+        }
+        let event = EventRow {
+            at: clock::now(),
+            kind: kind.to_owned(),
+            target: "boot-network".to_owned(),
+            message: cut(detail, SENTENCE_MAX),
+            ..EventRow::default()
+        };
+        if self.events.try_send(event).is_ok() {
+            told.insert((kind, remote), now);
+        }
+    }
+}
+
+/// Stores alarms as they come. Runs for ever.
+pub(super) async fn store(core: Arc<Core>, mut events: mpsc::Receiver<EventRow>) {
+    while let Some(event) = events.recv().await {
+        core.event(&event.kind, &event.target, &event.message).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alarm_is_told_once_and_a_flood_of_them_is_bounded() {
+        let (alarms, mut events) = Alarms::new();
+        let (now, server) = (Instant::now(), IpAddr::from([192, 0, 2, 1]));
+        alarms.saw(Stage::RogueDhcp, "another DHCP server", server, now);
+        alarms.saw(Stage::RogueDhcp, "another DHCP server", server, now);
+        alarms.saw(Stage::DhcpDiscover, "a machine", server, now);
+        assert_eq!(events.try_recv().unwrap().kind, "security.rogue-dhcp");
+        assert!(events.try_recv().is_err());
+        for last in 2..=255 {
+            alarms.saw(Stage::DhcpDecline, "in use", IpAddr::from([192, 0, 2, last]), now);
+        }
+        assert_eq!(std::iter::from_fn(|| events.try_recv().ok()).count(), MOST - 1);
+        alarms.saw(Stage::RogueDhcp, "another DHCP server", server, now + AGAIN);
+        assert!(events.try_recv().is_ok());
+    }
+}

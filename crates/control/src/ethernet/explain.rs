@@ -1,0 +1,38 @@
+//! How the network of a node stands.
+
+use rackwright_lifecycle::{Reading, Timestamp};
+use rackwright_store::{NodeRecord, StoreError};
+
+use super::ports;
+use crate::core::Core;
+
+/// In a sentence, and when it was read.
+///
+/// # Errors
+/// The database failed.
+pub async fn of_node(core: &Core, record: &NodeRecord) -> Result<(String, Option<Timestamp>), StoreError> {
+    if core.config.ethernet.by_hand {
+        return Ok(("kept apart by hand: neither set nor read".to_owned(), None));
+    }
+    if core.config.ethernet.managed().is_none() {
+        return Ok(("not known: the settings name no switches".to_owned(), None));
+    }
+    let site = core.sites.current(&core.store).await.ok().flatten();
+    let ports = match ports::of_node(site.as_ref().map(|(_, site)| &**site), &record.id) {
+        Ok(ports) => ports,
+        Err(fault) => return Ok((format!("not proven: {fault}"), None)),
+    };
+    let named = ports
+        .iter()
+        .flat_map(|(switch, ports)| ports.iter().map(move |port| format!("{switch}/{port}")));
+    let named = named.collect::<Vec<_>>().join(", ");
+    let wished = core.store.node_network(&record.id).await?;
+    let wish = wished.map_or_else(String::new, |row| {
+        format!("{}, VLAN {}", row.network.as_str(), row.vlan)
+    });
+    Ok(match &record.readings.network {
+        Reading::Known { at, .. } => (format!("{wish}: {named} proven"), Some(*at)),
+        Reading::Unknown { since } => (format!("not proven: {named}; wished: {wish}"), Some(*since)),
+        Reading::Never => (format!("never read: {named}"), None),
+    })
+}

@@ -1,0 +1,171 @@
+//! The ports of one node: found in the site file, moved to a network, read back in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rackwright_lifecycle::Network;
+use rackwright_ports::{Access, Version, Wishes, report};
+use rackwright_site::model::Site;
+use rackwright_store::{NodeRecord, StoreError};
+
+use super::settings::Managed;
+use crate::clock;
+use crate::core::Core;
+
+/// Ports by switch.
+pub type Ports = BTreeMap<String, BTreeSet<String>>;
+
+/// Why the ports of a node are not in the network that was wished.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    /// The database.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// In words for an operator: the switch, the port and what to do.
+    #[error("{0}")]
+    Words(String),
+}
+
+/// The ports of a node by the site file.
+///
+/// # Errors
+/// A sentence that says what the site file lacks.
+pub fn of_node(site: Option<&Site>, node: &str) -> Result<Ports, String> {
+    let site =
+        site.ok_or("no site file is applied, so no switch port of the node is known: `rackwright site apply`")?;
+    let id = site
+        .node_named(node)
+        .ok_or_else(|| format!("the site file has no node {node}, so none of its switch ports is known"))?;
+    let mut ports = Ports::new();
+    for port in &site.node(id).ethernet {
+        let of_switch = ports.entry(port.switch.to_string()).or_default();
+        of_switch.insert(port.port.to_string());
+    }
+    if ports.is_empty() {
+        return Err(format!(
+            "the site file names no switch port of {node}: give `ethernet` of the node"
+        ));
+    }
+    Ok(ports)
+}
+
+/// Moves all ports of a node to a network, and reads them back in it. Every switch is tried, whatever becomes of the others.
+///
+/// # Errors
+/// A port is not in the network, or is not known to be.
+pub async fn move_to(
+    core: &Core,
+    managed: Managed<'_>,
+    record: &NodeRecord,
+    network: Network,
+) -> Result<(), MoveError> {
+    let site = core.sites.current(&core.store).await;
+    let site = site.map_err(|error| MoveError::Words(error.to_string()))?;
+    let ports = of_node(site.as_ref().map(|(_, site)| &**site), &record.id).map_err(MoveError::Words)?;
+    let (vlan, version) = wish(core, managed, record, network).await?;
+    let access = managed.access(network, vlan);
+    let mut faults = Vec::new();
+    for (switch, ports) in &ports {
+        if let Err(fault) = on_switch(core, switch, ports, access, version).await {
+            faults.push(fault);
+        }
+    }
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(MoveError::Words(faults.join("; "))),
+    }
+}
+
+async fn on_switch(
+    core: &Core,
+    name: &str,
+    ports: &BTreeSet<String>,
+    access: Access,
+    version: Version,
+) -> Result<(), String> {
+    let switch = core.switches.0.get(name);
+    let switch =
+        switch.ok_or_else(|| format!("switch {name} is not in the settings: add it to `ethernet.switches`"))?;
+    let wishes = Wishes {
+        version,
+        ports: ports.iter().map(|port| (port.clone(), access)).collect(),
+    };
+    let _turn = switch.room.acquire().await.map_err(|error| error.to_string())?;
+    let names = ports.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let applied = switch.driver.apply(&wishes).await;
+    let applied = applied.map_err(|error| format!("{} (ports {names})", report(&error)))?;
+    tracing::info!(switch = name, ports = names, %access, changed = applied.changed, "switch ports proven");
+    Ok(())
+}
+
+/// The owner of the VLAN that a claimed node's ports go to: its cluster, else its customer, else the node alone.
+fn owner(record: &NodeRecord) -> Option<String> {
+    let claim = record.node.claim.as_ref()?;
+    Some(match (&claim.cluster, claim.customer.as_str()) {
+        (Some(seat), customer) => format!("cluster {} of {customer}", seat.cluster),
+        (None, "") => format!("node {}", record.id),
+        (None, customer) => format!("customer {customer}"),
+    })
+}
+
+/// Writes the wish down, with a VLAN for whoever has the node. Answers with the VLAN and the version of the wish.
+async fn wish(
+    core: &Core,
+    managed: Managed<'_>,
+    record: &NodeRecord,
+    network: Network,
+) -> Result<(u16, Version), MoveError> {
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    let vlan = match managed.vlan_of(network) {
+        Some(vlan) => vlan,
+        None => {
+            let owner = owner(record).ok_or_else(|| MoveError::Words("nobody has the node".into()))?;
+            let (first, last) = managed.customers();
+            let given = tx.vlan_of(&owner, (first, last), now).await?;
+            given.ok_or_else(|| {
+                MoveError::Words(format!(
+                    "no VLAN of ethernet.customers ({first}-{last}) is free for {owner}: widen the range; a VLAN is given \
+                     again only when every switch was read without it"
+                ))
+            })?
+        }
+    };
+    let step = tx.wish_network(&record.id, network, vlan, now).await?;
+    core.commit(tx).await?;
+    let generation = record.node.generation;
+    Ok((vlan, Version { generation, step }))
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_lifecycle::State;
+    use rackwright_lifecycle::node::Seat;
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_cluster_has_a_network_of_its_own_and_a_customers_other_nodes_share_one() {
+        let mut record = testing::node("n1", State::Validating, Some("b3-1"));
+        assert_eq!(owner(&record).unwrap(), "node n1");
+        let claim = record.node.claim.as_mut().unwrap();
+        claim.customer = "acme".into();
+        assert_eq!(owner(&record).unwrap(), "customer acme");
+        let claim = record.node.claim.as_mut().unwrap();
+        claim.cluster = Some(Seat {
+            cluster: "c1".into(),
+            let_go: None,
+            build: 0,
+        });
+        assert_eq!(owner(&record).unwrap(), "cluster c1 of acme");
+        record.node.claim = None;
+        assert_eq!(owner(&record), None);
+    }
+
+    #[test]
+    fn a_node_without_known_ports_is_refused_with_what_to_do() {
+        assert!(of_node(None, "n1").unwrap_err().contains("rackwright site apply"));
+        let site = Site::default();
+        assert!(of_node(Some(&site), "n1").unwrap_err().contains("no node n1"));
+    }
+}

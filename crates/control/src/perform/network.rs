@@ -1,0 +1,20 @@
+//! The node's switch ports, moved to a network and read back in it.
+
+use rackwright_lifecycle::{Network, Reading};
+use rackwright_store::NodeRecord;
+
+use super::Done;
+use crate::core::Core;
+use crate::ethernet::ports::{MoveError, move_to};
+
+pub(super) async fn set(core: &Core, record: &NodeRecord, network: Network) -> Done {
+    let Some(managed) = core.config.ethernet.managed() else {
+        // The settings name no switches any more since this was decided.
+        return Done::succeeded();
+    };
+    match move_to(core, managed, record, network).await {
+        Ok(()) => Done::succeeded().seen(move |readings, at| readings.network = Reading::Known { value: network, at }),
+        Err(MoveError::Store(error)) => Done::unread(&error),
+        Err(MoveError::Words(words)) => Done::failed("network", words, true),
+    }
+}

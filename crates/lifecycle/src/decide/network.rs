@@ -1,0 +1,55 @@
+//! Switch ports: the network that a node's ports have to be in, by its state.
+//!
+//! | state | network |
+//! |---|---|
+//! | inspecting, imaging | provisioning, read in this state before the machine is switched on |
+//! | rebooting, validating | provisioning, until our key is off the machine; then the customer's, before the hand-over |
+//! | active, and held or failed after the hand-over | the customer's |
+//! | reclaiming | quarantine before the machine is switched off, provisioning before it is switched on |
+//! | quarantined | quarantine |
+//! | available, and held or failed before a hand-over | provisioning |
+//!
+//! A port that cannot be moved or read holds the node where it is. The state's deadline ends that wait.
+
+use super::{Ctx, Decision, Line};
+use crate::chart::State;
+use crate::effect::{Effect, Network};
+use crate::facts::{Outcome, Power, Reading};
+use crate::time::Timestamp;
+
+impl Ctx<'_> {
+    /// All ports of the node were read in this network, not before `since`.
+    pub(super) fn in_network(&self, network: Network, since: Timestamp) -> Line<()> {
+        if !self.facts.manages_ports || self.facts.network.fresh(since) == Some(&network) {
+            return Ok(());
+        }
+        Err(self.persist(Effect::SetNetwork(network)))
+    }
+
+    /// What the customer installed still runs: its ports leave the customer's network before anything else. A switch that
+    /// refuses does not keep the machine on: the ports are moved while it is off, before the boot into the agent.
+    pub(super) fn away_from_customer(&self) -> Line<()> {
+        let away = Effect::SetNetwork(Network::Quarantine);
+        let has_ended = |outcome: &Outcome| matches!(outcome, Outcome::Succeeded | Outcome::Failed { .. });
+        let is_tried = self.facts.of(away).any(|attempt| has_ended(&attempt.outcome));
+        let is_done = is_tried || self.facts.of(Effect::PowerOn).next().is_some();
+        let is_off = self.facts.power.fresh(self.node.since) == Some(&Power::Off);
+        if !self.facts.manages_ports || is_done || is_off {
+            return Ok(());
+        }
+        Err(Decision::Act(away))
+    }
+
+    /// The network of a node at rest. A node whose ports were never set keeps them while its customer has it: it was handed
+    /// over before the control plane set ports.
+    pub(super) fn network_wish(&self) -> Line<()> {
+        let claim = self.node.claim.as_ref();
+        let handed_over = claim.is_some_and(|claim| claim.handed_over == Some(claim.deployment));
+        match self.node.state {
+            State::Quarantined => self.in_network(Network::Quarantine, Timestamp::default()),
+            _ if handed_over && self.facts.network == Reading::Never => Ok(()),
+            _ if handed_over => self.in_network(Network::Customer, Timestamp::default()),
+            _ => self.in_network(Network::Provisioning, Timestamp::default()),
+        }
+    }
+}

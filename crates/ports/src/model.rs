@@ -1,0 +1,304 @@
+//! Ports and networks as values: what is wished, what was read, and the difference.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::PortsError;
+
+/// The membership of a port in one network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Access {
+    /// The access VLAN, 1 to 4094: the port sends and takes untagged frames of this network alone.
+    pub vlan: u16,
+    /// The port reaches no other isolated port of its switch.
+    pub isolated: bool,
+}
+
+impl fmt::Display for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let isolated = if self.isolated { ", isolated" } else { "" };
+        write!(f, "VLAN {}{isolated}", self.vlan)
+    }
+}
+
+/// The version of a wish. A port keeps the highest version that was brought to it, and refuses lower ones: a process that
+/// was halted for a while cannot bring an old wish back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Version {
+    /// The claim generation of the node behind the port.
+    pub generation: u64,
+    /// Grows with every change of the node's record.
+    pub step: u64,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.generation, self.step)
+    }
+}
+
+impl FromStr for Version {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (generation, step) = text.split_once('.').unwrap_or((text, "0"));
+        Ok(Self {
+            generation: generation.parse()?,
+            step: step.parse()?,
+        })
+    }
+}
+
+/// What ports of one switch should be: one document, brought to the switch as a whole or not at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wishes {
+    /// The version of the document.
+    pub version: Version,
+    /// The network of each port, by the port's name on the switch.
+    pub ports: BTreeMap<String, Access>,
+}
+
+/// What a port carries, as read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Vlan {
+    /// Untagged frames of one VLAN.
+    Access(u16),
+    /// Several VLANs; an empty set is all of them.
+    Trunk(BTreeSet<u16>),
+    /// Something else, in words.
+    Other(String),
+}
+
+impl fmt::Display for Vlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Access(vlan) => write!(f, "VLAN {vlan}"),
+            Self::Trunk(vlans) if vlans.is_empty() => f.write_str("a trunk of all VLANs"),
+            Self::Trunk(vlans) => write!(f, "a trunk of {} VLANs", vlans.len()),
+            Self::Other(words) => f.write_str(words),
+        }
+    }
+}
+
+/// One port, as read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortState {
+    /// What it carries.
+    pub vlan: Vlan,
+    /// It reaches no other isolated port.
+    pub isolated: bool,
+    /// The version of the last wish that was brought to it; none: no wish ever was.
+    pub version: Option<Version>,
+}
+
+impl PortState {
+    /// The port is in this network and no other.
+    #[must_use]
+    pub fn is(&self, access: Access) -> bool {
+        self.vlan == Vlan::Access(access.vlan) && self.isolated == access.isolated
+    }
+
+    /// Frames of the VLAN may pass the port.
+    #[must_use]
+    pub fn may_carry(&self, vlan: u16) -> bool {
+        match &self.vlan {
+            Vlan::Access(own) => *own == vlan,
+            Vlan::Trunk(vlans) => vlans.is_empty() || vlans.contains(&vlan),
+            Vlan::Other(_) => true,
+        }
+    }
+}
+
+/// All ports of a switch, read at once.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SwitchReading {
+    /// By name.
+    pub ports: BTreeMap<String, PortState>,
+    /// What was read is what the switch does: nothing is stored that is not carried out yet.
+    pub in_effect: bool,
+}
+
+/// A port that has to be set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The port.
+    pub port: String,
+    /// Its network from then on.
+    pub access: Access,
+}
+
+/// What has to be set so that the switch is as the document says. Also a port that is as wished is set once, so that it
+/// keeps the version.
+///
+/// # Errors
+/// The switch lacks a port, or a port has a newer wish.
+pub fn difference(switch: &str, wishes: &Wishes, seen: &SwitchReading) -> Result<Vec<Change>, PortsError> {
+    let mut changes = Vec::new();
+    for (port, access) in &wishes.ports {
+        let Some(state) = seen.ports.get(port) else {
+            return Err(PortsError::NoPort {
+                switch: switch.to_owned(),
+                port: port.clone(),
+            });
+        };
+        if let Some(found) = state.version.filter(|found| *found > wishes.version) {
+            return Err(PortsError::Superseded {
+                switch: switch.to_owned(),
+                port: port.clone(),
+                found,
+                own: wishes.version,
+            });
+        }
+        if !state.is(*access) || state.version != Some(wishes.version) {
+            changes.push(Change {
+                port: port.clone(),
+                access: *access,
+            });
+        }
+    }
+    Ok(changes)
+}
+
+/// The document is in effect on the switch.
+///
+/// # Errors
+/// The first port that is otherwise.
+pub(crate) fn proven(switch: &str, wishes: &Wishes, seen: &SwitchReading) -> Result<(), PortsError> {
+    for (port, access) in &wishes.ports {
+        let Some(state) = seen.ports.get(port) else {
+            return Err(PortsError::NoPort {
+                switch: switch.to_owned(),
+                port: port.clone(),
+            });
+        };
+        if !state.is(*access) {
+            return Err(PortsError::Kept {
+                switch: switch.to_owned(),
+                port: port.clone(),
+                wished: *access,
+                seen: state.vlan.clone(),
+                isolated: state.isolated,
+            });
+        }
+    }
+    if seen.in_effect {
+        Ok(())
+    } else {
+        Err(PortsError::NotInEffect {
+            switch: switch.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CUSTOMER: Access = Access {
+        vlan: 101,
+        isolated: false,
+    };
+    const BOOT: Access = Access {
+        vlan: 10,
+        isolated: true,
+    };
+
+    fn version(generation: u64, step: u64) -> Version {
+        Version { generation, step }
+    }
+
+    fn state(access: Access, version: Option<Version>) -> PortState {
+        PortState {
+            vlan: Vlan::Access(access.vlan),
+            isolated: access.isolated,
+            version,
+        }
+    }
+
+    fn reading(ports: &[(&str, PortState)]) -> SwitchReading {
+        SwitchReading {
+            ports: ports
+                .iter()
+                .map(|(name, state)| ((*name).into(), state.clone()))
+                .collect(),
+            in_effect: true,
+        }
+    }
+
+    fn wishes(version: Version, ports: &[(&str, Access)]) -> Wishes {
+        Wishes {
+            version,
+            ports: ports.iter().map(|(name, access)| ((*name).into(), *access)).collect(),
+        }
+    }
+
+    #[test]
+    fn only_ports_that_differ_are_changed() {
+        let now = version(3, 7);
+        let seen = reading(&[
+            ("same", state(BOOT, Some(now))),
+            ("other-vlan", state(CUSTOMER, Some(now))),
+            (
+                "not-isolated",
+                state(
+                    Access {
+                        isolated: false,
+                        ..BOOT
+                    },
+                    Some(now),
+                ),
+            ),
+            ("old-version", state(BOOT, Some(version(3, 6)))),
+            ("never-set", state(BOOT, None)),
+            ("not-mentioned", state(CUSTOMER, None)),
+        ]);
+        let wishes = wishes(
+            now,
+            &["same", "other-vlan", "not-isolated", "old-version", "never-set"].map(|port| (port, BOOT)),
+        );
+        let changes = difference("sw", &wishes, &seen).unwrap();
+        let ports: Vec<_> = changes.iter().map(|change| change.port.as_str()).collect();
+        assert_eq!(ports, ["never-set", "not-isolated", "old-version", "other-vlan"]);
+    }
+
+    #[test]
+    fn a_newer_wish_and_a_missing_port_are_refused() {
+        let seen = reading(&[("p1", state(CUSTOMER, Some(version(3, 8))))]);
+        let older = difference("sw", &wishes(version(3, 7), &[("p1", BOOT)]), &seen).unwrap_err();
+        assert!(matches!(older, PortsError::Superseded { .. }), "{older}");
+        // A claim generation counts before the step.
+        assert!(difference("sw", &wishes(version(4, 0), &[("p1", BOOT)]), &seen).is_ok());
+        let missing = difference("sw", &wishes(version(9, 0), &[("p2", BOOT)]), &seen).unwrap_err();
+        assert!(missing.to_string().contains("switch sw has no port p2"), "{missing}");
+    }
+
+    #[test]
+    fn what_is_not_in_effect_proves_nothing() {
+        let now = version(1, 1);
+        let mut seen = reading(&[("p1", state(BOOT, Some(now)))]);
+        assert!(proven("sw", &wishes(now, &[("p1", BOOT)]), &seen).is_ok());
+        let kept = proven("sw", &wishes(now, &[("p1", CUSTOMER)]), &seen).unwrap_err();
+        assert_eq!(
+            kept.to_string(),
+            "switch sw, port p1: VLAN 101 was set, and the port is read in VLAN 10, isolated; look at the port on the switch"
+        );
+        seen.in_effect = false;
+        let idle = proven("sw", &wishes(now, &[("p1", BOOT)]), &seen).unwrap_err();
+        assert!(matches!(idle, PortsError::NotInEffect { .. }));
+    }
+
+    #[test]
+    fn a_trunk_may_carry_a_vlan() {
+        let port = |vlan| PortState {
+            vlan,
+            isolated: false,
+            version: None,
+        };
+        assert!(port(Vlan::Trunk(BTreeSet::new())).may_carry(7));
+        assert!(port(Vlan::Trunk([7].into())).may_carry(7));
+        assert!(!port(Vlan::Trunk([8].into())).may_carry(7));
+        assert!(port(Vlan::Other("strange".into())).may_carry(7));
+        assert!(!port(Vlan::Access(8)).may_carry(7));
+    }
+}

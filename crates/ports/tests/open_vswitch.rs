@@ -1,0 +1,306 @@
+//! The driver against a real Open vSwitch, with its userspace datapath, and hosts on its ports: what is set is read back, and
+//! frames pass or do not pass.
+//!
+//! The test starts itself again in namespaces of its own; everything in them ends with it.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::gettid;
+use rackwright_ports::{Access, Address, OpenVSwitch, OvsSettings, PortDriver, PortsError, Version, Vlan, Wishes};
+
+const INSIDE: &str = "RACKWRIGHT_INSIDE_NAMESPACES";
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+/// Bytes of a datagram: two frames. A datagram of one frame leaves its checksum to the network card, and these have none.
+const LENGTH: usize = 2000;
+/// Until a frame must have come, or a port must have changed.
+const LIMIT: Duration = Duration::from_secs(30);
+/// Between two frames that are sent while one is awaited.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Runs a program and answers with what it printed.
+fn run(dir: &Path, program: &str, arguments: &str) -> String {
+    let mut command = Command::new(program);
+    let output = command
+        .args(arguments.split(' '))
+        .env("OVS_RUNDIR", dir)
+        .env("OVS_LOGDIR", dir)
+        .output();
+    let output = output.unwrap_or_else(|error| panic!("{program} (Debian package openvswitch-switch): {error}"));
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{program} {arguments}: {words}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A machine on a port of the switch: a network namespace with one interface.
+struct Host {
+    number: u8,
+    socket: UdpSocket,
+    /// The namespace lives as long as its thread, which ends with this.
+    _end: mpsc::Sender<()>,
+}
+
+impl Host {
+    /// Plugs a host into the port `p<number>`.
+    fn plug_in(dir: &Path, number: u8) -> Self {
+        let (ready, thread) = mpsc::channel();
+        let (plugged_in, link) = mpsc::channel();
+        let (bound, socket) = mpsc::channel();
+        let (end, ended) = mpsc::channel();
+        let folder = dir.to_owned();
+        std::thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
+            ready.send(gettid()).expect("the test waits");
+            link.recv().expect("the test plugs the host in");
+            run(
+                &folder,
+                "ip",
+                &format!("addr add 10.9.9.{number}/24 brd 10.9.9.255 dev nic"),
+            );
+            run(&folder, "ip", "link set nic up");
+            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 9)).expect("a socket");
+            socket.set_broadcast(true).expect("broadcasts are allowed");
+            socket.set_read_timeout(Some(PAUSE)).expect("a time-out can be set");
+            bound.send(socket).expect("the test waits");
+            let _: Result<(), _> = ended.recv();
+        });
+        let thread = thread.recv().expect("the host starts");
+        run(
+            dir,
+            "ip",
+            &format!("link add p{number} type veth peer name nic netns {thread}"),
+        );
+        run(dir, "ip", &format!("link set p{number} up"));
+        plugged_in.send(()).expect("the host waits");
+        let socket = socket.recv().expect("the host is up");
+        Self {
+            number,
+            socket,
+            _end: end,
+        }
+    }
+
+    fn send(&self, words: &str) {
+        let words = format!("{words:LENGTH$}");
+        let sent = self.socket.send_to(words.as_bytes(), (Ipv4Addr::new(10, 9, 9, 255), 9));
+        sent.expect("a frame is sent");
+    }
+
+    /// The next frame, if one comes within the pause.
+    fn receive(&self) -> Option<String> {
+        let mut frame = [0; 2 * LENGTH];
+        let length = self.socket.recv(&mut frame).ok()?;
+        Some(String::from_utf8_lossy(&frame[..length]).trim_end().to_owned())
+    }
+}
+
+/// Sends `words` until the receiver has them. Answers what the receiver got before.
+fn until_received(from: &Host, to: &Host, words: &str) -> Vec<String> {
+    let begun = Instant::now();
+    let mut before = Vec::new();
+    while begun.elapsed() < LIMIT {
+        from.send(words);
+        while let Some(frame) = to.receive() {
+            if frame == words {
+                return before;
+            }
+            before.push(frame);
+        }
+    }
+    panic!("no frame from host {} to host {}: {before:?}", from.number, to.number);
+}
+
+/// Whether frames of `from`, which reach `witness`, pass to `to`. A frame of `marker` reaches `to` after them: what has not come
+/// by then does not come. Flows of the network before a change may live for a moment: the answer is awaited.
+fn await_passing(from: &Host, witness: &Host, to: &Host, marker: &Host, wanted: bool) {
+    let begun = Instant::now();
+    for round in 0.. {
+        let (probe, mark) = (format!("probe {round}"), format!("mark {round}"));
+        until_received(from, witness, &probe);
+        let before = until_received(marker, to, &mark);
+        if before.contains(&probe) == wanted {
+            return;
+        }
+        assert!(
+            begun.elapsed() < LIMIT,
+            "frames from host {} to host {}: wanted {wanted}",
+            from.number,
+            to.number
+        );
+    }
+}
+
+fn start_switch(dir: &Path) -> OpenVSwitch {
+    let at = dir.display();
+    let socket = dir.join("db.sock");
+    let remote = socket.display();
+    run(dir, "ovsdb-tool", &format!("create {at}/conf.db {SCHEMA}"));
+    let server = format!("{at}/conf.db --remote=punix:{remote} --unixctl={at}/server.ctl --log-file={at}/server.log");
+    run(
+        dir,
+        "ovsdb-server",
+        &format!("{server} --pidfile={at}/server.pid --detach"),
+    );
+    run(dir, "ovs-vsctl", &format!("--db=unix:{remote} --no-wait init"));
+    let daemon = format!("unix:{remote} --disable-system --unixctl={at}/switch.ctl --log-file={at}/switch.log");
+    run(
+        dir,
+        "ovs-vswitchd",
+        &format!("{daemon} --pidfile={at}/switch.pid --detach"),
+    );
+    run(
+        dir,
+        "ovs-vsctl",
+        &format!("--db=unix:{remote} add-br br0 -- set bridge br0 datapath_type=netdev"),
+    );
+    OpenVSwitch::new(OvsSettings {
+        switch: "leaf-1".into(),
+        address: Address::Unix(socket),
+        bridge: "br0".into(),
+        timeout: Duration::from_secs(60),
+    })
+}
+
+fn wishes(step: u64, ports: &[(&str, u16, bool)]) -> Wishes {
+    let access = |(port, vlan, isolated): &(&str, u16, bool)| {
+        let access = Access {
+            vlan: *vlan,
+            isolated: *isolated,
+        };
+        ((*port).to_owned(), access)
+    };
+    Wishes {
+        version: Version { generation: 1, step },
+        ports: ports.iter().map(access).collect(),
+    }
+}
+
+async fn ports_are_moved_and_frames_follow(dir: &Path) {
+    run(dir, "ip", "link set lo up");
+    let switch = start_switch(dir);
+    let db = format!("--db=unix:{}/db.sock", dir.display());
+    let hosts: Vec<Host> = (1..=4).map(|number| Host::plug_in(dir, number)).collect();
+    for host in &hosts {
+        run(dir, "ovs-vsctl", &format!("{db} add-port br0 p{}", host.number));
+    }
+    let [one, two, three, four] = hosts.as_slice() else {
+        panic!("four hosts")
+    };
+    let found = switch.read().await.expect("the switch answers");
+    assert_eq!(found.ports["p1"].vlan, Vlan::Trunk([].into()), "a port as it was added");
+
+    // 1 and 2 are of one customer, 3 and 4 of another.
+    let two_customers = [
+        ("p1", 101, false),
+        ("p2", 101, false),
+        ("p3", 102, false),
+        ("p4", 102, false),
+    ];
+    let applied = switch
+        .apply(&wishes(1, &two_customers))
+        .await
+        .expect("the switch answers");
+    assert!(applied.changed && applied.reading.in_effect);
+    assert_eq!(run(dir, "ovs-vsctl", &format!("{db} get port p3 tag")).trim(), "102");
+    await_passing(one, two, three, four, false);
+    await_passing(three, four, two, one, false);
+    assert!(
+        !switch
+            .apply(&wishes(1, &two_customers))
+            .await
+            .expect("the switch answers")
+            .changed
+    );
+
+    // 3 goes to the first customer.
+    assert!(
+        switch
+            .apply(&wishes(2, &[("p3", 101, false)]))
+            .await
+            .expect("the switch answers")
+            .changed
+    );
+    await_passing(one, two, three, one, true);
+    await_passing(three, two, four, four, false);
+
+    // 1 and 2 are on the boot network, where they reach the control plane, 3, and not each other.
+    let boot = [("p1", 10, true), ("p2", 10, true), ("p3", 10, false)];
+    switch.apply(&wishes(3, &boot)).await.expect("the switch answers");
+    await_passing(one, three, two, three, false);
+    await_passing(two, three, one, three, false);
+
+    // What somebody does by hand is read. An old wish does not come back; one port that is missing keeps all as they are.
+    run(dir, "ovs-vsctl", &format!("{db} set port p1 tag=102 protected=false"));
+    run(dir, "ovs-vsctl", &format!("{db} clear port p2 tag vlan_mode"));
+    let found = switch.read().await.expect("the switch answers");
+    assert_eq!(found.ports["p1"].vlan, Vlan::Access(102));
+    assert_eq!(found.ports["p2"].vlan, Vlan::Trunk([].into()));
+    let old = switch
+        .apply(&wishes(2, &[("p1", 101, false)]))
+        .await
+        .expect_err("it is refused");
+    assert!(matches!(old, PortsError::Superseded { .. }), "{old}");
+    let missing = switch
+        .apply(&wishes(4, &[("p1", 10, true), ("p9", 10, true)]))
+        .await
+        .expect_err("it is refused");
+    assert!(matches!(missing, PortsError::NoPort { .. }), "{missing}");
+    assert_eq!(
+        switch.read().await.expect("the switch answers").ports["p1"].vlan,
+        Vlan::Access(102)
+    );
+    let mended = switch.apply(&wishes(4, &boot)).await.expect("the switch answers");
+    assert!(mended.reading.ports["p1"].is(Access {
+        vlan: 10,
+        isolated: true
+    }));
+    await_passing(one, three, four, four, false);
+
+    // The database takes a change while the switch itself is halted: nothing is proven.
+    let pid = std::fs::read_to_string(dir.join("switch.pid")).expect("a process number");
+    run(dir, "kill", &format!("-STOP {}", pid.trim()));
+    let halted = switch
+        .apply(&wishes(5, &[("p1", 101, false)]))
+        .await
+        .expect_err("it is refused");
+    assert!(matches!(halted, PortsError::NotInEffect { .. }), "{halted}");
+    run(dir, "kill", &format!("-CONT {}", pid.trim()));
+    let begun = Instant::now();
+    while let Err(error) = switch.apply(&wishes(5, &[("p1", 101, false)])).await {
+        assert!(begun.elapsed() < LIMIT, "{error}");
+    }
+}
+
+#[test]
+fn a_port_of_an_open_vswitch_is_in_the_network_that_was_wished() {
+    let name = "a_port_of_an_open_vswitch_is_in_the_network_that_was_wished";
+    if std::env::var_os(INSIDE).is_some() {
+        let dir = tempfile::tempdir().expect("it works");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("it works");
+        return runtime.block_on(ports_are_moved_and_frames_follow(dir.path()));
+    }
+    let program = std::env::current_exe().expect("it works");
+    let status = Command::new("unshare")
+        .args([
+            "--map-root-user",
+            "--net",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+        ])
+        .arg(program)
+        .args(["--exact", name, "--nocapture"])
+        .env(INSIDE, "1")
+        .stdin(Stdio::null())
+        .status();
+    assert!(status.expect("unshare (Debian package util-linux) runs").success());
+}

@@ -1,0 +1,255 @@
+//! A simulated Ethernet switch: the OVSDB server of an Open vSwitch, with access ports and faults.
+//!
+//! It answers what a driver of ports asks (RFC 7047, schema `Open_vSwitch`): readings, changes of ports, waits. The driver
+//! itself is tested against a real Open vSwitch.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// The name of its bridge.
+pub const BRIDGE: &str = "br0";
+
+/// How the switch answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Answers {
+    /// As it should.
+    #[default]
+    Good,
+    /// Not at all.
+    None,
+    /// With something that is no message.
+    Noise,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The columns of each port's row.
+    ports: BTreeMap<String, Map<String, Value>>,
+    /// Ports that stay as they are, whatever is set.
+    kept: BTreeSet<String>,
+    /// Each change of a port's VLAN, oldest first.
+    history: Vec<(String, u16)>,
+    answers: Answers,
+    config: i64,
+}
+
+/// A switch that runs until it is dropped.
+#[derive(Debug)]
+pub struct Switch {
+    inner: Arc<Mutex<Inner>>,
+    address: SocketAddr,
+    serving: JoinHandle<()>,
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+impl Switch {
+    /// Starts one on the loopback interface with these ports, each in VLAN 1.
+    ///
+    /// # Errors
+    /// No socket can be had.
+    pub async fn start(ports: impl IntoIterator<Item = String>) -> std::io::Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let inner = Arc::new(Mutex::new(Inner::default()));
+        for port in ports {
+            let row = row_of(&port);
+            lock(&inner).ports.insert(port, row);
+        }
+        let shared = inner.clone();
+        let serving = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let inner = shared.clone();
+                connections.spawn(async move { serve(stream, &inner).await });
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Ok(Self {
+            inner,
+            address,
+            serving,
+        })
+    }
+
+    /// Its management address, as settings have it.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("tcp:{}", self.address)
+    }
+
+    /// The VLAN of a port, and whether the port is isolated; none: there is no such port.
+    #[must_use]
+    pub fn port(&self, port: &str) -> Option<(u16, bool)> {
+        let inner = lock(&self.inner);
+        let row = inner.ports.get(port)?;
+        Some((vlan_of(row)?, row.get("protected")?.as_bool()?))
+    }
+
+    /// Moves a port by hand.
+    pub fn set_vlan(&self, port: &str, vlan: u16) {
+        if let Some(row) = lock(&self.inner).ports.get_mut(port) {
+            row.insert("tag".into(), vlan.into());
+        }
+    }
+
+    /// Takes every change of the port from now on and makes none, or makes changes again.
+    pub fn keep(&self, port: &str, kept: bool) {
+        let kept_ports = &mut lock(&self.inner).kept;
+        match kept {
+            true => kept_ports.insert(port.to_owned()),
+            false => kept_ports.remove(port),
+        };
+    }
+
+    /// Answers so from now on.
+    pub fn answer(&self, answers: Answers) {
+        lock(&self.inner).answers = answers;
+    }
+
+    /// The VLANs that a port was moved to, oldest first.
+    #[must_use]
+    pub fn history(&self, port: &str) -> Vec<u16> {
+        let inner = lock(&self.inner);
+        let of_port = inner.history.iter().filter(|(moved, _)| moved == port);
+        of_port.map(|(_, vlan)| *vlan).collect()
+    }
+}
+
+fn lock(inner: &Mutex<Inner>) -> MutexGuard<'_, Inner> {
+    inner.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn vlan_of(row: &Map<String, Value>) -> Option<u16> {
+    u16::try_from(row.get("tag")?.as_u64()?).ok()
+}
+
+fn row_of(port: &str) -> Map<String, Value> {
+    let row = json!({
+        "_uuid": id_of(port), "name": port, "tag": 1, "trunks": ["set", []], "cvlans": ["set", []],
+        "vlan_mode": "access", "protected": false, "external_ids": ["map", []],
+    });
+    match row {
+        Value::Object(row) => row,
+        _ => Map::new(),
+    }
+}
+
+fn id_of(port: &str) -> Value {
+    json!(["uuid", port])
+}
+
+async fn serve(mut stream: TcpStream, inner: &Mutex<Inner>) {
+    let mut buffer = Vec::new();
+    while let Some(request) = receive(&mut stream, &mut buffer).await {
+        let answers = lock(inner).answers;
+        let answer = match answers {
+            Answers::Good => answer(&mut lock(inner), &request).to_string(),
+            Answers::None => return std::future::pending().await,
+            Answers::Noise => "SSH-2.0-OpenSSH\r\n".to_owned(),
+        };
+        if stream.write_all(answer.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn receive(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Value> {
+    loop {
+        let mut messages = serde_json::Deserializer::from_slice(buffer).into_iter();
+        if let Some(Ok(message)) = messages.next() {
+            let end = messages.byte_offset();
+            buffer.drain(..end);
+            return Some(message);
+        }
+        if stream.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    }
+}
+
+/// Carries a transaction out, all of it or nothing.
+fn answer(inner: &mut Inner, request: &Value) -> Value {
+    let operations = request["params"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut next = Inner {
+        ports: inner.ports.clone(),
+        kept: inner.kept.clone(),
+        history: inner.history.clone(),
+        ..*inner
+    };
+    let mut results = Vec::new();
+    let mut is_done = true;
+    for operation in operations.iter().skip(1) {
+        let result = carry_out(&mut next, operation);
+        is_done = result.get("error").is_none();
+        results.push(result);
+        if !is_done {
+            break;
+        }
+    }
+    if is_done {
+        *inner = next;
+    }
+    json!({"id": request["id"], "result": results, "error": null})
+}
+
+fn carry_out(inner: &mut Inner, operation: &Value) -> Value {
+    let word = |field: &str| operation[field].as_str().unwrap_or_default();
+    match (word("op"), word("table")) {
+        ("select", "Bridge") => {
+            let ports: Vec<Value> = inner.ports.keys().map(|port| id_of(port)).collect();
+            json!({"rows": [{"ports": ["set", ports]}]})
+        }
+        ("select", "Port") => json!({"rows": inner.ports.values().collect::<Vec<_>>()}),
+        ("select", _) => json!({"rows": [{"cur_cfg": inner.config, "next_cfg": inner.config}]}),
+        ("wait", "Port") => {
+            let wanted = &operation["rows"][0];
+            let is_so = addressed(inner, operation).is_some_and(|(_, row)| {
+                let columns = operation["columns"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let mut columns = columns.iter().filter_map(Value::as_str);
+                columns.all(|column| row.get(column) == wanted.get(column))
+            });
+            match is_so {
+                true => json!({}),
+                false => json!({"error": "timed out", "details": "\"where\" clause test failed"}),
+            }
+        }
+        ("update", "Port") => {
+            let changes = operation["row"].as_object().cloned().unwrap_or_default();
+            let Some((port, row)) = addressed(inner, operation) else {
+                return json!({"count": 0});
+            };
+            let before = vlan_of(&row);
+            if !inner.kept.contains(&port)
+                && let Some(row) = inner.ports.get_mut(&port)
+            {
+                row.extend(changes);
+                if let Some(vlan) = vlan_of(row).filter(|vlan| Some(*vlan) != before) {
+                    inner.history.push((port, vlan));
+                }
+            }
+            json!({"count": 1})
+        }
+        ("mutate", _) => {
+            inner.config += 1;
+            json!({"count": 1})
+        }
+        _ => json!({}),
+    }
+}
+
+/// The port that an operation is about.
+fn addressed(inner: &Inner, operation: &Value) -> Option<(String, Map<String, Value>)> {
+    let port = operation["where"][0][2][1].as_str()?;
+    Some((port.to_owned(), inner.ports.get(port)?.clone()))
+}

@@ -1,0 +1,282 @@
+//! Networks of switch ports. The attacker is a customer who wants to stay on a machine's network, a switch that does not do what
+//! it says, somebody who moves a port by hand, and a host on the boot network.
+
+use std::net::{SocketAddrV4, UdpSocket};
+use std::path::Path;
+use std::time::Instant;
+
+use rackwright_sim::fleet::{Fleet, FleetConfig, SimNode};
+use rackwright_sim::lab::install_crypto;
+use rackwright_sim::switch::{Answers, BRIDGE, Switch};
+use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::ports::free_port;
+use rackwright_tests::site::{Site, texts};
+
+const PROVISIONING: (u16, bool) = (10, true);
+const QUARANTINE: (u16, bool) = (20, true);
+
+/// A control plane, machines in its pool, and the switch that they are cabled to.
+struct Hall {
+    plane: Plane,
+    fleet: Fleet,
+    switch: Switch,
+}
+
+/// The port of the machine with that index.
+fn port(index: usize) -> String {
+    format!("swp{index}")
+}
+
+impl Hall {
+    async fn start(dir: &Path, nodes: usize) -> Self {
+        install_crypto();
+        let switch = Switch::start((0..nodes).map(port)).await.expect("a switch");
+        let ssh = free_port();
+        let further = format!(
+            "ssh_port: {ssh}\nethernet:\n  provisioning: 10\n  quarantine: 20\n  customers: 100-109\n  proof_s: 1\n  \
+             timeout_s: 2\n  switches: {{leaf-1: {{ovsdb: \"{}\", bridge: {BRIDGE}}}}}\n",
+            switch.address()
+        );
+        let plane = Plane::start_with(dir, "pxe", &further).await;
+        let config = FleetConfig {
+            nodes,
+            boot_server: Some(plane.dhcp),
+            tftp_port: plane.tftp_port,
+            ssh_listen: Some(SocketAddrV4::new([0, 0, 0, 0].into(), ssh)),
+            ..FleetConfig::default()
+        };
+        let fleet = Fleet::start(config).await.expect("the fleet starts");
+        let mut text = "site: {name: lab}\nrooms: [{name: hall}]\nracks: [{name: r, room: hall}]\n\
+                        skus: [{name: k, power: {max_watts: 1 kW}, psus: {count: 1, watts: 1 kW, needed: 1}, height_units: 1}]\n\
+                        nodes:\n"
+            .to_owned();
+        for index in 0..nodes {
+            let (name, unit, port) = (fleet.node(index).name(), index + 1, port(index));
+            text.push_str(&format!(
+                "- {{name: {name}, sku: k, rack: r, unit: {unit}, ethernet: {{eth0: leaf-1/{port}}}}}\n"
+            ));
+        }
+        let file = dir.join("site.yaml");
+        std::fs::write(&file, text).expect("a site file");
+        tokio::task::block_in_place(|| {
+            plane
+                .site
+                .cli(["site".as_ref(), "apply".as_ref(), file.as_os_str(), "--yes".as_ref()])
+        });
+        plane.enrol(&fleet, |_| "lab".to_owned()).await;
+        let image = dir.join("disk.raw");
+        std::fs::write(&image, vec![7; 1 << 20]).expect("an image");
+        let image = image.display().to_string();
+        plane
+            .site
+            .cli(["image", "add", "disk", "--file", &image, "--format", "raw"]);
+        Self { plane, fleet, switch }
+    }
+
+    fn site(&self) -> &Site {
+        &self.plane.site
+    }
+
+    fn node(&self, index: usize) -> SimNode {
+        self.fleet.node(index)
+    }
+
+    fn deploy(&self, node: &SimNode) {
+        self.site().cli(["node", "deploy", &node.name(), "--image", "disk"]);
+    }
+
+    async fn hand_over(&self, node: &SimNode) {
+        self.deploy(node);
+        self.site().until(&node.name(), &["active"], SOON).await;
+    }
+
+    fn release(&self, node: &SimNode) {
+        let output = self.site().try_cli(["node", "release", "--yes", &node.name()]);
+        assert!(output.status.success(), "{:?}", texts(&output));
+    }
+
+    /// Waits until the explanation of a node says this.
+    async fn until_explained(&self, node: &SimNode, words: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let explained = self.site().cli(["node", "explain", &node.name()]);
+            if explained.contains(words) {
+                return explained;
+            }
+            assert!(
+                begun.elapsed() < SOON,
+                "no {words:?}:\n{explained}\n{}",
+                self.site().log_tail()
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Waits until there is an event of that kind about a target.
+    async fn until_told(&self, target: &str, kind: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let events = self.site().cli(["events", "--target", target, "-o", "json"]);
+            if events.contains(kind) {
+                return events;
+            }
+            assert!(
+                begun.elapsed() < SOON,
+                "no {kind}:\n{events}\n{}",
+                self.site().log_tail()
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Waits until a port is so.
+    async fn until_port(&self, index: usize, wanted: (u16, bool)) {
+        let begun = Instant::now();
+        while self.switch.port(&port(index)) != Some(wanted) {
+            assert!(
+                begun.elapsed() < SOON,
+                "{:?}\n{}",
+                self.switch.port(&port(index)),
+                self.site().log_tail()
+            );
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn end(self) {
+        self.plane.site.stop().await;
+        self.fleet.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_customer_has_a_network_of_its_own_and_a_released_machine_leaves_it_first() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start(dir.path(), 2).await;
+    let (one, two) = (hall.node(0), hall.node(1));
+    hall.until_port(0, PROVISIONING).await;
+    hall.hand_over(&one).await;
+    hall.hand_over(&two).await;
+    assert_eq!(hall.switch.port(&port(0)), Some((100, false)));
+    assert_eq!(hall.switch.port(&port(1)), Some((101, false)));
+    let explained = hall.site().cli(["node", "explain", &one.name()]);
+    assert!(
+        explained.contains("customer, VLAN 100: leaf-1/swp0 proven"),
+        "{explained}"
+    );
+    hall.release(&one);
+    hall.site().until(&one.name(), &["available"], SOON).await;
+    assert_eq!(hall.switch.history(&port(0)), [10, 100, 20, 10]);
+    assert_eq!(hall.switch.port(&port(1)), Some((101, false)), "nobody else is moved");
+    hall.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_that_the_switch_leaves_with_the_customer_holds_the_machine_before_the_erase_and_before_the_hand_over() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start(dir.path(), 1).await;
+    let node = hall.node(0);
+    // The switch takes the change to the customer's network and does not make it.
+    hall.switch.keep(&port(0), true);
+    hall.deploy(&node);
+    let explained = hall
+        .until_explained(&node, "the next try of set-network-customer")
+        .await;
+    assert!(
+        explained.contains("switch leaf-1, port swp0: VLAN 100 was set, and the port is read in VLAN 10, isolated"),
+        "{explained}"
+    );
+    assert_eq!(hall.site().state(&node.name()), "validating", "it is not handed over");
+    hall.switch.keep(&port(0), false);
+    hall.site().until(&node.name(), &["active"], SOON).await;
+    // The same at the release: the machine is switched off, and not booted in the customer's network.
+    hall.switch.keep(&port(0), true);
+    let boots = node.view().boots;
+    hall.release(&node);
+    let explained = hall
+        .until_explained(&node, "the next try of set-network-provisioning")
+        .await;
+    assert!(explained.contains("the port is read in VLAN 100"), "{explained}");
+    assert_eq!(node.view().boots, boots, "it is not booted");
+    assert_eq!(hall.site().state(&node.name()), "reclaiming");
+    hall.switch.keep(&port(0), false);
+    hall.site().until(&node.name(), &["available"], SOON).await;
+    hall.until_port(0, PROVISIONING).await;
+    hall.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switch_that_says_nothing_or_lies_gets_no_machine_imaged() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start(dir.path(), 1).await;
+    let node = hall.node(0);
+    let boots = node.view().boots;
+    hall.switch.answer(Answers::None);
+    hall.until_told("switches/leaf-1", "ethernet.unread").await;
+    hall.deploy(&node);
+    hall.until_explained(&node, "switch leaf-1 did not answer within 2 s")
+        .await;
+    hall.switch.answer(Answers::Noise);
+    hall.until_explained(&node, "switch leaf-1 gave an answer that is not understood")
+        .await;
+    assert_eq!(hall.site().state(&node.name()), "imaging");
+    assert_eq!(node.view().boots, boots, "it is not booted");
+    hall.switch.answer(Answers::Good);
+    hall.site().until(&node.name(), &["active"], SOON).await;
+    hall.until_told("switches/leaf-1", "ethernet.read-again").await;
+    hall.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_port_that_is_moved_by_hand_is_noticed_and_moved_back() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start(dir.path(), 2).await;
+    let (one, two) = (hall.node(0), hall.node(1));
+    hall.hand_over(&one).await;
+    hall.hand_over(&two).await;
+    // Somebody brings a customer's machine into another customer's network.
+    hall.switch.set_vlan(&port(1), 100);
+    let target = format!("nodes/{}", two.name());
+    let events = hall.until_told(&target, "security.port-moved").await;
+    assert!(
+        events.contains("switch leaf-1, port swp1: read in VLAN 100, and VLAN 101 was proven"),
+        "{events}"
+    );
+    hall.until_port(1, (101, false)).await;
+    hall.until_explained(&two, "customer, VLAN 101: leaf-1/swp1 proven")
+        .await;
+    assert_eq!(hall.site().state(&two.name()), "active");
+    // A quarantined machine is alone.
+    hall.site()
+        .cli(["node", "quarantine", &one.name(), "--reason", "suspect"]);
+    hall.until_port(0, QUARANTINE).await;
+    hall.end().await;
+}
+
+/// A DHCPOFFER of another server for a machine that is nobody's.
+fn offer(server: [u8; 4]) -> Vec<u8> {
+    let mut packet = vec![0; 240];
+    packet[..4].copy_from_slice(&[2, 1, 6, 0]);
+    packet[16..20].copy_from_slice(&[127, 128, 9, 9]);
+    packet[20..24].copy_from_slice(&server);
+    packet[28..34].copy_from_slice(&[0x52, 0x54, 0, 0xee, 0, 1]);
+    packet[236..].copy_from_slice(&[99, 130, 83, 99]);
+    packet.extend([53, 1, 2, 54, 4]);
+    packet.extend(server);
+    packet.push(255);
+    packet
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rogue_dhcp_server_on_the_boot_network_is_told_and_machines_boot_on() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start(dir.path(), 1).await;
+    let rogue = UdpSocket::bind("127.0.0.9:0").expect("a socket");
+    rogue
+        .send_to(&offer([192, 0, 2, 66]), hall.plane.dhcp)
+        .expect("an offer that reaches us, too");
+    let events = hall.until_told("boot-network", "security.rogue-dhcp").await;
+    assert!(events.contains("another DHCP server, 192.0.2.66"), "{events}");
+    hall.hand_over(&hall.node(0)).await;
+    hall.end().await;
+}
