@@ -5,6 +5,8 @@
 mod attestation;
 #[path = "attacks/audit.rs"]
 mod audit;
+#[path = "attacks/authority.rs"]
+mod authority;
 #[path = "attacks/bmc.rs"]
 mod bmc;
 #[path = "attacks/claims.rs"]

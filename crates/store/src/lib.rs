@@ -12,6 +12,7 @@ mod accounts;
 mod agent_boots;
 mod agents;
 mod audit;
+mod authorities;
 mod backup;
 mod bmc_log;
 mod bmc_state;

@@ -4,6 +4,7 @@
 mod accounts;
 mod agents;
 mod audit;
+mod authorities;
 mod bmc_log;
 mod bmc_state;
 mod boot;
