@@ -436,7 +436,13 @@ impl Client {
             if checks.is_multiple_of(FOLLOW_CHECKS) {
                 // Its answer names the authorities to trust. An open stream never hears of a rotation that begins.
                 let request = WhoAmIRequest {};
-                let _ = rpc!(client, AuthServiceClient.who_am_i, "follow the site's authority", request).await;
+                let _ = rpc!(
+                    client,
+                    AuthServiceClient.who_am_i,
+                    "follow the site's authority",
+                    request
+                )
+                .await;
             }
             let identity = client.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let validity = identity.and_then(|pem| Validity::of_pem(pem.expose_secret()));

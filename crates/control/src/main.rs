@@ -297,11 +297,7 @@ struct Rotation {
     reason: String,
 }
 
-fn rotate_keys(
-    path: &std::path::Path,
-    key: RotatedKey,
-    rotation: &Rotation,
-) -> Result<(), Box<dyn std::error::Error>> {
+fn rotate_keys(path: &std::path::Path, key: RotatedKey, rotation: &Rotation) -> Result<(), Box<dyn std::error::Error>> {
     let Rotation {
         finish,
         leave_behind,

@@ -108,7 +108,12 @@ fn find(set: &Path, rng: &Arc<dyn Rng>) -> Result<Found, KeyFileError> {
             what: "two authorities are there beside it, and a rotation has two in all",
         });
     }
-    let load = |number: &u32| Ok((*number, Arc::new(load(&set.join(authority_name(*number)), rng.clone())?)));
+    let load = |number: &u32| {
+        Ok((
+            *number,
+            Arc::new(load(&set.join(authority_name(*number)), rng.clone())?),
+        ))
+    };
     let hash = |number: &u32| {
         let path = set.join(retired_name(*number));
         let bytes = read_private(&path)?;
@@ -255,7 +260,10 @@ mod tests {
         assert_eq!(authority.issues_with(), first);
         assert!(authority.issue_with(&second) && !authority.issue_with(&second));
         assert!(!authority.issue_with(&first));
-        assert_eq!((authority.issues_with(), authority.ca_sha256()), (second.clone(), first.clone()));
+        assert_eq!(
+            (authority.issues_with(), authority.ca_sha256()),
+            (second.clone(), first.clone())
+        );
         assert_eq!(authority.announced().len(), 2);
         assert_eq!(authority.ca_pem().matches("BEGIN CERTIFICATE").count(), 2);
 
@@ -290,16 +298,24 @@ mod tests {
         let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap();
         let ann = ClientIdentity::member("ann", 1).unwrap();
         let issue = |keys: &KeyFiles| {
-            let issued = keys.authority.issue_client(&csr.pem().unwrap(), &ann, now(), Duration::from_secs(60));
+            let issued = keys
+                .authority
+                .issue_client(&csr.pem().unwrap(), &ann, now(), Duration::from_secs(60));
             let issued = issued.unwrap();
-            (pem::parse(issued.certificate_pem).unwrap().into_contents(), issued.authority)
+            (
+                pem::parse(issued.certificate_pem).unwrap().into_contents(),
+                issued.authority,
+            )
         };
         let (old, by_old) = issue(&before);
         assert_eq!(keys.authority.issuer_of(&old), Some(by_old.clone()));
         let next = keys.authority.next().unwrap();
         keys.authority.issue_with(&next);
         let (new, by_new) = issue(&keys);
-        assert_eq!((keys.authority.issuer_of(&new), by_new), (Some(next.clone()), next.clone()));
+        assert_eq!(
+            (keys.authority.issuer_of(&new), by_new),
+            (Some(next.clone()), next.clone())
+        );
         assert_eq!(before.authority.issuer_of(&new), None);
         retire(dir.path(), &next);
         keys.refresh(dir.path()).unwrap();
@@ -328,7 +344,10 @@ mod tests {
         let set = dir.path().join(SET);
         let missing = |name: &str| {
             let error = open(dir.path()).unwrap_err();
-            assert!(matches!(&error, KeyFileError::Missing(path) if path.ends_with(name)), "{error}");
+            assert!(
+                matches!(&error, KeyFileError::Missing(path) if path.ends_with(name)),
+                "{error}"
+            );
         };
         let (_, second) = rotate(dir.path()).unwrap();
         let first = fs::read(set.join(FIRST)).unwrap();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rackwright_identity::{
-    Authority, CertificateError, ClientAuth, ClientIdentity, ClientTrust, ServerCertificate, SystemRng, Validity, client_config,
-    identify, server_config,
+    Authority, CertificateError, ClientAuth, ClientIdentity, ClientTrust, ServerCertificate, SystemRng, Validity,
+    client_config, identify, server_config,
 };
 use rcgen::{CertificateParams, CertificateSigningRequest, KeyPair, PublicKeyData as _};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};

@@ -82,7 +82,11 @@ impl Thief {
         let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
         let issued = self.keys.authority.issue_client(&request, identity, now, hour);
         let file = self.dir.join(format!("{}.stolen.pem", identity.common_name));
-        let text = format!("{}{}", issued.expect("a certificate").certificate_pem, key.serialize_pem());
+        let text = format!(
+            "{}{}",
+            issued.expect("a certificate").certificate_pem,
+            key.serialize_pem()
+        );
         std::fs::write(&file, text).expect("the file can be written");
         file
     }
@@ -109,10 +113,21 @@ async fn who_am_i(channel: &Channel) -> Result<v1::WhoAmIResponse, Status> {
 /// The HTTP status that the image port answers a certificate with; 000: there is no connection.
 fn fetch(dir: &Path, identity: &Path) -> String {
     let mut curl = Command::new("curl");
-    curl.args(["-s", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "20", "--cacert"]);
+    curl.args([
+        "-s",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "--max-time",
+        "20",
+        "--cacert",
+    ]);
     curl.arg(dir.join("cli/default.ca.pem"));
     curl.arg("--cert").arg(identity).arg("--key").arg(identity);
-    let output = curl.arg(format!("https://{}/metrics", listener(dir, "store:"))).output();
+    let output = curl
+        .arg(format!("https://{}/metrics", listener(dir, "store:")))
+        .output();
     texts(&output.expect("curl runs")).0
 }
 
@@ -156,13 +171,17 @@ async fn hall(dir: &Path) -> (Plane, Fleet, String) {
     let image = dir.join("disk.raw");
     std::fs::write(&image, vec![7; 1 << 20]).expect("an image");
     let image = image.display().to_string();
-    plane.site.cli(["image", "add", "disk", "--file", &image, "--format", "raw"]);
+    plane
+        .site
+        .cli(["image", "add", "disk", "--file", &image, "--format", "raw"]);
     let id = fleet.node(0).name();
     (plane, fleet, id)
 }
 
 async fn epoch_of(dir: &Path, member: &str) -> u64 {
-    let store = Store::open(&dir.join("data/rackwright.db")).await.expect("the database");
+    let store = Store::open(&dir.join("data/rackwright.db"))
+        .await
+        .expect("the database");
     let found = store.member(member).await.expect("the database answers");
     let epoch = found.expect("a member").epoch;
     store.close().await;
@@ -258,7 +277,10 @@ async fn honest_members_and_machines_go_on_through_a_rotation_of_the_authority()
 
     let refused = rotate(dir, &["--finish", "--reason", "by rule"]).expect_err("one has not renewed");
     assert!(refused.contains("members/gone"), "{refused}");
-    assert!(!refused.contains("members/ann") && !refused.contains("nodes/"), "{refused}");
+    assert!(
+        !refused.contains("members/ann") && !refused.contains("nodes/"),
+        "{refused}"
+    );
     let said = rotate(dir, &["--finish", "--leave-behind", "--reason", "by rule"]).expect("the rotation ends");
     assert!(said.contains("1 members and agents were left behind"), "{said}");
     plane.site.until(&id, &["available"], SOON).await;
@@ -271,7 +293,10 @@ async fn honest_members_and_machines_go_on_through_a_rotation_of_the_authority()
     join(&plane.site, "dan");
     // And a machine that boots afterwards.
     plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
-    plane.site.until(&id, &["imaging", "rebooting", "validating"], SOON).await;
+    plane
+        .site
+        .until(&id, &["imaging", "rebooting", "validating"], SOON)
+        .await;
     plane.site.until(&id, &["active"], SOON).await;
     plane.site.stop().await;
     fleet.stop().await;

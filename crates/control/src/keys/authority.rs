@@ -103,10 +103,12 @@ pub async fn begin(store: &Store, keys: &KeyFiles, data_dir: &std::path::Path) -
     if !keys.authority.knows(&needed) {
         return Err(DaemonError::OldAuthority { needed, keys: folder });
     }
-    retire(keys, data_dir, &needed).map(drop).map_err(|error| DaemonError::Data {
-        what: format!("keys in {}", folder.display()),
-        source: error.into(),
-    })
+    retire(keys, data_dir, &needed)
+        .map(drop)
+        .map_err(|error| DaemonError::Data {
+            what: format!("keys in {}", folder.display()),
+            source: error.into(),
+        })
 }
 
 /// Destroys the keys of authorities before `needed`, and stops trusting them. Answers whether there were any.
@@ -143,7 +145,10 @@ pub(super) async fn follow(core: &Arc<Core>) {
     let (dir, authority) = (core.config.data_dir.clone(), needed.clone());
     match tokio::task::spawn_blocking(move || retire(&own.keys, &dir, &authority)).await {
         Ok(Ok(true)) => {
-            tracing::info!(authority = needed, "the former authority is no longer trusted, and its key is removed");
+            tracing::info!(
+                authority = needed,
+                "the former authority is no longer trusted, and its key is removed"
+            );
             taken_up(core);
         }
         Ok(Ok(false)) => {}

@@ -43,12 +43,7 @@ pub struct Agreed {
 ///
 /// # Errors
 /// The database failed.
-pub async fn agree(
-    store: &Store,
-    keys: &KeyFiles,
-    replica: &str,
-    seals_with: String,
-) -> Result<Agreed, StoreError> {
+pub async fn agree(store: &Store, keys: &KeyFiles, replica: &str, seals_with: String) -> Result<Agreed, StoreError> {
     let sealer = &keys.sealer;
     let own = ReplicaKeys {
         replica: replica.to_owned(),

@@ -75,7 +75,9 @@ async fn left(store: &Store, next: &str) -> Result<Left, StoreError> {
     let members = members.into_iter().map(|name| format!("members/{name}"));
     Ok(Left {
         replicas: behind.map(|one| one.replica).collect(),
-        names: members.chain(nodes.into_iter().map(|id| format!("nodes/{id}"))).collect(),
+        names: members
+            .chain(nodes.into_iter().map(|id| format!("nodes/{id}")))
+            .collect(),
         tokens: store.open_member_tokens(clock::now()).await?,
     })
 }

@@ -327,13 +327,19 @@ async fn a_key_seals_when_every_replica_that_lives_has_it() {
     store.put_replica_keys(&other(&[&first])).await.unwrap();
     let key = rotate(dir.path());
     take_up(&core).await;
-    let lacking = agree(store, &core.keys, &core.replica, String::new()).await.unwrap().lack_key;
+    let lacking = agree(store, &core.keys, &core.replica, String::new())
+        .await
+        .unwrap()
+        .lack_key;
     assert_eq!(
         (lacking, sealer.seals_with()),
         (vec!["other:/data".to_owned()], first.clone())
     );
     store.put_replica_keys(&other(&[&key, &first])).await.unwrap();
-    let lacking = agree(store, &core.keys, &core.replica, String::new()).await.unwrap().lack_key;
+    let lacking = agree(store, &core.keys, &core.replica, String::new())
+        .await
+        .unwrap()
+        .lack_key;
     assert_eq!((lacking.len(), sealer.seals_with()), (0, key));
 }
 
@@ -379,7 +385,10 @@ async fn the_next_authority_is_used_when_every_replica_that_lives_trusts_it() {
     store.put_replica_keys(&other(&[&first])).await.unwrap();
     take_up(&core).await;
     let agreed = agree(store, &core.keys, &core.replica, String::new()).await.unwrap();
-    assert_eq!((agreed.lack_authority, agreed.issues_anew), (vec!["other:/data".to_owned()], false));
+    assert_eq!(
+        (agreed.lack_authority, agreed.issues_anew),
+        (vec!["other:/data".to_owned()], false)
+    );
     assert_eq!(authority.issues_with(), first);
     let mut changes = core.authority_changes.watch();
     changes.mark_unchanged();
@@ -399,7 +408,9 @@ async fn an_end_of_a_rotation_that_was_killed_after_it_was_stored_is_followed() 
     let config = core.config.clone();
     let (first, next) = rotated(&config).await;
     take_up(&core).await;
-    let kept = core.authority_changes.end_of(&core.keys.authority, b"not a certificate");
+    let kept = core
+        .authority_changes
+        .end_of(&core.keys.authority, b"not a certificate");
     assert!(kept.is_cancelled(), "no trusted authority has signed it");
     let mut tx = core.store.write().await.unwrap();
     tx.need_authority(&next).await.unwrap();

@@ -19,7 +19,10 @@ async fn members_and_agents_without_a_certificate_of_the_new_authority_are_named
     assert_eq!(store.members_without("new", at(100)).await.unwrap(), ["ann"]);
     assert_eq!(store.members_without("old", at(100)).await.unwrap(), ["bob"]);
 
-    assert!(store.agents_without("new").await.unwrap().is_empty(), "none is connected");
+    assert!(
+        store.agents_without("new").await.unwrap().is_empty(),
+        "none is connected"
+    );
     let mut tx = store.write().await.unwrap();
     for id in ["n1", "n2"] {
         let row = AgentBootRow {
@@ -47,6 +50,10 @@ async fn the_end_of_a_rotation_is_kept() {
     tx.need_authority("ca2").await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(store.needed_authority().await.unwrap(), "ca2");
-    assert_eq!(store.site_authority("ca").await.unwrap(), "ca", "the site keeps its name");
+    assert_eq!(
+        store.site_authority("ca").await.unwrap(),
+        "ca",
+        "the site keeps its name"
+    );
     assert_eq!(store.open_member_tokens(at(1)).await.unwrap(), 0);
 }
