@@ -9,6 +9,8 @@ mod audit;
 mod authority;
 #[path = "attacks/bmc.rs"]
 mod bmc;
+#[path = "attacks/certificates.rs"]
+mod certificates;
 #[path = "attacks/claims.rs"]
 mod claims;
 #[path = "attacks/erase.rs"]

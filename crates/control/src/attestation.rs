@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use rackwright_api::v1;
+use rackwright_identity::payload_hash;
 use rackwright_lifecycle::State;
 use rackwright_store::{AgentBootRow, AgentSession, NodeRecord};
 use rackwright_tpm::client::CERTIFICATE_MAX;
@@ -86,6 +87,8 @@ pub struct Proof {
     pub ek: String,
     /// The digest of the endorsement certificate that it has; empty: it has none. Not judged.
     pub certificate_sha256: String,
+    /// SHA-256 of the quote and its signature, 64 hex digits.
+    pub quote_sha256: String,
     nonce: [u8; 32],
     extra: Vec<u8>,
 }
@@ -167,6 +170,7 @@ impl Pending {
         Ok(Proof {
             ek: sha256_text(&self.ek.sha256()),
             certificate_sha256: self.certificate_sha256,
+            quote_sha256: payload_hash(&[answer.quote.as_slice(), &answer.signature].concat()),
             nonce: self.nonce,
             extra: quote.extra,
         })
@@ -322,6 +326,7 @@ mod tests {
         Shown::Tpm(Box::new(Proof {
             ek: ek.into(),
             certificate_sha256: String::new(),
+            quote_sha256: String::new(),
             nonce,
             extra: binding(&nonce, "n1", 3, boot, "key").to_vec(),
         }))

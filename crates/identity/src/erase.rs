@@ -4,12 +4,16 @@
 //! bytes, so that no value can pass for another field whatever it contains. Numbers are decimal; times are Unix seconds
 //! and nine digits of nanoseconds. One record has exactly one encoding, and [`EraseRecord::decode`] takes no other.
 //!
-//! Version 2 adds the witnesses of the drive, and version 3 says first how the machine was known. Older versions are still
-//! read.
+//! Version 2 adds the witnesses of the drive, version 3 says first how the machine was known, and version 4 adds the place in
+//! the site's chain of certificates and the digest of the machine's attestation. Older versions are still read.
 //!
 //! ```text
-//! rackwright-erase-certificate-v3
+//! rackwright-erase-certificate-v4
 //! identity=12:address only
+//! attestation=0:
+//! number=2:17
+//! previous=64:9f86d081…
+//! issue_time=20:1790000010.000000000
 //! name=50:nodes/gpu-001/eraseCertificates/…
 //! node=13:nodes/gpu-001
 //! claim_generation=1:3
@@ -26,6 +30,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const VERSION_1: &str = "rackwright-erase-certificate-v1\n";
 const VERSION_2: &str = "rackwright-erase-certificate-v2\n";
 const VERSION_3: &str = "rackwright-erase-certificate-v3\n";
+const VERSION_4: &str = "rackwright-erase-certificate-v4\n";
 const PAYLOAD_MAX_BYTES: usize = 64 * 1024;
 const REJECTED_MAX: u64 = 64;
 const WITNESSES_MAX: u64 = 16;
@@ -65,6 +70,39 @@ pub struct EraseRecord {
     pub witnesses: Vec<String>,
     /// How the machine that erased was known: "tpm" or "address only"; empty in versions 1 and 2 alone.
     pub identity: String,
+    /// The place in the site's chain; none in versions 1 to 3 alone.
+    pub link: Option<ChainLink>,
+}
+
+/// The place of a certificate in the site's chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainLink {
+    /// From 1.
+    pub number: u64,
+    /// [`chain_hash`] of the certificate before it, 64 hex digits; empty for the first one.
+    pub previous: String,
+    /// When it was signed, by the control plane's clock.
+    pub issue_time: SystemTime,
+    /// SHA-256 of the machine's quote and the quote's signature, 64 hex digits; empty: the machine was not known by a TPM.
+    pub attestation: String,
+}
+
+/// SHA-256 of a certificate's payload, 64 hex digits: what an export shows of a certificate that it does not show.
+pub fn payload_hash(payload: &[u8]) -> String {
+    hex::encode(ring::digest::digest(&ring::digest::SHA256, payload))
+}
+
+/// The hash of a place in the chain, 64 hex digits. It follows from the payload's hash alone, so that a chain can be checked
+/// over certificates that are not shown.
+pub fn chain_hash(number: u64, previous: &str, payload_hash: &str) -> String {
+    let text = format!("rackwright-erase-chain-v1\nnumber={number}\nprevious={previous}\npayload={payload_hash}\n");
+    hex::encode(ring::digest::digest(&ring::digest::SHA256, text.as_bytes()))
+}
+
+/// The bytes of a signed statement about the newest place of the chain.
+pub fn chain_head(number: u64, hash: &str, time: SystemTime) -> Result<Vec<u8>, PayloadError> {
+    let time = time_text("time", time)?;
+    Ok(format!("rackwright-erase-chain-head-v1\nnumber={number}\nhash={hash}\ntime={time}\n").into_bytes())
 }
 
 /// Why a record has no payload, or a payload is no record. Permanent.
@@ -85,10 +123,11 @@ pub enum PayloadError {
 }
 
 impl EraseRecord {
-    /// The bytes to sign: version 3, or an older version for a record without an identity.
+    /// The bytes to sign: version 4, or an older version for a record without a place in the chain or an identity.
     pub fn encode(&self) -> Result<Vec<u8>, PayloadError> {
         let has_witnesses = !self.witnesses.is_empty();
         let version = match (self.identity.is_empty(), has_witnesses) {
+            (false, _) if self.link.is_some() => VERSION_4,
             (false, _) => VERSION_3,
             (true, true) => VERSION_2,
             (true, false) => VERSION_1,
@@ -96,6 +135,12 @@ impl EraseRecord {
         let mut text = String::from(version);
         if !self.identity.is_empty() {
             put(&mut text, "identity", &self.identity);
+        }
+        if let Some(link) = self.link.as_ref().filter(|_| version == VERSION_4) {
+            put(&mut text, "attestation", &link.attestation);
+            put(&mut text, "number", &link.number.to_string());
+            put(&mut text, "previous", &link.previous);
+            put(&mut text, "issue_time", &time_text("issue_time", link.issue_time)?);
         }
         put(&mut text, "name", &self.name);
         put(&mut text, "node", &self.node);
@@ -134,16 +179,21 @@ impl EraseRecord {
             return Err(PayloadError::TooLarge);
         }
         let text = std::str::from_utf8(payload).map_err(|_| PayloadError::Broken("its characters"))?;
-        let versions = [VERSION_1, VERSION_2, VERSION_3];
+        let versions = [VERSION_1, VERSION_2, VERSION_3, VERSION_4];
         let found = versions.iter().find_map(|v| Some((*v, text.strip_prefix(*v)?)));
         let (version, lines) = found.ok_or(PayloadError::Broken("its first line"))?;
         let mut rest = Lines(lines);
         let identity = match version {
-            VERSION_3 => rest.text("identity")?,
+            VERSION_3 | VERSION_4 => rest.text("identity")?,
             _ => String::new(),
+        };
+        let link = match version {
+            VERSION_4 => Some(rest.link()?),
+            _ => None,
         };
         let mut record = Self {
             identity,
+            link,
             name: rest.text("name")?,
             node: rest.text("node")?,
             claim_generation: rest.number("claim_generation")?,
@@ -216,6 +266,16 @@ impl Lines<'_> {
         Ok(value.into())
     }
 
+    fn link(&mut self) -> Result<ChainLink, PayloadError> {
+        let attestation = self.text("attestation")?;
+        Ok(ChainLink {
+            number: self.number("number")?,
+            previous: self.text("previous")?,
+            issue_time: self.time("issue_time")?,
+            attestation,
+        })
+    }
+
     fn number(&mut self, name: &'static str) -> Result<u64, PayloadError> {
         self.text(name)?.parse().map_err(|_| PayloadError::Broken(name))
     }
@@ -256,6 +316,42 @@ mod tests {
             rejected_methods: vec!["sanitize: not supported".into(), String::new()],
             witnesses: vec!["bmc".into(), "inspection".into()],
             identity: "address only".into(),
+            link: None,
+        }
+    }
+
+    #[test]
+    fn a_place_in_the_chain_is_signed_and_read() {
+        let mut record = record();
+        record.link = Some(ChainLink {
+            number: 2,
+            previous: "ab".repeat(32),
+            issue_time: UNIX_EPOCH + Duration::from_secs(7),
+            attestation: "cd".repeat(32),
+        });
+        let payload = record.encode().unwrap();
+        let text = String::from_utf8(payload.clone()).unwrap();
+        assert!(text.starts_with("rackwright-erase-certificate-v4\nidentity=12:address only\nattestation=64:cdcd"));
+        assert_eq!(EraseRecord::decode(&payload).unwrap(), record);
+        for changed in [
+            text.replace("-v4", "-v3"),
+            text.replace("number=1:2\n", ""),
+            text.replace("number=1:2", "number=2:02"),
+        ] {
+            assert!(EraseRecord::decode(changed.as_bytes()).is_err());
+        }
+    }
+
+    #[test]
+    fn every_part_of_a_place_changes_its_hash() {
+        let payload = payload_hash(b"one");
+        let hash = chain_hash(1, "", &payload);
+        for other in [
+            chain_hash(2, "", &payload),
+            chain_hash(1, &hash, &payload),
+            chain_hash(1, "", &payload_hash(b"two")),
+        ] {
+            assert!(other.len() == 64 && other != hash);
         }
     }
 

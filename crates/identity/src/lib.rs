@@ -31,7 +31,7 @@ pub use audit::{
 pub use authorities::Authorities;
 pub use authority::{Authority, CertificateError, IssuedCertificate, ServerCredential, Validity, key_of_request};
 pub use client::{ClientIdentity, ClientKind, IdentifyError, identify, new_epoch};
-pub use erase::{EraseRecord, PayloadError};
+pub use erase::{ChainLink, EraseRecord, PayloadError, chain_hash, chain_head, payload_hash};
 pub use key_backup::LockedKeys;
 pub use key_files::{KeyFileError, KeyFiles};
 pub use rng::{Rng, RngError, SystemRng};

@@ -74,7 +74,7 @@ pub use discoveries::{DiscoveryRow, FindingRow};
 pub use effects::EffectRow;
 pub use error::{DatabaseError, StoreError};
 pub use events::EventRow;
-pub use evidence::Proof;
+pub use evidence::{ChainEntry, ChainHead, Proof};
 pub use facility::{AlarmRow, ReadingRow};
 pub use firmware::{FirmwareFileRow, FirmwareSeenRow, FirmwareUpdateRow, WindowRow};
 pub use hints::{Change, Changes};

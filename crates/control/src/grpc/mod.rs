@@ -18,6 +18,7 @@ pub mod credentials;
 mod discovery;
 mod doubts;
 mod enrolment;
+mod erase_chain;
 mod errors;
 mod events;
 pub(crate) mod explain;

@@ -14,6 +14,7 @@ mod console;
 mod discoveries;
 mod drives;
 mod effects;
+mod erase_chain;
 mod facility;
 mod filters;
 mod firmware;
