@@ -5,8 +5,12 @@
 mod attestation;
 #[path = "attacks/audit.rs"]
 mod audit;
+#[path = "attacks/authority.rs"]
+mod authority;
 #[path = "attacks/bmc.rs"]
 mod bmc;
+#[path = "attacks/certificates.rs"]
+mod certificates;
 #[path = "attacks/claims.rs"]
 mod claims;
 #[path = "attacks/drives.rs"]

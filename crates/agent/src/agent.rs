@@ -384,7 +384,7 @@ impl Connected {
         let made = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take();
         let client = match made.filter(|made| made.server == server) {
             Some(made) => made.client,
-            None => session::connect(&*self.machine.host, server, &self.authority.pem, Some(&credentials)).await?,
+            None => session::connect(&*self.machine.host, server, &credentials.ca_pem, Some(&credentials)).await?,
         };
         let heartbeat_s = if heartbeat_s == 0 {
             DEFAULT_HEARTBEAT_S

@@ -244,9 +244,18 @@ impl Identity {
     /// What TLS connections are made with.
     pub fn credentials(&self, authority: &Authority) -> Credentials {
         Credentials {
-            ca_pem: authority.pem.clone(),
+            ca_pem: self.trusted(authority),
             certificate_pem: self.registration.certificate_pem.clone(),
             key_pem: self.key_pem.clone(),
+        }
+    }
+
+    /// The CA certificates to trust: those of the last answer, or the pinned one.
+    fn trusted(&self, authority: &Authority) -> String {
+        let given = &self.registration.ca_certificate_pem;
+        match CertificateDer::from_pem_slice(given.as_bytes()) {
+            Ok(_) => given.clone(),
+            Err(_) => authority.pem.clone(),
         }
     }
 

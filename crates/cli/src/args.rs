@@ -10,8 +10,8 @@ use crate::client::Client;
 use crate::error::CliError;
 use crate::output::{Format, Ui};
 use crate::{
-    apply, audit, auth, bench, bmc, boot, capacity, cluster, control, discover, events, fabric, firmware, image, node,
-    operation, power, site, units, usage,
+    apply, audit, auth, bench, bmc, boot, capacity, certificates, cluster, control, discover, events, fabric, firmware,
+    image, node, operation, power, site, units, usage,
 };
 
 /// Operator's command line of Rackwright.
@@ -136,6 +136,8 @@ pub enum Command {
     Operation(operation::OperationCommand),
     /// Everything that happened, in order
     Events(events::EventsArgs),
+    /// The chain of all erase certificates: export it, and verify it without a control plane
+    Certificates(certificates::CertificatesArgs),
     /// The audit: who called what, from where, and how that ended; for auditors and operators
     #[command(subcommand)]
     Audit(audit::AuditCommand),

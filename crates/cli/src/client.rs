@@ -9,8 +9,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rackwright_api::v1::RenewCredentialRequest;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
+use rackwright_api::v1::{RenewCredentialRequest, WhoAmIRequest};
 use secrecy::{ExposeSecret as _, SecretString};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Response, Status};
@@ -26,6 +26,12 @@ use crate::units;
 
 /// Largest answer taken: a page of 1000 nodes with their inventories fits.
 pub const MAX_ANSWER_BYTES: usize = 64 << 20;
+
+/// Checks between two looks at the authorities that the server names.
+const FOLLOW_CHECKS: u32 = 10;
+
+/// In answers: the authorities that clients are to trust.
+const AUTHORITIES: &str = "rackwright-authorities";
 
 /// How often a long-running command looks whether its certificate is due for renewal.
 const RENEWAL_CHECK: Duration = Duration::from_secs(60);
@@ -61,8 +67,10 @@ pub(crate) use {open_stream, rpc};
 pub struct Client {
     servers: Vec<Server>,
     tls_name: Option<String>,
-    ca_pem: String,
+    ca_pem: Mutex<String>,
     identity: Mutex<Option<SecretString>>,
+    /// The authorities that the server named when a renewal was tried last.
+    followed: Mutex<String>,
     call_timeout: Duration,
     connection: tokio::sync::Mutex<Connection>,
     home: Option<Home>,
@@ -186,8 +194,9 @@ impl Client {
         Ok(Self {
             servers,
             tls_name: context.tls_name.clone(),
-            ca_pem: credential.ca_pem,
+            ca_pem: Mutex::new(credential.ca_pem),
             identity: Mutex::new(identity),
+            followed: Mutex::default(),
             call_timeout,
             connection: tokio::sync::Mutex::default(),
             home,
@@ -234,7 +243,13 @@ impl Client {
         loop {
             let (channel, generation) = self.channel(&doing).await?;
             let status = match tokio::time::timeout(self.call_timeout, once(channel)).await {
-                Ok(Ok(answer)) => return Ok(answer.into_inner()),
+                Ok(Ok(answer)) => {
+                    let (metadata, answer, _) = answer.into_parts();
+                    if let Some(named) = metadata.get(AUTHORITIES).and_then(|named| named.to_str().ok()) {
+                        self.follow(named).await;
+                    }
+                    return Ok(answer);
+                }
                 Ok(Err(status)) => self.classify(status),
                 Err(_) => Status::deadline_exceeded(format!("no answer within {} s", self.call_timeout.as_secs())),
             };
@@ -322,9 +337,28 @@ impl Client {
         Err(failure)
     }
 
+    /// Renews the credential if the server names other authorities than the trusted ones. The call at hand has its answer:
+    /// a failure is left to the next command.
+    async fn follow(&self, named: &str) {
+        let own = tls::pins_of(&self.ca_pem.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.home.is_none() || !tls::is_outdated(&own, named) {
+            return;
+        }
+        // Once for each list: the renewal is a call itself.
+        let tried = {
+            let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut *followed, named.to_owned())
+        };
+        if tried != named {
+            // The future is boxed because a renewal is a call, which may come back to here.
+            let _ = Box::pin(self.renew()).await;
+        }
+    }
+
     fn endpoint(&self, server: &Server) -> Result<Endpoint, tonic::transport::Error> {
+        let ca_pem = self.ca_pem.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut tls = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(&self.ca_pem))
+            .ca_certificate(Certificate::from_pem(ca_pem))
             .domain_name(self.tls_name.as_deref().unwrap_or(&server.host));
         let identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(identity) = identity {
@@ -381,6 +415,12 @@ impl Client {
             return Err(CliError::BadAnswer("the renewed certificate cannot be read".to_owned()));
         }
         let identity = tls::identity_pem(&answer.certificate_pem, &key);
+        let trusted = answer.ca_certificate_pem;
+        if !tls::pins_of(&trusted).is_empty() {
+            // A former certificate fits both lists: whatever is written first, a crash leaves a credential that works.
+            home.dir.store_authorities(&home.context, &trusted)?;
+            *self.ca_pem.lock().unwrap_or_else(PoisonError::into_inner) = trusted;
+        }
         home.dir.store_identity(&home.context, &identity)?;
         *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity);
         Ok(())
@@ -388,9 +428,22 @@ impl Client {
 
     /// Keeps the certificate of a long-running command fresh. Ends with the client.
     async fn keep_renewed(client: std::sync::Weak<Self>) {
+        let mut checks: u32 = 0;
         loop {
             tokio::time::sleep(RENEWAL_CHECK).await;
             let Some(client) = client.upgrade() else { return };
+            checks = checks.wrapping_add(1);
+            if checks.is_multiple_of(FOLLOW_CHECKS) {
+                // Its answer names the authorities to trust. An open stream never hears of a rotation that begins.
+                let request = WhoAmIRequest {};
+                let _ = rpc!(
+                    client,
+                    AuthServiceClient.who_am_i,
+                    "follow the site's authority",
+                    request
+                )
+                .await;
+            }
             let identity = client.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let validity = identity.and_then(|pem| Validity::of_pem(pem.expose_secret()));
             if validity.is_some_and(|validity| validity.due(units::now())) {

@@ -157,8 +157,13 @@ impl ConfigDir {
     }
 
     pub fn store_credential(&self, name: &str, credential: &Credential) -> Result<(), CliError> {
-        self.write(&format!("{name}.ca.pem"), credential.ca_pem.as_bytes())?;
+        self.store_authorities(name, &credential.ca_pem)?;
         self.store_identity(name, &credential.identity_pem)
+    }
+
+    /// Writes the certificates of the authorities that a context trusts.
+    pub fn store_authorities(&self, name: &str, ca_pem: &str) -> Result<(), CliError> {
+        self.write(&format!("{name}.ca.pem"), ca_pem.as_bytes())
     }
 
     pub fn store_identity(&self, name: &str, identity_pem: &SecretString) -> Result<(), CliError> {

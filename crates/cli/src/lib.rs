@@ -16,6 +16,7 @@ mod bench;
 mod bmc;
 mod boot;
 mod capacity;
+mod certificates;
 mod client;
 mod cluster;
 mod config;
@@ -102,6 +103,7 @@ async fn dispatch(cx: &Cx, command: Command) -> Result<(), CliError> {
         Command::Usage(command) => usage::run(cx, command).await,
         Command::Operation(command) => operation::run(cx, command).await,
         Command::Events(args) => events::run(cx, args).await,
+        Command::Certificates(args) => certificates::run(cx, args).await,
         Command::Audit(command) => audit::run(cx, command).await,
         Command::Boot(command) => boot::run(cx, command).await,
         Command::Discover(command) => discover::run(cx, command).await,

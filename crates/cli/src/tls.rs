@@ -226,6 +226,22 @@ fn sha256(der: &CertificateDer<'_>) -> [u8; 32] {
     digest
 }
 
+/// The pins of the certificates in a PEM text, in their order: `sha256:` and 64 hex digits each.
+pub fn pins_of(pem: &str) -> Vec<String> {
+    let blocks = pem::parse_many(pem).unwrap_or_default();
+    let certificates = blocks.iter().filter(|block| block.tag() == "CERTIFICATE");
+    let pin = |der: &[u8]| format!("sha256:{}", hex::encode(sha256(&CertificateDer::from(der))));
+    certificates.map(|block| pin(block.contents())).collect()
+}
+
+/// The authorities that the server names, `own` being the trusted ones, call for a renewal of the credential: a rotation
+/// of the site's authority has begun or ended. A replica that names only the first of ours has not begun it yet.
+pub fn is_outdated(own: &[String], named: &str) -> bool {
+    let named: Vec<&str> = named.split(',').filter(|pin| !pin.is_empty()).collect();
+    let is_beginning = named.len() <= own.len() && named.iter().zip(own).all(|(named, own)| named == own);
+    !is_beginning
+}
+
 /// A new private key and a request for a certificate over its public half. The server takes nothing else from it.
 pub fn new_key() -> Result<(KeyPair, String), CliError> {
     let failed = |e: rcgen::Error| CliError::credential(format!("cannot make a key: {e}"), "");
@@ -310,6 +326,18 @@ mod tests {
         assert_eq!(parse_pin(&digits), Ok([0xab; 32]));
         assert!(parse_pin("sha256:abcd").is_err());
         assert!(parse_pin(&format!("sha512:{digits}")).is_err());
+    }
+
+    #[test]
+    fn another_list_of_authorities_outdates_the_credential() {
+        let own = |pins: &[&str]| pins.iter().map(|pin| (*pin).to_owned()).collect::<Vec<_>>();
+        assert!(!is_outdated(&own(&["a"]), "a"));
+        assert!(!is_outdated(&own(&["a"]), ""), "an older server names none");
+        assert!(is_outdated(&own(&["a"]), "a,b"), "a rotation has begun");
+        assert!(!is_outdated(&own(&["a", "b"]), "a,b"));
+        assert!(!is_outdated(&own(&["a", "b"]), "a"), "this replica follows later");
+        assert!(is_outdated(&own(&["a", "b"]), "b"), "the rotation has ended");
+        assert!(is_outdated(&own(&["a", "b"]), "b,c"));
     }
 
     #[test]

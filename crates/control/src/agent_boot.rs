@@ -287,6 +287,9 @@ pub async fn identify(
                 row.measured.clone_from(&known.measured);
                 tx.put_agent_boot(&row).await?;
             }
+            if let Shown::Tpm(proof) = shown {
+                tx.put_agent_quote(&record.id, &proof.quote_sha256).await?;
+            }
             return Ok(Ok(known));
         }
         Err(why) => why,
@@ -312,17 +315,20 @@ pub async fn identify(
     refused(why)
 }
 
-/// How the machine that an effect was given to was known.
+/// How the machine that an effect was given to was known, and the SHA-256 of its last quote; empty: it is not known by a TPM.
 ///
 /// # Errors
 /// The database failed.
-pub async fn identity_of(store: &Store, effect: &EffectRow) -> Result<&'static str, StoreError> {
+pub async fn identity_of(store: &Store, effect: &EffectRow) -> Result<(&'static str, String), StoreError> {
     let row = store.agent_boot(&effect.node_id).await?;
     let is_by_tpm = row.is_some_and(|row| {
         let is_same_boot = effect.attempt.boot_id.as_ref() == Some(&row.kernel_boot_id);
         is_same_boot && row.identity == BY_TPM && !row.is_contested()
     });
-    Ok(if is_by_tpm { BY_TPM } else { BY_ADDRESS })
+    Ok(match is_by_tpm {
+        true => (BY_TPM, store.agent_quote(&effect.node_id).await?),
+        false => (BY_ADDRESS, String::new()),
+    })
 }
 
 /// Enrols the TPM of a machine whose inspection is accepted, if none is enrolled yet.

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use rackwright_api::v1;
+use rackwright_identity::payload_hash;
 use rackwright_lifecycle::State;
 use rackwright_store::{AgentBootRow, AgentSession, NodeRecord};
 use rackwright_tpm::client::CERTIFICATE_MAX;
@@ -120,6 +121,8 @@ pub struct Proof {
     pub certificate_sha256: String,
     /// Why it is not proven that the machine started what was served; none: it is proven.
     pub unproven: Option<String>,
+    /// SHA-256 of the quote and its signature, 64 hex digits.
+    pub quote_sha256: String,
     nonce: [u8; 32],
     extra: Vec<u8>,
 }
@@ -206,6 +209,7 @@ impl Pending {
             ek: sha256_text(&self.ek.sha256()),
             certificate_sha256: self.certificate_sha256,
             unproven: started.err().map(|why| cut(&why, SENTENCE_MAX)),
+            quote_sha256: payload_hash(&[answer.quote.as_slice(), &answer.signature].concat()),
             nonce: self.nonce,
             extra: quote.extra,
         })
@@ -388,6 +392,7 @@ mod tests {
             ek: ek.into(),
             certificate_sha256: String::new(),
             unproven: None,
+            quote_sha256: String::new(),
             nonce,
             extra: binding(&nonce, "n1", 3, boot, "key").to_vec(),
         }))

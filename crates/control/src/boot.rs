@@ -282,6 +282,10 @@ async fn new_token(core: &Core, purpose: &str, subject: &str, body: &str, life_s
 
 #[async_trait]
 impl BootDirectory for Directory {
+    fn ca_pem(&self) -> Option<String> {
+        Some(self.core.keys.authority.trusted_pem())
+    }
+
     fn firmware(&self, digest: &str, until_s: i64, seal: &str) -> Option<std::path::PathBuf> {
         let digest = crate::firmware::link::open(&self.core, digest, until_s, seal, clock::now())?;
         self.core.firmware.files.path(&digest)
@@ -346,8 +350,7 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = (
     let waiting = sender.downgrade();
     let (unknown, machines) = Sightings::new();
     let (alarms, events) = Alarms::new();
-    let mut network = boot.network.clone();
-    network.ca_pem = Some(core.keys.authority.ca_pem());
+    let network = boot.network.clone();
     let directory = Arc::new(Directory {
         core: core.clone(),
         boot,

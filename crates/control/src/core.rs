@@ -29,6 +29,7 @@ use crate::firmware::Firmware;
 use crate::firmware_settings::Wishes;
 use crate::grpc::SiteUploads;
 use crate::hall::Sites;
+use crate::keys::authority::AuthorityChanges;
 use crate::measured_boot::ServedFiles;
 use crate::metrics::Metrics;
 use crate::perform::Performer;
@@ -84,6 +85,8 @@ pub struct Core {
     pub config: Config,
     /// Authority, sealing and signing keys.
     pub keys: KeyFiles,
+    /// Follows the rotation of the authority.
+    pub authority_changes: AuthorityChanges,
     /// Randomness.
     pub rng: Arc<dyn Rng>,
     /// Connected agents.

@@ -98,6 +98,18 @@ pub enum DaemonError {
         /// Where our keys are.
         keys: PathBuf,
     },
+    /// The site's authority was changed, and this replica has only older ones.
+    #[error(
+        "the authority of this site is {needed}, which is not in {}: copy the folder from another rackwrightd of the site, \
+         or from the backup made after the last rotation",
+        keys.display()
+    )]
+    OldAuthority {
+        /// The hash of the authority.
+        needed: String,
+        /// Where our keys are.
+        keys: PathBuf,
+    },
 }
 
 fn data(what: impl Into<String>) -> impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> DaemonError {
@@ -128,7 +140,7 @@ fn load_keys(config: &Config) -> Result<KeyFiles, DaemonError> {
 /// database, where that is SQLite, or from another database.
 async fn start(config: Config, how: Start, traces: Traces, stop: CancellationToken) -> Result<Arc<Core>, DaemonError> {
     let keys = load_keys(&config)?;
-    let lock = lock::take(&config.database, &keys.authority.ca_sha256(), how.paused)?;
+    let lock = lock::take(&config.database, &keys.authority.site_id(), how.paused)?;
     let core = open_with(config, keys, Pause::new(how.paused, lock), traces, stop).await?;
     if !how.paused {
         other::ask(&core.config, &core.keys, &core.store, core.rng.as_ref()).await?;
@@ -158,7 +170,7 @@ async fn open_with(
         tracing::warn!(files = closed.len(), first = %first.display(), "others could read files of ours; they are closed");
     }
     let store = Store::open(config.database.clone()).await?;
-    let ours = keys.authority.ca_sha256();
+    let ours = keys.authority.site_id();
     let site = store.site_authority(&ours).await?;
     if site != ours {
         let keys = dir.join("keys");
@@ -179,7 +191,8 @@ async fn open_with(
     let files = files.map_err(|e| data(format!("firmware {}", path.display()))(e.into()))?;
     let replica = replicas::name(&dir);
     let up_since = replicas::begin(&store, &replica).await?;
-    keys::agree(&store, &keys.sealer, &replica, String::new()).await?;
+    keys::authority::begin(&store, &keys, &dir).await?;
+    keys::agree(&store, &keys, &replica, String::new()).await?;
     let audit = Audit::open(&dir, &config.site, &replica, &keys);
     let audit = audit.map_err(|e| data("the newest head of the audit")(e.into()))?;
     let switches = crate::ethernet::Switches::new(&config.ethernet);
@@ -199,6 +212,7 @@ async fn open_with(
         ipmi: Arc::default(),
         config,
         keys,
+        authority_changes: keys::authority::AuthorityChanges::default(),
         rng,
         performer: Arc::new(Hardware),
         logins: rackwright_validate::Logins::default(),
@@ -294,7 +308,7 @@ pub async fn run(
     let validity = credential.validity;
     let certificate = ServerCertificate::new(credential).map_err(|e| data("the server's certificate")(e.into()))?;
     let tls = |auth| {
-        server_config(certificate.clone(), core.keys.authority.ca_der(), auth)
+        server_config(certificate.clone(), core.keys.authority.client_trust(), auth)
             .map_err(|e| data("TLS settings")(e.into()))
     };
     let (api_tls, images_tls) = (tls(ClientAuth::Optional)?, tls(ClientAuth::Required)?);

@@ -34,6 +34,8 @@ const WARNED_S: i64 = 7 * DAY_S;
 
 /// Runs for ever.
 pub async fn run(core: Arc<Core>, certificate: Arc<ServerCertificate>, mut validity: Validity) {
+    let mut authority = core.authority_changes.watch();
+    let mut signed_by = core.keys.authority.ca_sha256();
     loop {
         if let Err(error) = round(&core).await {
             tracing::warn!(%error, "housekeeping was not finished; the next round goes on");
@@ -42,7 +44,9 @@ pub async fn run(core: Arc<Core>, certificate: Arc<ServerCertificate>, mut valid
             tracing::warn!(%error, "the age of the database was not advanced");
         }
         let now = clock::system_time(clock::now());
-        if validity.reissue_due(now) {
+        authority.mark_unchanged();
+        let present = core.keys.authority.ca_sha256();
+        if validity.reissue_due(now) || signed_by != present {
             match core
                 .keys
                 .authority
@@ -50,6 +54,7 @@ pub async fn run(core: Arc<Core>, certificate: Arc<ServerCertificate>, mut valid
             {
                 Ok(fresh) => {
                     validity = fresh.validity;
+                    signed_by = present;
                     match certificate.replace(fresh) {
                         Ok(()) => tracing::info!("the server's certificate was renewed"),
                         Err(error) => tracing::error!(%error, "the renewed certificate cannot be used"),
@@ -61,6 +66,8 @@ pub async fn run(core: Arc<Core>, certificate: Arc<ServerCertificate>, mut valid
         tokio::select! {
             () = core.stop.cancelled() => return,
             () = tokio::time::sleep(ROUND) => {}
+            // The sender lives as long as the core.
+            _ = authority.changed() => {}
         }
     }
 }
@@ -165,7 +172,7 @@ mod tests {
             };
             tx.put_member(name, &viewer, 1, now).await.unwrap();
             let ends = now.plus(seconds(days * DAY_S + 60));
-            assert!(tx.certificate_issued(name, 1, ends).await.unwrap());
+            assert!(tx.certificate_issued(name, 1, ends, "ca").await.unwrap());
         }
         tx.commit().await.unwrap();
         for _ in 0..2 {
@@ -177,7 +184,7 @@ mod tests {
         }
         let mut tx = core.store.write().await.unwrap();
         assert!(
-            tx.certificate_issued("soon", 1, now.plus(seconds(5 * DAY_S)))
+            tx.certificate_issued("soon", 1, now.plus(seconds(5 * DAY_S)), "ca")
                 .await
                 .unwrap()
         );

@@ -154,9 +154,14 @@ fn router(peer: Arc<Peer>) -> Router {
 
 /// Serves until the core stops.
 pub async fn run(core: Arc<Core>, listener: tokio::net::TcpListener, tls: Arc<rustls::ServerConfig>) {
-    let limits = &core.config.connections;
-    let mut connections = tls::accept(listener, tls, core.listeners.images.clone(), limits, core.stop.clone());
-    while let Some(Accepted { stream, slot, identity }) = connections.recv().await {
+    let mut connections = tls::accept(&core, listener, tls, core.listeners.images.clone());
+    while let Some(Accepted {
+        stream,
+        slot,
+        identity,
+        ended: authority,
+    }) = connections.recv().await
+    {
         let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let peer = Peer::new(core.clone(), who(&core, identity, leaf));
         let ended = peer.grant().map(Grant::ended);
@@ -180,6 +185,7 @@ pub async fn run(core: Arc<Core>, listener: tokio::net::TcpListener, tls: Arc<ru
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = closed.cancelled() => {}
+                () = authority.cancelled() => tracing::info!("a connection to the image store with a certificate of the former authority is closed"),
                 // In the middle of an answer, too: a cache takes no half of one for the whole.
                 end = ended => tracing::info!(%end, "the connection of a member to the image store is closed"),
                 served = builder.serve_connection(io, service) => if let Err(error) = served {
@@ -344,7 +350,7 @@ mod tests {
             .issue_server(&names, SystemTime::now(), HOUR)
             .unwrap();
         let certificate = ServerCertificate::new(issued).unwrap();
-        server_config(certificate, core.keys.authority.ca_der(), ClientAuth::Required).unwrap()
+        server_config(certificate, core.keys.authority.client_trust(), ClientAuth::Required).unwrap()
     }
 
     /// A connection of `identity`.
@@ -364,7 +370,7 @@ mod tests {
         let chain = CertificateDer::pem_slice_iter(issued.chain_pem.as_bytes());
         let chain: Vec<_> = chain.collect::<Result<_, _>>().unwrap();
         let key = PrivatePkcs8KeyDer::from(key.serialize_der()).into();
-        let mut config = (*client_config(core.keys.authority.ca_der(), Some((chain, key))).unwrap()).clone();
+        let mut config = (*client_config(&core.keys.authority.ca_der(), Some((chain, key))).unwrap()).clone();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let stream = TcpStream::connect(at).await.unwrap();
         let name = ServerName::try_from("localhost").unwrap();

@@ -120,7 +120,7 @@ pub async fn invite(config: &Config, name: &str, reason: &str) -> Result<String,
     }
     let now = clock::now();
     let keys = KeyFiles::load_or_create(&config.data_dir, "", clock::system_time(now), Arc::new(SystemRng))?;
-    let ours = keys.authority.ca_sha256();
+    let ours = keys.authority.site_id();
     let store = Store::open(config.database.clone()).await?;
     let site = store.site_authority(&ours).await?;
     if site != ours {
@@ -139,11 +139,11 @@ pub async fn invite(config: &Config, name: &str, reason: &str) -> Result<String,
     Ok(format!(
         "{name} can log in as an operator once within {} minutes with:\n\n{}",
         LIFETIME_S / 60,
-        login_command(config, &ours, &token)
+        login_command(config, &keys.authority.ca_sha256(), &token)
     ))
 }
 
-fn checked_reason(reason: &str) -> Result<&str, InviteError> {
+pub(crate) fn checked_reason(reason: &str) -> Result<&str, InviteError> {
     let reason = reason.trim();
     if reason.is_empty() || reason.chars().count() > 1000 || reason.chars().any(char::is_control) {
         return Err(InviteError::NoReason);

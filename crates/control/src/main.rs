@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use rackwright_control::audit::verify;
 use rackwright_control::config::Config;
-use rackwright_control::keys::rotate;
+use rackwright_control::keys::{rotate, rotate_ca};
 use rackwright_control::start::Start;
 use rackwright_control::telemetry::Telemetry;
 use rackwright_control::{backup, daemon, hardening};
@@ -80,9 +80,19 @@ enum Command {
         /// Which key.
         #[arg(value_enum)]
         key: RotatedKey,
-        /// Remove the older sealing keys, if nothing is sealed under them any more.
+        /// End a rotation: remove the older sealing keys if nothing is sealed under them any more, or the former authority
+        /// if every member and agent has a certificate of the next one.
         #[arg(long)]
         finish: bool,
+        /// End the rotation of the authority although members or agents have no certificate of the next one.
+        #[arg(long, requires = "finish")]
+        leave_behind: bool,
+        /// Show how far the rotation of the authority is, and change nothing.
+        #[arg(long, conflicts_with = "finish")]
+        status: bool,
+        /// Why, for the audit. Needed to begin and to end the rotation of the authority.
+        #[arg(long, default_value = "")]
+        reason: String,
         /// The configuration file.
         #[arg(long, short, default_value = "/etc/rackwright/rackwrightd.yaml")]
         config: PathBuf,
@@ -145,6 +155,8 @@ enum RotatedKey {
     Sealing,
     /// The key that signs erase certificates.
     Signing,
+    /// The authority that signs the certificates of servers, members and agents.
+    Ca,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -173,7 +185,23 @@ fn main() -> ExitCode {
             known_gap,
             config,
         }) => verify_audit(&config, file.zip(key), &known_gap),
-        Command::RotateKeys { key, finish, config } => rotate_keys(&config, key, finish),
+        Command::RotateKeys {
+            key,
+            finish,
+            leave_behind,
+            status,
+            reason,
+            config,
+        } => rotate_keys(
+            &config,
+            key,
+            &Rotation {
+                finish,
+                leave_behind,
+                status,
+                reason,
+            },
+        ),
         Command::Backup { to, config } => back_up(&config, &to),
         Command::Restore { from, replace, config } => restore(&config, &from, replace),
         Command::Serve {
@@ -261,10 +289,30 @@ fn verify_audit(
     Ok(())
 }
 
-fn rotate_keys(path: &std::path::Path, key: RotatedKey, finish: bool) -> Result<(), Box<dyn std::error::Error>> {
+/// What to do with a key.
+struct Rotation {
+    finish: bool,
+    leave_behind: bool,
+    status: bool,
+    reason: String,
+}
+
+fn rotate_keys(path: &std::path::Path, key: RotatedKey, rotation: &Rotation) -> Result<(), Box<dyn std::error::Error>> {
+    let Rotation {
+        finish,
+        leave_behind,
+        status,
+        reason,
+    } = rotation;
+    if !matches!(key, RotatedKey::Ca) && (*leave_behind || *status) {
+        return Err("--leave-behind and --status belong to the authority: rotate-keys ca".into());
+    }
     let config = Config::load(path)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let told = match (key, finish) {
+    let told = match (key, *finish) {
+        (RotatedKey::Ca, _) if *status => runtime.block_on(rotate_ca::status(&config))?,
+        (RotatedKey::Ca, false) => runtime.block_on(rotate_ca::begin(&config, reason))?,
+        (RotatedKey::Ca, true) => runtime.block_on(rotate_ca::finish(&config, reason, *leave_behind))?,
         (RotatedKey::Sealing, false) => runtime.block_on(rotate::sealing(&config))?,
         (RotatedKey::Sealing, true) => runtime.block_on(rotate::finish_sealing(&config))?,
         (RotatedKey::Signing, false) => runtime.block_on(rotate::signing(&config))?,

@@ -14,27 +14,29 @@ use crate::core::Core;
 
 /// Size and time of change of each file: they say whether the digests are still right.
 type Stamp = Vec<(PathBuf, u64, Option<SystemTime>)>;
+/// What the digests are of: the files, and the authorities that the command line may name.
+type Key = (Stamp, Vec<String>);
 /// The digests, or why there are none.
 type Digests = Result<Served, String>;
 
 /// The digests of the files that are served. Files are read when the first machine asks, and again after they changed.
 #[derive(Default)]
-pub struct ServedFiles(Mutex<Option<(Stamp, Arc<Digests>)>>);
+pub struct ServedFiles(Mutex<Option<(Key, Arc<Digests>)>>);
 
 impl ServedFiles {
-    fn of(&self, config: &Config, authority: &str) -> Arc<Digests> {
+    fn of(&self, config: &Config, authorities: &[String]) -> Arc<Digests> {
         let Some(boot) = &config.boot else {
             return Arc::new(Err("this control plane serves no boot files (settings: boot)".into()));
         };
         // The first machine that asks does the work for those that ask meanwhile.
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamp = stamp(boot);
+        let stamp = (stamp(boot), authorities.to_vec());
         if let Some((before, digests)) = kept.as_ref()
             && *before == stamp
         {
             return digests.clone();
         }
-        let digests = Arc::new(digests(boot, authority));
+        let digests = Arc::new(digests(boot, authorities));
         *kept = Some((stamp, digests.clone()));
         digests
     }
@@ -44,8 +46,8 @@ impl ServedFiles {
 pub async fn served(core: &Arc<Core>) -> Arc<Digests> {
     let core = core.clone();
     let read = tokio::task::spawn_blocking(move || {
-        let authority = core.keys.authority.ca_sha256();
-        core.served_files.of(&core.config, authority.as_ref())
+        let authorities = core.keys.authority.announced();
+        core.served_files.of(&core.config, &authorities)
     });
     read.await
         .unwrap_or_else(|error| Arc::new(Err(format!("the served boot files could not be read: {error}"))))
@@ -61,13 +63,13 @@ fn stamp(boot: &Boot) -> Stamp {
     stamped.collect()
 }
 
-fn digests(boot: &Boot, authority: &str) -> Digests {
+fn digests(boot: &Boot, authorities: &[String]) -> Digests {
     let kernel = read(&boot.ramdisk.kernel)?;
     let is_kernel = |error| format!("boot.ramdisk.kernel, {}: {error}", boot.ramdisk.kernel.display());
     let mut served = Served {
         kernel: sha256(&[&kernel]),
         ramdisk: sha256(&[&read(&boot.ramdisk.initrd)?]),
-        authorities: [authority.to_owned()].into(),
+        authorities: authorities.iter().cloned().collect(),
         arguments: boot
             .ramdisk
             .arguments

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_identity::{ClientIdentity, identify};
-use rackwright_netboot::connections::{Connections, Limits, Slot};
+use rackwright_netboot::connections::{Connections, Slot};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
+
+use crate::core::Core;
 
 /// Time between two looks for connections that have been idle too long.
 const LOOK: Duration = Duration::from_secs(1);
@@ -24,16 +26,18 @@ pub struct Accepted {
     pub slot: Slot,
     /// What the peer's certificate says; none: it showed none, or one that names neither a member nor an agent.
     pub identity: Option<ClientIdentity>,
+    /// The end of the connection, when the authority of its certificate is no longer trusted.
+    pub ended: CancellationToken,
 }
 
-/// Connections whose handshake is done, until `stop`.
+/// Connections whose handshake is done, until the core stops.
 pub fn accept(
+    core: &Arc<Core>,
     listener: TcpListener,
     config: Arc<rustls::ServerConfig>,
     connections: Arc<Connections>,
-    limits: &Limits,
-    stop: CancellationToken,
 ) -> mpsc::Receiver<Accepted> {
+    let (core, limits, stop) = (core.clone(), &core.config.connections, core.stop.clone());
     let (sender, receiver) = mpsc::channel(64);
     let acceptor = TlsAcceptor::from(config);
     let (handshake, idle) = (
@@ -61,7 +65,7 @@ pub fn accept(
                 slot = connections.admit(peer.ip()) => slot,
             };
             let Some(slot) = slot else { continue };
-            let (acceptor, sender) = (acceptor.clone(), sender.clone());
+            let (core, acceptor, sender) = (core.clone(), acceptor.clone(), sender.clone());
             tokio::spawn(async move {
                 let _ = stream.set_nodelay(true);
                 let closed = slot.closed();
@@ -73,11 +77,18 @@ pub fn accept(
                     Ok(Ok(stream)) => {
                         let leaf = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
                         let identity = leaf.and_then(|leaf| identify(leaf).ok());
+                        let end_of = |leaf| core.authority_changes.end_of(&core.keys.authority, leaf);
+                        let ended = leaf.map_or_else(CancellationToken::new, |leaf| end_of(leaf));
                         match identity {
                             Some(_) => slot.handle().known(),
                             None => slot.handle().opened(),
                         }
-                        let accepted = Accepted { stream, slot, identity };
+                        let accepted = Accepted {
+                            stream,
+                            slot,
+                            identity,
+                            ended,
+                        };
                         let _ = sender.send(accepted).await;
                     }
                     Ok(Err(error)) => tracing::debug!(%peer, %error, "a TLS handshake failed"),

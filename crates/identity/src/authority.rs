@@ -115,6 +115,8 @@ pub struct IssuedCertificate {
     pub certificate_pem: String,
     /// The certificate followed by the authority's.
     pub chain_pem: String,
+    /// SHA-256 of the authority's certificate.
+    pub authority: String,
     /// Its times.
     pub validity: Validity,
 }
@@ -225,8 +227,16 @@ impl Authority {
 
     /// `sha256:` and 64 hex digits over the certificate's DER: what clients pin.
     pub fn ca_sha256(&self) -> String {
-        let digest = ring::digest::digest(&ring::digest::SHA256, &self.certificate);
-        format!("sha256:{}", hex::encode(digest))
+        sha256(&self.certificate)
+    }
+
+    /// Whether the authority's key has signed this certificate (DER). The names in it prove nothing.
+    pub(crate) fn has_signed(&self, certificate: &[u8]) -> bool {
+        let Ok((_, own)) = X509Certificate::from_der(&self.certificate) else {
+            return false;
+        };
+        X509Certificate::from_der(certificate)
+            .is_ok_and(|(_, leaf)| leaf.verify_signature(Some(own.public_key())).is_ok())
     }
 
     /// The authority's key, PKCS #8 PEM: only for the key file.
@@ -290,6 +300,7 @@ impl Authority {
         let certificate_pem = to_pem(certificate.der());
         Ok(IssuedCertificate {
             chain_pem: format!("{certificate_pem}{}", self.ca_pem()),
+            authority: self.ca_sha256(),
             certificate_pem,
             validity: Validity::of(certificate.der())?,
         })
@@ -312,6 +323,17 @@ impl Authority {
         params.use_authority_key_identifier_extension = true;
         Ok(params)
     }
+}
+
+fn sha256(certificate: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, certificate);
+    format!("sha256:{}", hex::encode(digest))
+}
+
+/// The hash of the certificate in a PEM text; none: it holds none.
+pub(crate) fn sha256_of_pem(text: &str) -> Option<String> {
+    let block = pem::parse(text).ok().filter(|block| block.tag() == "CERTIFICATE")?;
+    Some(sha256(block.contents()))
 }
 
 fn base_params(

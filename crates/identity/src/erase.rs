@@ -4,12 +4,16 @@
 //! bytes, so that no value can pass for another field whatever it contains. Numbers are decimal; times are Unix seconds
 //! and nine digits of nanoseconds. One record has exactly one encoding, and [`EraseRecord::decode`] takes no other.
 //!
-//! Version 2 adds the witnesses of the drive, version 3 says first how the machine was known, and version 4 adds further
-//! evidence. Older versions are still read.
+//! Version 2 adds the witnesses of the drive, version 3 says first how the machine was known, and version 4 adds the place in
+//! the site's chain of certificates, the digest of the machine's attestation and further evidence. Older versions are still read.
 //!
 //! ```text
 //! rackwright-erase-certificate-v4
 //! identity=12:address only
+//! attestation=0:
+//! number=2:17
+//! previous=64:9f86d081…
+//! issue_time=20:1790000010.000000000
 //! name=50:nodes/gpu-001/eraseCertificates/…
 //! node=13:nodes/gpu-001
 //! claim_generation=1:3
@@ -73,6 +77,39 @@ pub struct EraseRecord {
     /// What else is known of the erase, one sentence a line: memory, native capacity, hidden areas, what was left out. Empty
     /// in versions 1 to 3 alone.
     pub evidence: Vec<String>,
+    /// The place in the site's chain; none in versions 1 to 3 alone.
+    pub link: Option<ChainLink>,
+}
+
+/// The place of a certificate in the site's chain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainLink {
+    /// From 1.
+    pub number: u64,
+    /// [`chain_hash`] of the certificate before it, 64 hex digits; empty for the first one.
+    pub previous: String,
+    /// When it was signed, by the control plane's clock.
+    pub issue_time: SystemTime,
+    /// SHA-256 of the machine's quote and the quote's signature, 64 hex digits; empty: the machine was not known by a TPM.
+    pub attestation: String,
+}
+
+/// SHA-256 of a certificate's payload, 64 hex digits: what an export shows of a certificate that it does not show.
+pub fn payload_hash(payload: &[u8]) -> String {
+    hex::encode(ring::digest::digest(&ring::digest::SHA256, payload))
+}
+
+/// The hash of a place in the chain, 64 hex digits. It follows from the payload's hash alone, so that a chain can be checked
+/// over certificates that are not shown.
+pub fn chain_hash(number: u64, previous: &str, payload_hash: &str) -> String {
+    let text = format!("rackwright-erase-chain-v1\nnumber={number}\nprevious={previous}\npayload={payload_hash}\n");
+    hex::encode(ring::digest::digest(&ring::digest::SHA256, text.as_bytes()))
+}
+
+/// The bytes of a signed statement about the newest place of the chain.
+pub fn chain_head(number: u64, hash: &str, time: SystemTime) -> Result<Vec<u8>, PayloadError> {
+    let time = time_text("time", time)?;
+    Ok(format!("rackwright-erase-chain-head-v1\nnumber={number}\nhash={hash}\ntime={time}\n").into_bytes())
 }
 
 /// Why a record has no payload, or a payload is no record. Permanent.
@@ -84,6 +121,9 @@ pub enum PayloadError {
     /// A time that cannot be written.
     #[error("the erase certificate's {0} lies before 1970 or out of range")]
     Time(&'static str),
+    /// Evidence is signed with a place in the chain only.
+    #[error("the erase certificate has evidence and no place in the chain")]
+    NoPlace,
     /// Not this format.
     #[error("the erase certificate's payload is broken at {0}")]
     Broken(&'static str),
@@ -93,11 +133,13 @@ pub enum PayloadError {
 }
 
 impl EraseRecord {
-    /// The bytes to sign: version 4, or an older version for a record without evidence or identity.
+    /// The bytes to sign: version 4, or an older version for a record without a place in the chain or an identity. Only version 4
+    /// has evidence.
     pub fn encode(&self) -> Result<Vec<u8>, PayloadError> {
         let has_witnesses = !self.witnesses.is_empty();
         let version = match (self.identity.is_empty(), has_witnesses) {
-            (false, _) if !self.evidence.is_empty() => VERSION_4,
+            (false, _) if self.link.is_some() => VERSION_4,
+            _ if !self.evidence.is_empty() => return Err(PayloadError::NoPlace),
             (false, _) => VERSION_3,
             (true, true) => VERSION_2,
             (true, false) => VERSION_1,
@@ -105,6 +147,12 @@ impl EraseRecord {
         let mut text = String::from(version);
         if !self.identity.is_empty() {
             put(&mut text, "identity", &self.identity);
+        }
+        if let Some(link) = self.link.as_ref().filter(|_| version == VERSION_4) {
+            put(&mut text, "attestation", &link.attestation);
+            put(&mut text, "number", &link.number.to_string());
+            put(&mut text, "previous", &link.previous);
+            put(&mut text, "issue_time", &time_text("issue_time", link.issue_time)?);
         }
         put(&mut text, "name", &self.name);
         put(&mut text, "node", &self.node);
@@ -159,8 +207,13 @@ impl EraseRecord {
             VERSION_3 | VERSION_4 => rest.text("identity")?,
             _ => String::new(),
         };
+        let link = match version {
+            VERSION_4 => Some(rest.link()?),
+            _ => None,
+        };
         let mut record = Self {
             identity,
+            link,
             name: rest.text("name")?,
             node: rest.text("node")?,
             claim_generation: rest.number("claim_generation")?,
@@ -244,6 +297,16 @@ impl Lines<'_> {
         Ok(value.into())
     }
 
+    fn link(&mut self) -> Result<ChainLink, PayloadError> {
+        let attestation = self.text("attestation")?;
+        Ok(ChainLink {
+            number: self.number("number")?,
+            previous: self.text("previous")?,
+            issue_time: self.time("issue_time")?,
+            attestation,
+        })
+    }
+
     fn number(&mut self, name: &'static str) -> Result<u64, PayloadError> {
         self.text(name)?.parse().map_err(|_| PayloadError::Broken(name))
     }
@@ -285,6 +348,47 @@ mod tests {
             witnesses: vec!["bmc".into(), "inspection".into()],
             identity: "address only".into(),
             evidence: vec!["memory: off\nwitness=3:bmc".into(), String::new()],
+            link: Some(ChainLink {
+                number: 1,
+                previous: String::new(),
+                issue_time: UNIX_EPOCH + Duration::from_secs(1_790_000_010),
+                attestation: String::new(),
+            }),
+        }
+    }
+
+    #[test]
+    fn a_place_in_the_chain_is_signed_and_read() {
+        let mut record = record();
+        record.link = Some(ChainLink {
+            number: 2,
+            previous: "ab".repeat(32),
+            issue_time: UNIX_EPOCH + Duration::from_secs(7),
+            attestation: "cd".repeat(32),
+        });
+        let payload = record.encode().unwrap();
+        let text = String::from_utf8(payload.clone()).unwrap();
+        assert!(text.starts_with("rackwright-erase-certificate-v4\nidentity=12:address only\nattestation=64:cdcd"));
+        assert_eq!(EraseRecord::decode(&payload).unwrap(), record);
+        for changed in [
+            text.replace("-v4", "-v3"),
+            text.replace("number=1:2\n", ""),
+            text.replace("number=1:2", "number=2:02"),
+        ] {
+            assert!(EraseRecord::decode(changed.as_bytes()).is_err());
+        }
+    }
+
+    #[test]
+    fn every_part_of_a_place_changes_its_hash() {
+        let payload = payload_hash(b"one");
+        let hash = chain_hash(1, "", &payload);
+        for other in [
+            chain_hash(2, "", &payload),
+            chain_hash(1, &hash, &payload),
+            chain_hash(1, "", &payload_hash(b"two")),
+        ] {
+            assert!(other.len() == 64 && other != hash);
         }
     }
 
@@ -293,7 +397,8 @@ mod tests {
         let mut plain = record();
         plain.drive_model = "Ä".into();
         plain.evidence = vec!["memory: off".into()];
-        let expected = "rackwright-erase-certificate-v4\nidentity=12:address only\nname=36:nodes/gpu-001/eraseCertificates/4f1c\n\
+        let expected = "rackwright-erase-certificate-v4\nidentity=12:address only\nattestation=0:\n\
+            number=1:1\nprevious=0:\nissue_time=20:1790000010.000000000\nname=36:nodes/gpu-001/eraseCertificates/4f1c\n\
             node=13:nodes/gpu-001\nclaim_generation=1:3\noperation=13:operations/77\ndrive_name=7:nvme0n1\n\
             drive_model=2:Ä\ndrive_serial=6:S1=1:x\ndrive_bytes=13:3840755982336\n\
             method=31:ERASE_METHOD_NVME_FORMAT_CRYPTO\nstart_time=20:1790000000.000000005\n\
@@ -304,8 +409,18 @@ mod tests {
         assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), expected);
         assert_eq!(EraseRecord::decode(expected.as_bytes()).unwrap(), plain);
         // As certificates were signed before version 4, before version 3, and before version 2.
+        assert!(matches!(
+            EraseRecord {
+                link: None,
+                ..plain.clone()
+            }
+            .encode(),
+            Err(PayloadError::NoPlace)
+        ));
         plain.evidence.clear();
-        let expected = expected.replace("-v4", "-v3");
+        plain.link = None;
+        let place = "attestation=0:\nnumber=1:1\nprevious=0:\nissue_time=20:1790000010.000000000\n";
+        let expected = expected.replace("-v4", "-v3").replace(place, "");
         let (expected, _) = expected.split_once("evidence=").unwrap();
         assert_eq!(String::from_utf8(plain.encode().unwrap()).unwrap(), expected);
         assert_eq!(EraseRecord::decode(expected.as_bytes()).unwrap(), plain);
@@ -356,7 +471,6 @@ mod tests {
         refuse(text.replace("evidence=1:2", "evidence=2:99"), "more lines than can be");
         let (without, _) = text.split_once("evidence=").unwrap();
         refuse(without.to_owned(), "no evidence in version 4");
-        refuse(format!("{without}evidence=1:0\n"), "no line of evidence in version 4");
         refuse(
             text.replace("identity=12:address only\n", ""),
             "no identity in version 4",

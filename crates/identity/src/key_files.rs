@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! DATA/keys/                 0700
-//!   authority.pem            0600  the CA's certificate and its key
+//!   authority.pem            0600  the CA's certificate and its key; see `authority_files` for later ones
 //!   sealing-0001.key         0600  32 bytes; the highest number seals, all of them open
 //!   signing.key              0600  32 bytes, the Ed25519 seed that signs erase certificates; see `rotation` for later ones
 //! DATA/keys.lock             0600  held while keys are made
@@ -13,6 +13,7 @@
 //! file is an error, because a new key in its place would leave sealed secrets unreadable and clients without trust.
 //! Key files that the group or others can read are refused.
 
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -21,19 +22,20 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use secrecy::zeroize::Zeroizing;
-use secrecy::{ExposeSecret as _, SecretString};
 
+use crate::authorities::Authorities;
 use crate::authority::{Authority, CertificateError};
+use crate::authority_files::{self, authority_name, authority_text};
 use crate::rng::{Rng, RngError, random};
 use crate::rotation;
 use crate::seal::{SealError, Sealer, SealingKey};
 use crate::signer::{CertificateSigner, SignatureError};
+use crate::tls::TlsError;
 
 pub(crate) const SET: &str = "keys";
 const LOCK: &str = "keys.lock";
 pub(crate) const NEW_SET_PREFIX: &str = ".keys-new-";
 pub(crate) const NEW_KEY_PREFIX: &str = ".new-";
-const AUTHORITY: &str = "authority.pem";
 pub(crate) const SIGNING: &str = "signing.key";
 const SEALING_PREFIX: &str = "sealing-";
 const SEALING_SUFFIX: &str = ".key";
@@ -77,6 +79,12 @@ pub enum KeyFileError {
     /// The CA in the set cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
+    /// Two authorities are in the set already.
+    #[error("a rotation of the authority is under way; `rackwrightd rotate-keys ca --finish` ends it")]
+    AuthorityRotates,
+    /// The authorities in the set cannot check client certificates.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The sealing keys in the set cannot be used.
     #[error(transparent)]
     Seal(#[from] SealError),
@@ -89,16 +97,24 @@ pub enum KeyFileError {
 }
 
 /// The control plane's keys, ready for use.
-#[derive(Debug)]
 pub struct KeyFiles {
-    /// Issues certificates.
-    pub authority: Authority,
+    /// Issue certificates.
+    pub authority: Authorities,
+    rng: Arc<dyn Rng>,
     /// Seals secrets.
     pub sealer: Sealer,
     /// Signs erase certificates.
     pub signer: CertificateSigner,
     /// Whether the set was made by this call: the first start of a site.
     pub created: bool,
+}
+
+impl fmt::Debug for KeyFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyFiles")
+            .field("authority", &self.authority)
+            .finish_non_exhaustive()
+    }
 }
 
 impl KeyFiles {
@@ -139,17 +155,21 @@ impl KeyFiles {
         if self.signer.replace(signer) {
             new.push(format!("signing key {key}"));
         }
+        let authorities = authority_files::load_authorities(&set, &self.rng)?;
+        new.extend(self.authority.replace(authorities)?);
         Ok(new)
     }
 
     pub(crate) fn load(set: &Path, rng: Arc<dyn Rng>, created: bool) -> Result<Self, KeyFileError> {
         check_private(&fs::metadata(set).map_err(io_error("read", set))?, set, 0o700)?;
-        let authority = load_authority(&set.join(AUTHORITY), rng.clone())?;
-        let sealer = Sealer::new(&sealing_keys(set)?, rng)?;
+        authority_files::remove_retired(set)?;
+        let authority = authority_files::load_authorities(set, &rng)?;
+        let sealer = Sealer::new(&sealing_keys(set)?, rng.clone())?;
         rotation::retire_signing_keys(set)?;
         let signer = rotation::load_signer(set)?;
         Ok(Self {
             authority,
+            rng,
             sealer,
             signer,
             created,
@@ -172,9 +192,7 @@ fn create_set(
         .map_err(io_error("create", &new))?;
     after("directory")?;
     let authority = Authority::create(subject, now, rng.clone())?;
-    let key_pem = authority.key_pem();
-    let both = Zeroizing::new(format!("{}{}", authority.ca_pem(), key_pem.expose_secret()));
-    write_private(&new.join(AUTHORITY), both.as_bytes())?;
+    write_private(&new.join(authority_name(1)), authority_text(&authority).as_bytes())?;
     after("authority")?;
     write_private(&new.join(sealing_name(1)), SealingKey::generate(rng.as_ref())?.expose())?;
     after("sealing")?;
@@ -206,20 +224,6 @@ fn remove_unfinished(data_dir: &Path) -> Result<(), KeyFileError> {
         }
     }
     Ok(())
-}
-
-fn load_authority(path: &Path, rng: Arc<dyn Rng>) -> Result<Authority, KeyFileError> {
-    let malformed = |what| KeyFileError::Malformed {
-        path: path.into(),
-        what,
-    };
-    let bytes = read_private(path)?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| malformed("it is not text"))?;
-    let key_start = text
-        .find("-----BEGIN PRIVATE KEY-----")
-        .ok_or_else(|| malformed("it has no private key"))?;
-    let (certificate, key) = text.split_at(key_start);
-    Ok(Authority::load(certificate, &SecretString::from(key.to_owned()), rng)?)
 }
 
 /// The sealing keys of the set, newest first.
@@ -357,8 +361,12 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
     use std::time::{Duration, UNIX_EPOCH};
 
+    use secrecy::{ExposeSecret as _, SecretString};
+
     use super::*;
     use crate::SystemRng;
+
+    const AUTHORITY: &str = "authority.pem";
 
     fn now() -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(1_790_000_000)

@@ -9,7 +9,9 @@
 //! read a key file that others can read, or make a new key where one is missing from an existing set.
 
 mod audit;
+mod authorities;
 mod authority;
+mod authority_files;
 mod client;
 mod erase;
 mod key_backup;
@@ -26,9 +28,10 @@ pub use audit::{
     AUDIT_RECORD_MAX, AuditBroken, AuditEntry, AuditFault, AuditHead, AuditRecord, AuditRecordError, AuditVerifier,
     is_signed,
 };
+pub use authorities::Authorities;
 pub use authority::{Authority, CertificateError, IssuedCertificate, ServerCredential, Validity, key_of_request};
 pub use client::{ClientIdentity, ClientKind, IdentifyError, identify, new_epoch};
-pub use erase::{EVIDENCE_MAX, EraseRecord, PayloadError};
+pub use erase::{ChainLink, EVIDENCE_MAX, EraseRecord, PayloadError, chain_hash, chain_head, payload_hash};
 pub use key_backup::LockedKeys;
 pub use key_files::{KeyFileError, KeyFiles};
 pub use rng::{Rng, RngError, SystemRng};
@@ -36,5 +39,5 @@ pub use rotation::OldSealingKeys;
 pub use seal::{SealError, Sealer, SealingKey, seal_header, sealed_under};
 pub use signer::{CertificateSigner, SignatureError, SigningKey};
 pub use ssh::{SshKeyError, SshKeyPair};
-pub use tls::{ClientAuth, ServerCertificate, TlsError, client_config, server_config};
+pub use tls::{ClientAuth, ClientTrust, ServerCertificate, TlsError, client_config, server_config};
 pub use token::{Token, TokenError, TokenHash};

@@ -105,7 +105,7 @@ impl OldSealingKeys {
 }
 
 /// Makes a file of the set by one rename.
-fn put_file(set: &Path, target: &Path, bytes: &[u8], rng: &dyn Rng) -> Result<(), KeyFileError> {
+pub(crate) fn put_file(set: &Path, target: &Path, bytes: &[u8], rng: &dyn Rng) -> Result<(), KeyFileError> {
     let temporary = set.join(format!("{NEW_KEY_PREFIX}{}", hex::encode(random::<8>(rng)?)));
     write_private(&temporary, bytes)?;
     give_to_owner_of(set, &temporary)?;

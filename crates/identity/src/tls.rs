@@ -6,11 +6,16 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
-use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedCipherSuite};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{
+    CipherSuite, ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+    SupportedCipherSuite,
+};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 
 use crate::authority::ServerCredential;
 
@@ -65,18 +70,107 @@ impl ResolvesServerCert for ServerCertificate {
     }
 }
 
-/// A server's settings; `client_ca` is the authority that issued its clients' certificates.
+/// The authorities whose client certificates are accepted; can be replaced while connections go on.
+pub struct ClientTrust(RwLock<Arc<dyn ClientCertVerifier>>);
+
+impl fmt::Debug for ClientTrust {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientTrust")
+    }
+}
+
+impl ClientTrust {
+    /// Trusts these authorities.
+    pub fn new(authorities: &[CertificateDer<'static>]) -> Result<Arc<Self>, TlsError> {
+        Ok(Arc::new(Self(RwLock::new(client_verifier(authorities)?))))
+    }
+
+    /// Handshakes from now on accept certificates of these authorities alone.
+    pub fn replace(&self, authorities: &[CertificateDer<'static>]) -> Result<(), TlsError> {
+        let verifier = client_verifier(authorities)?;
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = verifier;
+        Ok(())
+    }
+
+    fn present(&self) -> Arc<dyn ClientCertVerifier> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn client_verifier(authorities: &[CertificateDer<'static>]) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in authorities {
+        roots.add(authority.clone())?;
+    }
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(provider())).build()?)
+}
+
+/// Asks clients for a certificate, and checks it under what is trusted at that moment.
+#[derive(Debug)]
+struct PresentTrust {
+    trust: Arc<ClientTrust>,
+    is_mandatory: bool,
+}
+
+impl ClientCertVerifier for PresentTrust {
+    fn client_auth_mandatory(&self) -> bool {
+        self.is_mandatory
+    }
+
+    /// Names no authority: a client then shows the certificate that it has.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.trust.present().verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.trust
+            .present()
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.trust
+            .present()
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.trust.present().supported_verify_schemes()
+    }
+}
+
+/// A server's settings; `clients` are the authorities that issued its clients' certificates.
 pub fn server_config(
     certificate: Arc<ServerCertificate>,
-    client_ca: &CertificateDer<'static>,
+    clients: Arc<ClientTrust>,
     client_auth: ClientAuth,
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let provider = Arc::new(provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(client_ca)?), provider.clone());
-    let verifier = match client_auth {
+    let verifier: Arc<dyn ClientCertVerifier> = match client_auth {
         ClientAuth::Off => WebPkiClientVerifier::no_client_auth(),
-        ClientAuth::Optional => verifier.allow_unauthenticated().build()?,
-        ClientAuth::Required => verifier.build()?,
+        ClientAuth::Optional | ClientAuth::Required => Arc::new(PresentTrust {
+            trust: clients,
+            is_mandatory: client_auth == ClientAuth::Required,
+        }),
     };
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?

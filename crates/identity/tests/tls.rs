@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rackwright_identity::{
-    Authority, CertificateError, ClientAuth, ClientIdentity, ServerCertificate, SystemRng, Validity, client_config,
-    identify, server_config,
+    Authority, CertificateError, ClientAuth, ClientIdentity, ClientTrust, ServerCertificate, SystemRng, Validity,
+    client_config, identify, server_config,
 };
 use rcgen::{CertificateParams, CertificateSigningRequest, KeyPair, PublicKeyData as _};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
@@ -46,10 +46,14 @@ fn credential(
     (chain, PrivatePkcs8KeyDer::from(key.serialize_der()).into())
 }
 
+fn trust(authority: &Authority) -> Arc<ClientTrust> {
+    ClientTrust::new(std::slice::from_ref(authority.ca_der())).unwrap()
+}
+
 fn server(authority: &Authority, names: &[&str], client_auth: ClientAuth) -> Arc<ServerConfig> {
     let names: Vec<String> = names.iter().map(|n| (*n).into()).collect();
     let issued = authority.issue_server(&names, SystemTime::now(), DAY).unwrap();
-    server_config(ServerCertificate::new(issued).unwrap(), authority.ca_der(), client_auth).unwrap()
+    server_config(ServerCertificate::new(issued).unwrap(), trust(authority), client_auth).unwrap()
 }
 
 /// Shakes hands in memory, to the end on both sides.
@@ -182,7 +186,7 @@ fn a_server_is_only_what_it_was_issued_for() {
     };
     let posing = server_config(
         ServerCertificate::new(as_server).unwrap(),
-        site.ca_der(),
+        trust(&site),
         ClientAuth::Off,
     )
     .unwrap();
@@ -322,6 +326,29 @@ fn reissue_is_due_after_two_thirds() {
 }
 
 #[test]
+fn what_a_server_trusts_is_replaced_for_the_next_handshake() {
+    let (old, new) = (authority("Rackwright site"), authority("Rackwright site 2"));
+    let clients = trust(&old);
+    let issued = old.issue_server(&["127.0.0.1".into()], SystemTime::now(), DAY).unwrap();
+    let server = server_config(
+        ServerCertificate::new(issued).unwrap(),
+        clients.clone(),
+        ClientAuth::Required,
+    )
+    .unwrap();
+    let ann = ClientIdentity::member("ann", 1).unwrap();
+    let works = |issuer: &Authority| {
+        let client = client_config(old.ca_der(), Some(credential(issuer, &ann, SystemTime::now()))).unwrap();
+        handshake(&client, &server, "127.0.0.1").is_ok()
+    };
+    assert!(works(&old) && !works(&new));
+    clients.replace(&[old.ca_der().clone(), new.ca_der().clone()]).unwrap();
+    assert!(works(&old) && works(&new));
+    clients.replace(std::slice::from_ref(new.ca_der())).unwrap();
+    assert!(!works(&old) && works(&new));
+}
+
+#[test]
 fn a_replaced_server_certificate_is_shown_at_once() {
     let site = authority("Rackwright site");
     let issue = || {
@@ -331,7 +358,7 @@ fn a_replaced_server_certificate_is_shown_at_once() {
     let first = issue();
     let first_der = first.chain[0].clone();
     let certificate = ServerCertificate::new(first).unwrap();
-    let server = server_config(certificate.clone(), site.ca_der(), ClientAuth::Optional).unwrap();
+    let server = server_config(certificate.clone(), trust(&site), ClientAuth::Optional).unwrap();
     let client = client_config(site.ca_der(), None).unwrap();
     let shown = || {
         handshake(&client, &server, "127.0.0.1")

@@ -34,6 +34,11 @@ pub trait BootDirectory: Send + Sync + 'static {
         None
     }
 
+    /// The control plane's CA certificates, PEM, where they can change while the services run.
+    fn ca_pem(&self) -> Option<String> {
+        None
+    }
+
     /// Takes note of a stage. Must not block; a full queue is answered by [`StageDropped`], which is counted.
     fn record(&self, seen: StageSeen) -> Result<(), StageDropped>;
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::sql::statement;
+use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, StoreError, WriteTx};
 
 /// Which kind of proof.
@@ -23,7 +23,82 @@ impl Proof {
     }
 }
 
+/// A place in the chain of erase certificates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChainEntry {
+    /// From 1.
+    pub number: u64,
+    /// SHA-256 of the certificate's payload, 64 hex digits.
+    pub payload_hash: String,
+    /// Whose the machine was; empty: nobody's.
+    pub customer: String,
+    /// The certificate.
+    pub body: Vec<u8>,
+}
+
+/// The newest place in the chain of erase certificates.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ChainHead {
+    /// Its number; 0: there is none.
+    pub number: u64,
+    /// Its hash, 64 hex digits; empty: there is none.
+    pub hash: String,
+}
+
+const HEAD: &str = "SELECT erase_count, erase_head FROM site WHERE id = 1";
+
+fn head(row: Option<&Row>) -> Result<ChainHead> {
+    let Some(row) = row else {
+        return Ok(ChainHead::default());
+    };
+    Ok(ChainHead {
+        number: u64::try_from(row.try_get::<i64>(0)?).unwrap_or(0),
+        hash: row.try_get(1)?,
+    })
+}
+
 impl Store {
+    /// Places in the chain of erase certificates after a number, in order.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn erase_chain(&self, after: u64, limit: i64) -> Result<Vec<ChainEntry>> {
+        let sql = "SELECT number, payload_hash, customer, body FROM erase_certificates WHERE number > $1 \
+                   ORDER BY number, position LIMIT $2";
+        let query = statement(sql)
+            .bind(i64::try_from(after).unwrap_or(i64::MAX))
+            .bind(limit);
+        let rows = query.aside().fetch_all(&self.readers).await?;
+        let entry = |row: &Row| {
+            Ok(ChainEntry {
+                number: u64::try_from(row.try_get::<i64>(0)?).unwrap_or(0),
+                payload_hash: row.try_get(1)?,
+                customer: row.try_get(2)?,
+                body: row.try_get(3)?,
+            })
+        };
+        rows.iter().map(entry).collect()
+    }
+
+    /// The newest place in the chain of erase certificates.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn erase_head(&self) -> Result<ChainHead> {
+        let row = statement(HEAD).fetch_optional(&self.readers).await?;
+        head(row.as_ref())
+    }
+
+    /// SHA-256 of the last quote of a node's newest boot; empty: there was none.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn agent_quote(&self, node: &str) -> Result<String> {
+        let row = statement("SELECT quote FROM agent_boots WHERE node_id = $1").bind(node);
+        let row = row.fetch_optional(&self.readers).await?;
+        row.map_or(Ok(String::new()), |row| Ok(row.try_get(0)?))
+    }
+
     /// Proofs of a node, newest first, before a position; for a customer those from when the node was theirs.
     ///
     /// # Errors
@@ -59,6 +134,42 @@ impl Store {
 }
 
 impl WriteTx {
+    /// The newest place in the chain of erase certificates. No other change adds to the chain until this one ends.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn erase_head(&mut self) -> Result<ChainHead> {
+        let sql = format!("{HEAD}{}", self.kind.for_update());
+        let row = statement(sql).fetch_optional(&mut self.tx).await?;
+        head(row.as_ref())
+    }
+
+    /// Keeps an erase certificate as the newest place of the chain; `hash` is the hash of that place. Read the head before.
+    ///
+    /// # Errors
+    /// `Exists`: an id is given once.
+    pub async fn add_to_erase_chain(&mut self, id: &str, node: &str, entry: &ChainEntry, hash: &str) -> Result<()> {
+        self.add_proof(Proof::EraseCertificate, id, node, &entry.body).await?;
+        let number = i64::try_from(entry.number).unwrap_or(i64::MAX);
+        let sql = "UPDATE erase_certificates SET number = $2, payload_hash = $3 WHERE id = $1";
+        let query = statement(sql).bind(id).bind(number).bind(&entry.payload_hash);
+        query.execute(&mut self.tx).await?;
+        let sql = "UPDATE site SET erase_count = $1, erase_head = $2 WHERE id = 1";
+        let query = statement(sql).bind(number).bind(hash);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Keeps the SHA-256 of the last quote of a node's newest boot.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_agent_quote(&mut self, node: &str, quote: &str) -> Result<()> {
+        let query = statement("UPDATE agent_boots SET quote = $2 WHERE node_id = $1");
+        query.bind(node).bind(quote).execute(&mut self.tx).await?;
+        Ok(())
+    }
+
     /// Keeps a proof.
     ///
     /// # Errors

@@ -274,15 +274,21 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Keeps the end of a certificate that is issued to a member. False, and nothing is changed: the member is in another
-    /// epoch, or there is none.
+    /// Keeps the end of a certificate that is issued to a member, and the hash of the authority that signed it. False, and
+    /// nothing is changed: the member is in another epoch, or there is none.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn certificate_issued(&mut self, name: &str, epoch: u64, ends_at: Timestamp) -> Result<bool> {
-        let sql = "UPDATE members SET certificate_ends_at = $3 WHERE name = $1 AND epoch = $2";
+    pub async fn certificate_issued(
+        &mut self,
+        name: &str,
+        epoch: u64,
+        ends_at: Timestamp,
+        authority: &str,
+    ) -> Result<bool> {
+        let sql = "UPDATE members SET certificate_ends_at = $3, authority = $4 WHERE name = $1 AND epoch = $2";
         let query = statement(sql).bind(name).bind(integer(epoch)).bind(ends_at.0);
-        Ok(query.execute(&mut self.tx).await? > 0)
+        Ok(query.bind(authority).execute(&mut self.tx).await? > 0)
     }
 
     /// Notes that an event warns of the end of a member's certificate. False: one has done so, or the certificate was renewed.

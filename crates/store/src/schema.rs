@@ -31,6 +31,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0023_bmc_state.sql"),
     include_str!("../migrations/0024_audit.sql"),
     include_str!("../migrations/0025_identity.sql"),
+    include_str!("../migrations/0026_authority.sql"),
     include_str!("../migrations/0027_networks.sql"),
     include_str!("../migrations/0028_measured_boot.sql"),
 ];

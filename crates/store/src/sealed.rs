@@ -76,8 +76,8 @@ pub struct SealedSecret {
     pub sealed: Vec<u8>,
 }
 
-/// The sealing keys of a replica.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The keys of a replica.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ReplicaKeys {
     /// The replica.
     pub replica: String,
@@ -85,6 +85,10 @@ pub struct ReplicaKeys {
     pub keys: Vec<String>,
     /// The one that it seals with.
     pub seals_with: String,
+    /// Hashes of the authorities that it trusts; the one that clients pin first.
+    pub authorities: Vec<String>,
+    /// The authority that signs client certificates there.
+    pub issues_with: String,
 }
 
 /// True where the body holds sealed secrets of a node that are not under the key of this header: `$1` and `$2` are how
@@ -175,31 +179,37 @@ impl Store {
         texts(&query.fetch_all(&self.readers).await?)
     }
 
-    /// Says which sealing keys a replica has, and which one it seals with.
+    /// Stores which sealing keys and authorities a replica has, and which of them it uses.
     ///
     /// # Errors
     /// The database failed.
     pub async fn put_replica_keys(&self, own: &ReplicaKeys) -> Result<()> {
-        let query = statement("UPDATE replicas SET sealing_keys = $1, seals_with = $2 WHERE id = $3");
-        let query = query.bind(own.keys.join(" ")).bind(&own.seals_with).bind(&own.replica);
+        let sql = "UPDATE replicas SET sealing_keys = $1, seals_with = $2, authorities = $4, issues_with = $5 \
+                   WHERE id = $3";
+        let query = statement(sql).bind(own.keys.join(" ")).bind(&own.seals_with);
+        let query = query.bind(&own.replica).bind(own.authorities.join(" "));
+        let query = query.bind(&own.issues_with);
         self.execute(query).await?;
         Ok(())
     }
 
-    /// The sealing keys of replicas that were heard of at `since` or later.
+    /// The keys of replicas that were heard of at `since` or later.
     ///
     /// # Errors
     /// The database failed.
     pub async fn replica_keys(&self, since: Timestamp) -> Result<Vec<ReplicaKeys>> {
-        let sql = "SELECT id, sealing_keys, seals_with FROM replicas WHERE heard_at >= $1 ORDER BY id";
+        let sql = "SELECT id, sealing_keys, seals_with, authorities, issues_with FROM replicas WHERE heard_at >= $1 \
+                   ORDER BY id";
         let rows = statement(sql).bind(since.0).fetch_all(&self.readers).await?;
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
         rows.iter()
             .map(|row| {
-                let keys: &str = row.try_get("sealing_keys")?;
                 Ok(ReplicaKeys {
                     replica: row.try_get("id")?,
-                    keys: keys.split_whitespace().map(str::to_owned).collect(),
+                    keys: words(row.try_get("sealing_keys")?),
                     seals_with: row.try_get("seals_with")?,
+                    authorities: words(row.try_get("authorities")?),
+                    issues_with: row.try_get("issues_with")?,
                 })
             })
             .collect()

@@ -57,6 +57,7 @@ const READS: &[&str] = &[
     "NodeService/ExplainNode",
     "NodeService/GetNode",
     "NodeService/ListEraseCertificates",
+    "NodeService/ListEraseChain",
     "NodeService/ListNodes",
     "NodeService/ListReports",
     "NodeService/WatchNodes",

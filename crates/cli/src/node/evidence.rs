@@ -17,8 +17,8 @@ use crate::output::table::Cell;
 use crate::output::{Paint, Table, Tone, clean};
 use crate::{names, units};
 
-/// The first line of a signed erase record, by version. Version 1 names no witnesses, and version 3 says first how the machine
-/// was known.
+/// The first line of a signed erase record, by version. Version 1 names no witnesses, version 3 says first how the machine was
+/// known, and version 4 has the place in the site's chain and further evidence.
 const PAYLOAD_FORMATS: [&[u8]; 4] = [
     b"rackwright-erase-certificate-v1\n",
     b"rackwright-erase-certificate-v2\n",
@@ -278,6 +278,17 @@ fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>, keys: &Signi
     if of.unwrap_or_default() != certificate.identity.as_bytes() {
         return Err("its identity is not the one that was signed".into());
     }
+    let number = certificate.number.to_string();
+    let in_chain = [
+        ("number", &number, "0"),
+        ("attestation", &certificate.attestation_sha256, ""),
+    ];
+    for (field, shown, without) in in_chain {
+        let signed = signed.get(field).into_iter().flatten().copied().next();
+        if signed.unwrap_or(without.as_bytes()) != shown.as_bytes() {
+            return Err(format!("its {field} is not the one that was signed"));
+        }
+    }
     let shown = certificate.witnesses.iter().map(String::as_bytes);
     if !shown.eq(signed.get("witness").into_iter().flatten().copied()) {
         return Err("its witnesses are not the ones that were signed".into());
@@ -290,7 +301,7 @@ fn verify(certificate: &EraseCertificate, wanted_key: Option<&str>, keys: &Signi
 }
 
 /// The fields of a signed record: lines `name=LENGTH:VALUE`. `None` when it is anything else.
-fn signed_fields(payload: &[u8]) -> Option<HashMap<&str, Vec<&[u8]>>> {
+pub fn signed_fields(payload: &[u8]) -> Option<HashMap<&str, Vec<&[u8]>>> {
     let mut rest = PAYLOAD_FORMATS
         .iter()
         .find_map(|format| payload.strip_prefix(*format))?;

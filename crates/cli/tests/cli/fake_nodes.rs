@@ -258,4 +258,9 @@ impl NodeService for Service {
             ..Default::default()
         }))
     }
+
+    async fn list_erase_chain(&self, request: Request<ListEraseChainRequest>) -> Answer<ListEraseChainResponse> {
+        self.enter("ListEraseChain", &request, "")?;
+        Ok(Response::new(ListEraseChainResponse::default()))
+    }
 }

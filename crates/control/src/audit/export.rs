@@ -367,7 +367,7 @@ impl Target for ToFile {
             let is_new = file.metadata()?.len() == 0;
             let before = rows.first().map_or(0, |row| row.position - 1);
             let line = Line::Chain(ChainLine {
-                authority: core.keys.authority.ca_sha256(),
+                authority: core.keys.authority.site_id(),
                 // A file begins with the first record there is; behind it this is only told again.
                 after_position: if is_new { 0 } else { u64::try_from(before).unwrap_or(0) },
                 previous_hash: String::new(),

@@ -80,7 +80,7 @@ impl Audit {
         Ok(Self {
             site: site.to_owned(),
             replica: replica.to_owned(),
-            genesis: AuditHead::genesis(&keys.authority.ca_sha256()),
+            genesis: AuditHead::genesis(&keys.authority.site_id()),
             file,
             known: Mutex::new(Known { head, gaps: 0 }),
             budget: Budget::default(),

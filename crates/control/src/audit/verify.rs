@@ -170,7 +170,7 @@ pub async fn check(
     kept: Option<AuditHead>,
     known_gaps: &[u64],
 ) -> Result<String, VerifyError> {
-    let genesis = AuditHead::genesis(&keys.authority.ca_sha256());
+    let genesis = AuditHead::genesis(&keys.authority.site_id());
     let (position, hash) = store.audit_head().await?;
     let position = u64::try_from(position).unwrap_or(0);
     // A row whose hash is none names a hash that no record has.

@@ -111,7 +111,7 @@ async fn copy(config: &Config, kind: Kind, folder: &Path) -> Result<DatabaseSite
 }
 
 pub(super) fn check_authority(found: &DatabaseSite, keys: &KeyFiles, folder: &Path) -> Result<(), BackupError> {
-    let ours = keys.authority.ca_sha256();
+    let ours = keys.authority.site_id();
     match found.authority == ours {
         true => Ok(()),
         false => Err(BackupError::OtherSite {

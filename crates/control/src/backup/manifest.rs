@@ -142,10 +142,14 @@ impl Manifest {
             };
             return Err(broken(format!("{name} {what}")));
         }
-        for wanted in [manifest.database.file().to_owned(), format!("{KEYS}/authority.pem")] {
-            if !said.contains(&wanted) {
-                return Err(broken(format!("{wanted} is not in the manifest")));
-            }
+        let wanted = manifest.database.file();
+        if !said.contains(wanted) {
+            return Err(broken(format!("{wanted} is not in the manifest")));
+        }
+        // The first authority, or one that followed it.
+        let is_authority = |name: &String| name.starts_with(&format!("{KEYS}/authority")) && name.ends_with(".pem");
+        if !said.iter().any(is_authority) {
+            return Err(broken(format!("{KEYS}/authority.pem is not in the manifest")));
         }
         for (name, said) in &manifest.files {
             if entry(&folder.join(name))? != *said {

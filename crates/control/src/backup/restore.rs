@@ -31,7 +31,7 @@ pub async fn restore(config: &Config, from: &Path, replace: bool) -> Result<Stri
         .create(data_dir)
         .map_err(failed(data_dir))?;
     // Held to the end: no daemon starts on half of a restored site.
-    let _lock = lock::take(&config.database, &keys.authority.ca_sha256(), false)?;
+    let _lock = lock::take(&config.database, &keys.authority.site_id(), false)?;
     let present = present(config).await?;
     let is_occupied = present.is_some() || data_dir.join(KEYS).exists();
     if is_occupied && !replace {

@@ -23,7 +23,7 @@ async fn site(dir: &Path) -> Config {
     let now = crate::clock::system_time(crate::clock::now());
     let keys = rackwright_identity::KeyFiles::load_or_create(&config.data_dir, "Rackwright test", now, rng).unwrap();
     let store = Store::open(config.database.clone()).await.unwrap();
-    store.site_authority(&keys.authority.ca_sha256()).await.unwrap();
+    store.site_authority(&keys.authority.site_id()).await.unwrap();
     let mut tx = store.write().await.unwrap();
     tx.database_age("0123").await.unwrap();
     tx.put_database_age(7).await.unwrap();

@@ -120,7 +120,8 @@ impl AgentService for Agents {
             }
         };
         call::note_agent(&name);
-        let (identity, answer) = credential(&self.0, &request.csr_pem, &name, &of)?;
+        let (identity, answer, authority) = credential(&self.0, &request.csr_pem, &name, &of)?;
+        tx.agent_certified(&name, &authority).await.map_err(ApiError::from)?;
         let detail = format!(
             "registered as {name}, version {}, boot {}",
             cut(&request.agent_version, NAME_MAX),
@@ -423,12 +424,13 @@ async fn save_address(core: &Core, tx: &mut WriteTx, boot: &AgentBootRow) -> Res
     tx.save_address(&boot.node_id, &boot.address, witness).await
 }
 
+/// A certificate for an agent, and the hash of the authority that signed it.
 fn credential(
     core: &Core,
     csr_pem: &str,
     name: &str,
     of: &AgentSession,
-) -> Result<(ClientIdentity, v1::RegisterResponse), ApiError> {
+) -> Result<(ClientIdentity, v1::RegisterResponse, String), ApiError> {
     let internal = |e: &dyn std::fmt::Display| ApiError::invalid("csr_pem", e.to_string());
     let identity = if of.boot.is_empty() {
         ClientIdentity::agent(name, of.generation)
@@ -448,8 +450,9 @@ fn credential(
         node: unknown::mac_of(name).map_or_else(|| format!("nodes/{name}"), |mac| format!("machines/{mac}")),
         claim_generation: of.generation,
         heartbeat_s: HEARTBEAT_S,
+        ca_certificate_pem: core.keys.authority.ca_pem(),
     };
-    Ok((identity, answer))
+    Ok((identity, answer, issued.authority))
 }
 
 /// A connection, for the boot trace.
@@ -485,11 +488,16 @@ pub(crate) async fn welcome(
 }
 
 /// Gives the agent new certificates to the key that it registered with, well before its present one ends, and of the same
-/// generation and boot. Ends when the session counts no more, or the agent cannot be told.
+/// generation and boot; also when another authority signs certificates from now on. Ends when the session counts no more, or the agent cannot be told.
 async fn renew(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str, sender: &mpsc::Sender<ToAgent>) {
     let node = speaker.node.as_str();
+    let mut authority = core.authority_changes.watch();
     loop {
-        tokio::time::sleep(LIFETIME * 2 / 3).await;
+        tokio::select! {
+            () = tokio::time::sleep(LIFETIME * 2 / 3) => {}
+            // The sender lives as long as the core.
+            _ = authority.changed() => {}
+        }
         match Box::pin(core.store.node(&Scope::Site, node)).await {
             Ok(record) if core.agents.held(&record).is_some_and(|s| s.number == speaker.number) => {}
             Ok(_) => return,
@@ -498,7 +506,7 @@ async fn renew(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str, 
                 continue;
             }
         }
-        let Some(renewed) = renewed(core, speaker, key_sha256, csr_pem) else {
+        let Some((renewed, signed_by)) = renewed(core, speaker, key_sha256, csr_pem) else {
             continue;
         };
         let message = v1::ControlMessage {
@@ -507,11 +515,14 @@ async fn renew(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str, 
         if sender.send(Box::new(message)).await.is_err() {
             return;
         }
+        if let Err(error) = core.store.agent_renewed(node, &signed_by).await {
+            tracing::warn!(node, %error, "which authority signed the agent's certificate was not stored");
+        }
     }
 }
 
-/// A new certificate of a session's own generation and boot, for its own key.
-fn renewed(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str) -> Option<v1::RegisterResponse> {
+/// A new certificate of a session's own generation and boot, for its own key, and the authority that signed it.
+fn renewed(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str) -> Option<(v1::RegisterResponse, String)> {
     let node = speaker.node.as_str();
     if key_of_request(csr_pem).ok().as_deref() != Some(key_sha256) {
         tracing::warn!(
@@ -521,7 +532,7 @@ fn renewed(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str) -> O
         return None;
     }
     match credential(core, csr_pem, node, &speaker.of) {
-        Ok((_, renewed)) => Some(renewed),
+        Ok((_, renewed, authority)) => Some((renewed, authority)),
         Err(error) => {
             tracing::warn!(node, %error, "the agent's certificate could not be renewed");
             None

@@ -115,7 +115,7 @@ impl Records {
             signature: hex(&key.signature),
         });
         Ok(v1::AuditChain {
-            authority: self.0.keys.authority.ca_sha256(),
+            authority: self.0.keys.authority.site_id(),
             previous_hash: before.into_iter().next().map(|row| row.hash).unwrap_or_default(),
             keys: keys.collect(),
         })

@@ -39,6 +39,7 @@ const SENSITIVE: &[&str] = &[
     "ConsoleService/ReadConsoleLog",
     "CredentialService/ListFactoryCredentials",
     "NodeService/ListEraseCertificates",
+    "NodeService/ListEraseChain",
 ];
 /// Calls that commit changes also when they fail, so that the outcome is not known at the commit.
 const APART: &[&str] = &["AgentService/Register", "ControlService/ProveDatabase"];

@@ -109,7 +109,7 @@ impl Auth {
             .issue_client(csr_pem, &identity, now, MEMBER_LIFETIME);
         let issued = issued.map_err(|e| ApiError::invalid("csr_pem", e.to_string()))?;
         let ends_at = clock::timestamp(issued.validity.not_after);
-        if !tx.certificate_issued(member, epoch, ends_at).await? {
+        if !tx.certificate_issued(member, epoch, ends_at, &issued.authority).await? {
             let message = format!("the credentials of {member:?} were ended meanwhile; ask for a new token");
             return Err(ApiError::Unauthenticated(message));
         }

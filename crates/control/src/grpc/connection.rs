@@ -26,8 +26,8 @@ pub struct Connection {
     slot: Slot,
     identity: Option<Arc<ClientIdentity>>,
     registered: Arc<OnceLock<Registered>>,
-    /// Ends when the connection has to make room; none: it never has to.
-    closed: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    /// Ends when the connection has to make room, or when the authority of its certificate is no longer trusted.
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 /// An agent that registered on a connection without a certificate: the connection is its own until then.
@@ -39,8 +39,15 @@ struct Registered {
 
 impl From<Accepted> for Connection {
     fn from(accepted: Accepted) -> Self {
-        let Accepted { stream, slot, identity } = accepted;
-        let closed = identity.is_none().then(|| Box::pin(slot.closed().cancelled_owned()));
+        let Accepted {
+            stream,
+            slot,
+            identity,
+            ended,
+        } = accepted;
+        // A known connection never has to make room.
+        let closed = if identity.is_none() { slot.closed() } else { ended };
+        let closed = Box::pin(closed.cancelled_owned());
         Self {
             stream,
             slot,
@@ -123,9 +130,7 @@ impl Peer {
 impl AsyncRead for Connection {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let connection = self.get_mut();
-        if let Some(closed) = &mut connection.closed
-            && closed.as_mut().poll(cx).is_ready()
-        {
+        if connection.closed.as_mut().poll(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         Pin::new(&mut connection.stream).poll_read(cx, buffer)

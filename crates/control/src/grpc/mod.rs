@@ -18,6 +18,7 @@ pub mod credentials;
 mod discovery;
 mod doubts;
 mod enrolment;
+mod erase_chain;
 mod errors;
 mod events;
 pub(crate) mod explain;
@@ -155,8 +156,7 @@ pub async fn run(
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    let limits = &core.config.connections;
-    let accepted = tls::accept(listener, tls, core.listeners.api.clone(), limits, core.stop.clone());
+    let accepted = tls::accept(&core, listener, tls, core.listeners.api.clone());
     let services = routes(&core).add_service(health_service).add_service(reflection);
     let refusals = Refusals::new(core.metrics.calls_refused());
     let (strangers, known) = by_identity(accepted);

@@ -17,7 +17,7 @@ use tonic::{Code, Request, Response, Status};
 use super::asked::{Asked, Beside};
 use super::errors::ApiError;
 use super::names::Pages;
-use super::{caller, convert, doubts, enrolment, explain, intent, names, theirs, watch};
+use super::{caller, convert, doubts, enrolment, erase_chain, explain, intent, names, theirs, watch};
 use crate::bmc;
 use crate::clock;
 use crate::core::Core;
@@ -602,17 +602,19 @@ impl NodeService for Nodes {
         let (erase_certificates, next_page_token) = self
             .proofs(&Scope::Site, kind, &r.parent, r.page_size, &r.page_token)
             .await?;
-        let keys = self.0.keys.signer.keys().into_iter();
-        let signing_keys = keys.map(|key| v1::SigningKey {
-            number: key.number,
-            public_key: key.public_key.to_vec(),
-            signature: key.signature,
-        });
         Ok(Response::new(v1::ListEraseCertificatesResponse {
             erase_certificates,
             next_page_token,
-            signing_keys: signing_keys.collect(),
+            signing_keys: erase_chain::signing_keys(&self.0),
         }))
+    }
+
+    async fn list_erase_chain(
+        &self,
+        request: Request<v1::ListEraseChainRequest>,
+    ) -> Answer<v1::ListEraseChainResponse> {
+        caller::member(&self.0, &request).await?;
+        Ok(Response::new(erase_chain::list(&self.0, request.get_ref()).await?))
     }
 }
 

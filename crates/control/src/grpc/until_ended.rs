@@ -11,13 +11,16 @@ use rackwright_identity::{ClientKind, Validity, identify};
 use rackwright_lifecycle::Timestamp;
 use tonic::Status;
 use tonic::codegen::Bytes;
-use tonic::codegen::http::{HeaderMap, Request, Response};
+use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
 use tower::Service;
 
 use super::connection::Peer;
 use crate::clock;
 use crate::core::Core;
 use crate::rights::{End, Grant};
+
+/// In the answer to a member: the hashes of the authorities that clients are to trust.
+const AUTHORITIES: &str = "rackwright-authorities";
 
 /// The services, each call of a member under a grant.
 #[derive(Debug, Clone)]
@@ -79,7 +82,7 @@ where
 
     fn call(&mut self, mut request: Request<A>) -> Self::Future {
         let grant = self.grant(&mut request);
-        let answer = self.inner.call(request);
+        let (core, answer) = (self.core.clone(), self.inner.call(request));
         Box::pin(async move {
             let Some(grant) = grant else {
                 return Ok(answer.await?.map(tonic::body::Body::new));
@@ -89,6 +92,11 @@ where
                 end = grant.ended() => return Ok(Status::from(end).into_http()),
                 answer = answer => answer?,
             };
+            let mut answer = answer;
+            // A client whose list differs renews its certificate, and is given the present list.
+            if let Ok(authorities) = HeaderValue::from_str(&core.keys.authority.announced().join(",")) {
+                answer.headers_mut().insert(AUTHORITIES, authorities);
+            }
             let ended = Box::pin(grant.ended());
             Ok(answer.map(|body| {
                 tonic::body::Body::new(Ending {

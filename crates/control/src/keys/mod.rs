@@ -1,15 +1,18 @@
-//! The keys of a running daemon: it takes up new ones from its key folder, agrees with other replicas which sealing key is
-//! used, and seals anew what is under another one. `rotate` is what an operator begins and ends that with.
+//! The keys of a running daemon: it takes up new ones from its key folder, agrees with other replicas which sealing key and
+//! which authority are used, and seals anew what is under another key. An operator begins and ends a rotation with `rotate`
+//! and `rotate_ca`.
 
+pub mod authority;
 mod reseal;
 pub mod rotate;
+pub mod rotate_ca;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_identity::Sealer;
+use rackwright_identity::KeyFiles;
 use rackwright_store::{ReplicaKeys, Store, StoreError};
 
 use crate::clock;
@@ -23,22 +26,31 @@ const IDLE_ROUNDS: u32 = 30;
 /// Rows that are sealed anew with one change.
 const BATCH: i64 = 20;
 
-/// Says which sealing keys this replica has, and seals with the newest one that all replicas have from now on: what one has
-/// sealed, any other must be able to open. `seals_with` is what others are told that this replica uses; empty: nothing is
-/// sure yet. Answers with the replicas that lack the newest key.
+/// What replicas agree on.
+#[derive(Debug, Default)]
+pub struct Agreed {
+    /// Replicas without the newest sealing key.
+    pub lack_key: Vec<String>,
+    /// Replicas that do not trust the next authority.
+    pub lack_authority: Vec<String>,
+    /// Whether the next authority signs client certificates from now on.
+    pub issues_anew: bool,
+}
+
+/// Stores which keys this replica has. Seals with the newest sealing key that all live replicas have, because each replica
+/// must open what another one has sealed; issues client certificates with the newest authority that all of them trust.
+/// `seals_with` is the key that this replica is known to use; empty: nothing is sure yet.
 ///
 /// # Errors
 /// The database failed.
-pub async fn agree(
-    store: &Store,
-    sealer: &Sealer,
-    replica: &str,
-    seals_with: String,
-) -> Result<Vec<String>, StoreError> {
+pub async fn agree(store: &Store, keys: &KeyFiles, replica: &str, seals_with: String) -> Result<Agreed, StoreError> {
+    let sealer = &keys.sealer;
     let own = ReplicaKeys {
         replica: replica.to_owned(),
         keys: sealer.key_ids(),
         seals_with,
+        authorities: keys.authority.trusted(),
+        issues_with: keys.authority.issues_with(),
     };
     store.put_replica_keys(&own).await?;
     let live = store.replica_keys(alive_since(clock::now())).await?;
@@ -49,7 +61,17 @@ pub async fn agree(
     }
     let newest = own.keys.first();
     let lacking = others().filter(|other| newest.is_some_and(|newest| !other.keys.contains(newest)));
-    Ok(lacking.map(|other| other.replica.clone()).collect())
+    let lack_key = lacking.map(|other| other.replica.clone()).collect();
+    let (lack_authority, issues_anew) = authority::agree(&keys.authority, replica, &live);
+    if issues_anew {
+        let issues_with = keys.authority.issues_with();
+        store.put_replica_keys(&ReplicaKeys { issues_with, ..own }).await?;
+    }
+    Ok(Agreed {
+        lack_key,
+        lack_authority,
+        issues_anew,
+    })
 }
 
 /// What has been told already, and when to look again.
@@ -61,6 +83,8 @@ struct Told {
     looked: String,
     /// The replicas that lack the newest key.
     lacking: Vec<String>,
+    /// The replicas that do not trust the next authority.
+    lack_authority: Vec<String>,
     idle: u32,
 }
 
@@ -69,6 +93,7 @@ pub async fn run(core: Arc<Core>) {
     let mut told = Told::default();
     loop {
         take_up(&core).await;
+        authority::follow(&core).await;
         if let Err(error) = round(&core, &mut told).await {
             tracing::warn!(%error, "secrets were not all sealed anew; the next round goes on");
         }
@@ -84,6 +109,9 @@ async fn take_up(core: &Arc<Core>) {
     let (own, dir) = (core.clone(), core.config.data_dir.clone());
     match tokio::task::spawn_blocking(move || own.keys.refresh(&dir)).await {
         Ok(Ok(new)) => {
+            if !new.is_empty() {
+                authority::taken_up(core);
+            }
             for key in new {
                 tracing::info!("{key} is taken up");
             }
@@ -96,7 +124,22 @@ async fn take_up(core: &Arc<Core>) {
 async fn round(core: &Arc<Core>, told: &mut Told) -> Result<(), StoreError> {
     let sealer = &core.keys.sealer;
     // Used since the last round at least: what was sealed with another key before is stored by now.
-    let mut lacking = agree(&core.store, sealer, &core.replica, sealer.seals_with()).await?;
+    let agreed = agree(&core.store, &core.keys, &core.replica, sealer.seals_with()).await?;
+    if agreed.issues_anew {
+        authority::taken_up(core);
+        tracing::info!(
+            authority = core.keys.authority.issues_with(),
+            "the next authority signs client certificates"
+        );
+    }
+    if !agreed.lack_authority.is_empty() && told.lack_authority != agreed.lack_authority {
+        tracing::warn!(
+            replicas = agreed.lack_authority.join(", "),
+            "the next authority is not used before these trust it: copy its file to their key folders"
+        );
+    }
+    told.lack_authority = agreed.lack_authority;
+    let mut lacking = agreed.lack_key;
     if sealer.key_ids().len() < 2 {
         // A replica of an older version tells none.
         lacking.clear();

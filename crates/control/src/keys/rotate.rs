@@ -12,6 +12,9 @@ use crate::config::Config;
 use crate::invite::LocalUser;
 use crate::replicas::alive_since;
 
+/// A message names at most so many members and agents.
+const NAMES_SHOWN: usize = 20;
+
 /// Why a key is not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum RotateError {
@@ -49,6 +52,30 @@ pub enum RotateError {
         /// How many.
         left: i64,
     },
+    /// No reason, or one that cannot be kept.
+    #[error("--reason is needed: 1 to 1000 characters without line breaks")]
+    NoReason,
+    /// The end of the last rotation cannot be taken up.
+    #[error("{0}")]
+    Start(String),
+    /// No rotation of the authority is under way.
+    #[error("no rotation of the authority is under way; `rackwrightd rotate-keys ca --reason TEXT` begins one")]
+    NoRotation,
+    /// Replicas that do not issue client certificates with the next authority.
+    #[error(
+        "these replicas do not use the next authority yet: {}; each does within a minute once the file of the authority is in \
+         the key folder of every replica",
+        .0.join(", ")
+    )]
+    AuthorityBehind(Vec<String>),
+    /// Members and agents that would be locked out.
+    #[error(
+        "these have no certificate of the next authority yet: {}; a member gets one with the next command of `rackwright`, \
+         an agent within a minute; `--leave-behind` ends the rotation without them: such a member then needs a new token, \
+         and such a machine boots again",
+        list(.0)
+    )]
+    LeftBehind(Vec<String>),
     /// Replicas that may seal with an older key.
     #[error(
         "these replicas do not seal with the newest key yet: {}; each does within a minute once the key's file is in the key \
@@ -58,7 +85,17 @@ pub enum RotateError {
     Behind(Vec<String>),
 }
 
-async fn open(config: &Config) -> Result<(KeyFiles, Store), RotateError> {
+/// The first names of a list, and how many there are beside them.
+fn list(names: &[String]) -> String {
+    let shown = names.len().min(NAMES_SHOWN);
+    let first = names[..shown].join(", ");
+    match names.len() - shown {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+pub(super) async fn open(config: &Config) -> Result<(KeyFiles, Store), RotateError> {
     let folder = config.data_dir.join("keys");
     if !folder.is_dir() {
         return Err(RotateError::NoKeys(folder));
@@ -66,7 +103,7 @@ async fn open(config: &Config) -> Result<(KeyFiles, Store), RotateError> {
     let now = clock::system_time(clock::now());
     let keys = KeyFiles::load_or_create(&config.data_dir, "", now, Arc::new(SystemRng))?;
     let store = Store::open(config.database.clone()).await?;
-    let ours = keys.authority.ca_sha256();
+    let ours = keys.authority.site_id();
     let site = store.site_authority(&ours).await?;
     if site != ours {
         let keys = folder;
@@ -75,7 +112,7 @@ async fn open(config: &Config) -> Result<(KeyFiles, Store), RotateError> {
     Ok((keys, store))
 }
 
-fn event(message: &str) -> EventRow {
+pub(super) fn event(message: &str) -> EventRow {
     EventRow {
         at: clock::now(),
         kind: "security.keys-rotated".into(),
@@ -85,7 +122,7 @@ fn event(message: &str) -> EventRow {
     }
 }
 
-async fn record(config: &Config, keys: &KeyFiles, store: &Store, message: &str) -> Result<(), LocalError> {
+pub(super) async fn record(config: &Config, keys: &KeyFiles, store: &Store, message: &str) -> Result<(), LocalError> {
     local::record(
         config,
         keys,
@@ -96,7 +133,7 @@ async fn record(config: &Config, keys: &KeyFiles, store: &Store, message: &str) 
     .await
 }
 
-async fn write_down(store: &Store, message: &str) -> Result<(), StoreError> {
+pub(super) async fn write_down(store: &Store, message: &str) -> Result<(), StoreError> {
     let mut tx = store.write().await?;
     tx.add_event(&event(message)).await?;
     tx.commit().await

@@ -321,19 +321,25 @@ async fn a_key_seals_when_every_replica_that_lives_has_it() {
     let other = |keys: &[&str]| ReplicaKeys {
         replica: "other:/data".into(),
         keys: keys.iter().map(|key| (*key).to_owned()).collect(),
-        seals_with: String::new(),
+        ..ReplicaKeys::default()
     };
     store.replica_lives("other:/data", clock::now()).await.unwrap();
     store.put_replica_keys(&other(&[&first])).await.unwrap();
     let key = rotate(dir.path());
     take_up(&core).await;
-    let lacking = agree(store, sealer, &core.replica, String::new()).await.unwrap();
+    let lacking = agree(store, &core.keys, &core.replica, String::new())
+        .await
+        .unwrap()
+        .lack_key;
     assert_eq!(
         (lacking, sealer.seals_with()),
         (vec!["other:/data".to_owned()], first.clone())
     );
     store.put_replica_keys(&other(&[&key, &first])).await.unwrap();
-    let lacking = agree(store, sealer, &core.replica, String::new()).await.unwrap();
+    let lacking = agree(store, &core.keys, &core.replica, String::new())
+        .await
+        .unwrap()
+        .lack_key;
     assert_eq!((lacking.len(), sealer.seals_with()), (0, key));
 }
 
@@ -354,4 +360,101 @@ async fn a_process_without_the_key_that_a_rotation_ended_with_does_not_start() {
     let opened = daemon::open(config, Traces::default(), CancellationToken::new()).await;
     let refused = opened.map(drop).unwrap_err();
     assert!(matches!(refused, daemon::DaemonError::OldKeys { .. }), "{refused}");
+}
+
+/// The present authority and the next one of a folder in which a rotation has begun.
+async fn rotated(config: &crate::config::Config) -> (String, String) {
+    rotate_ca::begin(config, "by rule").await.unwrap();
+    let now = clock::system_time(clock::now());
+    let keys = KeyFiles::load_or_create(&config.data_dir, "", now, Arc::new(SystemRng)).unwrap();
+    (keys.authority.ca_sha256(), keys.authority.next().unwrap())
+}
+
+#[tokio::test]
+async fn the_next_authority_is_used_when_every_replica_that_lives_trusts_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (core, _) = process(dir.path(), NEVER).await;
+    let (store, authority) = (&core.store, &core.keys.authority);
+    let other = |authorities: &[&str]| ReplicaKeys {
+        replica: "other:/data".into(),
+        authorities: authorities.iter().map(|one| (*one).to_owned()).collect(),
+        ..ReplicaKeys::default()
+    };
+    let (first, next) = rotated(&core.config).await;
+    store.replica_lives("other:/data", clock::now()).await.unwrap();
+    store.put_replica_keys(&other(&[&first])).await.unwrap();
+    take_up(&core).await;
+    let agreed = agree(store, &core.keys, &core.replica, String::new()).await.unwrap();
+    assert_eq!(
+        (agreed.lack_authority, agreed.issues_anew),
+        (vec!["other:/data".to_owned()], false)
+    );
+    assert_eq!(authority.issues_with(), first);
+    let mut changes = core.authority_changes.watch();
+    changes.mark_unchanged();
+    store.put_replica_keys(&other(&[&first, &next])).await.unwrap();
+    round(&core, &mut Told::default()).await.unwrap();
+    assert_eq!((authority.issues_with(), authority.ca_sha256()), (next.clone(), first));
+    assert!(changes.has_changed().unwrap(), "agents are given new certificates");
+    let own = store.replica_keys(Timestamp(0)).await.unwrap();
+    let own = own.iter().find(|one| one.replica == core.replica).unwrap();
+    assert_eq!(own.issues_with, next);
+}
+
+#[tokio::test]
+async fn an_end_of_a_rotation_that_was_killed_after_it_was_stored_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (core, _) = process(dir.path(), NEVER).await;
+    let config = core.config.clone();
+    let (first, next) = rotated(&config).await;
+    take_up(&core).await;
+    let kept = core
+        .authority_changes
+        .end_of(&core.keys.authority, b"not a certificate");
+    assert!(kept.is_cancelled(), "no trusted authority has signed it");
+    let mut tx = core.store.write().await.unwrap();
+    tx.need_authority(&next).await.unwrap();
+    tx.commit().await.unwrap();
+    let file = config.data_dir.join("keys/authority.pem");
+    assert!(file.is_file());
+    // A running process follows within a round, ...
+    authority::follow(&core).await;
+    assert_eq!(core.keys.authority.trusted(), std::slice::from_ref(&next));
+    assert!(!file.exists());
+    assert_eq!(core.keys.authority.site_id(), first);
+    // ... one that starts does before it serves, and the command can be repeated.
+    core.store.replica_ended(&core.replica).await.unwrap();
+    drop(core);
+    let (_, third) = rotated(&config).await;
+    let store = Store::open(config.database.clone()).await.unwrap();
+    let mut tx = store.write().await.unwrap();
+    tx.need_authority(&third).await.unwrap();
+    tx.commit().await.unwrap();
+    assert!(rotate_ca::status(&config).await.unwrap().contains("has ended"));
+    let (core, _) = process(dir.path(), NEVER).await;
+    assert_eq!(core.keys.authority.trusted(), [third]);
+    assert!(rotate_ca::status(&config).await.unwrap().contains("no rotation"));
+    let nothing = rotate_ca::finish(&config, "by rule", false).await.unwrap_err();
+    assert!(matches!(nothing, RotateError::NoRotation), "{nothing}");
+}
+
+#[tokio::test]
+async fn a_process_without_the_authority_that_a_rotation_ended_with_does_not_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (core, _) = process(dir.path(), NEVER).await;
+    let config = core.config.clone();
+    core.store.replica_ended(&core.replica).await.unwrap();
+    drop(core);
+    let keys = config.data_dir.join("keys");
+    let old = std::fs::read(keys.join("authority.pem")).unwrap();
+    rotated(&config).await;
+    // Nobody is alive, so nobody issues with the former one.
+    rotate_ca::finish(&config, "by rule", false).await.unwrap();
+    // An old copy of the folder.
+    std::fs::remove_file(keys.join("authority-0001.crt")).unwrap();
+    std::fs::rename(keys.join("authority-0002.pem"), keys.join("authority.pem")).unwrap();
+    std::fs::write(keys.join("authority.pem"), old).unwrap();
+    let opened = daemon::open(config, Traces::default(), CancellationToken::new()).await;
+    let refused = opened.map(drop).unwrap_err();
+    assert!(matches!(refused, daemon::DaemonError::OldAuthority { .. }), "{refused}");
 }

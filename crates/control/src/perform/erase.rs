@@ -7,15 +7,15 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_identity::EraseRecord;
 use rackwright_lifecycle::drives::{
     Difference, DriveList, KnownDrive, ReportedDrive, Source, judge, too_quick, uncovered,
 };
 use rackwright_lifecycle::{PowerLoss, Timestamp, minutes, power_loss};
-use rackwright_store::{EffectRow, NodeRecord, Proof, Scope, StoreError};
+use rackwright_store::{EffectRow, NodeRecord, Scope, StoreError};
 
+use super::certify::Erase;
 use super::{Done, Learned, evidence};
 use crate::agent_boot;
 use crate::clock;
@@ -77,18 +77,18 @@ pub(super) async fn ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDri
         );
         return Ok(Done::failed(NOT_PROVEN, message, false));
     }
-    let identity = agent_boot::identity_of(&core.store, effect).await?;
+    let (identity, attestation) = agent_boot::identity_of(&core.store, effect).await?;
     let uncovered = uncovered(&lists, &reported);
-    let proofs = erased.drives.iter().zip(&verdict.witnesses);
-    let proofs: Result<Vec<_>, String> = proofs
+    let erases = erased.drives.iter().zip(&verdict.witnesses);
+    let erases: Result<Vec<_>, String> = erases
         .map(|(drive, by)| {
             let evidence = evidence::of_drive(drive, loss, &erased.excluded, &uncovered);
-            proof(core, effect, drive, by, identity, evidence)
+            proof(core, effect, drive, by, (identity, &attestation), evidence)
         })
         .collect();
-    Ok(match proofs {
-        Ok(proofs) => Done {
-            proofs,
+    Ok(match erases {
+        Ok(erases) => Done {
+            erases,
             ..Done::succeeded()
         },
         Err(message) => Done::failed(NOT_PROVEN, message, false),
@@ -246,26 +246,25 @@ fn differ(
     }
 }
 
-/// A signed certificate of one drive.
+/// What a certificate of one drive says.
 fn proof(
     core: &Core,
     effect: &EffectRow,
     drive: &v1::DriveErase,
     witnesses: &BTreeSet<&'static str>,
-    identity: &str,
+    (identity, attestation): (&str, &str),
     evidence: Vec<String>,
-) -> Result<(Proof, String, Vec<u8>), String> {
+) -> Result<Erase, String> {
     if witnesses.is_empty() {
         return Err(format!("no source has recorded drive {}", drive.drive_name));
     }
     let id = core.new_id();
-    let name = format!("nodes/{}/eraseCertificates/{id}", effect.node_id);
     let time = |time: &Option<prost_types::Timestamp>| {
         time.and_then(|time| SystemTime::try_from(time).ok())
             .unwrap_or(SystemTime::UNIX_EPOCH)
     };
     let record = EraseRecord {
-        name: name.clone(),
+        name: format!("nodes/{}/eraseCertificates/{id}", effect.node_id),
         node: format!("nodes/{}", effect.node_id),
         claim_generation: effect.generation,
         operation: format!("operations/{}", effect.id),
@@ -282,32 +281,17 @@ fn proof(
         witnesses: witnesses.iter().map(|witness| (*witness).to_owned()).collect(),
         identity: identity.to_owned(),
         evidence,
+        link: None,
     };
-    let payload = record.encode().map_err(|e| e.to_string())?;
-    let (signature, signer_public_key) = core.keys.signer.sign_with_key(&payload);
-    let certificate = v1::EraseCertificate {
-        name,
-        node: record.node,
-        claim_generation: record.claim_generation,
-        operation: record.operation,
-        drive_name: record.drive_name,
-        drive_model: record.drive_model,
-        drive_serial: record.drive_serial,
-        drive_bytes: record.drive_bytes,
+    let erase = Erase {
+        id,
+        record,
         method: drive.method,
-        start_time: drive.start_time,
-        end_time: drive.end_time,
-        samples: record.samples,
-        sample_bytes: record.sample_bytes,
-        rejected_methods: record.rejected_methods,
-        signature,
-        signed_payload: payload,
-        signer_public_key: signer_public_key.to_vec(),
-        witnesses: record.witnesses,
-        identity: record.identity,
-        evidence: record.evidence,
+        attestation: attestation.to_owned(),
     };
-    Ok((Proof::EraseCertificate, id, certificate.encode_to_vec()))
+    // What cannot be encoded is refused here, and not when it is stored.
+    erase.largest().encode().map_err(|e| e.to_string())?;
+    Ok(erase)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod agent_job;
 mod bmc;
 mod bmc_state;
+pub mod certify;
 mod drives;
 mod erase;
 mod evidence;
@@ -44,6 +45,8 @@ pub struct Done {
     pub learned: Option<Learned>,
     /// Proof to keep: kind, id, message.
     pub proofs: Vec<(Proof, String, Vec<u8>)>,
+    /// Erases to certify.
+    pub erases: Vec<certify::Erase>,
     /// Further events.
     pub events: Vec<EventRow>,
 }
@@ -134,6 +137,7 @@ impl Done {
             readings: None,
             learned: None,
             proofs: Vec::new(),
+            erases: Vec::new(),
             events: Vec::new(),
         }
     }

@@ -19,7 +19,7 @@ use crate::agent_boot;
 use crate::clock;
 use crate::core::{Core, Point};
 use crate::drives;
-use crate::perform::{self, Done};
+use crate::perform::{self, Done, certify};
 
 /// Between two tries while the database is away: to store how an effect went, and at first to go on with a node.
 const AWAY: Duration = Duration::from_secs(1);
@@ -611,6 +611,7 @@ async fn finish(
     for (kind, id, body) in &done.proofs {
         tx.add_proof(*kind, id, node, body).await?;
     }
+    certify::all(core, &mut tx, node, &done.erases, now).await?;
     if let Outcome::Failed { code, message, .. } = &done.outcome {
         tracing::warn!(node, effect_id, code, message, "effect failed");
         tx.add_event(&failure_event(node, effect_id, code, message, now))

@@ -69,7 +69,7 @@ pub fn is_proven(sealer: &Sealer, challenge: &str, given: &[u8]) -> bool {
 /// # Errors
 /// A daemon with our keys answers that does not have our database.
 pub async fn ask(config: &Config, keys: &KeyFiles, store: &Store, rng: &dyn Rng) -> Result<(), OtherError> {
-    let authority = keys.authority.ca_pem();
+    let authority = keys.authority.trusted_pem();
     let mut connecting = JoinSet::new();
     for endpoint in config.endpoints.clone() {
         let authority = authority.clone();
@@ -176,7 +176,7 @@ mod tests {
         let names = ["localhost".to_owned()];
         let credential = core.keys.authority.issue_server(&names, now, ANSWER * 60).unwrap();
         let certificate = ServerCertificate::new(credential).unwrap();
-        let tls = server_config(certificate, core.keys.authority.ca_der(), ClientAuth::Optional).unwrap();
+        let tls = server_config(certificate, core.keys.authority.client_trust(), ClientAuth::Optional).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("https://localhost:{}", listener.local_addr().unwrap().port());
         tokio::spawn(crate::grpc::run(core.clone(), listener, tls));

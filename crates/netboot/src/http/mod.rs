@@ -282,7 +282,8 @@ async fn ca_certificate(
     method: Method,
 ) -> Response {
     shared.counters.http_requests_total.one();
-    let Some(pem) = shared.settings.ca_pem.clone() else {
+    let pem = shared.directory.ca_pem().or_else(|| shared.settings.ca_pem.clone());
+    let Some(pem) = pem else {
         return StatusCode::NOT_FOUND.into_response();
     };
     if method == Method::GET {

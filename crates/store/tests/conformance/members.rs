@@ -48,8 +48,8 @@ async fn a_member_keeps_its_epoch_until_it_is_ended() {
     assert_eq!(put(store, "ann", &member("operator"), 8).await, Some(7));
     assert_eq!(given(store, "ann").await, Some(member("operator")));
     let mut tx = store.write().await.unwrap();
-    assert!(tx.certificate_issued("ann", 7, at(900)).await.unwrap());
-    assert!(!tx.certificate_issued("ann", 8, at(901)).await.unwrap());
+    assert!(tx.certificate_issued("ann", 7, at(900), "ca").await.unwrap());
+    assert!(!tx.certificate_issued("ann", 8, at(901), "ca").await.unwrap());
     tx.commit().await.unwrap();
     let ann = store.member("ann").await.unwrap().unwrap();
     assert_eq!((ann.certificate_ends_at, ann.used_at), (Some(at(900)), None));
@@ -57,7 +57,7 @@ async fn a_member_keeps_its_epoch_until_it_is_ended() {
     let mut tx = store.write().await.unwrap();
     tx.revoke_member("ann", 9).await.unwrap();
     assert!(tx.changes_members());
-    assert!(!tx.certificate_issued("ann", 7, at(900)).await.unwrap());
+    assert!(!tx.certificate_issued("ann", 7, at(900), "ca").await.unwrap());
     tx.commit().await.unwrap();
     let ann = store.member("ann").await.unwrap().unwrap();
     assert_eq!((ann.epoch, ann.certificate_ends_at), (9, None));
@@ -118,7 +118,7 @@ async fn a_certificate_is_warned_of_once() {
     let lab = Lab::new().await;
     put(&lab.store, "ann", &member("viewer"), 1).await;
     let mut tx = lab.store.write().await.unwrap();
-    tx.certificate_issued("ann", 1, at(500)).await.unwrap();
+    tx.certificate_issued("ann", 1, at(500), "ca").await.unwrap();
     tx.commit().await.unwrap();
     let ending = async |now: i64, until: i64| lab.store.ending_members(at(now), at(until)).await.unwrap().len();
     assert_eq!(

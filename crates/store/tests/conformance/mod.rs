@@ -4,6 +4,7 @@
 mod accounts;
 mod agents;
 mod audit;
+mod authorities;
 mod bmc_log;
 mod bmc_state;
 mod boot;
@@ -13,6 +14,7 @@ mod console;
 mod discoveries;
 mod drives;
 mod effects;
+mod erase_chain;
 mod facility;
 mod filters;
 mod firmware;

@@ -166,13 +166,14 @@ async fn replicas_say_which_sealing_keys_they_have() {
         replica: "r1".into(),
         keys: vec!["bb".into(), "aa".into()],
         seals_with: "aa".into(),
+        authorities: vec!["ca1".into(), "ca2".into()],
+        issues_with: "ca2".into(),
     };
     store.put_replica_keys(&own).await.unwrap();
     assert_eq!(store.replica_keys(at(60)).await.unwrap(), std::slice::from_ref(&own));
     let none = ReplicaKeys {
         replica: "r2".into(),
-        keys: Vec::new(),
-        seals_with: String::new(),
+        ..ReplicaKeys::default()
     };
     assert_eq!(store.replica_keys(Timestamp(0)).await.unwrap(), [own, none]);
 

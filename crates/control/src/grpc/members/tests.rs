@@ -232,11 +232,11 @@ async fn the_last_operator_who_can_log_in_is_kept() {
     let mut tx = core.store.write().await.unwrap();
     tx.put_member("oscar", &operator, 9, clock::now()).await.unwrap();
     let past = clock::now().plus(-seconds(1));
-    tx.certificate_issued("oscar", 9, past).await.unwrap();
+    tx.certificate_issued("oscar", 9, past, "ca").await.unwrap();
     tx.commit().await.unwrap();
     is_last(olga.delete_member(delete("olga", "k5")).await);
     let mut tx = core.store.write().await.unwrap();
-    tx.certificate_issued("oscar", 9, clock::now().plus(seconds(60)))
+    tx.certificate_issued("oscar", 9, clock::now().plus(seconds(60)), "ca")
         .await
         .unwrap();
     tx.commit().await.unwrap();

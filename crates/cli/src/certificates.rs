@@ -1,0 +1,139 @@
+//! `rackwright certificates`: the site's chain of erase certificates, exported to a file and verified without a control
+//! plane.
+
+mod chain;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgGroup, Args};
+use rackwright_api::v1::node_service_client::NodeServiceClient;
+use rackwright_api::v1::{EraseChainEntry, EraseChainHead, ListEraseChainRequest, SigningKey};
+use serde_json::{Value, json};
+
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::error::CliError;
+
+/// Entries of one page.
+const PAGE: i32 = 1000;
+/// The first field of a file: names its form.
+const FORMAT: &str = "rackwright-erase-chain-v1";
+
+/// `rackwright certificates`
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("action").required(true))]
+pub struct CertificatesArgs {
+    /// Write the chain to this file, oldest certificate first; it must not exist
+    #[arg(long, value_name = "FILE", group = "action")]
+    export: Option<PathBuf>,
+    /// Show the certificates of this customer's machines alone, and the hashes of all others
+    #[arg(long, value_name = "CUSTOMER", requires = "export")]
+    customer: Option<String>,
+    /// Verify exported files without a control plane: signatures, the chain, and each file against the others
+    #[arg(long, value_name = "FILE", num_args = 1.., group = "action")]
+    verify: Vec<PathBuf>,
+    /// The site's public key, or one that leads to the present one, 64 hex digits (with --verify; otherwise the file is
+    /// believed which keys are the site's)
+    #[arg(long, value_name = "HEX", requires = "verify")]
+    key: Option<String>,
+}
+
+pub async fn run(cx: &Cx, args: CertificatesArgs) -> Result<(), CliError> {
+    match &args.export {
+        Some(file) => export(cx, file, args.customer.unwrap_or_default()).await,
+        None => verify(cx, &args.verify, args.key.as_deref()),
+    }
+}
+
+fn header(keys: &[SigningKey], head: &EraseChainHead) -> Value {
+    let key = |key: &SigningKey| {
+        json!({
+            "number": key.number,
+            "public_key": hex::encode(&key.public_key),
+            "signature": hex::encode(&key.signature),
+        })
+    };
+    let time = head.time.unwrap_or_default();
+    json!({
+        "format": FORMAT,
+        "signing_keys": keys.iter().map(key).collect::<Vec<_>>(),
+        "head": {
+            "number": head.number,
+            "hash": head.hash,
+            "time": format!("{}.{:09}", time.seconds, time.nanos),
+            "signature": hex::encode(&head.signature),
+            "signer": hex::encode(&head.signer_public_key),
+        },
+    })
+}
+
+fn line(entry: &EraseChainEntry) -> Value {
+    match &entry.certificate {
+        Some(certificate) => json!({
+            "number": entry.number,
+            "payload": String::from_utf8_lossy(&certificate.signed_payload),
+            "signature": hex::encode(&certificate.signature),
+            "signer": hex::encode(&certificate.signer_public_key),
+        }),
+        None => json!({ "number": entry.number, "payload_sha256": entry.payload_sha256 }),
+    }
+}
+
+async fn export(cx: &Cx, path: &Path, customer: String) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let (mut entries, mut page_token) = (Vec::new(), String::new());
+    let (keys, head) = loop {
+        let request = ListEraseChainRequest {
+            customer: customer.clone(),
+            page_size: PAGE,
+            page_token,
+        };
+        let doing = "export the erase certificates";
+        let page = rpc!(client, NodeServiceClient.list_erase_chain, doing, request).await?;
+        entries.extend(page.entries);
+        page_token = page.next_page_token;
+        if page_token.is_empty() {
+            break (page.signing_keys, page.head.unwrap_or_default());
+        }
+    };
+    let failed = |source| CliError::file("write", path, source);
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    let mut file = std::io::BufWriter::new(file.map_err(failed)?);
+    writeln!(file, "{}", header(&keys, &head)).map_err(failed)?;
+    for entry in &entries {
+        writeln!(file, "{}", line(entry)).map_err(failed)?;
+    }
+    let file = file.into_inner().map_err(|error| failed(error.into_error()))?;
+    file.sync_all().map_err(failed)?;
+    let shown = entries.iter().filter(|entry| entry.certificate.is_some()).count();
+    let key = keys.first().map(|key| hex::encode(&key.public_key)).unwrap_or_default();
+    cx.ui.say(&format!(
+        "{shown} certificates of {}; verify them anywhere with\n  rackwright certificates --verify {} --key {key}",
+        entries.len(),
+        path.display()
+    ))
+}
+
+fn verify(cx: &Cx, paths: &[PathBuf], key: Option<&str>) -> Result<(), CliError> {
+    let (mut files, mut faults) = (Vec::new(), Vec::new());
+    for path in paths {
+        let name = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| CliError::file("read", path, source))?;
+        match chain::File::read(&text) {
+            Ok(file) => {
+                let found = file.verify(key);
+                faults.extend(found.into_iter().map(|fault| format!("{name}: {fault}")));
+                files.push((name, file));
+            }
+            Err(why) => faults.push(format!("{name}: {why}")),
+        }
+    }
+    faults.extend(chain::compare(&mut files));
+    let faults = faults.into_iter().map(|fault| CliError::untrusted(fault, ""));
+    CliError::gather(faults.collect())?;
+    for (name, file) in &files {
+        cx.ui.say(&format!("{name}: {}", file.summary()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! The rotation of the site's authority in a running daemon.
+//!
+//! The daemon takes the next authority up from its key folder, uses it for client certificates once every live replica
+//! trusts it, and drops the former authority when the database says that the rotation has ended. Connections that came
+//! in with a certificate of a dropped authority are closed.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rackwright_identity::{Authorities, KeyFileError, KeyFiles, SystemRng};
+use rackwright_store::{ReplicaKeys, Store};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::core::Core;
+use crate::daemon::DaemonError;
+
+/// Follows the rotation for those that hold something of an authority.
+#[derive(Debug)]
+pub struct AuthorityChanges {
+    /// Ticks when another authority signs client or server certificates.
+    changed: watch::Sender<u64>,
+    /// For each authority, the end of connections that came in with its certificates.
+    ends: Mutex<HashMap<String, CancellationToken>>,
+}
+
+impl Default for AuthorityChanges {
+    fn default() -> Self {
+        Self {
+            changed: watch::Sender::new(0),
+            ends: Mutex::default(),
+        }
+    }
+}
+
+impl AuthorityChanges {
+    /// Ticks when another authority signs client or server certificates.
+    pub fn watch(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn ends(&self) -> MutexGuard<'_, HashMap<String, CancellationToken>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The end of a connection that came in with this certificate: when its authority is no longer trusted.
+    #[must_use]
+    pub fn end_of(&self, authorities: &Authorities, certificate: &[u8]) -> CancellationToken {
+        let Some(issuer) = authorities.issuer_of(certificate) else {
+            let ended = CancellationToken::new();
+            ended.cancel();
+            return ended;
+        };
+        let end = self.ends().entry(issuer.clone()).or_default().clone();
+        // The authority may have been dropped since the look above, and its connections closed.
+        if !authorities.trusted().contains(&issuer) {
+            end.cancel();
+        }
+        end
+    }
+
+    /// Closes the connections that came in with certificates of authorities that are no longer trusted.
+    fn end_others(&self, trusted: &[String]) {
+        self.ends().retain(|authority, end| {
+            let stays = trusted.contains(authority);
+            if !stays {
+                end.cancel();
+            }
+            stays
+        });
+    }
+}
+
+/// Takes note of what was taken up from the key folder.
+pub(super) fn taken_up(core: &Core) {
+    core.authority_changes.end_others(&core.keys.authority.trusted());
+    core.authority_changes.changed.send_modify(|count| *count += 1);
+}
+
+/// Has the next authority sign client certificates if every other live replica trusts it. Answers with the replicas that
+/// do not, and whether the next authority signs from now on.
+pub(super) fn agree(authorities: &Authorities, replica: &str, live: &[ReplicaKeys]) -> (Vec<String>, bool) {
+    let Some(next) = authorities.next() else {
+        return (Vec::new(), false);
+    };
+    let others = live.iter().filter(|other| other.replica != replica);
+    let lacking = others.filter(|other| !other.authorities.contains(&next));
+    let lacking: Vec<String> = lacking.map(|other| other.replica.clone()).collect();
+    let is_new = lacking.is_empty() && authorities.issue_with(&next);
+    (lacking, is_new)
+}
+
+/// Drops authorities before the one that the last rotation ended with, before anything is served.
+///
+/// # Errors
+/// The key folder does not have that authority, or cannot be changed; or the database failed.
+pub async fn begin(store: &Store, keys: &KeyFiles, data_dir: &std::path::Path) -> Result<(), DaemonError> {
+    let needed = store.needed_authority().await?;
+    if needed.is_empty() {
+        return Ok(());
+    }
+    let folder = data_dir.join("keys");
+    if !keys.authority.knows(&needed) {
+        return Err(DaemonError::OldAuthority { needed, keys: folder });
+    }
+    retire(keys, data_dir, &needed)
+        .map(drop)
+        .map_err(|error| DaemonError::Data {
+            what: format!("keys in {}", folder.display()),
+            source: error.into(),
+        })
+}
+
+/// Destroys the keys of authorities before `needed`, and stops trusting them. Answers whether there were any.
+fn retire(keys: &KeyFiles, data_dir: &std::path::Path, needed: &str) -> Result<bool, KeyFileError> {
+    if keys.authority.next().as_deref() != Some(needed) {
+        return Ok(false);
+    }
+    KeyFiles::retire_authorities(data_dir, needed, Arc::new(SystemRng))?;
+    keys.refresh(data_dir)?;
+    Ok(true)
+}
+
+/// Ends the rotation here if the database says that it has ended.
+pub(super) async fn follow(core: &Arc<Core>) {
+    let needed = match core.store.needed_authority().await {
+        Ok(needed) => needed,
+        Err(error) => {
+            tracing::warn!(%error, "whether a rotation of the authority has ended cannot be read");
+            return;
+        }
+    };
+    if needed.is_empty() || core.keys.authority.trusted() == [needed.clone()] {
+        return;
+    }
+    if !core.keys.authority.knows(&needed) {
+        tracing::error!(
+            needed,
+            "the site's authority was changed, and the key folder here does not have the new one: copy the folder from \
+             another rackwrightd of the site"
+        );
+        return;
+    }
+    let own = core.clone();
+    let (dir, authority) = (core.config.data_dir.clone(), needed.clone());
+    match tokio::task::spawn_blocking(move || retire(&own.keys, &dir, &authority)).await {
+        Ok(Ok(true)) => {
+            tracing::info!(
+                authority = needed,
+                "the former authority is no longer trusted, and its key is removed"
+            );
+            taken_up(core);
+        }
+        Ok(Ok(false)) => {}
+        Ok(Err(error)) => tracing::error!(%error, "the key of the former authority cannot be removed"),
+        Err(error) => tracing::error!(%error, "the key of the former authority was not removed"),
+    }
+}

@@ -1,0 +1,112 @@
+//! Signs erase certificates, each as the newest place of the site's chain.
+//!
+//! A certificate is signed in the change that stores it: the head of the chain is locked, so that two replicas never sign
+//! two certificates for one place.
+
+use std::time::SystemTime;
+
+use prost::Message as _;
+use rackwright_api::v1;
+use rackwright_identity::{ChainLink, EraseRecord, chain_hash, payload_hash};
+use rackwright_lifecycle::Timestamp;
+use rackwright_store::{ChainEntry, StoreError, WriteTx};
+
+use crate::clock;
+use crate::core::Core;
+
+/// An erase of one drive that is to be certified.
+#[derive(Debug)]
+pub struct Erase {
+    /// The certificate's id.
+    pub id: String,
+    /// What the certificate says, without its place in the chain.
+    pub record: EraseRecord,
+    /// The [`v1::EraseMethod`].
+    pub method: i32,
+    /// SHA-256 of the machine's quote; empty: the machine is not known by a TPM.
+    pub attestation: String,
+}
+
+impl Erase {
+    fn linked(&self, number: u64, previous: &str, issue_time: SystemTime) -> EraseRecord {
+        EraseRecord {
+            link: Some(ChainLink {
+                number,
+                previous: previous.to_owned(),
+                issue_time,
+                attestation: self.attestation.clone(),
+            }),
+            ..self.record.clone()
+        }
+    }
+
+    /// The record with the longest place in the chain.
+    pub(super) fn largest(&self) -> EraseRecord {
+        self.linked(u64::MAX, &payload_hash(b""), SystemTime::UNIX_EPOCH)
+    }
+}
+
+/// Certifies erases of a node, in order.
+///
+/// # Errors
+/// The database failed.
+pub async fn all(
+    core: &Core,
+    tx: &mut WriteTx,
+    node: &str,
+    erases: &[Erase],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if erases.is_empty() {
+        return Ok(());
+    }
+    let mut head = tx.erase_head().await?;
+    for erase in erases {
+        head.number += 1;
+        let record = erase.linked(head.number, &head.hash, clock::system_time(now));
+        let payload = record.encode().map_err(|error| StoreError::Corrupt {
+            what: "erase certificate",
+            id: erase.id.clone(),
+            source: error.into(),
+        })?;
+        let hash = payload_hash(&payload);
+        head.hash = chain_hash(head.number, &head.hash, &hash);
+        let entry = ChainEntry {
+            number: head.number,
+            payload_hash: hash,
+            customer: String::new(),
+            body: signed(core, record, erase.method, payload).encode_to_vec(),
+        };
+        tx.add_to_erase_chain(&erase.id, node, &entry, &head.hash).await?;
+    }
+    Ok(())
+}
+
+fn signed(core: &Core, record: EraseRecord, method: i32, payload: Vec<u8>) -> v1::EraseCertificate {
+    let (signature, signer_public_key) = core.keys.signer.sign_with_key(&payload);
+    let link = record.link;
+    v1::EraseCertificate {
+        name: record.name,
+        node: record.node,
+        claim_generation: record.claim_generation,
+        operation: record.operation,
+        drive_name: record.drive_name,
+        drive_model: record.drive_model,
+        drive_serial: record.drive_serial,
+        drive_bytes: record.drive_bytes,
+        method,
+        start_time: Some(record.start_time.into()),
+        end_time: Some(record.end_time.into()),
+        samples: record.samples,
+        sample_bytes: record.sample_bytes,
+        rejected_methods: record.rejected_methods,
+        signature,
+        signed_payload: payload,
+        signer_public_key: signer_public_key.to_vec(),
+        witnesses: record.witnesses,
+        identity: record.identity,
+        evidence: record.evidence,
+        number: link.as_ref().map_or(0, |link| link.number),
+        attestation_sha256: link.map(|link| link.attestation).unwrap_or_default(),
+    }
+}

@@ -1,0 +1,202 @@
+//! The authorities that a site trusts: one, or two during a rotation.
+//!
+//! During a rotation the present authority keeps signing the server's certificate, because clients pin that authority.
+//! Client certificates of both are accepted. Once every replica trusts the next authority, it signs all new client
+//! certificates, and clients receive the certificates of both. After the rotation the next authority is the present one.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, SystemTime};
+
+use rustls_pki_types::CertificateDer;
+
+use crate::authority::{Authority, CertificateError, IssuedCertificate, ServerCredential};
+use crate::client::ClientIdentity;
+use crate::tls::{ClientTrust, TlsError};
+
+/// The authorities of a site. A running process replaces its content with what its key folder holds.
+#[derive(Debug)]
+pub struct Authorities {
+    /// SHA-256 of the site's first authority: the name of the site, which no rotation changes.
+    site: String,
+    trust: Arc<ClientTrust>,
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct State {
+    pub(crate) present: Arc<Authority>,
+    pub(crate) next: Option<Arc<Authority>>,
+    /// Whether the next authority signs client certificates.
+    pub(crate) is_next_used: bool,
+    /// Hashes of the authorities that are no longer trusted, oldest first.
+    pub(crate) retired: Vec<String>,
+}
+
+impl State {
+    fn trusted(&self) -> impl Iterator<Item = &Arc<Authority>> {
+        std::iter::once(&self.present).chain(&self.next)
+    }
+
+    /// What clients are told to trust.
+    fn announced(&self) -> impl Iterator<Item = &Arc<Authority>> {
+        let next = self.next.iter().filter(|_| self.is_next_used);
+        std::iter::once(&self.present).chain(next)
+    }
+
+    fn issuing(&self) -> &Arc<Authority> {
+        self.next
+            .as_ref()
+            .filter(|_| self.is_next_used)
+            .unwrap_or(&self.present)
+    }
+
+    fn certificates(&self) -> Vec<CertificateDer<'static>> {
+        self.trusted().map(|one| one.ca_der().clone()).collect()
+    }
+}
+
+impl Authorities {
+    pub(crate) fn new(
+        present: Arc<Authority>,
+        next: Option<Arc<Authority>>,
+        retired: Vec<String>,
+    ) -> Result<Self, TlsError> {
+        let site = retired.first().cloned().unwrap_or_else(|| present.ca_sha256());
+        let state = State {
+            present,
+            next,
+            is_next_used: false,
+            retired,
+        };
+        Ok(Self {
+            site,
+            trust: ClientTrust::new(&state.certificates())?,
+            state: RwLock::new(state),
+        })
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The name of the site: the SHA-256 of its first authority. Stays the same through rotations.
+    pub fn site_id(&self) -> String {
+        self.site.clone()
+    }
+
+    /// The hash that clients pin at their first contact: of the authority that signs the server's certificate.
+    pub fn ca_sha256(&self) -> String {
+        self.read().present.ca_sha256()
+    }
+
+    /// The certificate of the authority that signs the server's certificate.
+    pub fn ca_der(&self) -> CertificateDer<'static> {
+        self.read().present.ca_der().clone()
+    }
+
+    /// The certificates that clients are to trust, PEM.
+    pub fn ca_pem(&self) -> String {
+        self.read().announced().map(|one| one.ca_pem()).collect()
+    }
+
+    /// The hashes of the certificates that clients are to trust: the one of the server's certificate first.
+    pub fn announced(&self) -> Vec<String> {
+        self.read().announced().map(|one| one.ca_sha256()).collect()
+    }
+
+    /// The certificates of all trusted authorities, PEM.
+    pub fn trusted_pem(&self) -> String {
+        self.read().trusted().map(|one| one.ca_pem()).collect()
+    }
+
+    /// The hashes of the trusted authorities: the present one, then the next one.
+    pub fn trusted(&self) -> Vec<String> {
+        self.read().trusted().map(|one| one.ca_sha256()).collect()
+    }
+
+    /// The authority that takes over when the rotation ends; none: there is no rotation.
+    pub fn next(&self) -> Option<String> {
+        self.read().next.as_ref().map(|next| next.ca_sha256())
+    }
+
+    /// The authority that signs client certificates.
+    pub fn issues_with(&self) -> String {
+        self.read().issuing().ca_sha256()
+    }
+
+    /// Has the next authority sign client certificates from now on, if this is its hash. Answers whether that is new.
+    pub fn issue_with(&self, sha256: &str) -> bool {
+        let mut state = self.write();
+        let is_next = state.next.as_ref().is_some_and(|next| next.ca_sha256() == sha256);
+        let is_new = is_next && !state.is_next_used;
+        state.is_next_used |= is_next;
+        is_new
+    }
+
+    /// Whether the key folder has this authority, trusted or retired.
+    pub fn knows(&self, sha256: &str) -> bool {
+        let state = self.read();
+        state.retired.iter().any(|one| one == sha256) || state.trusted().any(|one| one.ca_sha256() == sha256)
+    }
+
+    /// The trusted authority that signed a certificate; none: no trusted one did.
+    pub fn issuer_of(&self, certificate: &[u8]) -> Option<String> {
+        let state = self.read();
+        let issuer = state.trusted().find(|one| one.has_signed(certificate))?;
+        Some(issuer.ca_sha256())
+    }
+
+    /// The check of client certificates, which follows rotations.
+    pub fn client_trust(&self) -> Arc<ClientTrust> {
+        self.trust.clone()
+    }
+
+    /// [`Authority::issue_server`] by the authority that clients pin.
+    pub fn issue_server(
+        &self,
+        names: &[String],
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<ServerCredential, CertificateError> {
+        let present = self.read().present.clone();
+        present.issue_server(names, now, lifetime)
+    }
+
+    /// [`Authority::issue_client`] by the authority that signs client certificates.
+    pub fn issue_client(
+        &self,
+        csr_pem: &str,
+        identity: &ClientIdentity,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<IssuedCertificate, CertificateError> {
+        let issuing = self.read().issuing().clone();
+        issuing.issue_client(csr_pem, identity, now, lifetime)
+    }
+
+    /// Takes over what the key folder holds now. Answers with what is new, as sentences.
+    pub(crate) fn replace(&self, found: Self) -> Result<Vec<String>, TlsError> {
+        let mut found = found.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.write();
+        let hash = |one: &Option<Arc<Authority>>| one.as_ref().map(|one| one.ca_sha256());
+        let (present, next) = (found.present.ca_sha256(), hash(&found.next));
+        let mut new = Vec::new();
+        if state.present.ca_sha256() == present && hash(&state.next) == next {
+            return Ok(new);
+        }
+        if state.present.ca_sha256() != present {
+            new.push(format!("authority {present}, in place of the one before,"));
+        }
+        if let Some(next) = next.filter(|next| hash(&state.next).as_ref() != Some(next)) {
+            new.push(format!("next authority {next}"));
+        }
+        self.trust.replace(&found.certificates())?;
+        found.is_next_used = state.is_next_used && hash(&state.next) == hash(&found.next);
+        *state = found;
+        Ok(new)
+    }
+}

@@ -1,0 +1,82 @@
+//! The rotation of the site's authority: who still has certificates of a former one, and where it has ended.
+
+use rackwright_lifecycle::Timestamp;
+
+use crate::sql::statement;
+use crate::{Result, Store, WriteTx};
+
+impl Store {
+    /// SHA-256 of the authority without which no replica may start. Empty: no rotation has ended yet.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn needed_authority(&self) -> Result<String> {
+        let row = statement("SELECT authority FROM site").fetch_optional(&self.readers);
+        row.await?.map_or(Ok(String::new()), |row| Ok(row.try_get(0)?))
+    }
+
+    /// Members by name with a newest certificate that is good at `now` and not signed by this authority.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn members_without(&self, authority: &str, now: Timestamp) -> Result<Vec<String>> {
+        let sql = "SELECT name FROM members WHERE certificate_ends_at > $1 AND authority <> $2 ORDER BY name";
+        let rows = statement(sql).bind(now.0).bind(authority).fetch_all(&self.readers);
+        rows.await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// Nodes by id with a connected agent with a newest certificate that is not signed by this authority.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn agents_without(&self, authority: &str) -> Result<Vec<String>> {
+        let sql = "SELECT n.id FROM nodes n LEFT JOIN agent_boots b ON b.node_id = n.id \
+                   WHERE n.agent_holder <> '' AND (b.authority IS NULL OR b.authority <> $1) ORDER BY n.id";
+        let rows = statement(sql).bind(authority).fetch_all(&self.readers);
+        rows.await?.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    /// How many unused tokens of members are good at `now`. Such a token comes with the pin of the present authority.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn open_member_tokens(&self, now: Timestamp) -> Result<i64> {
+        let sql = "SELECT COUNT(*) FROM tokens WHERE purpose = 'member' AND used_at IS NULL AND expires_at > $1";
+        let row = statement(sql).bind(now.0).fetch_one(&self.readers);
+        Ok(row.await?.try_get(0)?)
+    }
+
+    /// Keeps the authority that signed the newest certificate of the agent of a node's newest boot.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn agent_renewed(&self, node: &str, authority: &str) -> Result<()> {
+        let query = statement(AGENT).bind(node).bind(authority);
+        self.execute(query).await?;
+        Ok(())
+    }
+}
+
+const AGENT: &str = "UPDATE agent_boots SET authority = $2 WHERE node_id = $1 AND authority <> $2";
+
+impl WriteTx {
+    /// The same as [`Store::agent_renewed`], within this change.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn agent_certified(&mut self, node: &str, authority: &str) -> Result<()> {
+        let query = statement(AGENT).bind(node).bind(authority);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Ends a rotation: no replica may start without this authority, and all others are retired.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn need_authority(&mut self, sha256: &str) -> Result<()> {
+        let query = statement("UPDATE site SET authority = $1").bind(sha256);
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+}

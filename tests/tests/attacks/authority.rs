@@ -1,0 +1,303 @@
+//! Somebody has copied the key folder with the key of the site's authority.
+
+use std::net::SocketAddrV4;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use rackwright_api::v1;
+use rackwright_api::v1::auth_service_client::AuthServiceClient;
+use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
+use rackwright_sim::fleet::{Fleet, FleetConfig};
+use rackwright_sim::lab::install_crypto;
+use rackwright_store::Store;
+use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::ports::free_port;
+use rackwright_tests::site::{Site, program, texts};
+use rackwright_tests::wire::{self, methods};
+use tonic::Status;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+
+/// `rackwrightd COMMAND` beside the running daemon.
+fn local(dir: &Path, words: &[&str]) -> Result<String, String> {
+    let mut command = Command::new(program("rackwrightd"));
+    command.args(words).arg("--config").arg(dir.join("rackwrightd.yaml"));
+    let output = command.output().expect("rackwrightd can be started");
+    let (out, err) = texts(&output);
+    match output.status.success() {
+        true => Ok(out),
+        false => Err(err),
+    }
+}
+
+fn rotate(dir: &Path, words: &[&str]) -> Result<String, String> {
+    local(dir, &[&["rotate-keys", "ca"], words].concat())
+}
+
+/// Waits until something holds, which may take some rounds of the daemon.
+async fn until(site: &Site, what: &str, holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}\n{}", site.log_tail());
+        tokio::time::sleep(Duration::from_millis(300)).await;
+    }
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The address that the settings give to a listener.
+fn listener(dir: &Path, name: &str) -> String {
+    let settings = read(&dir.join("rackwrightd.yaml"));
+    let line = settings.lines().find(|line| line.starts_with(name));
+    let address = line.and_then(|line| line.split('"').nth(1));
+    address.expect("the settings name it").to_owned()
+}
+
+/// Somebody with a copy of the key folder, who makes certificates.
+struct Thief {
+    keys: KeyFiles,
+    dir: PathBuf,
+}
+
+impl Thief {
+    fn copy(dir: &Path) -> Self {
+        let copied = dir.join("stolen");
+        std::fs::create_dir(&copied).expect("a folder");
+        KeyFiles::put_set(&dir.join("data/keys"), &copied, &SystemRng).expect("the keys can be copied");
+        let keys = KeyFiles::read_set(&copied.join("keys"), Arc::new(SystemRng));
+        Self {
+            keys: keys.expect("the copy is whole"),
+            dir: dir.to_owned(),
+        }
+    }
+
+    /// A certificate by the stolen key, and its own key, in one file.
+    fn forge(&self, identity: &ClientIdentity) -> PathBuf {
+        let key = rcgen::KeyPair::generate().expect("a key can be made");
+        let request = rcgen::CertificateParams::default().serialize_request(&key);
+        let request = request.and_then(|request| request.pem()).expect("a request");
+        let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+        let issued = self.keys.authority.issue_client(&request, identity, now, hour);
+        let file = self.dir.join(format!("{}.stolen.pem", identity.common_name));
+        let text = format!(
+            "{}{}",
+            issued.expect("a certificate").certificate_pem,
+            key.serialize_pem()
+        );
+        std::fs::write(&file, text).expect("the file can be written");
+        file
+    }
+}
+
+/// A connection to the API with the certificate in a file.
+fn connect(dir: &Path, identity: &Path) -> Channel {
+    let identity = read(identity);
+    let ca = Certificate::from_pem(read(&dir.join("cli/default.ca.pem")));
+    let tls = ClientTlsConfig::new()
+        .ca_certificate(ca)
+        .identity(Identity::from_pem(&identity, &identity));
+    let endpoint = Endpoint::from_shared(format!("https://{}", listener(dir, "api:"))).expect("a URL");
+    endpoint.tls_config(tls).expect("the files are PEM").connect_lazy()
+}
+
+async fn who_am_i(channel: &Channel) -> Result<v1::WhoAmIResponse, Status> {
+    let answer = AuthServiceClient::new(channel.clone())
+        .who_am_i(v1::WhoAmIRequest {})
+        .await;
+    answer.map(tonic::Response::into_inner)
+}
+
+/// The HTTP status that the image port answers a certificate with; 000: there is no connection.
+fn fetch(dir: &Path, identity: &Path) -> String {
+    let mut curl = Command::new("curl");
+    curl.args([
+        "-s",
+        "-o",
+        "/dev/null",
+        "-w",
+        "%{http_code}",
+        "--max-time",
+        "20",
+        "--cacert",
+    ]);
+    curl.arg(dir.join("cli/default.ca.pem"));
+    curl.arg("--cert").arg(identity).arg("--key").arg(identity);
+    let output = curl
+        .arg(format!("https://{}/metrics", listener(dir, "store:")))
+        .output();
+    texts(&output.expect("curl runs")).0
+}
+
+fn authorities(home: &Path) -> usize {
+    read(&home.join("default.ca.pem")).matches("BEGIN CERTIFICATE").count()
+}
+
+/// Invites a member and logs in as it; answers the folder of its credential.
+fn join(site: &Site, name: &str) -> PathBuf {
+    let made = site.json(["token", "create", name, "--role", "operator"]);
+    let text = |field: &str| made[field].as_str().expect("the answer holds it").to_owned();
+    let home = site.dir().join(name);
+    let server = format!("https://{}", listener(site.dir(), "api:"));
+    let (pin, token) = (text("ca_sha256"), text("token"));
+    let words = ["login", "--server", &server, "--ca-sha256", &pin, "--token", &token];
+    let output = cli_of(site, &home, &words);
+    assert!(output.status.success(), "{:?}", texts(&output));
+    home
+}
+
+fn cli_of(site: &Site, home: &Path, words: &[&str]) -> Output {
+    let mut command = site.command();
+    command.env("RACKWRIGHT_CONFIG", home).args(words);
+    command.output().expect("the CLI can be started")
+}
+
+/// A control plane and one machine that is installed.
+async fn hall(dir: &Path) -> (Plane, Fleet, String) {
+    let ssh = free_port();
+    let further = format!("ssh_port: {ssh}\nnetwork_test: {{enabled: false}}\n");
+    let plane = Plane::start_with(dir, "pxe", &further).await;
+    let config = FleetConfig {
+        nodes: 1,
+        boot_server: Some(plane.dhcp),
+        tftp_port: plane.tftp_port,
+        ssh_listen: Some(SocketAddrV4::new([0, 0, 0, 0].into(), ssh)),
+        ..FleetConfig::default()
+    };
+    let fleet = Fleet::start(config).await.expect("the fleet starts");
+    plane.enrol(&fleet, |_| "lab".to_owned()).await;
+    let image = dir.join("disk.raw");
+    std::fs::write(&image, vec![7; 1 << 20]).expect("an image");
+    let image = image.display().to_string();
+    plane
+        .site
+        .cli(["image", "add", "disk", "--file", &image, "--format", "raw"]);
+    let id = fleet.node(0).name();
+    (plane, fleet, id)
+}
+
+async fn epoch_of(dir: &Path, member: &str) -> u64 {
+    let store = Store::open(&dir.join("data/rackwright.db"))
+        .await
+        .expect("the database");
+    let found = store.member(member).await.expect("the database answers");
+    let epoch = found.expect("a member").epoch;
+    store.close().await;
+    epoch
+}
+
+/// The rotation is begun and used by the daemon, which is killed in between.
+async fn begin(plane: &mut Plane, dir: &Path) {
+    let refused = rotate(dir, &[]).expect_err("no reason is given");
+    assert!(refused.contains("--reason"), "{refused}");
+    let refused = rotate(dir, &["--finish", "--reason", "x"]).expect_err("nothing was begun");
+    assert!(refused.contains("no rotation"), "{refused}");
+    let said = rotate(dir, &["--reason", "the folder was copied"]).expect("an authority is added");
+    assert!(said.contains("authority-0002.pem"), "{said}");
+    let refused = rotate(dir, &["--finish", "--reason", "x"]).expect_err("it is not used yet");
+    assert!(refused.contains("do not use the next authority"), "{refused}");
+    plane.site.kill().await;
+    plane.site.restart().await;
+    let used = || rotate(dir, &["--status"]).is_ok_and(|said| !said.contains("replica"));
+    until(&plane.site, "the next authority is not used", used).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_by_a_stolen_authority_key_opens_nothing_after_the_rotation() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mut plane, fleet, _) = hall(dir.path()).await;
+    let dir = dir.path();
+    let thief = Thief::copy(dir);
+    let operator = ClientIdentity::member("operator", epoch_of(dir, "operator").await).expect("a name");
+    let forged = thief.forge(&operator);
+    let agent = ClientIdentity::agent_of_boot(&fleet.node(0).name(), 0, "01994d5e-7c1f-7abc-8def-0123456789ab");
+    let forged_agent = thief.forge(&agent.expect("a name"));
+    let open = connect(dir, &forged);
+    assert_eq!(who_am_i(&open).await.expect("the key is good now").member, "operator");
+    assert_eq!(fetch(dir, &forged), "200");
+
+    begin(&mut plane, dir).await;
+    let refused = rotate(dir, &["--finish", "--reason", "x"]).expect_err("the operator has not renewed");
+    assert!(refused.contains("members/operator"), "{refused}");
+    plane.site.cli(["member", "list"]);
+    assert_eq!(authorities(&dir.join("cli")), 2, "the operator trusts both");
+    let again = connect(dir, &forged);
+    assert!(who_am_i(&again).await.is_ok(), "both are trusted until the end");
+    let said = rotate(dir, &["--finish", "--reason", "the key is stolen"]).expect("the rotation ends");
+    assert!(!said.contains("have not dropped"), "{said}");
+
+    // Over the connections from before, and over new ones.
+    for channel in [&open, &again, &connect(dir, &forged), &connect(dir, &forged_agent)] {
+        assert!(who_am_i(channel).await.is_err());
+    }
+    let stranger = connect(dir, &forged);
+    for method in methods() {
+        let answer = wire::call(stranger.clone(), &method.path(), Vec::new()).await;
+        assert!(answer.is_err(), "{}: {answer:?}", method.path());
+    }
+    for file in [&forged, &forged_agent] {
+        assert_eq!(fetch(dir, file), "000");
+    }
+    // The key is gone here, and the operator trusts the new authority alone.
+    assert!(!dir.join("data/keys/authority.pem").exists());
+    assert!(!read(&dir.join("data/keys/authority-0001.crt")).contains("PRIVATE"));
+    plane.site.cli(["member", "list"]);
+    assert_eq!(authorities(&dir.join("cli")), 1);
+    plane.site.kill().await;
+    plane.site.restart().await;
+    plane.site.cli(["member", "list"]);
+    assert!(who_am_i(&connect(dir, &forged)).await.is_err());
+    let events = plane.site.cli(["events", "-o", "json"]);
+    assert!(events.contains("the key is stolen"), "{events}");
+    local(dir, &["audit", "verify"]).expect("the audit goes on under the name of the site");
+    plane.site.stop().await;
+    fleet.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn honest_members_and_machines_go_on_through_a_rotation_of_the_authority() {
+    install_crypto();
+    let dir = tempfile::tempdir().expect("a folder");
+    let (mut plane, fleet, id) = hall(dir.path()).await;
+    let dir = dir.path();
+    let (ann, gone) = (join(&plane.site, "ann"), join(&plane.site, "gone"));
+    // A machine is at work before, during and after.
+    plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
+    begin(&mut plane, dir).await;
+    plane.site.until(&id, &["active"], SOON).await;
+    plane.site.cli(["node", "release", "--yes", &id]);
+    plane.site.until(&id, &["reclaiming"], SOON).await;
+    plane.site.until_traced(&fleet.node(0).mac(), "connected", SOON).await;
+    assert!(cli_of(&plane.site, &ann, &["member", "list"]).status.success());
+    let bob = join(&plane.site, "bob");
+    assert_eq!((authorities(&ann), authorities(&bob)), (2, 2));
+
+    let refused = rotate(dir, &["--finish", "--reason", "by rule"]).expect_err("one has not renewed");
+    assert!(refused.contains("members/gone"), "{refused}");
+    assert!(
+        !refused.contains("members/ann") && !refused.contains("nodes/"),
+        "{refused}"
+    );
+    let said = rotate(dir, &["--finish", "--leave-behind", "--reason", "by rule"]).expect("the rotation ends");
+    assert!(said.contains("1 members and agents were left behind"), "{said}");
+    plane.site.until(&id, &["available"], SOON).await;
+    for home in [&ann, &bob] {
+        let output = cli_of(&plane.site, home, &["member", "list"]);
+        assert!(output.status.success(), "{:?}", texts(&output));
+        assert_eq!(authorities(home), 1);
+    }
+    assert!(!cli_of(&plane.site, &gone, &["member", "list"]).status.success());
+    join(&plane.site, "dan");
+    // And a machine that boots afterwards.
+    plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
+    plane
+        .site
+        .until(&id, &["imaging", "rebooting", "validating"], SOON)
+        .await;
+    plane.site.until(&id, &["active"], SOON).await;
+    plane.site.stop().await;
+    fleet.stop().await;
+}
