@@ -1,6 +1,8 @@
+use prost::Message as _;
 use rackwright_lifecycle::drives::KnownDrive;
 use rackwright_lifecycle::{Attempt, Effect, Outcome, State, seconds};
 use rackwright_store::AgentSession;
+use rackwright_store::Proof;
 
 use super::*;
 use crate::drives::{accept, inspected};
