@@ -211,62 +211,7 @@ mod tests {
         );
         block(&root, "pci0000:00/0000:00:05.0/empty", "sdc", &[("size", "0")]);
         block(&root, "virtual", "loop0", &common);
-        let emmc = [("device/serial", "0x5a1b\n"), ("device/name", "DG4008\n")];
-        block(
-            &root,
-            "pci0000:00/0000:00:1a.0/mmc_host/mmc0/mmc0:0001",
-            "mmcblk0",
-            &with(&emmc),
-        );
-        let card = "pci0000:00/0000:00:1a.0/mmc_host/mmc0/mmc0:0001/block/mmcblk0";
-        let boot = root.sys.join("devices").join(card).join("mmcblk0boot0");
-        fs::create_dir_all(&boot).unwrap();
-        symlink(&boot, root.sys.join("block/mmcblk0boot0")).unwrap();
-        symlink("..", boot.join("device")).unwrap();
-        for (file, text) in [("size", "8192"), ("ro", "1"), ("force_ro", "1")] {
-            fs::write(boot.join(file), text).unwrap();
-        }
-        fs::create_dir_all(root.sys.join("bus/mmc_rpmb/devices/mmcblk0rpmb")).unwrap();
-        block(&root, "pci0000:00/0000:00:17.0/ata2/host1", "sr0", &common);
-        block(
-            &root,
-            "pci0000:00/0000:00:14.0/usb1/1-2/host2",
-            "sdd",
-            &[("size", "0"), ("removable", "1")],
-        );
         let drives = list(&root);
-        let (emmc, drives): (Vec<_>, Vec<_>) = drives.into_iter().partition(|d| d.drive.transport == "mmc");
-        let [whole, boot] = &emmc[..] else { panic!("{emmc:?}") };
-        assert_eq!(
-            (whole.drive.name.as_str(), boot.drive.name.as_str()),
-            ("mmcblk0", "mmcblk0boot0")
-        );
-        for area in [whole, boot] {
-            assert_eq!(
-                (area.drive.serial_number.as_str(), area.drive.model.as_str()),
-                ("0x5a1b", "DG4008")
-            );
-            assert!(!area.drive.read_only && !area.drive.removable);
-        }
-        assert_eq!((boot.drive.size_bytes, &boot.controller), (4 << 20, &whole.controller));
-        let left_out = excluded::list(&root);
-        let left_out: Vec<(&str, &str)> = left_out.iter().map(|d| (d.name.as_str(), d.reason.as_str())).collect();
-        let why = |name: &str| {
-            left_out
-                .iter()
-                .find(|(of, _)| *of == name)
-                .map(|(_, why)| *why)
-                .unwrap()
-        };
-        assert!(
-            why("sdc").contains("reports no size") && why("sdd").contains("no medium"),
-            "{left_out:?}"
-        );
-        assert!(
-            why("sr0").contains("optical") && why("mmcblk0rpmb").contains("cannot be erased"),
-            "{left_out:?}"
-        );
-        assert_eq!(left_out.len(), 5, "{left_out:?}");
         let names: Vec<&str> = drives.iter().map(|d| d.drive.name.as_str()).collect();
         assert_eq!(names, ["nvme0n1", "sda", "sdb", "vda"]);
         let [nvme, sata, usb, virtio] = &drives[..] else {
@@ -299,6 +244,71 @@ mod tests {
             (1 << 20, "/dev/disk/by-id/virtio-disk-0")
         );
         assert_eq!(virtio.node, root.dev.join("vda"));
+    }
+
+    #[test]
+    fn boot_areas_are_drives_and_what_is_left_out_has_a_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = SysRoot::below(dir.path());
+        let common = [("size", "2048\n"), ("removable", "0\n"), ("ro", "0\n")];
+        let with = |more: &[(&'static str, &'static str)]| [&common[..], more].concat();
+        block(&root, "pci0000:00/0000:00:05.0/empty", "sdc", &[("size", "0")]);
+        block(&root, "virtual", "loop0", &common);
+        let emmc = [("device/serial", "0x5a1b\n"), ("device/name", "DG4008\n")];
+        block(
+            &root,
+            "pci0000:00/0000:00:1a.0/mmc_host/mmc0/mmc0:0001",
+            "mmcblk0",
+            &with(&emmc),
+        );
+        let card = "pci0000:00/0000:00:1a.0/mmc_host/mmc0/mmc0:0001/block/mmcblk0";
+        let boot = root.sys.join("devices").join(card).join("mmcblk0boot0");
+        fs::create_dir_all(&boot).unwrap();
+        symlink(&boot, root.sys.join("block/mmcblk0boot0")).unwrap();
+        symlink("..", boot.join("device")).unwrap();
+        for (file, text) in [("size", "8192"), ("ro", "1"), ("force_ro", "1")] {
+            fs::write(boot.join(file), text).unwrap();
+        }
+        fs::create_dir_all(root.sys.join("bus/mmc_rpmb/devices/mmcblk0rpmb")).unwrap();
+        block(&root, "pci0000:00/0000:00:17.0/ata2/host1", "sr0", &common);
+        block(
+            &root,
+            "pci0000:00/0000:00:14.0/usb1/1-2/host2",
+            "sdd",
+            &[("size", "0"), ("removable", "1")],
+        );
+        let emmc = list(&root);
+        let [whole, boot] = &emmc[..] else { panic!("{emmc:?}") };
+        assert_eq!(
+            (whole.drive.name.as_str(), boot.drive.name.as_str()),
+            ("mmcblk0", "mmcblk0boot0")
+        );
+        for area in [whole, boot] {
+            assert_eq!(
+                (area.drive.serial_number.as_str(), area.drive.model.as_str()),
+                ("0x5a1b", "DG4008")
+            );
+            assert!(!area.drive.read_only && !area.drive.removable);
+        }
+        assert_eq!((boot.drive.size_bytes, &boot.controller), (4 << 20, &whole.controller));
+        let left_out = excluded::list(&root);
+        let left_out: Vec<(&str, &str)> = left_out.iter().map(|d| (d.name.as_str(), d.reason.as_str())).collect();
+        let why = |name: &str| {
+            left_out
+                .iter()
+                .find(|(of, _)| *of == name)
+                .map(|(_, why)| *why)
+                .unwrap()
+        };
+        assert!(
+            why("sdc").contains("reports no size") && why("sdd").contains("no medium"),
+            "{left_out:?}"
+        );
+        assert!(
+            why("sr0").contains("optical") && why("mmcblk0rpmb").contains("cannot be erased"),
+            "{left_out:?}"
+        );
+        assert_eq!(left_out.len(), 5, "{left_out:?}");
     }
 
     #[test]

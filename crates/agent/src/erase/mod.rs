@@ -277,6 +277,11 @@ fn erase_one(
             }
         }
     }
+    Err(not_erased(claimed, &hidden, &rejected))
+}
+
+/// No method is left.
+fn not_erased(claimed: bool, hidden: &[&Hidden], rejected: &[String]) -> DriveFailure {
     let code = if claimed {
         "erase-not-proven"
     } else {
@@ -288,11 +293,11 @@ fn erase_one(
         .filter(|area| area.closed.is_some())
         .map(|area| format!("{}. {TAKE_OUT}. ", area.failure()))
         .collect();
-    Err(DriveFailure::Failed {
+    DriveFailure::Failed {
         code,
         message: closed.concat() + &rejected.join("; "),
         retryable: false,
-    })
+    }
 }
 
 /// After the proof: where arbitrary bytes are left, both ends are zeroed; then the kernel forgets the partitions.
