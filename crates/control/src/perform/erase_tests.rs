@@ -1,8 +1,7 @@
 use prost::Message as _;
 use rackwright_lifecycle::drives::KnownDrive;
 use rackwright_lifecycle::{Attempt, Effect, Outcome, State, seconds};
-use rackwright_store::AgentSession;
-use rackwright_store::Proof;
+use rackwright_store::{AgentSession, Proof};
 
 use super::*;
 use crate::drives::{accept, inspected};
@@ -295,6 +294,9 @@ async fn one_lie_refuses_every_certificate_of_the_report_and_the_honest_report_n
             ]
         );
     }
+    let mut numbers: Vec<u64> = certificates.iter().map(|certificate| certificate.number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, [1, 2]);
     // An overwrite that took long enough.
     let mut slow = report(&honest, clock::now());
     slow.drives[0].set_method(v1::EraseMethod::Overwrite);
