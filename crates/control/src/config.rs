@@ -332,7 +332,7 @@ impl Wire {
             faults.push("shared_dir: must be an absolute path".into());
         }
         let database = match &self.database {
-            Some(text) => Database::parse(text, self.database_password_file),
+            Some(text) => Database::parse(text, self.database_password_file.clone()),
             None if self.database_password_file.is_some() => Err("is needed: there is a database_password_file".into()),
             None => Ok(Database::from(&self.data_dir.join(DATABASE))),
         };
@@ -345,7 +345,7 @@ impl Wire {
         }
         let first = self.api.names.first().cloned().unwrap_or_default();
         let endpoints = self.api.endpoints(faults);
-        let mut urls = self.store.urls;
+        let mut urls = self.store.urls.clone();
         if urls.is_empty() {
             urls.push(format!("https://{first}:{}/store/v1", self.store.listen.port()));
         }
@@ -357,38 +357,7 @@ impl Wire {
         if self.images.require_signature && self.images.trusted_keys.is_empty() {
             faults.push("images.require_signature: no image could ever be added without images.trusted_keys".into());
         }
-        for (field, value) in [("policy.tries", self.policy.tries), ("policy.boots", self.policy.boots)] {
-            if value == 0 {
-                faults.push(format!("{field}: must be at least 1"));
-            }
-        }
-        faults.extend(self.limits.faults());
-        let connections = self.connections.faults();
-        faults.extend(connections.into_iter().map(|fault| format!("connections.{fault}")));
-        self.storage.check(faults);
-        if self.ssh_port == 0 {
-            faults.push("ssh_port: must be the port of the installed systems' SSH servers; leave it out for 22".into());
-        }
-        if let Some(telemetry) = &self.telemetry {
-            telemetry.check(faults);
-        }
-        self.power_watch.check(faults);
-        if let Some(fabric) = &self.fabric {
-            fabric.check(faults);
-        }
-        self.network_test.check(faults);
-        self.audit.check(faults);
-        self.settings_watch.check(faults);
-        self.discovery.check(faults);
-        if let Some(facility) = &self.facility {
-            facility.check(faults);
-        }
-        if let Some(accounts) = &self.bmc_accounts {
-            accounts.check(faults);
-        }
-        self.ethernet.check(faults);
-        self.bmc_state.check(self.bmc_accounts.as_ref(), faults);
-        console::check(self.console.as_ref(), self.console_ssh.as_ref(), faults);
+        self.check_parts(faults);
         Config {
             shared_dir: self.shared_dir.unwrap_or_else(|| self.data_dir.clone()),
             data_dir: self.data_dir,
@@ -424,6 +393,42 @@ impl Wire {
             identity: self.identity,
             ethernet: self.ethernet,
         }
+    }
+
+    /// Checks the blocks that stand for themselves.
+    fn check_parts(&self, faults: &mut Vec<String>) {
+        for (field, value) in [("policy.tries", self.policy.tries), ("policy.boots", self.policy.boots)] {
+            if value == 0 {
+                faults.push(format!("{field}: must be at least 1"));
+            }
+        }
+        faults.extend(self.limits.faults());
+        let connections = self.connections.faults();
+        faults.extend(connections.into_iter().map(|fault| format!("connections.{fault}")));
+        self.storage.check(faults);
+        if self.ssh_port == 0 {
+            faults.push("ssh_port: must be the port of the installed systems' SSH servers; leave it out for 22".into());
+        }
+        if let Some(telemetry) = &self.telemetry {
+            telemetry.check(faults);
+        }
+        self.power_watch.check(faults);
+        if let Some(fabric) = &self.fabric {
+            fabric.check(faults);
+        }
+        self.network_test.check(faults);
+        self.audit.check(faults);
+        self.settings_watch.check(faults);
+        self.discovery.check(faults);
+        if let Some(facility) = &self.facility {
+            facility.check(faults);
+        }
+        if let Some(accounts) = &self.bmc_accounts {
+            accounts.check(faults);
+        }
+        self.ethernet.check(faults);
+        self.bmc_state.check(self.bmc_accounts.as_ref(), faults);
+        console::check(self.console.as_ref(), self.console_ssh.as_ref(), faults);
     }
 }
 

@@ -13,13 +13,13 @@ const EV_IPL: u32 = 0x0d;
 const PROGRAM: u32 = 0x8000_0003;
 
 fn digest(text: &str) -> Digest {
-    hex::decode(text).unwrap().try_into().unwrap()
+    hex::decode(text).expect("hex").try_into().expect("32 bytes")
 }
 
 fn quoted() -> Values {
     let value = |line: &str| {
-        let (pcr, value) = line.split_once(' ').unwrap();
-        (pcr.parse().unwrap(), digest(value))
+        let (pcr, value) = line.split_once(' ').expect("a number and a value");
+        (pcr.parse().expect("a number"), digest(value))
     };
     PCRS.lines().map(value).collect()
 }
@@ -44,10 +44,10 @@ fn served() -> Served {
 
 /// The events of the real log with a change, and the values that a TPM has after them.
 fn changed(change: impl FnOnce(&mut Vec<Event<'_>>)) -> Result<(), Unproven> {
-    let mut log = Log::parse(LOG).unwrap();
+    let mut log = Log::parse(LOG).expect("a log");
     change(&mut log.events);
     let bytes = write(&log.events);
-    let log = Log::parse(&bytes).unwrap();
+    let log = Log::parse(&bytes).expect("a log");
     Boot::read(&log, &log.replay()).and_then(|boot| boot.judge(&served()))
 }
 
@@ -63,7 +63,7 @@ fn text(pcr: u8, data: &'static str) -> Event<'static> {
 
 fn place(events: &[Event<'_>], of: &str) -> usize {
     let begins = |event: &Event<'_>| event.data.starts_with(of.as_bytes());
-    events.iter().position(begins).unwrap()
+    events.iter().position(begins).expect("the event is in the log")
 }
 
 #[test]

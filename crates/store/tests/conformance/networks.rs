@@ -26,7 +26,7 @@ async fn every_owner_has_a_vlan_and_every_wish_another_step() {
         vlan: 20,
         step: 2,
     };
-    assert_eq!(store.node_networks().await.unwrap(), [wished.clone()]);
+    assert_eq!(store.node_networks().await.unwrap(), std::slice::from_ref(&wished));
     assert_eq!(store.node_network("n1").await.unwrap(), Some(wished));
     let vlans = store.vlans().await.unwrap();
     let vlans: Vec<_> = vlans

@@ -186,6 +186,10 @@ async fn inventories_of_an_older_schema_are_kept() {
          DROP INDEX nodes_doubted; ALTER TABLE nodes DROP COLUMN doubt_cause; ALTER TABLE nodes DROP COLUMN doubt_since; \
          ALTER TABLE nodes DROP COLUMN doubt_why; ALTER TABLE nodes DROP COLUMN doubt_generation; \
          ALTER TABLE nodes DROP COLUMN agent_identity; ALTER TABLE site DROP COLUMN database_id; ALTER TABLE site DROP COLUMN age; ALTER TABLE site DROP COLUMN challenge; \
+         ALTER TABLE site DROP COLUMN authority; ALTER TABLE site DROP COLUMN erase_count; ALTER TABLE site DROP COLUMN erase_head; \
+         ALTER TABLE replicas DROP COLUMN authorities; ALTER TABLE replicas DROP COLUMN issues_with; \
+         ALTER TABLE members DROP COLUMN authority; DROP INDEX erase_certificates_number; \
+         ALTER TABLE erase_certificates DROP COLUMN number; ALTER TABLE erase_certificates DROP COLUMN payload_hash; \
          DELETE FROM schema_version WHERE version >= 6;"
             .into(),
         function.to_owned(),
