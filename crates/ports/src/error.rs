@@ -93,7 +93,7 @@ pub enum PortsError {
         /// The version of the document.
         own: Version,
     },
-    /// Somebody else changed the same ports meanwhile, several times.
+    /// Another client changed the same ports meanwhile, several times.
     #[error("switch {switch}: another program changes the same ports at the same time; only Rackwright may set them")]
     Contended {
         /// The switch.

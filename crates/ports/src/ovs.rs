@@ -16,7 +16,7 @@ const DATABASE: &str = "Open_vSwitch";
 const VERSION_KEY: &str = "rackwright-version";
 /// The columns of a port that say what it carries.
 const COLUMNS: [&str; 6] = ["tag", "trunks", "cvlans", "vlan_mode", "protected", "external_ids"];
-/// Tries while somebody else changes the same ports.
+/// Tries while another client changes the same ports.
 const TRIES: usize = 3;
 /// The switch holds back an answer for at most this long, in milliseconds, until its configuration changes.
 const WAIT_MS: u64 = 2000;

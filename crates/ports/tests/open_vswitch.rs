@@ -233,7 +233,7 @@ async fn ports_are_moved_and_frames_follow(dir: &Path) {
     await_passing(one, three, two, three, false);
     await_passing(two, three, one, three, false);
 
-    // What somebody does by hand is read. An old wish does not come back; one port that is missing keeps all as they are.
+    // A change by hand is read. An old wish does not come back; one port that is missing keeps all as they are.
     run(dir, "ovs-vsctl", &format!("{db} set port p1 tag=102 protected=false"));
     run(dir, "ovs-vsctl", &format!("{db} clear port p2 tag vlan_mode"));
     let found = switch.read().await.expect("the switch answers");

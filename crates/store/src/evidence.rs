@@ -30,7 +30,7 @@ pub struct ChainEntry {
     pub number: u64,
     /// SHA-256 of the certificate's payload, 64 hex digits.
     pub payload_hash: String,
-    /// Whose the machine was; empty: nobody's.
+    /// The customer that had the machine; empty: none.
     pub customer: String,
     /// The certificate.
     pub body: Vec<u8>,

@@ -19,7 +19,7 @@ pub struct NodeNetwork {
     pub step: u64,
 }
 
-/// A VLAN that somebody has.
+/// A VLAN and its owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VlanRow {
     /// The number.
@@ -71,7 +71,7 @@ impl Store {
         rows.iter().map(network_row).collect()
     }
 
-    /// The VLANs that somebody has, by number.
+    /// The VLANs that have an owner, by number.
     ///
     /// # Errors
     /// The database failed.

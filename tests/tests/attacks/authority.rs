@@ -1,4 +1,4 @@
-//! Somebody has copied the key folder with the key of the site's authority.
+//! A thief has copied the key folder with the key of the site's authority.
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ fn listener(dir: &Path, name: &str) -> String {
     address.expect("the settings name it").to_owned()
 }
 
-/// Somebody with a copy of the key folder, who makes certificates.
+/// A thief with a copy of the key folder, who makes certificates.
 struct Thief {
     keys: KeyFiles,
     dir: PathBuf,

@@ -1,4 +1,4 @@
-//! Somebody writes to the database, or has the signing key, and changes what was certified.
+//! A forger writes to the database, or has the signing key, and changes what was certified.
 
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};

@@ -99,7 +99,7 @@ async fn a_drive_that_was_shrunk_is_erased_whole_or_the_node_is_quarantined() {
     target.end().await;
 }
 
-/// A stick that somebody left in is erased like every drive. It is in no record, so an operator looks at the machine.
+/// A stick that was left in the machine is erased like every drive. It is in no record, so an operator looks at the machine.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_usb_stick_that_was_left_in_is_erased_and_named() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -234,7 +234,7 @@ async fn a_port_that_is_moved_by_hand_is_noticed_and_moved_back() {
     let (one, two) = (hall.node(0), hall.node(1));
     hall.hand_over(&one).await;
     hall.hand_over(&two).await;
-    // Somebody brings a customer's machine into another customer's network.
+    // An operator moves a customer's machine into another customer's network by hand.
     hall.switch.set_vlan(&port(1), 100);
     let target = format!("nodes/{}", two.name());
     let events = hall.until_told(&target, "security.port-moved").await;
@@ -253,7 +253,7 @@ async fn a_port_that_is_moved_by_hand_is_noticed_and_moved_back() {
     hall.end().await;
 }
 
-/// A DHCPOFFER of another server for a machine that is nobody's.
+/// A DHCPOFFER of another server for an unknown machine.
 fn offer(server: [u8; 4]) -> Vec<u8> {
     let mut packet = vec![0; 240];
     packet[..4].copy_from_slice(&[2, 1, 6, 0]);

@@ -105,7 +105,7 @@ fn bytes(data: &[u8]) -> u64 {
 fn look(admin: &dyn Admin) -> Result<Seen, MethodError> {
     let controller = controller(admin)?;
     if !controller.manages {
-        // Nobody can create or detach a namespace.
+        // These drives have no command that creates or detaches a namespace.
         return Ok(Seen {
             controller,
             active: BTreeSet::new(),

@@ -480,7 +480,7 @@ mod tests {
             .replace("address only", "address_only")
             .into();
         assert!(names(&faults(&changed), 2, "changed"));
-        // By somebody who has the key.
+        // By a thief who has the key.
         let other = payload(2, "00", 2000);
         let mut replaced = whole.clone();
         replaced[2] = shown(2, &other, &pair(7));

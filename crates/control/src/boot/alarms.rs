@@ -13,9 +13,9 @@ use crate::clock;
 use crate::core::Core;
 use crate::text::{SENTENCE_MAX, cut};
 
-/// The same is not told again before this long.
+/// The same alarm makes no second event within this time.
 const AGAIN: Duration = Duration::from_secs(600);
-/// Different alarms within that time: whoever floods the wire does not fill the log of events.
+/// Different alarms within that time. A flood of packets does not fill the log of events.
 const MOST: usize = 32;
 
 /// Takes alarms without waiting.

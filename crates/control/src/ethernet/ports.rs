@@ -107,7 +107,7 @@ fn owner(record: &NodeRecord) -> Option<String> {
     })
 }
 
-/// Writes the wish down, with a VLAN for whoever has the node. Answers with the VLAN and the version of the wish.
+/// Writes the wish down, with a VLAN for the node's holder. Answers with the VLAN and the version of the wish.
 async fn wish(
     core: &Core,
     managed: Managed<'_>,

@@ -136,7 +136,7 @@ impl Settings {
         }
     }
 
-    /// The settings of a site whose ports the control plane sets; none: it sets none.
+    /// The switches' settings; none: the control plane sets no port.
     #[must_use]
     pub fn managed(&self) -> Option<Managed<'_>> {
         let (Some(provisioning), Some(quarantine), Ok(customers)) = (self.provisioning, self.quarantine, self.range())

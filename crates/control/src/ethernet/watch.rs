@@ -1,5 +1,5 @@
 //! Reads every switch from time to time. A port that is not where it was proven to be is an event, and its node moves it back.
-//! A VLAN whose owner has no port any more is free after a reading of every switch that found it nowhere.
+//! A VLAN is free when its owner has no port any more, and a reading of every switch then found the VLAN on no port.
 //!
 //! One replica does this, which follows by rendezvous hashing.
 
@@ -298,7 +298,7 @@ mod tests {
         tx.vlan_of("customer acme", (100, 100), Timestamp(5)).await.unwrap();
         tx.commit().await.unwrap();
         let nodes = [("leaf-1".to_owned(), "p1".to_owned())].into();
-        // A machine's port that somebody made a trunk may carry anything; a trunk between switches leads to ports.
+        // A machine's port that was made a trunk by hand may carry any VLAN. A trunk between switches leads to ports.
         for held in [Vlan::Access(100), Vlan::Trunk([].into()), Vlan::Other("odd".into())] {
             free_vlans(&core, &seen(Timestamp(9), held), &nodes).await.unwrap();
             assert_eq!(core.store.vlans().await.unwrap().len(), 1);

@@ -448,7 +448,7 @@ async fn a_process_without_the_authority_that_a_rotation_ended_with_does_not_sta
     let keys = config.data_dir.join("keys");
     let old = std::fs::read(keys.join("authority.pem")).unwrap();
     rotated(&config).await;
-    // Nobody is alive, so nobody issues with the former one.
+    // No replica is alive, so none issues with the former authority.
     rotate_ca::finish(&config, "by rule", false).await.unwrap();
     // An old copy of the folder.
     std::fs::remove_file(keys.join("authority-0001.crt")).unwrap();

@@ -91,7 +91,7 @@ mod tests {
     fn a_machine_is_off_for_the_least_time_before_it_boots_into_the_agent() {
         let node = claimed(State::Reclaiming);
         let mut facts = off(Vec::new());
-        // Off, and nobody knows since when.
+        // Off, and it is unknown since when.
         assert_eq!(decide_at(&node, &facts, 101), Decision::Act(Effect::PowerOff));
         facts
             .attempts

@@ -470,7 +470,7 @@ impl RawDrive for Open {
 #[derive(Clone)]
 pub struct SimDrives {
     drives: Arc<[Arc<SimDrive>]>,
-    /// Detached namespaces and what somebody plugged in.
+    /// Detached namespaces and drives that were plugged in.
     more: Arc<Mutex<Vec<Arc<SimDrive>>>>,
     life: Option<Arc<Life>>,
 }

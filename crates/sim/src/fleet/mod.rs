@@ -391,7 +391,7 @@ impl SimNode {
         self.drives().detach_namespace(&self.name(), bytes, opens)
     }
 
-    /// Somebody plugs a USB stick full of data in.
+    /// A USB stick full of data is plugged in.
     pub fn plug_stick(&self, serial: &str, bytes: u64) -> Arc<SimDrive> {
         self.drives().plug(&self.name(), serial, bytes)
     }
