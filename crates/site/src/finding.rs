@@ -5,6 +5,19 @@ use std::fmt;
 
 use serde::Serialize;
 
+/// What reading a site may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Names that all patterns of a site stand for together. A site of 100,000 nodes with eight rails has about 4 million.
+    pub names: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { names: 1 << 24 }
+    }
+}
+
 /// Findings that are kept; the others are only counted.
 pub const MAX_FINDINGS: usize = 1000;
 
@@ -102,11 +115,20 @@ pub(crate) struct Sink {
     warnings: usize,
     /// How often near names may still be looked for: that walks all names.
     searches: usize,
+    limits: Limits,
+    /// Names that patterns may still stand for; none once a pattern asked for more.
+    names_left: Option<usize>,
 }
 
 impl Sink {
     pub(crate) fn new(files: Vec<Box<str>>) -> Self {
+        Self::within(files, Limits::default())
+    }
+
+    pub(crate) fn within(files: Vec<Box<str>>, limits: Limits) -> Self {
         Self {
+            limits,
+            names_left: Some(limits.names),
             files,
             found: Vec::new(),
             seen: HashSet::new(),
@@ -143,6 +165,20 @@ impl Sink {
     pub(crate) fn may_search(&mut self) -> bool {
         self.searches = self.searches.saturating_sub(1);
         self.searches > 0
+    }
+
+    pub(crate) const fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Names that patterns may still stand for. None once a pattern asked for more: one finding has said so.
+    pub(crate) const fn names_left(&self) -> Option<usize> {
+        self.names_left
+    }
+
+    /// Counts names that a pattern stands for; none when the pattern asks for more than are left.
+    pub(crate) fn take_names(&mut self, count: Option<usize>) {
+        self.names_left = self.names_left.zip(count).and_then(|(left, n)| left.checked_sub(n));
     }
 
     fn file(&self, at: Spot) -> &str {

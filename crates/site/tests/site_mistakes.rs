@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use rackwright_site::file::{Source, check};
+use rackwright_site::file::{Limits, Source, check, check_within};
 use rackwright_site::finding::MAX_FINDINGS;
 use rackwright_site::generate::{ReferenceSku, Request, site_file};
 
@@ -145,7 +145,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     (
         "name: n,",
         "name: 'n[1-99999999]',",
-        "8: the range 1-99999999 stands for more than 1048576 names | patterns look like gpu-[001-032] or rack-[1-4]*8",
+        "8: `n[1-99999999]` stands for more than 1048576 names | divide this pattern into several, or correct its numbers",
     ),
     (
         "rack: r, unit",
@@ -293,4 +293,31 @@ proptest! {
             prop_assert!(!site.summary().to_string().is_empty());
         }
     }
+}
+
+#[test]
+fn patterns_of_a_site_stand_for_a_bounded_number_of_names_together() {
+    let text =
+        format!("{GOOD}\nswitches: [{{name: 'a[1-400]'}}, {{name: 'b[1-400]'}}, {{name: 'c[1-400]'}}, {{name: d}}]");
+    let source = Source {
+        name: "site.yaml",
+        text: &text,
+    };
+    let findings = check_within(&[source], Limits { names: 1000 }).findings;
+    let too_many: Vec<&str> = (findings.list.iter().map(|f| f.what.as_str()))
+        .filter(|what| what.contains("names"))
+        .collect();
+    assert_eq!(
+        too_many,
+        ["with `c[1-400]`, the patterns of this site stand for more than 1000 names"]
+    );
+}
+
+#[test]
+fn a_list_of_too_many_names_is_a_finding() {
+    let found = words("racks: [{name: r, room: ['h[1-1000000]', 'i[1-1000000]']}]");
+    assert!(
+        found.iter().any(|line| line.contains("this list stands for more than")),
+        "{found:?}"
+    );
 }

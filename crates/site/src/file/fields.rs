@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use super::near::nearest;
-use super::pattern;
+use super::pattern::{self, Fault};
 use super::quantity::{self, Unit};
 use super::yaml::{Key, Tree, Value};
 use crate::finding::{Sink, Spot};
@@ -325,13 +325,30 @@ impl<'t, 's> Fields<'t, 's> {
     }
 
     fn expand(&mut self, field: &str, text: &str) -> Vec<String> {
-        match pattern::expand(text) {
-            Ok(names) => names,
-            Err(what) => {
-                self.error(field, what, "patterns look like gpu-[001-032] or rack-[1-4]*8");
-                Vec::new()
+        let Some(left) = self.sink.names_left() else {
+            return Vec::new();
+        };
+        let (what, fix) = match pattern::expand(text, left.min(pattern::MAX_NAMES)) {
+            Ok(names) => {
+                self.sink.take_names(Some(names.len()));
+                return names;
             }
-        }
+            Err(Fault::Unreadable(why)) => (why, "patterns look like gpu-[001-032] or rack-[1-4]*8".to_owned()),
+            Err(Fault::TooMany) if left < pattern::MAX_NAMES => {
+                self.sink.take_names(None);
+                let all = self.sink.limits().names;
+                (
+                    format!("with `{text:.80}`, the patterns of this site stand for more than {all} names"),
+                    "look for a pattern that stands for more names than were meant".to_owned(),
+                )
+            }
+            Err(Fault::TooMany) => (
+                format!("`{text:.80}` stands for more than {} names", pattern::MAX_NAMES),
+                "divide this pattern into several, or correct its numbers".to_owned(),
+            ),
+        };
+        self.error(field, what, fix);
+        Vec::new()
     }
 
     /// Names of other things, as one pattern or a list of patterns.
@@ -360,7 +377,12 @@ impl<'t, 's> Fields<'t, 's> {
                 return Cycle::none();
             };
             let mut names = self.expand(name, text);
-            if names.is_empty() || all.len() + names.len() > pattern::MAX_NAMES {
+            if names.is_empty() {
+                return Cycle::none();
+            }
+            if all.len() + names.len() > pattern::MAX_NAMES {
+                let what = format!("this list stands for more than {} names", pattern::MAX_NAMES);
+                self.error(name, what, "give fewer names");
                 return Cycle::none();
             }
             all.append(&mut names);

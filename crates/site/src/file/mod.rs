@@ -27,6 +27,7 @@ use self::fields::Fields;
 use self::near::nearest;
 use self::table::Table;
 use self::yaml::{Tree, Value};
+pub use crate::finding::Limits;
 use crate::finding::{Findings, Sink, Spot};
 use crate::model::{Names, Plug, Site};
 
@@ -73,7 +74,13 @@ const SECTIONS: [&str; 12] = [
 /// Reads the files of one site. Their order and that of their documents and sections means nothing but the order of ids.
 #[must_use]
 pub fn check(sources: &[Source<'_>]) -> Checked {
-    let mut sink = Sink::new(sources.iter().map(|source| source.name.into()).collect());
+    check_within(sources, Limits::default())
+}
+
+/// Reads the files of one site as [`check`] does, within limits of the caller.
+#[must_use]
+pub fn check_within(sources: &[Source<'_>], limits: Limits) -> Checked {
+    let mut sink = Sink::within(sources.iter().map(|source| source.name.into()).collect(), limits);
     let trees = read_trees(sources, &mut sink);
     let mut sections = Sections::default();
     for tree in &trees.documents {

@@ -3,21 +3,30 @@
 /// Most names that one pattern may stand for.
 pub(crate) const MAX_NAMES: usize = 1 << 20;
 
-/// All names of a pattern, in order.
+/// Why a pattern is not expanded.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The pattern stands for more names than it may.
+    TooMany,
+    /// The pattern cannot be read: a sentence that says why.
+    Unreadable(String),
+}
+
+/// All names of a pattern, in order; at most `most`.
 ///
 /// Brackets hold items separated by commas; an item is a word or a range of numbers, which has leading zeros where its
 /// first number has some. Of several brackets the last counts fastest. `*N` at the end repeats each name N times.
 ///
 /// # Errors
-/// A sentence that says what is wrong with the pattern.
-pub(crate) fn expand(text: &str) -> Result<Vec<String>, String> {
+/// The pattern cannot be read, or stands for more than `most` names. Neither takes time or memory for more than `most` names.
+pub(crate) fn expand(text: &str, most: usize) -> Result<Vec<String>, Fault> {
     let (body, times) = repeats(text)?;
-    let parts = parts(body)?;
+    let parts = parts(body, most)?;
     let count = parts
         .iter()
         .try_fold(times, |n, part| n.checked_mul(part.len()))
-        .filter(|n| *n <= MAX_NAMES)
-        .ok_or_else(|| format!("`{text}` stands for more than {MAX_NAMES} names"))?;
+        .filter(|n| *n <= most)
+        .ok_or(Fault::TooMany)?;
     let mut names: Vec<String> = Vec::with_capacity(count);
     names.push(String::new());
     for part in &parts {
@@ -56,49 +65,63 @@ impl Part<'_> {
     }
 }
 
-fn repeats(text: &str) -> Result<(&str, usize), String> {
-    match text.rsplit_once('*') {
-        None => Ok((text, 1)),
-        Some((body, times)) => match times.parse::<usize>() {
-            Ok(times) if (1..=MAX_NAMES).contains(&times) => Ok((body, times)),
-            _ => Err(format!("`*{times}` does not say how often each name is repeated")),
-        },
+fn unreadable(why: String) -> Fault {
+    Fault::Unreadable(why)
+}
+
+fn repeats(text: &str) -> Result<(&str, usize), Fault> {
+    let Some((body, times)) = text.rsplit_once('*') else {
+        return Ok((text, 1));
+    };
+    match times.parse::<usize>() {
+        Ok(0) | Err(_) => Err(unreadable(format!(
+            "`*{times}` does not say how often each name is repeated"
+        ))),
+        Ok(times) => Ok((body, times)),
     }
 }
 
-fn parts(body: &str) -> Result<Vec<Part<'_>>, String> {
+fn parts(body: &str, most: usize) -> Result<Vec<Part<'_>>, Fault> {
     let mut parts = Vec::new();
     let mut rest = body;
+    let mut names = 1_usize;
     while let Some((literal, after)) = rest.split_once('[') {
         let (inner, after) = after
             .split_once(']')
-            .ok_or_else(|| format!("`{body}` has `[` without `]`"))?;
+            .ok_or_else(|| unreadable(format!("`{body}` has `[` without `]`")))?;
         if literal.contains(']') {
             break;
         }
+        let items = choice(inner, most / names)?;
+        names *= items.len();
         parts.push(Part::Literal(literal));
-        parts.push(Part::Choice(choice(inner)?));
+        parts.push(Part::Choice(items));
         rest = after;
     }
     if rest.contains(']') {
-        return Err(format!("`{body}` has `]` without `[`"));
+        return Err(unreadable(format!("`{body}` has `]` without `[`")));
     }
     parts.push(Part::Literal(rest));
     Ok(parts)
 }
 
-fn choice(inner: &str) -> Result<Vec<String>, String> {
+/// One bracket's items: at least one, and at most `most`.
+fn choice(inner: &str, most: usize) -> Result<Vec<String>, Fault> {
     let mut items = Vec::new();
     for item in inner.split(',').map(str::trim) {
         if item.is_empty() || item.contains('[') {
-            return Err(format!("`[{inner}]` is no list of numbers, ranges or words"));
+            return Err(unreadable(format!(
+                "`[{inner}]` is no list of numbers, ranges or words"
+            )));
         }
         match item.split_once('-') {
-            Some((first, last)) if is_number(first) && is_number(last) => range(first, last, &mut items)?,
+            Some((first, last)) if is_number(first) && is_number(last) => {
+                range(first, last, most.saturating_sub(items.len()), &mut items)?;
+            }
             _ => items.push(item.to_owned()),
         }
-        if items.len() > MAX_NAMES {
-            return Err(format!("`[{inner}]` stands for more than {MAX_NAMES} names"));
+        if items.len() > most {
+            return Err(Fault::TooMany);
         }
     }
     Ok(items)
@@ -108,19 +131,17 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-fn range(first: &str, last: &str, items: &mut Vec<String>) -> Result<(), String> {
+fn range(first: &str, last: &str, most: usize, items: &mut Vec<String>) -> Result<(), Fault> {
     let number = |text: &str| {
         text.parse::<usize>()
-            .map_err(|_| format!("{text} is too large a number"))
+            .map_err(|_| unreadable(format!("{text} is too large a number")))
     };
     let (from, to) = (number(first)?, number(last)?);
     if from > to {
-        return Err(format!("the range {first}-{last} goes down"));
+        return Err(unreadable(format!("the range {first}-{last} goes down")));
     }
-    if to - from >= MAX_NAMES {
-        return Err(format!(
-            "the range {first}-{last} stands for more than {MAX_NAMES} names"
-        ));
+    if to - from >= most {
+        return Err(Fault::TooMany);
     }
     let width = if first.starts_with('0') { first.len() } else { 0 };
     items.extend((from..=to).map(|n| format!("{n:0width$}")));
@@ -133,7 +154,7 @@ mod tests {
 
     #[test]
     fn patterns_are_expanded() {
-        let list = |text| expand(text).map(|names| names.join(" "));
+        let list = |text| expand(text, 100).map(|names| names.join(" "));
         assert_eq!(list("gpu-[008-011]").unwrap(), "gpu-008 gpu-009 gpu-010 gpu-011");
         assert_eq!(list("[1,3,7-8]").unwrap(), "1 3 7 8");
         assert_eq!(list("l[1-2]-r[0-1]").unwrap(), "l1-r0 l1-r1 l2-r0 l2-r1");
@@ -161,7 +182,22 @@ mod tests {
             "a[1-1000000,1-1000000]",
             "a]b[1]",
         ] {
-            assert!(expand(text).is_err(), "{text}");
+            assert!(expand(text, MAX_NAMES).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_pattern_stands_for_no_more_names_than_it_may() {
+        for text in ["a[1-4]", "a[1-2][1-2]", "a[1,2]*2", "a*4", "a[1,2,3,4]"] {
+            assert_eq!(expand(text, 3), Err(Fault::TooMany), "{text}");
+            assert_eq!(expand(text, 4).unwrap().len(), 4, "{text}");
+        }
+        assert_eq!(expand("a", 0), Err(Fault::TooMany));
+    }
+
+    #[test]
+    fn brackets_cost_no_more_than_their_names_may() {
+        let wide = "[1-1000000]".repeat(100_000);
+        assert_eq!(expand(&wide, MAX_NAMES), Err(Fault::TooMany));
     }
 }
