@@ -34,21 +34,27 @@ demo-cluster: deps build ## Two customers get clusters of 128 simulated machines
 	$(BIN)/rackwright-demo-cluster
 
 # Lints and images side by side: images wait for packages and for one long link of the agent. Programs and tests are built at
-# once: by themselves, the programs would be built with other features of the same crates.
+# once: by themselves, the programs would be built with other features of the same crates. Each step says how long it took.
+took = TIMEFORMAT='test: $(1) took %0lR'; time
 .PHONY: test
 test: deps ## Everything: format, lints, licences, all tests, the real machines included
-	$(MAKE) --no-print-directory -j2 lint images
-	cargo build --locked --workspace --bins --tests --profile $(PROFILE)
-	cargo nextest run --locked --workspace --cargo-profile $(PROFILE)
-	$(MAKE) test-platform-tls
-	$(MAKE) fuzz
+	@$(call took,lints and images) $(MAKE) --no-print-directory -j2 lint images
+	@$(call took,building) cargo build --locked --workspace --bins --tests --profile $(PROFILE)
+	@$(call took,testing) cargo nextest run --locked --workspace --cargo-profile $(PROFILE)
+	@$(call took,testing with OpenSSL) $(MAKE) --no-print-directory test-platform-tls
+	@$(call took,fuzzing) $(MAKE) --no-print-directory fuzz FUZZ_SEED=1
+
+# The tests that speak with a BMC. Features are those of the whole workspace (`--workspace --features`): what is built already is
+# not built again with others.
+PLATFORM_TLS := --workspace --features rackwright-redfish/platform-tls --test mockups --test bios_mockups --test scripted --test sushy
 
 .PHONY: test-platform-tls
 test-platform-tls: deps ## The tests of the BMC client once more, with TLS by the platform's OpenSSL
-	cargo nextest run --locked -p rackwright-redfish --features platform-tls --cargo-profile $(PROFILE)
+	cargo nextest run --locked $(PLATFORM_TLS) --cargo-profile $(PROFILE)
 
-# How long `make fuzz` looks, and where what it finds of interest is kept.
+# How long `make fuzz` looks, where what it finds of interest is kept, and where its chance begins (0: anew each time).
 FUZZ_SECONDS ?= 60
+FUZZ_SEED ?= 0
 FUZZ_CORPUS ?= target/fuzz/corpus
 
 .PHONY: test-attacks
@@ -59,16 +65,16 @@ test-attacks: deps ## The attacks of docs/security.md against a running rackwrig
 .PHONY: fuzz
 fuzz: deps ## Looks for inputs that a reader cannot bear (packets, images, site files, BMC answers), for FUZZ_SECONDS (60)
 	RUSTC_WORKSPACE_WRAPPER=$(CURDIR)/crates/fuzz/rustc-with-coverage.sh \
-	  cargo build --locked -p rackwright-fuzz --features libfuzzer --bin fuzz-inputs
+	  cargo build --locked --workspace --features rackwright-fuzz/libfuzzer --bin fuzz-inputs
 	@mkdir -p $(FUZZ_CORPUS)
-	target/debug/fuzz-inputs -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 -max_len=8192 \
+	target/debug/fuzz-inputs -max_total_time=$(FUZZ_SECONDS) -seed=$(FUZZ_SEED) -timeout=10 -rss_limit_mb=1024 -max_len=8192 \
 	  -artifact_prefix=target/fuzz/ -print_final_stats=1 $(FUZZ_CORPUS) crates/fuzz/corpus
 
 .PHONY: lint
 lint: tools ## Format, clippy, licences and sources of the dependencies, shell scripts
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
-	cargo clippy --locked -p rackwright-redfish --features platform-tls --all-targets -- -D warnings
+	cargo clippy --locked $(PLATFORM_TLS) -- -D warnings
 	cargo deny --locked --log-level error check --hide-inclusion-graph licenses bans sources
 	cargo deny --locked --log-level error --features rackwright-redfish/platform-tls check --hide-inclusion-graph licenses bans sources
 	shellcheck -x $(SCRIPTS)
