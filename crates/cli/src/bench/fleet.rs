@@ -8,6 +8,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::alone::{self, Times};
+use super::identity::{self, Spending};
 use super::meter::Usage;
 use super::phases;
 use super::progress::{Edge, Passage, Progress, Tally};
@@ -59,6 +60,10 @@ pub struct FleetArgs {
     /// How many seconds of the machines pass in one second
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub speed: f64,
+    /// How machines prove that they are the machine. `both` runs everything four times (none, tpm, tpm, none), and a last
+    /// line says what the proof costs
+    #[arg(long, value_enum, default_value = "tpm")]
+    pub identity: IdentityArg,
     /// What is broken, in YAML: docs/sim.md
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
@@ -107,6 +112,27 @@ impl StoreArg {
     }
 }
 
+/// A way in which machines prove that they are the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum IdentityArg {
+    /// No machine has a TPM, and none is asked for: identity is by address only
+    None,
+    /// Every machine has a TPM, and every session of an agent is refused without its proof
+    Tpm,
+    /// One after the other, for comparison
+    Both,
+}
+
+impl IdentityArg {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Tpm => "tpm",
+            Self::Both => "both",
+        }
+    }
+}
+
 /// A part of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PhaseArg {
@@ -144,20 +170,34 @@ pub async fn run(cx: &Cx, args: FleetArgs) -> Result<(), CliError> {
     if args.interval.as_secs() == 0 {
         return Err(CliError::usage("--interval is at least 1s", ""));
     }
+    if args.identity != IdentityArg::Both {
+        return compared_with_few(cx, &args).await.map(drop);
+    }
+    let mut runs = Vec::new();
+    for (place, identity) in identity::ORDER.into_iter().enumerate() {
+        let args = identity::args(&args, identity, place);
+        cx.ui.note(&format!("identity {}", identity.name()));
+        runs.push((identity, compared_with_few(cx, &args).await?));
+    }
+    print(cx, &identity::compared(args.nodes, &runs))
+}
+
+/// A run of all machines; with `--alone`, one of the few before. Answers what all cost.
+async fn compared_with_few(cx: &Cx, args: &FleetArgs) -> Result<Spending, CliError> {
     let alone = match args.alone {
         0 => Times::default(),
-        nodes => life(cx, &alone::args(&args, nodes), true).await?,
+        nodes => life(cx, &alone::args(args, nodes), true).await?.0,
     };
-    let times = life(cx, &args, false).await?;
+    let (times, spending) = life(cx, args, false).await?;
     if args.alone > 0 {
         print(cx, &alone::compared(&alone, &times, args.alone))?;
     }
-    Ok(())
+    Ok(spending)
 }
 
 /// Takes machines through their phases. Answers how long those took that are watched; the others' figures are printed,
-/// unless nobody wants them.
-async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<Times, CliError> {
+/// unless the run is a quiet one. Answers what the run cost, too.
+async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<(Times, Spending), CliError> {
     cx.ui
         .note(&format!("starting the control plane and {} machines", args.nodes));
     let mut stand = Stand::start(cx, args).await?;
@@ -188,10 +228,10 @@ async fn life(cx: &Cx, args: &FleetArgs, is_quiet: bool) -> Result<Times, CliErr
         cx.ui.note(&format!("phase {}", name(*phase)));
         run.phase(&mut stand, *phase).await?;
     }
-    run.total(&stand).await?;
+    let spending = run.total(&stand).await?;
     let tally = run.progress.now();
     if run.right == args.nodes && tally.failed() == 0 {
-        return Ok(run.times);
+        return Ok((run.times, spending));
     }
     Err(CliError::Missed {
         what: format!(
@@ -361,26 +401,32 @@ impl Run<'_> {
         Ok(())
     }
 
-    async fn total(&self, stand: &Stand) -> Result<(), CliError> {
+    async fn total(&self, stand: &Stand) -> Result<Spending, CliError> {
         let now = Spent::of(stand)?;
         let control_cpu_s = now.control.cpu_s - self.start.control.cpu_s;
+        let spending = Spending {
+            seconds: self.begun.elapsed().as_secs_f64(),
+            control_cpu_ms_per_node: control_cpu_s * 1e3 / self.args.nodes as f64,
+        };
         self.print(&TotalReport {
             phase: "total",
             nodes: self.args.nodes,
             right: self.right,
             profile: self.args.profile.name(),
             store: stand.store().name(),
-            seconds: self.begun.elapsed().as_secs_f64(),
+            identity: self.args.identity.name(),
+            seconds: spending.seconds,
             cost: Cost {
                 control_cpu_s,
-                control_cpu_ms_per_node: control_cpu_s * 1e3 / self.args.nodes as f64,
+                control_cpu_ms_per_node: spending.control_cpu_ms_per_node,
                 control_peak_resident_bytes: self.peak.control,
                 database_bytes: stand.database_bytes().await?,
                 simulator_cpu_s: now.simulator.cpu_s - self.start.simulator.cpu_s,
                 simulator_peak_resident_bytes: self.peak.simulator,
             },
             version: env!("CARGO_PKG_VERSION"),
-        })
+        })?;
+        Ok(spending)
     }
 
     fn print(&self, report: &impl Serialize) -> Result<(), CliError> {

@@ -2,6 +2,7 @@
 
 mod alone;
 mod fleet;
+mod identity;
 mod meter;
 mod phases;
 mod progress;

@@ -100,6 +100,8 @@ pub struct TotalReport {
     pub right: usize,
     pub profile: &'static str,
     pub store: &'static str,
+    /// How machines proved that they are the machine: "none" or "tpm".
+    pub identity: &'static str,
     #[serde(serialize_with = "thousandths")]
     pub seconds: f64,
     #[serde(flatten)]

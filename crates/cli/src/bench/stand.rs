@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
-use super::fleet::{FleetArgs, StoreArg};
+use super::fleet::{FleetArgs, IdentityArg, StoreArg};
 use super::meter::{self, Process};
 use crate::args::Cx;
 use crate::auth::login;
@@ -261,6 +261,9 @@ async fn start_simulator(
     if let Some(faults) = &args.faults {
         command.arg("--faults").arg(faults);
     }
+    if args.identity == IdentityArg::None {
+        command.arg("--no-tpm");
+    }
     let mut child = command.spawn().map_err(|e| CliError::io("start rackwright-sim", e))?;
     let mut text = String::new();
     if let Some(mut out) = child.stdout.take() {
@@ -339,6 +342,10 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
     let database = database.map(|url| format!("database: \"{url}\"\n")).unwrap_or_default();
     let streams = args.streams;
     let interval_s = args.interval.as_secs();
+    let tpm = match args.identity {
+        IdentityArg::None => "none",
+        IdentityArg::Tpm | IdentityArg::Both => "required",
+    };
     // As long as the default in the time of the machines.
     let power_off_s = (10.0 / args.speed.max(0.1)).ceil() as u32;
     let (recheck_s, streamed_s) = (interval_s.min(60), interval_s.max(3600));
@@ -361,6 +368,7 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
          http_port: {boot}\n    tftp_port: {tftp}\n    first_stages: {{}}\n    \
          dhcp:\n      server:\n        subnets:\n        - network: {HOSTS}\n          pool: {{{HOSTS_POOL}}}\n\
          ssh_port: {ssh}\n\
+         identity: {{tpm: {tpm}}}\n\
          policy: {{power_off_s: {power_off_s}}}\n\
          power_watch: {{interval_s: {interval_s}, recheck_s: {recheck_s}, streamed_s: {streamed_s}, streams: {streams}}}\n"
     )
