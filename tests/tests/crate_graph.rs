@@ -45,7 +45,11 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         ],
     ),
     ("sim", 2, &["api", "agent", "image", "tpm"]),
-    ("fuzz", 1, &["redfish", "netboot", "image", "identity", "site", "tpm"]),
+    (
+        "fuzz",
+        1,
+        &["redfish", "netboot", "image", "identity", "ports", "site", "tpm"],
+    ),
 ];
 
 /// The workspace member that may use anything.

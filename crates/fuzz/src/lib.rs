@@ -8,6 +8,7 @@ mod boot;
 pub mod changes;
 mod images;
 mod keys;
+mod ports;
 mod site;
 mod told;
 mod tpm;
@@ -29,6 +30,7 @@ const READERS: &[(u8, &str, Reader)] = &[
     (b'r', "an erase certificate", keys::erase_record),
     (b'u', "an event log of UEFI firmware (TCG)", tpm::event_log),
     (b'o', "a quote and a key of a TPM", tpm::quote),
+    (b'w', "answers of an Open vSwitch (OVSDB)", ports::open_vswitch),
     (b'q', "a qcow2 image", images::qcow2),
     (b'i', "an index of an image", images::index),
     (b'f', "a dump of a fabric (ibnetdiscover)", site::dump),

@@ -32,6 +32,15 @@ fn the_corpus_holds() {
 }
 
 #[test]
+fn the_switch_of_the_corpus_is_read() {
+    let corpus = corpus();
+    let (_, input) = corpus.iter().find(|(name, _)| name == "ovsdb").unwrap();
+    let reading = rackwright_ports::fuzzing::reading(&input[1..]).unwrap();
+    assert!(reading.in_effect);
+    assert_eq!(reading.ports.keys().collect::<Vec<_>>(), ["p1", "p2"]);
+}
+
+#[test]
 fn each_reader_has_an_input() {
     let corpus = corpus();
     for (byte, name) in readers() {

@@ -6,6 +6,8 @@
 
 mod driver;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod model;
 mod ovs;
 mod wire;

@@ -140,6 +140,10 @@ impl OpenVSwitch {
         }
     }
 
+    pub(crate) async fn reading(&self, connection: &mut Connection) -> Result<SwitchReading, PortsError> {
+        Ok(self.settled(connection).await?.reading)
+    }
+
     async fn bring(&self, wishes: &Wishes) -> Result<Applied, PortsError> {
         let mut connection = self.connect().await?;
         let mut before = self.picture(&mut connection).await?;
@@ -182,7 +186,7 @@ impl PortDriver for OpenVSwitch {
     async fn read(&self) -> Result<SwitchReading, PortsError> {
         let read = async {
             let mut connection = self.connect().await?;
-            Ok(self.settled(&mut connection).await?.reading)
+            self.reading(&mut connection).await
         };
         self.in_time(read).await
     }

@@ -62,7 +62,7 @@ impl fmt::Display for Address {
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// A connection to a switch.
@@ -85,13 +85,18 @@ impl Connection {
             address: address.to_string(),
             source,
         })?;
-        Ok(Self {
+        Ok(Self::over(switch, stream))
+    }
+
+    /// A connection that is open already.
+    pub(crate) fn over(switch: &str, stream: Box<dyn Stream>) -> Self {
+        Self {
             switch: switch.to_owned(),
             stream,
             buffer: Vec::new(),
             received: 0,
             last_id: 0,
-        })
+        }
     }
 
     /// Sends operations as one transaction. Answers with the result of each.
