@@ -125,7 +125,10 @@ fn the_unit_keeps_secrets_in_and_others_out() {
         ("ProtectKernelModules", "yes"),
         ("ProtectKernelLogs", "yes"),
         ("ProtectControlGroups", "yes"),
-        ("RestrictAddressFamilies", "AF_INET AF_INET6 AF_UNIX AF_NETLINK"),
+        (
+            "RestrictAddressFamilies",
+            "AF_INET AF_INET6 AF_UNIX AF_NETLINK AF_PACKET",
+        ),
         ("RestrictNamespaces", "yes"),
         ("RestrictSUIDSGID", "yes"),
         ("LockPersonality", "yes"),

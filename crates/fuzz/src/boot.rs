@@ -126,3 +126,11 @@ pub(crate) fn tftp(packet: &[u8]) {
         "{block}, {window}"
     );
 }
+
+/// The sender of an ARP packet stands in the packet, and claims an address.
+pub(crate) fn arp(bytes: &[u8]) {
+    if let Some((address, mac)) = fuzzing::arp_sender(bytes) {
+        assert!(!address.is_unspecified());
+        assert_eq!([&mac.0[..], &address.octets()[..]].concat(), bytes[8..18]);
+    }
+}

@@ -66,6 +66,8 @@ counters! {
     proxy_dhcp_total,
     /// Messages of DHCP servers that are not ours.
     rogue_dhcp_total,
+    /// Hosts that used this server's address, each once a minute at most.
+    address_conflict_total,
     tftp_requests_total,
     tftp_completed_total,
     tftp_failed_total,

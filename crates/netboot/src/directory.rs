@@ -202,6 +202,7 @@ pub enum Stage {
     Initrd,
     Refused,
     RogueDhcp,
+    AddressConflict,
 }
 
 impl Stage {
@@ -219,6 +220,7 @@ impl Stage {
             Self::Initrd => "initrd",
             Self::Refused => "refused",
             Self::RogueDhcp => "rogue-dhcp",
+            Self::AddressConflict => "address-conflict",
         }
     }
 }

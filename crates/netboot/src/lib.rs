@@ -17,7 +17,8 @@
 //! - A boot plan leaves only against a token that was minted for this very MAC address, once.
 //! - Only files named in the configuration or in a redeemed plan are ever opened.
 
-pub mod config;
+pub mod arp;
+mod config;
 pub mod connections;
 pub mod counters;
 pub mod dhcp;
@@ -34,6 +35,7 @@ mod leases;
 mod mac;
 mod ra;
 mod random;
+mod reports;
 mod service;
 mod sessions;
 mod socket;

@@ -8,15 +8,17 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::arp;
 use crate::config::{ConfigFaults, DhcpMode, NetbootConfig, Settings};
 use crate::connections::Connections;
 use crate::counters::Counters;
-use crate::dhcp::{self, Port, RogueWatch};
+use crate::dhcp::{self, Port};
 use crate::directory::{BootDirectory, Stage, StageSeen};
 use crate::grub::GrubBoots;
 use crate::leases::Acknowledged;
 use crate::mac::Mac;
 use crate::ra::Advertiser;
+use crate::reports::Reports;
 use crate::sessions::Sessions;
 use crate::socket::{self, Sharing, advice};
 use crate::{http, ra, tftp};
@@ -31,7 +33,10 @@ pub(crate) struct Shared {
     pub(crate) acknowledged: Acknowledged,
     pub(crate) grub: GrubBoots,
     pub(crate) sessions: Sessions,
-    pub(crate) rogues: RogueWatch,
+    /// Other DHCP servers.
+    pub(crate) rogues: Reports<Ipv4Addr>,
+    /// Hosts that use this server's address.
+    pub(crate) impostors: Reports<Mac>,
 }
 
 impl Shared {
@@ -89,6 +94,7 @@ pub struct Netboot {
     tftp: UdpSocket,
     http: TcpListener,
     advertiser: Option<Advertiser>,
+    arp: Option<arp::Listener>,
     addresses: Addresses,
 }
 
@@ -128,6 +134,7 @@ impl Netboot {
             Some(name) => Some(Advertiser::bind(name).map_err(failed("router solicitations", name))?),
             None => None,
         };
+        let arp = interface.and_then(arp_listener);
         let addresses = Addresses {
             dhcp: dhcp.as_ref().and_then(|socket| socket.local_addr().ok()),
             tftp: tftp.local_addr().map_err(failed("TFTP", "its socket"))?,
@@ -141,7 +148,8 @@ impl Netboot {
             acknowledged: Acknowledged::default(),
             grub: GrubBoots::default(),
             sessions: Sessions::default(),
-            rogues: RogueWatch::default(),
+            rogues: Reports::default(),
+            impostors: Reports::default(),
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -151,6 +159,7 @@ impl Netboot {
             tftp,
             http,
             advertiser,
+            arp,
             addresses,
         })
     }
@@ -187,6 +196,9 @@ impl Netboot {
         if let Some(advertiser) = self.advertiser {
             loops.spawn(ra::serve(shared.clone(), advertiser, cancel.clone()));
         }
+        if let Some(listener) = self.arp {
+            loops.spawn(arp::watch(shared.clone(), listener, cancel.clone()));
+        }
         loops.spawn(tftp::serve(shared.clone(), self.tftp, cancel.clone()));
         loops.spawn(http::serve(shared, self.http, cancel));
         while let Some(ended) = loops.join_next().await {
@@ -202,6 +214,17 @@ fn failed<P: std::fmt::Display>(what: &'static str, place: P) -> impl FnOnce(io:
         what,
         place: place.to_string(),
         source,
+    }
+}
+
+/// Hearing ARP is worth a warning, not a failure: it needs a capability that not every site grants.
+fn arp_listener(interface: &str) -> Option<arp::Listener> {
+    match arp::Listener::bind(interface) {
+        Ok(listener) => Some(listener),
+        Err(error) => {
+            tracing::warn!(interface, %error, "cannot listen for hosts that use this server's address (CAP_NET_RAW is needed)");
+            None
+        }
     }
 }
 

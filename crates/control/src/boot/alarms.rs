@@ -36,7 +36,7 @@ impl Alarms {
     pub(super) fn saw(&self, stage: Stage, detail: &str, remote: IpAddr, now: Instant) {
         let kind = match stage {
             Stage::RogueDhcp => "security.rogue-dhcp",
-            Stage::DhcpDecline => "security.address-conflict",
+            Stage::DhcpDecline | Stage::AddressConflict => "security.address-conflict",
             _ => return,
         };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,7 +13,7 @@ pub use reply::{EncodeError, Reply, reply};
 pub(crate) use request::sender;
 pub use request::{Architecture, Kind, Malformed, MessageKind, Port, Request};
 
-pub(crate) use rogue::{RogueWatch, listen_for_offers};
+pub(crate) use rogue::listen_for_offers;
 pub(crate) use server::serve;
 
 #[cfg(test)]

@@ -1,0 +1,49 @@
+//! What goes wrong again and again is reported once in a while.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// The same cause is reported again after this long.
+const AGAIN: Duration = Duration::from_secs(60);
+/// Causes that are reported within that time. A flood of forged senders does not fill the log.
+const MOST: usize = 64;
+
+/// Which causes were reported, and when.
+#[derive(Debug)]
+pub(crate) struct Reports<K>(Mutex<HashMap<K, Instant>>);
+
+impl<K> Default for Reports<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Reports<K> {
+    /// Whether this cause is due for a report, which counts as made then.
+    pub(crate) fn is_due(&self, cause: K, now: Instant) -> bool {
+        let Ok(mut reported) = self.0.lock() else { return false };
+        reported.retain(|_, at| now.duration_since(*at) < AGAIN);
+        if reported.contains_key(&cause) || reported.len() >= MOST {
+            return false;
+        }
+        reported.insert(cause, now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_reported_once_a_minute_and_a_flood_is_bounded() {
+        let reports = Reports::default();
+        let now = Instant::now();
+        assert!(reports.is_due(0, now));
+        assert!(!reports.is_due(0, now + Duration::from_secs(59)));
+        assert_eq!((1..1000).filter(|cause| reports.is_due(*cause, now)).count(), MOST - 1);
+        assert!(reports.is_due(0, now + Duration::from_secs(60)));
+    }
+}
