@@ -21,6 +21,8 @@ mod erase;
 mod ethernet;
 #[path = "attacks/exhaustion.rs"]
 mod exhaustion;
+#[path = "attacks/firmware.rs"]
+mod firmware;
 #[path = "attacks/impostor.rs"]
 mod impostor;
 #[path = "attacks/malformed.rs"]

@@ -59,14 +59,21 @@ fn secure_boot_nvme_and_cloud_init() {
         };
         let settings = Settings {
             loader: "shim-grub",
-            // Shim, grub, kernel, ramdisk and command line are compared with what is served before anything counts.
-            further: "identity: {tpm: required, measured_boot: required}\n".to_owned(),
+            // Shim, grub, kernel, ramdisk and command line are compared with what is served before anything counts, and the
+            // firmware with what an operator has approved.
+            further: "identity: {tpm: required, measured_boot: required, firmware: hold}\n".to_owned(),
             ..Settings::default()
         };
         let lab = Lab::start(&namespace, config).await.expect("the lab starts");
         let site = Site::start(&namespace.state_dir().join("site"), &settings).await;
         site.enroll("n1", lab.machine(0));
-        becomes(&site, "n1", "available").await;
+        becomes(&site, "n1", "failed").await;
+        let reason = site.reason("n1");
+        assert!(reason.contains("no golden values"), "{reason}");
+        let approve = ["firmware", "golden", "add", "--from-node", "n1", "--reason", "new"];
+        site.cli(approve);
+        site.cli(["node", "retry", "n1"]);
+        site.until("n1", &["available"], BOOT).await;
         let inventory = site.json(["node", "inventory", "n1"]);
         assert_eq!(inventory["tpm"]["present"], true, "{inventory}");
         assert_eq!(inventory["secure_boot"], true, "{inventory}");
@@ -75,6 +82,7 @@ fn secure_boot_nvme_and_cloud_init() {
             explained.contains("programs, kernel, ramdisk and command line that were served"),
             "{explained}"
         );
+        assert!(explained.contains("approved by"), "{explained}");
 
         let key = customer_key(site.dir());
         let wishes = site.dir().join("wishes.yaml");

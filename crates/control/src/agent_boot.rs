@@ -22,6 +22,7 @@ use crate::attestation::{self, BY_ADDRESS, BY_TPM, Known, Shown};
 use crate::boot::mint;
 use crate::clock;
 use crate::core::Core;
+use crate::golden_firmware;
 
 /// From the boot plan to the agent's registration: kernel and ramdisk are fetched and started in between.
 const AGENT_TOKEN_S: i64 = 900;
@@ -279,7 +280,14 @@ pub async fn identify(
     shown: &Shown,
 ) -> Answer<Known> {
     let policy = core.config.identity.of(&record.spec.sku);
-    let why = match attestation::identify(policy, record, &row, of, shown) {
+    let known = match attestation::identify(policy, record, &row, of, shown) {
+        Ok(known) => {
+            let judged = golden_firmware::judge(core, tx, record, &known, shown).await?;
+            judged.map(|()| known)
+        }
+        Err(why) => Err(why),
+    };
+    let why = match known {
         Ok(known) => {
             if (row.identity.as_str(), &row.tpm_ek, &row.measured) != (known.identity, &known.ek, &known.measured) {
                 row.identity = known.identity.to_owned();

@@ -2,7 +2,7 @@
 //!
 //! `docs/identity.md` has the message flow. Here is what needs no stream and no database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_api::v1;
 use rackwright_identity::payload_hash;
@@ -15,10 +15,11 @@ use rackwright_tpm::measured::{Boot, Served};
 use rackwright_tpm::pcr::{ASKED, COUNT, Values, selection};
 use rackwright_tpm::public::{Kind, PUBLIC_MAX, Public};
 use rackwright_tpm::quote::{QUOTE_MAX, Quote, SIGNATURE_MAX, verify};
-use rackwright_tpm::{binding, sha256, sha256_text};
+use rackwright_tpm::{binding, firmware, sha256, sha256_text};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::Deserialize;
 
+use crate::golden_firmware::{self, Registers};
 use crate::text::{SENTENCE_MAX, cut};
 
 /// The machine holds the enrolled TPM.
@@ -53,6 +54,44 @@ pub enum MeasuredBoot {
     Required,
 }
 
+/// What follows where a machine's firmware has no golden values of its SKU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FirmwarePolicy {
+    /// It is shown.
+    #[default]
+    Recorded,
+    /// An event tells of it.
+    Alarm,
+    /// An event tells of it, and the machine is not taken.
+    Hold,
+}
+
+/// The registers that are compared with golden values.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<u8>")]
+pub struct Compared(pub BTreeSet<u8>);
+
+impl Default for Compared {
+    fn default() -> Self {
+        Self([0, 2, 3, 7].into())
+    }
+}
+
+impl TryFrom<Vec<u8>> for Compared {
+    type Error = String;
+
+    fn try_from(list: Vec<u8>) -> Result<Self, String> {
+        match list.iter().find(|pcr| !firmware::REGISTERS.contains(pcr)) {
+            Some(pcr) => Err(format!(
+                "PCR {pcr} is not the firmware's: name some of 0, 1, 2, 3 and 7"
+            )),
+            None if list.is_empty() => Err("no PCR is named: name some of 0, 1, 2, 3 and 7".to_owned()),
+            None => Ok(Self(list.into_iter().collect())),
+        }
+    }
+}
+
 /// What is asked of a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Policy {
@@ -60,6 +99,8 @@ pub struct Policy {
     pub tpm: Wish,
     /// Its start.
     pub measured_boot: MeasuredBoot,
+    /// Its firmware.
+    pub firmware: FirmwarePolicy,
 }
 
 /// The settings `identity`.
@@ -74,6 +115,12 @@ pub struct Settings {
     pub measured_boot: MeasuredBoot,
     /// By SKU.
     pub measured_boot_skus: BTreeMap<String, MeasuredBoot>,
+    /// For every SKU without an entry of its own.
+    pub firmware: FirmwarePolicy,
+    /// By SKU.
+    pub firmware_skus: BTreeMap<String, FirmwarePolicy>,
+    /// The registers that are compared with golden values. PCR 1 is left out by default: it often differs by machine.
+    pub firmware_registers: Compared,
 }
 
 impl Settings {
@@ -84,6 +131,7 @@ impl Settings {
         Policy {
             tpm: self.skus.get(sku).copied().unwrap_or(self.tpm),
             measured_boot: measured_boot.unwrap_or(self.measured_boot),
+            firmware: self.firmware_skus.get(sku).copied().unwrap_or(self.firmware),
         }
     }
 
@@ -121,6 +169,8 @@ pub struct Proof {
     pub certificate_sha256: String,
     /// Why it is not proven that the machine started what was served; none: it is proven.
     pub unproven: Option<String>,
+    /// What the quote says of the firmware.
+    pub firmware: Registers,
     /// SHA-256 of the quote and its signature, 64 hex digits.
     pub quote_sha256: String,
     nonce: [u8; 32],
@@ -198,17 +248,20 @@ impl Pending {
             return Err("the TPM does not hold both keys: the credential was not opened".into());
         }
         let quote = quoted(&self.ak, answer)?;
-        let started = if answer.event_log.is_empty() {
-            Err("the firmware keeps no event log".to_owned())
+        let values = values(&answer.pcrs)?;
+        let (started, firmware) = if answer.event_log.is_empty() {
+            let started = Err("the firmware keeps no event log".to_owned());
+            (started, golden_firmware::registers(&values, &[]))
         } else {
-            let values = values(&answer.pcrs)?;
             let log = replayed(&answer.event_log, &values)?;
-            as_served(&log, &values, served)
+            let firmware = golden_firmware::registers(&values, &log.events);
+            (as_served(&log, &values, served), firmware)
         };
         Ok(Proof {
             ek: sha256_text(&self.ek.sha256()),
             certificate_sha256: self.certificate_sha256,
             unproven: started.err().map(|why| cut(&why, SENTENCE_MAX)),
+            firmware,
             quote_sha256: payload_hash(&[answer.quote.as_slice(), &answer.signature].concat()),
             nonce: self.nonce,
             extra: quote.extra,
@@ -392,6 +445,7 @@ mod tests {
             ek: ek.into(),
             certificate_sha256: String::new(),
             unproven: None,
+            firmware: Registers::new(),
             quote_sha256: String::new(),
             nonce,
             extra: binding(&nonce, "n1", 3, boot, "key").to_vec(),
@@ -514,6 +568,19 @@ mod tests {
         assert_eq!((tpm("h100"), tpm("cpu")), (Wish::Required, Wish::None));
         assert!(settings.asks() && Settings::default().asks());
         assert!(serde_saphyr::from_str::<Settings>("tpm: sometimes").is_err());
+        let text = "firmware: alarm\nfirmware_skus: {h100: hold}\nfirmware_registers: [0, 1]";
+        let settings: Settings = serde_saphyr::from_str(text).unwrap();
+        let firmware = |sku| settings.of(sku).firmware;
+        assert_eq!(
+            (firmware("h100"), firmware("cpu")),
+            (FirmwarePolicy::Hold, FirmwarePolicy::Alarm)
+        );
+        assert_eq!(settings.firmware_registers.0, [0, 1].into());
+        assert_eq!(Settings::default().firmware_registers.0, [0, 2, 3, 7].into());
+        for wrong in ["[4]", "[]"] {
+            let text = format!("firmware_registers: {wrong}");
+            assert!(serde_saphyr::from_str::<Settings>(&text).is_err(), "{wrong}");
+        }
         assert_eq!(
             digest(&format!("sha256:{}", "A".repeat(64))),
             Some(format!("sha256:{}", "a".repeat(64)))

@@ -25,6 +25,7 @@ pub mod ethernet;
 pub mod facility;
 pub mod firmware;
 pub mod firmware_settings;
+pub mod golden_firmware;
 pub mod grpc;
 pub mod hall;
 pub mod hardening;

@@ -6,7 +6,7 @@
 //! configuration registers) and over data that the control plane chose.
 //!
 //! - [`client`] and [`device`] speak to a TPM. The agent uses them.
-//! - [`credential`], [`quote`], [`log`], [`measured`] and [`program`] need no TPM. The control plane uses them.
+//! - [`credential`], [`quote`], [`log`], [`firmware`], [`measured`] and [`program`] need no TPM. The control plane uses them.
 //!
 //! The structures are those of the TCG's "TPM 2.0 Library" specification, parts 2 and 3; the templates are those of the
 //! "EK Credential Profile"; the event log is that of the "PC Client Platform Firmware Profile". Everything that is read is
@@ -15,6 +15,7 @@
 pub mod client;
 pub mod credential;
 pub mod device;
+pub mod firmware;
 pub mod log;
 pub mod measured;
 pub mod pcr;

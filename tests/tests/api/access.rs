@@ -48,6 +48,7 @@ const READS: &[&str] = &[
     "FirmwareService/GetMaintenanceWindow",
     "FirmwareService/GetNodeFirmware",
     "FirmwareService/ListFirmware",
+    "FirmwareService/ListGoldenFirmware",
     "ImageService/GetImage",
     "ImageService/GetUpload",
     "ImageService/ListImages",

@@ -17,7 +17,7 @@ use tonic::Code;
 use crate::impostor::host::{Host, Key};
 
 const SOON: Duration = Duration::from_secs(180);
-const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA9Nf8gnELrYx6K/bPXBRt0Q3kQb6ujVbhL6rVQIzJgo customer";
+pub const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA9Nf8gnELrYx6K/bPXBRt0Q3kQb6ujVbhL6rVQIzJgo customer";
 const REFUSED: &str = "security.attestation-refused";
 
 /// A control plane and one honest machine.
@@ -28,7 +28,7 @@ struct Bench {
     _dir: tempfile::TempDir,
 }
 
-fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16, kernel: &[u8], more: &str) -> String {
+pub fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16, kernel: &[u8], more: &str) -> String {
     for (file, content) in [("vmlinuz", kernel), ("initrd", b"initrd")] {
         std::fs::write(dir.join(file), content).expect("the file can be written");
     }

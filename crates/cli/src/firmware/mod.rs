@@ -1,6 +1,7 @@
 //! `rackwright firmware ...`: files, compliance over the fleet, and when machines may be disturbed.
 
 mod add;
+mod golden;
 mod window;
 
 use clap::Subcommand;
@@ -37,6 +38,9 @@ pub enum FirmwareCommand {
         #[arg(long)]
         drift: bool,
     },
+    /// Golden values: what the TPMs of good machines of a SKU say of their firmware
+    #[command(subcommand)]
+    Golden(golden::GoldenCommand),
     /// Show or set when a node or a cluster that somebody has may be disturbed
     Window(window::WindowArgs),
 }
@@ -57,6 +61,7 @@ pub async fn run(cx: &Cx, command: FirmwareCommand) -> Result<(), CliError> {
             cx.ui.say(&format!("firmware {digest} removed"))
         }
         FirmwareCommand::Report { drift } => report(cx, drift).await,
+        FirmwareCommand::Golden(command) => golden::run(cx, command).await,
         FirmwareCommand::Window(args) => window::run(cx, args).await,
     }
 }

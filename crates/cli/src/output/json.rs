@@ -55,6 +55,7 @@ resources! {
     Image: |it| it.name.clone(),
     Operation: |it| it.name.clone(),
     Firmware: |it| it.name.clone(),
+    GoldenFirmware: |it| it.name.clone(),
     NodeFirmware: |it| it.name.clone(),
     NodeCompliance: |it| it.node.clone(),
     MaintenanceWindow: |it| it.target.clone(),

@@ -13,6 +13,7 @@ use crate::clock;
 use crate::core::Core;
 use crate::ethernet;
 use crate::firmware_settings;
+use crate::golden_firmware;
 use crate::runner::{Gathered, gather};
 
 /// Edges shown.
@@ -49,6 +50,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     known.extend(firmware_settings(core, &record).await?);
     known.push(bmc_state(core, &record).await?);
     known.extend(measured_boot(core, &record).await?);
+    known.push(golden_firmware::explain(core, &record).await?);
     let (value, at) = ethernet::explain::of_node(core, &record).await?;
     known.push(v1::FactLine {
         name: "network".to_owned(),

@@ -1,5 +1,7 @@
 //! `FirmwareService`.
 
+mod golden;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -355,6 +357,34 @@ impl FirmwareService for Firmware {
         let scope = caller::tenant(&self.0, &request).await?.scope;
         let target = request.into_inner().target;
         Ok(Response::new(windows::get(&self.0, &scope, target).await?))
+    }
+
+    async fn add_golden_firmware(&self, request: Request<v1::AddGoldenFirmwareRequest>) -> Answer<v1::GoldenFirmware> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let mutation = request.mutation.as_ref();
+        let asked = Asked::new(&self.0, &caller, "AddGoldenFirmware", mutation, &request)?;
+        Ok(Response::new(golden::add(&asked, &request).await?))
+    }
+
+    async fn list_golden_firmware(
+        &self,
+        request: Request<v1::ListGoldenFirmwareRequest>,
+    ) -> Answer<v1::ListGoldenFirmwareResponse> {
+        caller::member(&self.0, &request).await?;
+        let rows = self.0.store.golden_firmware().await.map_err(ApiError::from)?;
+        Ok(Response::new(v1::ListGoldenFirmwareResponse {
+            golden: rows.iter().map(golden::message).collect(),
+        }))
+    }
+
+    async fn remove_golden_firmware(&self, request: Request<v1::RemoveGoldenFirmwareRequest>) -> Answer<()> {
+        let caller = caller::operator(&self.0, &request).await?;
+        let request = request.into_inner();
+        let mutation = request.mutation.as_ref();
+        let asked = Asked::new(&self.0, &caller, "RemoveGoldenFirmware", mutation, &request)?;
+        golden::remove(&asked, &request).await?;
+        Ok(Response::new(()))
     }
 }
 

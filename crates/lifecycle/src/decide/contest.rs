@@ -29,7 +29,9 @@ impl Ctx<'_> {
         let boots = &self.facts.boots;
         let (at, what) = boots.contested.as_ref().filter(|_| self.node.state.boots_agent())?;
         if boots.contests > 1 && boots.is_unproven {
-            let reason = format!("the machine did not prove its identity, and again after a power cycle: {what}");
+            let reason = format!(
+                "the machine did not prove its identity or what it runs, and again after a power cycle: {what}"
+            );
             let is_new = self.node.state == State::Inspecting;
             let edge = if is_new { Edge::Failed } else { Edge::Condemned };
             return Some(go_because(edge, reason));

@@ -7,6 +7,7 @@ use p256::{PublicKey, SecretKey};
 use rackwright_agent::tpm::{Attester, quote_data};
 use rackwright_api::v1::{Attestation, Challenge, TpmKeys};
 use rackwright_tpm::credential::{Keys, ephemeral};
+use rackwright_tpm::firmware::write_variable;
 use rackwright_tpm::log::{Event, Log, write};
 use rackwright_tpm::pcr::{ASKED, Values, digest};
 use rackwright_tpm::public::{Kind, Point, Public};
@@ -14,16 +15,16 @@ use rackwright_tpm::quote::{Quote, write_signature};
 use rackwright_tpm::sha256;
 
 /// What the firmware and the boot programs of a simulated machine measure: register, type, data.
-const MEASURED: [(u8, u32, &[u8]); 8] = [
+const MEASURED: [(u8, u32, &[u8]); 7] = [
     (0, 0x08, b"simulated firmware 1"),
     (2, 0x8000_0004, b"simulated option ROM"),
     (4, 0x8000_0003, b"simulated boot program"),
-    (7, 0x8000_0001, b"SecureBoot"),
     (0, 0x04, &[0; 4]),
     (2, 0x04, &[0; 4]),
     (4, 0x04, &[0; 4]),
     (7, 0x04, &[0; 4]),
 ];
+const VARIABLE: u32 = 0x8000_0001;
 
 /// A TPM in software.
 #[derive(Clone)]
@@ -32,6 +33,8 @@ pub struct SimTpm {
     ak: SigningKey,
     ek_public: Public,
     ak_public: Public,
+    /// What the machine measures, in its order: register, type, data.
+    measured: Vec<(u8, u32, Vec<u8>)>,
 }
 
 fn key(seed: &[u8], what: &[u8]) -> SecretKey {
@@ -56,12 +59,41 @@ impl SimTpm {
     #[must_use]
     pub fn new(seed: &[u8]) -> Self {
         let (ek, ak) = (key(seed, b"endorsement"), key(seed, b"attestation"));
+        let mut measured: Vec<_> = MEASURED.map(|(pcr, kind, data)| (pcr, kind, data.to_vec())).into();
+        let variables = [("SecureBoot", &[1][..]), ("PK", b"vendor"), ("db", b"vendor")];
+        let variables = variables.map(|(name, content)| (7, VARIABLE, write_variable(name, content)));
+        measured.splice(0..0, variables);
         Self {
+            measured,
             ek_public: public(Kind::Endorsement, &ek.public_key()),
             ak_public: public(Kind::Attestation, &ak.public_key()),
             ek,
             ak: SigningKey::from(ak),
         }
+    }
+
+    /// The same TPM in a machine with a firmware of this version.
+    #[must_use]
+    pub fn with_firmware(mut self, version: &str) -> Self {
+        let version = (0, 0x08, version.as_bytes().to_vec());
+        self.measured.retain(|(pcr, kind, _)| (*pcr, *kind) != (0, 0x08));
+        self.measured.insert(0, version);
+        self
+    }
+
+    /// The same TPM in a machine with this content of a variable of Secure Boot.
+    #[must_use]
+    pub fn with_variable(mut self, name: &str, content: &[u8]) -> Self {
+        let new = write_variable(name, content);
+        let head = write_variable(name, &[]);
+        // GUID and name; the length of the content stands between them.
+        let is_same = |data: &[u8]| data.starts_with(&head[..24]) && data[32..].starts_with(&head[32..]);
+        for (_, kind, data) in &mut self.measured {
+            if *kind == VARIABLE && is_same(data) {
+                data.clone_from(&new);
+            }
+        }
+        self
     }
 
     /// What a control plane knows it by.
@@ -77,6 +109,16 @@ impl SimTpm {
         let name = self.ak_public.name();
         let keys = Keys::new(shared.raw_secret_bytes(), &point, &self.ek_public.point, &name);
         keys.open(&challenge.credential_blob, &name).ok()
+    }
+
+    fn event_log(&self) -> Vec<u8> {
+        let events = self.measured.iter().map(|(pcr, kind, data)| Event {
+            pcr: *pcr,
+            kind: *kind,
+            digest: sha256(&[data]),
+            data,
+        });
+        write(&events.collect::<Vec<_>>())
     }
 
     /// Signs a quote over these values.
@@ -96,16 +138,6 @@ impl SimTpm {
     }
 }
 
-fn event_log() -> Vec<u8> {
-    let event = |(pcr, kind, data): (u8, u32, &'static [u8])| Event {
-        pcr,
-        kind,
-        digest: sha256(&[data]),
-        data,
-    };
-    write(&MEASURED.map(event))
-}
-
 impl Attester for SimTpm {
     fn keys(&self) -> TpmKeys {
         TpmKeys {
@@ -122,7 +154,7 @@ impl Attester for SimTpm {
                 ..Attestation::default()
             };
         };
-        let event_log = event_log();
+        let event_log = self.event_log();
         let mut values: Values = ASKED.indexes().map(|index| (index, [0; 32])).collect();
         values.extend(Log::parse(&event_log).map(|log| log.replay()).unwrap_or_default());
         let (quote, signature) = self.quote(&quote_data(challenge, key_sha256), &values);

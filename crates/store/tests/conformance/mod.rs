@@ -18,6 +18,7 @@ mod erase_chain;
 mod facility;
 mod filters;
 mod firmware;
+mod golden_firmware;
 mod images;
 mod leases;
 mod log;

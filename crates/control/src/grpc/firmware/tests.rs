@@ -1,7 +1,10 @@
 use rackwright_lifecycle::{State, Timestamp};
 use rackwright_redfish::FirmwareEntry;
+use rackwright_store::FirmwareValuesRow;
 
 use super::*;
+use crate::golden_firmware::{id_of, parse};
+use crate::grpc::caller::Caller;
 use crate::grpc::said;
 use crate::testing;
 
@@ -49,4 +52,81 @@ async fn a_page_of_the_report_tells_of_its_own_nodes_each() {
     assert_eq!(page(&core, "", 10).await, all);
     assert_eq!(page(&core, "", 2).await, all[..1]);
     assert_eq!(page(&core, "n2", 2).await, all[1..]);
+}
+
+fn operator() -> Caller {
+    Caller {
+        name: "ann".into(),
+        role: v1::Role::Operator,
+        scope: Scope::Site,
+        epoch: 0,
+    }
+}
+
+async fn approve(core: &Core, key: &str, values: &str) -> Result<v1::GoldenFirmware, ApiError> {
+    let (caller, mutation) = (
+        operator(),
+        v1::Mutation {
+            idempotency_key: key.into(),
+            ..v1::Mutation::default()
+        },
+    );
+    let request = v1::AddGoldenFirmwareRequest {
+        node: "nodes/n1".into(),
+        reason: "as delivered".into(),
+        values: values.into(),
+        mutation: None,
+    };
+    let asked = Asked::new(core, &caller, "AddGoldenFirmware", Some(&mutation), &request)?;
+    golden::add(&asked, &request).await
+}
+
+async fn show(core: &Core, digest: &str) -> String {
+    let row = FirmwareValuesRow {
+        node: "n1".into(),
+        body: format!("{{\"registers\":{{\"0\":{{\"value\":\"sha256:{digest}\",\"events\":[]}}}}}}"),
+        ..FirmwareValuesRow::default()
+    };
+    let mut tx = core.store.write().await.unwrap();
+    tx.put_firmware_values(&row).await.unwrap();
+    core.commit(tx).await.unwrap();
+    id_of("h100", &parse(&row.body))
+}
+
+#[tokio::test]
+async fn an_operator_approves_what_a_node_shows_and_nothing_else() {
+    let core = testing::core().await;
+    let mut record = testing::node("n1", State::Available, None);
+    "h100".clone_into(&mut record.spec.sku);
+    testing::add(&core, &record).await;
+    let unknown = approve(&core, "k1", "").await;
+    assert!(matches!(&unknown, Err(ApiError::Precondition { .. })), "{unknown:?}");
+
+    let first = show(&core, "aa").await;
+    let added = approve(&core, "k2", &first).await.unwrap();
+    assert_eq!(
+        (added.name, added.sku.as_str()),
+        (format!("golden-firmware/{first}"), "h100")
+    );
+    assert_eq!(
+        (added.registers[0].pcr, added.registers[0].value.as_str()),
+        (0, "sha256:aa")
+    );
+    let again = approve(&core, "k3", "").await.unwrap();
+    assert_eq!(again.approve_time, added.approve_time, "the first approval stands");
+
+    // The machine shows other values than the operator has seen.
+    let second = show(&core, "bb").await;
+    let other = approve(&core, "k4", &first).await;
+    assert!(matches!(&other, Err(ApiError::Precondition { .. })), "{other:?}");
+    assert_eq!(core.store.golden_firmware_of("h100").await.unwrap().len(), 1);
+    approve(&core, "k5", &second).await.unwrap();
+    assert_eq!(core.store.golden_firmware_of("h100").await.unwrap().len(), 2);
+    for number in 2..16 {
+        show(&core, &number.to_string()).await;
+        approve(&core, &format!("n{number}"), "").await.unwrap();
+    }
+    show(&core, "cc").await;
+    let full = approve(&core, "k6", "").await;
+    assert!(format!("{full:?}").contains("golden remove"), "{full:?}");
 }

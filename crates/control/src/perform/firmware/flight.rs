@@ -124,6 +124,12 @@ impl Run<'_> {
             Err(Stop::Bmc(BmcError::Redfish(error))) => error.kind() == ErrorKind::Permanent,
             Err(_) => false,
         };
+        let is_written = ended.is_ok() || flight.phase == Phase::Activating;
+        if is_over && is_written && !flight.is_bmc {
+            // What the TPM measures at the next start differs for this reason.
+            let (id, to) = (&self.record.id, format!("{} to {}", flight.component, flight.to));
+            self.core.store.note_firmware_updated(id, clock::now(), &to).await?;
+        }
         if is_over {
             self.over().await?;
         }

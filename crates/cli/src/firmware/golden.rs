@@ -1,0 +1,116 @@
+//! `rackwright firmware golden`: the firmware that operators have approved, as TPMs measure it.
+
+use clap::Subcommand;
+use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
+use rackwright_api::v1::{
+    AddGoldenFirmwareRequest, FirmwareRegister, GoldenFirmware, ListGoldenFirmwareRequest, RemoveGoldenFirmwareRequest,
+};
+
+use crate::args::Cx;
+use crate::client::rpc;
+use crate::error::CliError;
+use crate::mutation::MutationArgs;
+use crate::output::Table;
+use crate::{names, units};
+
+/// Hexadecimal digits of a value in the list.
+const SHORT: usize = 12;
+
+/// `rackwright firmware golden`
+#[derive(Debug, Subcommand)]
+pub enum GoldenCommand {
+    /// Approve what a node's TPM says of its firmware, for all nodes of its SKU
+    Add {
+        /// The node
+        #[arg(long, value_name = "NODE")]
+        from_node: String,
+        /// Why the node's firmware is good, for those who come after you
+        #[arg(long)]
+        reason: String,
+        /// Only if the node still shows these values, as `node explain` names them
+        #[arg(long, value_name = "ID")]
+        values: Option<String>,
+        #[command(flatten)]
+        mutation: MutationArgs,
+    },
+    /// Show all golden values, by SKU
+    List,
+    /// Remove golden values: machines that have them are no longer approved
+    Remove {
+        /// Id, as `firmware golden list` shows it
+        id: String,
+        #[command(flatten)]
+        mutation: MutationArgs,
+    },
+}
+
+/// Runs one of them.
+pub async fn run(cx: &Cx, command: GoldenCommand) -> Result<(), CliError> {
+    match command {
+        GoldenCommand::Add {
+            from_node,
+            reason,
+            values,
+            mutation,
+        } => {
+            let client = cx.client().await?;
+            let doing = format!("approve the firmware of {from_node}");
+            let request = AddGoldenFirmwareRequest {
+                node: names::full("nodes", &from_node),
+                reason,
+                values: values.unwrap_or_default(),
+                mutation: Some(mutation.once()),
+            };
+            let added = rpc!(client, FirmwareServiceClient.add_golden_firmware, doing, request).await?;
+            let (id, sku) = (names::short("golden-firmware", &added.name), &added.sku);
+            cx.ui.say(&format!("golden values {id} approved for SKU {sku}"))
+        }
+        GoldenCommand::List => list(cx).await,
+        GoldenCommand::Remove { id, mutation } => {
+            let client = cx.client().await?;
+            let doing = format!("remove golden values {id}");
+            let request = RemoveGoldenFirmwareRequest {
+                name: names::full("golden-firmware", &id),
+                mutation: Some(mutation.once()),
+            };
+            rpc!(client, FirmwareServiceClient.remove_golden_firmware, doing, request).await?;
+            cx.ui.say(&format!("golden values {id} removed"))
+        }
+    }
+}
+
+async fn list(cx: &Cx) -> Result<(), CliError> {
+    let client = cx.client().await?;
+    let doing = "list golden values of firmware";
+    let request = ListGoldenFirmwareRequest {};
+    let answer = rpc!(client, FirmwareServiceClient.list_golden_firmware, doing, request).await?;
+    let width = cx.ui.width();
+    cx.ui.list(&answer.golden, |paint| {
+        if answer.golden.is_empty() {
+            return "no firmware is approved; `rackwright firmware golden add` approves that of a node\n".to_owned();
+        }
+        table(&answer.golden).render(paint, width)
+    })
+}
+
+fn table(all: &[GoldenFirmware]) -> Table {
+    let mut table = Table::new(&["SKU", "ID", "FROM", "BY", "APPROVED", "PCRS", "REASON"]);
+    for one in all {
+        let registers: Vec<String> = one.registers.iter().map(register).collect();
+        table.row([
+            (&one.sku).into(),
+            names::short("golden-firmware", &one.name).into(),
+            names::short("nodes", &one.node).into(),
+            (&one.approved_by).into(),
+            one.approve_time.as_ref().map(units::stamp).unwrap_or_default().into(),
+            registers.join(" ").into(),
+            (&one.reason).into(),
+        ]);
+    }
+    table
+}
+
+fn register(register: &FirmwareRegister) -> String {
+    let digits = register.value.strip_prefix("sha256:").unwrap_or(&register.value);
+    format!("{}:{}", register.pcr, digits.get(..SHORT).unwrap_or(digits))
+}

@@ -1,0 +1,256 @@
+use rackwright_lifecycle::State;
+use rackwright_tpm::log::{Log, write};
+
+use super::*;
+use crate::testing;
+
+const LOG: &[u8] = include_bytes!("../../../tpm/tests/logs/shim-grub.log");
+const PCRS: &str = include_str!("../../../tpm/tests/logs/shim-grub.pcrs");
+const COMPARED: [u8; 4] = [0, 2, 3, 7];
+
+fn quoted() -> Values {
+    let value = |line: &str| {
+        let (pcr, hex) = line.split_once(' ').unwrap();
+        let byte = |at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap();
+        (pcr.parse().unwrap(), std::array::from_fn(byte))
+    };
+    PCRS.lines().map(value).collect()
+}
+
+/// What the machine of the log shows.
+fn real() -> Registers {
+    registers(&quoted(), &Log::parse(LOG).unwrap().events)
+}
+
+/// What it would show after a change of its events.
+fn changed(change: impl FnOnce(&mut Vec<Event<'_>>)) -> Registers {
+    let mut log = Log::parse(LOG).unwrap();
+    change(&mut log.events);
+    let bytes = write(&log.events);
+    let log = Log::parse(&bytes).unwrap();
+    registers(&log.replay(), &log.events)
+}
+
+fn place(events: &[Event<'_>], of: &str) -> usize {
+    events.iter().position(|event| name(event) == of).unwrap()
+}
+
+fn found(registers: &Registers, golden: &[Registers]) -> Finding {
+    let named = golden
+        .iter()
+        .enumerate()
+        .map(|(at, golden)| (format!("set {at}"), golden.clone()));
+    compare(registers, &named.collect::<Vec<_>>(), &COMPARED.into())
+}
+
+fn difference(registers: &Registers, golden: &[Registers]) -> Difference {
+    match found(registers, golden) {
+        Finding::Differs(difference) => difference,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_real_log_names_what_is_in_the_firmwares_registers() {
+    let real = real();
+    let names = |pcr: u8| -> Vec<&str> { real[&pcr].events.iter().map(|event| event.name.as_str()).collect() };
+    assert_eq!(
+        names(0),
+        [
+            "firmware version \"\"",
+            "firmware volume",
+            "firmware volume",
+            "separator"
+        ]
+    );
+    assert_eq!((names(2), names(3)), (vec!["separator"], vec!["separator"]));
+    assert_eq!(
+        names(7),
+        [
+            "variable \"SecureBoot\"",
+            "variable \"PK\"",
+            "variable \"KEK\"",
+            "variable \"db\"",
+            "variable \"dbx\"",
+            "separator",
+            "certificate of \"db\"",
+            "certificate of \"SbatLevel\"",
+            "certificate of \"MokListRT\"",
+        ]
+    );
+    assert_eq!(
+        real[&7].value,
+        "sha256:75677db6f14082d3bfec4d14bdd75c8d72612ef6914ca99cd5a5997b7a21309d"
+    );
+    assert_eq!(found(&real, &[]), Finding::NoneApproved);
+    assert_eq!(found(&real, &[real.clone()]), Finding::Golden("set 0".into()));
+    assert_eq!(changed(|_| {})[&0], real[&0], "the replay gives the quoted values");
+}
+
+#[test]
+fn another_variable_of_secure_boot_is_named_with_both_digests() {
+    let other = changed(|events| {
+        let at = place(events, "variable \"db\"");
+        events[at].digest = [0xab; 32];
+    });
+    let difference = difference(&other, &[real()]);
+    let [register] = difference.registers.as_slice() else {
+        panic!("{difference:?}");
+    };
+    assert_eq!((register.pcr, &register.expected), (7, &real()[&7].value));
+    assert_eq!(register.found, other[&7].value);
+    // The digest is not that of the text any more, so that the name is the log's alone.
+    assert_eq!(
+        register.changes,
+        [
+            "variable \"db\" (the log's word) is new (abababababab)",
+            "variable \"db\" is missing (644aacf6f401)"
+        ]
+    );
+    assert!(
+        difference.to_string().starts_with("PCR 7 (Secure Boot policy) is "),
+        "{difference}"
+    );
+}
+
+#[test]
+fn another_firmware_a_missing_and_a_new_event_are_named() {
+    let volume = changed(|events| {
+        let at = place(events, "firmware volume");
+        events[at].digest = [0xab; 32];
+    });
+    let words = difference(&volume, &[real()]).to_string();
+    let expected = format!(
+        ": firmware volume is abababababab and should be {}",
+        short(&real()[&0].events[1].digest)
+    );
+    assert!(
+        words.starts_with("PCR 0 (firmware code)") && words.ends_with(&expected),
+        "{words}"
+    );
+    let rom = changed(|events| {
+        events.push(Event {
+            pcr: 2,
+            kind: 0x8000_0004,
+            digest: [0xcd; 32],
+            data: b"",
+        });
+    });
+    let words = difference(&rom, &[real()]).to_string();
+    assert!(
+        words.ends_with(": EFI program or driver is new (cdcdcdcdcdcd)"),
+        "{words}"
+    );
+    let words = difference(&real(), &[rom]).to_string();
+    assert!(
+        words.ends_with(": EFI program or driver is missing (cdcdcdcdcdcd)"),
+        "{words}"
+    );
+    let order = changed(|events| {
+        let at = place(events, "variable \"PK\"");
+        events.swap(at, at + 1);
+    });
+    let words = difference(&order, &[real()]).to_string();
+    assert!(words.ends_with(": the same measurements in another order"), "{words}");
+}
+
+#[test]
+fn one_set_has_to_have_all_registers_and_the_nearest_is_named() {
+    let old = real();
+    let volume = changed(|events| events.retain(|event| event.pcr != 0));
+    let mut new = volume.clone();
+    new.insert(2, old[&2].clone());
+    new.get_mut(&7).unwrap().value = "sha256:new".into();
+    // PCR 0 of one set and PCR 7 of the other are no golden values.
+    let mut mixed = old.clone();
+    mixed.insert(7, new[&7].clone());
+    assert_eq!(
+        found(&new, &[old.clone(), new.clone()]),
+        Finding::Golden("set 1".into())
+    );
+    let difference = difference(&mixed, &[old.clone(), new]);
+    assert_eq!((difference.golden.as_str(), difference.registers.len()), ("set 0", 1));
+    // PCR 1 differs by machine, and is not compared unless the settings name it.
+    let mut other_order = old.clone();
+    other_order.get_mut(&1).unwrap().value = "sha256:boot order".into();
+    assert_eq!(found(&other_order, &[old.clone()]), Finding::Golden("set 0".into()));
+    let all = compare(&other_order, &[("all".into(), old.clone())], &REGISTERS.into());
+    assert!(
+        matches!(&all, Finding::Differs(one) if one.registers[0].pcr == 1),
+        "{all:?}"
+    );
+    // Values that were approved without a register do not approve it.
+    let mut without = old.clone();
+    without.remove(&7);
+    let words = self::difference(&old, &[without]).to_string();
+    assert!(words.ends_with("no value of it is approved"), "{words}");
+    assert_eq!(found(&old, &[parse("no JSON")]), self::found(&old, &[Registers::new()]));
+    assert!(matches!(found(&old, &[Registers::new()]), Finding::Differs(_)));
+}
+
+#[test]
+fn the_id_follows_from_sku_and_values() {
+    let (real, other) = (real(), changed(|events| events.retain(|event| event.pcr != 7)));
+    assert_eq!(id_of("h100", &real), id_of("h100", &real));
+    assert_eq!(id_of("h100", &real).len(), 16);
+    assert_ne!(id_of("h100", &real), id_of("h100", &other));
+    assert_ne!(id_of("h100", &real), id_of("cpu", &real));
+}
+
+#[test]
+fn an_update_explains_the_first_change_after_it_and_no_change_of_secure_boot() {
+    let record = testing::node("n1", State::Imaging, None);
+    let at = Timestamp(1_790_000_000_000_000);
+    let old = real();
+    let flashed = changed(|events| events.retain(|event| event.kind != 0x8000_0008));
+    let hacked = changed(|events| events.retain(|event| event.pcr != 0));
+    let fault = |row: &FirmwareValuesRow| {
+        let stored: Body = serde_json::from_str(&row.body).unwrap();
+        let judgement = Judgement {
+            record: &record,
+            registers: &stored.registers,
+            update: stored.update.as_ref(),
+            finding: found(&stored.registers, &[old.clone()]),
+        };
+        judgement.fault().unwrap_or_default()
+    };
+    let first = follow(&FirmwareValuesRow::default(), &old, "ek", at);
+    assert_eq!((first.first_seen_at, fault(&first)), (at, String::new()));
+    assert_eq!(follow(&first, &old, "ek", at.plus(1)), first, "the first time is kept");
+
+    let mut updated = first.clone();
+    (updated.updated_at, updated.updated_to) = (at, "BIOS to 2.1".into());
+    let after = follow(&updated, &flashed, "ek", at.plus(2));
+    assert_eq!(after.updated_at, Timestamp(0));
+    assert!(
+        fault(&after).starts_with("Rackwright updated BIOS to 2.1 at 20"),
+        "{}",
+        fault(&after)
+    );
+    assert_eq!(fault(&follow(&after, &flashed, "ek", at.plus(3))), fault(&after));
+    let again = follow(&after, &hacked, "ek", at.plus(4));
+    assert!(
+        fault(&again).contains("No update by Rackwright explains it"),
+        "{}",
+        fault(&again)
+    );
+    // A session with the former values ends what the update may explain.
+    let unchanged = follow(&updated, &old, "ek", at.plus(2));
+    let later = follow(&unchanged, &hacked, "ek", at.plus(3));
+    assert!(
+        fault(&later).contains("No update by Rackwright explains it"),
+        "{}",
+        fault(&later)
+    );
+
+    let policy = changed(|events| {
+        let at = place(events, "variable \"SecureBoot\"");
+        events[at].digest = [0; 32];
+    });
+    let both = follow(&updated, &policy, "ek", at.plus(2));
+    assert!(
+        fault(&both).contains("does not explain a change of PCR 7"),
+        "{}",
+        fault(&both)
+    );
+}

@@ -1,0 +1,105 @@
+//! Golden values of firmware: an operator approves what a node shows.
+
+use rackwright_api::v1;
+use rackwright_store::GoldenFirmwareRow;
+
+use super::super::asked::Asked;
+use super::super::errors::ApiError;
+use super::super::{convert, intent, names};
+use crate::golden_firmware::{id_of, parse};
+
+const COLLECTION: &str = "golden-firmware";
+/// Golden values of one SKU: each session of its nodes is compared with all of them.
+const OF_A_SKU_MAX: usize = 16;
+
+pub(super) fn message(row: &GoldenFirmwareRow) -> v1::GoldenFirmware {
+    let registers = parse(&row.body)
+        .into_iter()
+        .map(|(pcr, register)| v1::FirmwareRegister {
+            pcr: pcr.into(),
+            value: register.value,
+            measured: register.events.into_iter().map(|event| event.name).collect(),
+        });
+    v1::GoldenFirmware {
+        name: format!("{COLLECTION}/{}", row.id),
+        sku: row.sku.clone(),
+        node: format!("nodes/{}", row.node),
+        approved_by: row.approved_by.clone(),
+        approve_time: convert::time(row.approved_at),
+        reason: row.reason.clone(),
+        registers: registers.collect(),
+    }
+}
+
+pub(super) async fn add(
+    asked: &Asked<'_>,
+    request: &v1::AddGoldenFirmwareRequest,
+) -> Result<v1::GoldenFirmware, ApiError> {
+    let node = names::id_of("node", &request.node, "nodes")?;
+    let reason = intent::worded("reason", &request.reason)?;
+    let mut tx = match asked.begin().await? {
+        Ok(tx) => tx,
+        Err(former) => return Ok(former),
+    };
+    let record = tx.node(node).await?;
+    let values = tx.firmware_values(node).await?.filter(|row| !row.body.is_empty());
+    let Some(values) = values else {
+        let hint = "let the machine boot into the agent, as `rackwright node readmit` does; it needs a TPM 2.0 that is enrolled";
+        return Err(ApiError::precondition(
+            &request.node,
+            "no enrolled TPM has said what firmware the machine has",
+            hint,
+        ));
+    };
+    let sku = &record.spec.sku;
+    let id = id_of(sku, &parse(&values.body));
+    if !request.values.is_empty() && request.values != id {
+        let fault = format!("the machine shows the values {id} now, and not {}", request.values);
+        let hint = format!("look at `rackwright node explain {node}` again");
+        return Err(ApiError::precondition(&request.node, fault, hint));
+    }
+    let approved = tx.golden_firmware_of(sku).await?;
+    if let Some(former) = approved.iter().find(|row| row.id == id) {
+        return asked.end(tx, message(former)).await;
+    }
+    if approved.len() >= OF_A_SKU_MAX {
+        let fault = format!("SKU {sku} has {OF_A_SKU_MAX} golden values");
+        let hint = "remove old ones: `rackwright firmware golden remove ID`";
+        return Err(ApiError::precondition(&request.node, fault, hint));
+    }
+    let row = GoldenFirmwareRow {
+        id,
+        sku: sku.clone(),
+        body: values.body,
+        approved_at: asked.now(),
+        approved_by: asked.caller().name.clone(),
+        node: node.to_owned(),
+        reason,
+    };
+    tx.add_golden_firmware(&row).await?;
+    let answer = message(&row);
+    let words = format!(
+        "{} approved the firmware values {} of {node} for SKU {sku}: {}",
+        row.approved_by, row.id, row.reason
+    );
+    tx.add_event(&asked.event("security.golden-firmware-added", &answer.name, words))
+        .await?;
+    asked.end(tx, answer).await
+}
+
+pub(super) async fn remove(asked: &Asked<'_>, request: &v1::RemoveGoldenFirmwareRequest) -> Result<(), ApiError> {
+    let id = names::id_of("name", &request.name, COLLECTION)?;
+    let mut tx = match asked.begin::<()>().await? {
+        Ok(tx) => tx,
+        Err(former) => return Ok(former),
+    };
+    let row = tx.remove_golden_firmware(id).await?;
+    let words = format!(
+        "{} removed the golden firmware values {id} of SKU {}",
+        asked.caller().name,
+        row.sku
+    );
+    tx.add_event(&asked.event("security.golden-firmware-removed", &request.name, words))
+        .await?;
+    asked.end(tx, ()).await
+}

@@ -1,0 +1,195 @@
+//! What TPMs say of the firmware of nodes, and the golden values of SKUs.
+
+use rackwright_lifecycle::Timestamp;
+
+use crate::sql::{Row, statement};
+use crate::{Result, Store, StoreError, WriteTx};
+
+/// What the TPM of a node says of its firmware.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FirmwareValuesRow {
+    /// The node.
+    pub node: String,
+    /// When these values were first seen; 0: none were seen yet.
+    pub first_seen_at: Timestamp,
+    /// The TPM that said so, as in [`crate::Spec::tpm_ek`].
+    pub tpm_ek: String,
+    /// JSON; empty: nothing was seen yet.
+    pub body: String,
+    /// The last difference that an event told of; empty: there is none.
+    pub reported: String,
+    /// The last update by the control plane that no session has followed yet; 0: there is none.
+    pub updated_at: Timestamp,
+    /// What that update brought.
+    pub updated_to: String,
+}
+
+/// Golden values of a SKU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GoldenFirmwareRow {
+    /// Follows from SKU and values.
+    pub id: String,
+    /// The SKU.
+    pub sku: String,
+    /// JSON, as that of the node.
+    pub body: String,
+    /// When they were approved.
+    pub approved_at: Timestamp,
+    /// The operator.
+    pub approved_by: String,
+    /// The node that showed them.
+    pub node: String,
+    /// The operator's words.
+    pub reason: String,
+}
+
+const VALUES: &str = "SELECT node_id, first_seen_at, tpm_ek, body, reported, updated_at, updated_to \
+                      FROM node_firmware_values WHERE node_id = $1";
+const GOLDEN: &str = "SELECT id, sku, body, approved_at, approved_by, node_id, reason FROM golden_firmware";
+
+fn values(row: &Row) -> Result<FirmwareValuesRow> {
+    Ok(FirmwareValuesRow {
+        node: row.try_get("node_id")?,
+        first_seen_at: Timestamp(row.try_get("first_seen_at")?),
+        tpm_ek: row.try_get("tpm_ek")?,
+        body: row.try_get("body")?,
+        reported: row.try_get("reported")?,
+        updated_at: Timestamp(row.try_get("updated_at")?),
+        updated_to: row.try_get("updated_to")?,
+    })
+}
+
+fn golden(row: &Row) -> Result<GoldenFirmwareRow> {
+    Ok(GoldenFirmwareRow {
+        id: row.try_get("id")?,
+        sku: row.try_get("sku")?,
+        body: row.try_get("body")?,
+        approved_at: Timestamp(row.try_get("approved_at")?),
+        approved_by: row.try_get("approved_by")?,
+        node: row.try_get("node_id")?,
+        reason: row.try_get("reason")?,
+    })
+}
+
+impl Store {
+    /// What the TPM of a node says of its firmware.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn firmware_values(&self, node: &str) -> Result<Option<FirmwareValuesRow>> {
+        let row = statement(VALUES).bind(node).fetch_optional(&self.readers).await?;
+        row.as_ref().map(values).transpose()
+    }
+
+    /// The golden values of a SKU, the newest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn golden_firmware_of(&self, sku: &str) -> Result<Vec<GoldenFirmwareRow>> {
+        let rows = statement(format!("{GOLDEN} WHERE sku = $1 ORDER BY approved_at DESC, id")).bind(sku);
+        rows.fetch_all(&self.readers).await?.iter().map(golden).collect()
+    }
+
+    /// All golden values, by SKU, the newest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn golden_firmware(&self) -> Result<Vec<GoldenFirmwareRow>> {
+        let rows = statement(format!("{GOLDEN} ORDER BY sku, approved_at DESC, id"));
+        rows.fetch_all(&self.readers).await?.iter().map(golden).collect()
+    }
+
+    /// Notes that the control plane has updated the firmware of a node. Updates that no session has followed yet are named
+    /// together.
+    ///
+    /// # Errors
+    /// The database failed, or there is no such node.
+    pub async fn note_firmware_updated(&self, node: &str, at: Timestamp, to: &str) -> Result<()> {
+        let sql = "INSERT INTO node_firmware_values \
+                   (node_id, first_seen_at, tpm_ek, body, reported, updated_at, updated_to) \
+                   VALUES ($1, 0, '', '', '', $2, $3) \
+                   ON CONFLICT (node_id) DO UPDATE SET updated_at = excluded.updated_at, updated_to = CASE \
+                   WHEN node_firmware_values.updated_at = 0 OR length(node_firmware_values.updated_to) > 200 \
+                   THEN excluded.updated_to ELSE node_firmware_values.updated_to || ', ' || excluded.updated_to END";
+        self.execute(statement(sql).bind(node).bind(at.0).bind(to))
+            .await
+            .map(drop)
+    }
+}
+
+impl WriteTx {
+    /// What the TPM of a node says of its firmware.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn firmware_values(&mut self, node: &str) -> Result<Option<FirmwareValuesRow>> {
+        let row = statement(VALUES).bind(node).fetch_optional(&mut self.tx).await?;
+        row.as_ref().map(values).transpose()
+    }
+
+    /// Stores what the TPM of a node says of its firmware.
+    ///
+    /// # Errors
+    /// The database failed, or there is no such node.
+    pub async fn put_firmware_values(&mut self, row: &FirmwareValuesRow) -> Result<()> {
+        let sql = "INSERT INTO node_firmware_values \
+                   (node_id, first_seen_at, tpm_ek, body, reported, updated_at, updated_to) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (node_id) DO UPDATE SET \
+                   first_seen_at = excluded.first_seen_at, tpm_ek = excluded.tpm_ek, body = excluded.body, \
+                   reported = excluded.reported, updated_at = excluded.updated_at, updated_to = excluded.updated_to";
+        let query = statement(sql)
+            .bind(row.node.as_str())
+            .bind(row.first_seen_at.0)
+            .bind(row.tpm_ek.as_str())
+            .bind(row.body.as_str())
+            .bind(row.reported.as_str())
+            .bind(row.updated_at.0)
+            .bind(row.updated_to.as_str());
+        query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// The golden values of a SKU, the newest first.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn golden_firmware_of(&mut self, sku: &str) -> Result<Vec<GoldenFirmwareRow>> {
+        let rows = statement(format!("{GOLDEN} WHERE sku = $1 ORDER BY approved_at DESC, id")).bind(sku);
+        rows.fetch_all(&mut self.tx).await?.iter().map(golden).collect()
+    }
+
+    /// Adds golden values. Values that are approved already keep their first approval: false.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn add_golden_firmware(&mut self, row: &GoldenFirmwareRow) -> Result<bool> {
+        let sql = "INSERT INTO golden_firmware (id, sku, body, approved_at, approved_by, node_id, reason) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING";
+        let query = statement(sql)
+            .bind(row.id.as_str())
+            .bind(row.sku.as_str())
+            .bind(row.body.as_str())
+            .bind(row.approved_at.0)
+            .bind(row.approved_by.as_str())
+            .bind(row.node.as_str())
+            .bind(row.reason.as_str());
+        Ok(query.execute(&mut self.tx).await? == 1)
+    }
+
+    /// Removes golden values. Answers what they were.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn remove_golden_firmware(&mut self, id: &str) -> Result<GoldenFirmwareRow> {
+        let found = statement(format!("{GOLDEN} WHERE id = $1")).bind(id);
+        let Some(row) = found.fetch_optional(&mut self.tx).await? else {
+            return Err(StoreError::NotFound {
+                kind: "golden firmware",
+                id: id.to_owned(),
+            });
+        };
+        let delete = statement("DELETE FROM golden_firmware WHERE id = $1").bind(id);
+        delete.execute(&mut self.tx).await?;
+        golden(&row)
+    }
+}

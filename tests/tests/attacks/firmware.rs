@@ -1,0 +1,234 @@
+//! Machines whose firmware was changed while a customer had them.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+use rackwright_sim::fleet::{Fleet, FleetConfig, Format, Profile};
+use rackwright_sim::lab::install_crypto;
+use rackwright_tests::ports::free_port;
+use rackwright_tests::site::Site;
+use serde_json::Value;
+
+use crate::attestation::{KEY, settings};
+
+const SOON: Duration = Duration::from_secs(180);
+const NOT_GOLDEN: &str = "security.firmware-not-golden";
+
+/// A control plane and two machines of one SKU, which have the same firmware.
+struct Bench {
+    site: Site,
+    fleet: Fleet,
+    _dir: tempfile::TempDir,
+}
+
+impl Bench {
+    async fn start(more: &str) -> Self {
+        install_crypto();
+        let dir = tempfile::tempdir().expect("a folder");
+        let (ports, ssh) = (std::array::from_fn(|_| free_port()), free_port());
+        let site = Site::start_with(dir.path(), &settings(dir.path(), ports, ssh, b"vmlinuz", more)).await;
+        let config = FleetConfig {
+            nodes: 2,
+            profile: Profile::Instant,
+            tpm: true,
+            boot_server: Some(SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2])),
+            ssh_listen: Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ssh)),
+            ..FleetConfig::default()
+        };
+        let fleet = Fleet::start(config).await.expect("the fleet starts");
+        let mut text = Vec::new();
+        fleet
+            .describe(Format::Yaml, None, &mut text)
+            .expect("it can be described");
+        let file = dir.path().join("nodes.yaml");
+        std::fs::write(&file, text).expect("the file can be written");
+        tokio::task::block_in_place(|| site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
+        let image = dir.path().join("disk.raw");
+        let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
+        std::fs::write(&image, content).expect("the image can be written");
+        site.cli(["image", "add", "disk", "--file", &image.display().to_string()]);
+        Self { site, fleet, _dir: dir }
+    }
+
+    fn ids(&self) -> [String; 2] {
+        [0, 1].map(|index| self.fleet.node(index).name())
+    }
+
+    async fn until(&self, id: &str, state: &str) {
+        self.site.until(id, &[state], SOON).await;
+    }
+
+    fn deploy(&self, id: &str) {
+        self.site
+            .cli(["node", "deploy", id, "--image", "disk", "--ssh-key", KEY]);
+    }
+
+    /// Approves what a node shows, if it shows these values. Answers their id.
+    fn approve(&self, id: &str, values: Option<&str>) -> String {
+        let words = [
+            "firmware",
+            "golden",
+            "add",
+            "--from-node",
+            id,
+            "--reason",
+            "looked at it",
+        ];
+        let values = values.map(|values| ["--values", values]);
+        let words = words.into_iter().chain(values.into_iter().flatten());
+        let said = self.site.cli(words);
+        let at = said.split_whitespace().nth(2).expect("\"golden values ID approved\"");
+        at.to_owned()
+    }
+
+    fn events(&self, id: &str) -> Vec<Value> {
+        let target = format!("nodes/{id}");
+        let events = self.site.cli(["events", "--target", &target, "-o", "json"]);
+        serde_json::Deserializer::from_str(&events)
+            .into_iter::<Value>()
+            .map(|event| event.expect("events are JSON"))
+            .filter(|event| event["kind"] == NOT_GOLDEN)
+            .collect()
+    }
+
+    fn explained(&self, id: &str) -> String {
+        self.site.cli(["node", "explain", id])
+    }
+
+    /// The customer writes other firmware to the machine, and a certificate that lets it start other programs.
+    fn tamper(&self, index: usize) {
+        let node = self.fleet.node(index);
+        let tpm = node.tpm().expect("it has one");
+        let changed = tpm.with_firmware("simulated firmware 1+").with_variable("db", b"mine");
+        node.set_tpm(Some(changed));
+    }
+
+    async fn end(self) {
+        self.site.stop().await;
+        self.fleet.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_whose_firmware_a_customer_changed_is_held_until_an_operator_approves_it() {
+    let bench = Bench::start("identity: {firmware: hold}\n").await;
+    let [attacked, honest] = bench.ids();
+    // Nothing is approved yet, so that nothing passes.
+    for id in [&attacked, &honest] {
+        bench.until(id, "failed").await;
+        let reason = bench.site.reason(id);
+        assert!(
+            reason.contains("no golden values") && reason.contains("firmware golden add"),
+            "{reason}"
+        );
+    }
+    let first = bench.approve(&attacked, None);
+    assert_eq!(bench.approve(&honest, None), first, "one SKU and one firmware");
+    for id in [&attacked, &honest] {
+        bench.site.cli(["node", "retry", id]);
+        bench.until(id, "available").await;
+        assert!(
+            bench
+                .explained(id)
+                .contains(&format!("golden values {first}, approved by"))
+        );
+    }
+    bench.deploy(&attacked);
+    bench.until(&attacked, "active").await;
+    let before = bench.events(&attacked).len();
+    bench.tamper(0);
+    bench.site.cli(["node", "release", "--yes", &attacked]);
+    bench.until(&attacked, "quarantined").await;
+    let reason = bench.site.reason(&attacked);
+    for words in [
+        "PCR 0 (firmware code)",
+        "PCR 7 (Secure Boot policy)",
+        "variable \"db\" is ",
+        &first,
+    ] {
+        assert!(reason.contains(words), "{words}: {reason}");
+    }
+    assert!(reason.contains("No update by Rackwright explains it"), "{reason}");
+    assert!(bench.fleet.node(0).installed().is_some(), "it did not erase either");
+    let told = bench.events(&attacked);
+    assert_eq!(told.len(), before + 1, "two sessions, one event: {told:?}");
+    let attributes = &told[before]["attributes"];
+    assert_eq!(attributes["golden"], first.as_str());
+    for name in ["pcr_0_expected", "pcr_0_found", "pcr_7_expected", "pcr_7_found"] {
+        let value = attributes[name].as_str().unwrap_or_default();
+        assert!(value.starts_with("sha256:"), "{name}: {attributes}");
+    }
+    assert!(attributes["pcr_2_found"].is_null(), "{attributes}");
+
+    // The honest machine goes on meanwhile.
+    bench.deploy(&honest);
+    bench.until(&honest, "active").await;
+
+    // The operator looked at other values than the machine shows: they are not approved.
+    let wrong = [
+        "firmware",
+        "golden",
+        "add",
+        "--from-node",
+        &attacked,
+        "--reason",
+        "x",
+        "--values",
+        &first,
+    ];
+    assert!(!bench.site.try_cli(wrong).status.success());
+    let second = bench.approve(&attacked, None);
+    assert!(reason.contains(&format!("--values {second}")), "{reason}");
+    bench.site.cli(["node", "readmit", "--yes", &attacked]);
+    bench.until(&attacked, "available").await;
+    assert!(bench.explained(&attacked).contains(&format!("golden values {second}")));
+
+    // Both firmwares are good now. The first one is not any more when its values are removed.
+    let list = bench.site.cli(["firmware", "golden", "list"]);
+    assert!(list.contains(&first) && list.contains(&second), "{list}");
+    bench.site.cli(["firmware", "golden", "remove", &first]);
+    bench.site.cli(["node", "release", "--yes", &honest]);
+    bench.until(&honest, "quarantined").await;
+    bench.deploy(&attacked);
+    bench.until(&attacked, "active").await;
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_alarm_tells_of_other_firmware_once_and_holds_nothing() {
+    let bench = Bench::start("identity: {firmware: alarm}\n").await;
+    let [attacked, honest] = bench.ids();
+    for id in [&attacked, &honest] {
+        bench.until(id, "available").await;
+        let told = bench.events(id);
+        assert!(
+            told.len() == 1 && told[0].to_string().contains("no golden values"),
+            "{told:?}"
+        );
+    }
+    bench.approve(&honest, None);
+    bench.tamper(0);
+    for id in [&attacked, &honest] {
+        // Two sessions at least.
+        bench.deploy(id);
+        bench.until(id, "active").await;
+        bench.site.cli(["node", "release", "--yes", id]);
+        bench.until(id, "available").await;
+    }
+    let told = bench.events(&attacked);
+    assert!(told.len() == 2 && told[1].to_string().contains("PCR 7"), "{told:?}");
+    assert_eq!(bench.events(&honest).len(), 1);
+    assert!(bench.explained(&attacked).contains("PCR 0 (firmware code)"));
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_without_a_tpm_is_held_where_firmware_has_to_be_approved() {
+    let bench = Bench::start("identity: {tpm: none, firmware: hold}\n").await;
+    let [first, _] = bench.ids();
+    bench.until(&first, "failed").await;
+    let reason = bench.site.reason(&first);
+    assert!(reason.contains("no enrolled TPM"), "{reason}");
+    assert!(bench.explained(&first).contains("unknown: no enrolled TPM"));
+    bench.end().await;
+}
