@@ -157,9 +157,7 @@ fn another_firmware_a_missing_and_a_new_event_are_named() {
 #[test]
 fn one_set_has_to_have_all_registers_and_the_nearest_is_named() {
     let old = real();
-    let volume = changed(|events| events.retain(|event| event.pcr != 0));
-    let mut new = volume.clone();
-    new.insert(2, old[&2].clone());
+    let mut new = changed(|events| events.retain(|event| event.kind != 0x8000_0008));
     new.get_mut(&7).unwrap().value = "sha256:new".into();
     // PCR 0 of one set and PCR 7 of the other are no golden values.
     let mut mixed = old.clone();
