@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BmcReading, Item, Part, Unknown, Verdict, Wish, judge};
+use super::{BmcReading, Item, Listed, Part, Unknown, Verdict, Wish, judge};
 
 /// About as many things go into one sentence.
 const NAMED_MAX: usize = 4;
@@ -19,6 +19,8 @@ pub enum Held {
     Kept,
     /// Not known.
     Unknown,
+    /// Not the control plane's, and gone with the machine's next start, as its BMC says.
+    Waiting,
 }
 
 /// What came of it: each thing, and why the node is held back.
@@ -52,17 +54,9 @@ pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &
             .iter()
             .find(|(other, _)| is_same(other, item))
             .map(|(_, why)| why);
-        let words = match why {
-            Some(why) => format!("{} at {}: {why}", item.words(), item.path),
-            None => format!(
-                "{} at {}: it came back after the BMC had said that it was gone",
-                item.words(),
-                item.path
-            ),
-        };
-        done.lines.push((Held::Foreign, item.part, words.clone()));
-        // The boot into the agent sets the override anyway.
-        if item.part != Part::BootOverride {
+        let (held, words) = standing(item, why, wish);
+        done.lines.push((held, item.part, words.clone()));
+        if held == Held::Foreign && !is_harmless(item.part, last, &left) {
             named.push(words);
         }
     }
@@ -77,6 +71,39 @@ pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &
     done.refusal = refusal(node, &named, &unknown);
     done.retryable = !named.is_empty() || unknown.iter().any(|unknown| unknown.may_pass);
     done
+}
+
+/// How a thing stands that is still there after everything was done, with the BMC's refusal.
+fn standing(item: &Item, refusal: Option<&String>, wish: &Wish) -> (Held, String) {
+    let place = format!("{} at {}", item.words(), item.path);
+    match refusal {
+        Some(why) => (Held::Foreign, format!("{place}: {why}")),
+        None if item.part.is_of_firmware() && wish.starts_again => {
+            (Held::Waiting, format!("{place}: the BMC took the change"))
+        }
+        None if item.part.is_of_firmware() => (
+            Held::Foreign,
+            format!("{place}: the BMC took the change and does not show it; it may need another start of the machine"),
+        ),
+        None => (
+            Held::Foreign,
+            format!("{place}: it came back after the BMC had said that it was gone"),
+        ),
+    }
+}
+
+/// What of a part may stay: the boot into the agent sets the override anyway, and a boot option behind those of the inspection
+/// starts nothing.
+fn is_harmless(part: Part, last: &BmcReading, left: &Verdict) -> bool {
+    let is_order = |part: &Part| *part == Part::BootOrder;
+    let is_order_read = last
+        .iter()
+        .any(|(part, listed)| is_order(part) && matches!(listed, Listed::Whole(_)));
+    match part {
+        Part::BootOverride => true,
+        Part::BootOptions => is_order_read && !left.foreign.iter().any(|item| is_order(&item.part)),
+        _ => false,
+    }
 }
 
 /// The same thing in two readings. Slots are used again, so the path alone is not enough.
