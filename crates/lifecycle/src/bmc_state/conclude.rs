@@ -48,7 +48,7 @@ pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &
             done.lines.push((Held::Removed, item.part, item.words()));
         }
     }
-    let mut named = Vec::new();
+    let (mut named, mut options) = (Vec::new(), Vec::new());
     for item in &left.foreign {
         let why = refused
             .iter()
@@ -56,9 +56,20 @@ pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &
             .map(|(_, why)| why);
         let (held, words) = standing(item, why, wish);
         done.lines.push((held, item.part, words.clone()));
-        if held == Held::Foreign && !is_harmless(item.part, last, &left) {
+        if held == Held::Foreign && item.part == Part::BootOptions {
+            options.push(words);
+        } else if held == Held::Foreign && item.part != Part::BootOverride {
+            // The boot into the agent sets the override anyway.
             named.push(words);
         }
+    }
+    // A boot option behind those of the inspection starts nothing.
+    let is_order_told = done
+        .lines
+        .iter()
+        .any(|(held, part, _)| (*held, *part) == (Held::Foreign, Part::BootOrder));
+    if is_order_told || !is_order_read(last) {
+        named.append(&mut options);
     }
     for item in &left.kept {
         done.lines.push((Held::Kept, item.part, item.words()));
@@ -92,18 +103,9 @@ fn standing(item: &Item, refusal: Option<&String>, wish: &Wish) -> (Held, String
     }
 }
 
-/// What of a part may stay: the boot into the agent sets the override anyway, and a boot option behind those of the inspection
-/// starts nothing.
-fn is_harmless(part: Part, last: &BmcReading, left: &Verdict) -> bool {
-    let is_order = |part: &Part| *part == Part::BootOrder;
-    let is_order_read = last
-        .iter()
-        .any(|(part, listed)| is_order(part) && matches!(listed, Listed::Whole(_)));
-    match part {
-        Part::BootOverride => true,
-        Part::BootOptions => is_order_read && !left.foreign.iter().any(|item| is_order(&item.part)),
-        _ => false,
-    }
+fn is_order_read(reading: &BmcReading) -> bool {
+    let is_it = |(part, listed): &(Part, Listed)| *part == Part::BootOrder && matches!(listed, Listed::Whole(_));
+    reading.iter().any(is_it)
 }
 
 /// The same thing in two readings. Slots are used again, so the path alone is not enough.
@@ -127,8 +129,13 @@ fn refusal(node: &str, foreign: &[String], unknown: &[&Unknown]) -> Option<Strin
         ));
     }
     let first = unknown.first()?;
+    let what = if first.part.is_of_firmware() {
+        "what the machine starts"
+    } else {
+        "that nobody else can use the BMC"
+    };
     Some(format!(
-        "it cannot be proven that nobody else can use the BMC; {}: {}. Check the BMC by hand, {readmit}; if this BMC never \
+        "it cannot be proven {what}; {}: {}. Check the BMC by hand, {readmit}; if this BMC never \
          shows them, `bmc_state: {{unknown: allow}}` in the settings or the label rackwright.bmc-state=unknown-allowed on \
          the node lets it pass",
         first.part.plural(),

@@ -252,6 +252,11 @@ fn a_boot_option_that_stays_holds_the_node_unless_it_stands_behind_ours() {
         "{behind:?}"
     );
     assert!(concluded(&at(0), &[], false).refusal.is_some());
+    // A new order that waits for the start puts it behind.
+    let item = items(&differences(&at(0), &base(), &UefiWish::default()), Part::BootOptions).remove(0);
+    let refused = [(item, "405".to_owned())];
+    assert_eq!(concluded(&at(0), &refused, true).refusal, None);
+    assert!(concluded(&at(0), &refused, false).refusal.is_some_and(|words| words.contains("405")));
     // Where the BMC shows no order, behind cannot be proven.
     let hidden = Uefi {
         order: Shown::NotOffered,
