@@ -49,12 +49,12 @@ pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
         Ok(against) => against,
         Err(error) => return Done::unread(&error),
     };
-    // Removed earlier in this state: told as long as the state's last reading is.
+    // Done earlier in this state: told as long as the state's last reading is.
     let earlier = match core.store.bmc_state(&record.id).await {
         Ok(row) => row.filter(|row| row.read_at >= record.node.since),
         Err(error) => return Done::unread(&error),
     };
-    let earlier = earlier.map(removed).unwrap_or_default();
+    let earlier = earlier.map(done_before).unwrap_or_default();
     match core.store.attempts(&record.id, record.node.since).await {
         Ok(rows) => wish.starts_again = !rows.iter().any(|row| row.attempt.effect == Effect::PowerOn),
         Err(error) => return Done::unread(&error),
@@ -94,9 +94,27 @@ pub(super) fn hidden(core: &Core, record: &NodeRecord) -> Done {
     cleaned(record, concluded, Vec::new(), Vec::new(), None)
 }
 
-fn removed(row: BmcStateRow) -> Vec<BmcStateLine> {
-    let lines = row.lines.into_iter();
-    lines.filter(|line| line.held == Held::Removed).collect()
+/// What was removed, and what waits for a start.
+fn done_before(row: BmcStateRow) -> Vec<BmcStateLine> {
+    let is_done = |held: Held| matches!(held, Held::Removed | Held::Waiting);
+    row.lines.into_iter().filter(|line| is_done(line.held)).collect()
+}
+
+/// Splits what waited for a start that came, and is as wished, from the rest of what was done before. What still is otherwise is
+/// told by this reading.
+fn arrived(earlier: Vec<BmcStateLine>, concluded: &Conclusion) -> (Vec<BmcStateLine>, Vec<BmcStateLine>) {
+    let (waited, mut rest): (Vec<_>, Vec<_>) = earlier.into_iter().partition(|line| line.held == Held::Waiting);
+    let is_open = |held: Held| matches!(held, Held::Foreign | Held::Waiting | Held::Unknown);
+    let is_otherwise = |part: Part| concluded.lines.iter().any(|(held, of, _)| *of == part && is_open(*held));
+    let as_wished = waited.into_iter().filter(|line| !is_otherwise(line.part));
+    let as_wished: Vec<BmcStateLine> = as_wished
+        .map(|line| BmcStateLine {
+            held: Held::Removed,
+            ..line
+        })
+        .collect();
+    rest.retain(|line| !as_wished.contains(line));
+    (as_wished, rest)
 }
 
 fn scope<'a>(wish: &'a Wish, against: &Against) -> StateScope<'a> {
@@ -251,21 +269,22 @@ fn cleaned(
         None => Done::succeeded(),
         Some(why) => Done::failed("bmc-not-clean", cut(why, SENTENCE_MAX), concluded.retryable),
     };
-    for (held, part, words) in concluded.lines.iter().take(LINES_MAX) {
-        if *held == Held::Removed {
-            let message = if part.is_of_firmware() {
-                format!("{words} on {} was put right, and is gone in a second reading", record.id)
-            } else {
-                format!(
-                    "{words} was removed from the BMC of {}, and is gone in a second reading",
-                    record.id
-                )
-            };
-            done.events
-                .push(event(record, "security.bmc-foreign-removed", message, *part, now));
-        }
-    }
+    let (arrived, earlier) = arrived(earlier, &concluded);
     let mut all = lines(&concluded);
+    all.extend(arrived);
+    for line in all.iter().filter(|line| line.held == Held::Removed) {
+        let (words, part) = (&line.words, line.part);
+        let message = if part.is_of_firmware() {
+            format!("{words} on {} was put right, and is gone in a second reading", record.id)
+        } else {
+            format!(
+                "{words} was removed from the BMC of {}, and is gone in a second reading",
+                record.id
+            )
+        };
+        done.events
+            .push(event(record, "security.bmc-foreign-removed", message, part, now));
+    }
     let earlier = earlier
         .into_iter()
         .filter(|line| !all.contains(line))

@@ -63,12 +63,8 @@ pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &
             named.push(words);
         }
     }
-    // A boot option behind those of the inspection starts nothing.
-    let is_order_told = done
-        .lines
-        .iter()
-        .any(|(held, part, _)| (*held, *part) == (Held::Foreign, Part::BootOrder));
-    if is_order_told || !is_order_read(last) {
+    // A boot option behind those of the inspection starts nothing; an order that has it elsewhere is named itself.
+    if !is_order_read(last) {
         named.append(&mut options);
     }
     for item in &left.kept {
@@ -89,9 +85,7 @@ fn standing(item: &Item, refusal: Option<&String>, wish: &Wish) -> (Held, String
     let place = format!("{} at {}", item.words(), item.path);
     match refusal {
         Some(why) => (Held::Foreign, format!("{place}: {why}")),
-        None if item.part.is_of_firmware() && wish.starts_again => {
-            (Held::Waiting, format!("{place}: the BMC took the change"))
-        }
+        None if item.part.is_of_firmware() && wish.starts_again => (Held::Waiting, item.words()),
         None if item.part.is_of_firmware() => (
             Held::Foreign,
             format!("{place}: the BMC took the change and does not show it; it may need another start of the machine"),
