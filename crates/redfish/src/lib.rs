@@ -56,8 +56,8 @@ pub use ac_cycle::AcCycled;
 pub use address::BmcAddress;
 pub use bios::{BiosChange, BiosRules, BiosState};
 pub use bmc_state::{
-    AccountRemoval, BmcState, InBandSwitch, Shown, StateItem, StateListed, StatePart, StateScope, UefiBootOption, UefiKey,
-    UefiKeys, UefiSecureBoot, UefiState,
+    AccountRemoval, BmcState, InBandSwitch, Shown, StateItem, StateListed, StatePart, StateScope, UefiBootOption,
+    UefiKey, UefiKeys, UefiSecureBoot, UefiState,
 };
 pub use boot::{BootOutcome, BootTarget, Deviation, Persistence};
 pub use client::{BmcClient, Shortcut};

@@ -12,8 +12,8 @@ mod support_page;
 
 use rackwright_redfish::{
     BmcClient, BmcState, BootMode, BootTarget, CertificateFingerprint, FirmwareEntry, FirmwareImage, KeysReset,
-    MediaKind, Persistence, PowerChange, PowerGoal, PowerState, RedfishError, Settings, Shown, StateListed,
-    StatePart, StateScope,
+    MediaKind, Persistence, PowerChange, PowerGoal, PowerState, RedfishError, Settings, Shown, StateListed, StatePart,
+    StateScope,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -247,7 +247,10 @@ async fn bmc_state(client: &BmcClient) {
     let Shown::Known(secure) = &uefi.secure_boot else {
         panic!("{uefi:?}");
     };
-    assert_eq!((secure.enabled.is_some(), secure.mode.as_deref()), (true, Some("DeployedMode")));
+    assert_eq!(
+        (secure.enabled.is_some(), secure.mode.as_deref()),
+        (true, Some("DeployedMode"))
+    );
     for part in [
         StatePart::Accounts,
         StatePart::Subscriptions,

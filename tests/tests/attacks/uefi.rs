@@ -11,7 +11,8 @@ use rackwright_tests::ports::free_port;
 use rackwright_tests::site::{Site, texts};
 
 const BOOTKIT: &str = "Evil Boot Manager";
-const DEVICE: &str = "PciRoot(0x0)/Pci(0x2,0x0)/MAC(525400000000,0x1)/IPv4(0.0.0.0)/Uri(http://evil.example/bootkit.efi)";
+const DEVICE: &str =
+    "PciRoot(0x0)/Pci(0x2,0x0)/MAC(525400000000,0x1)/IPv4(0.0.0.0)/Uri(http://evil.example/bootkit.efi)";
 const ORDER: [&str; 2] = ["UEFI PXE IPv4", "UEFI Disk"];
 
 /// A control plane and machines, all handed over to customers. `prepare` sees each machine before it is enrolled.
@@ -169,7 +170,12 @@ async fn a_machine_whose_boot_order_or_keys_cannot_be_put_right_goes_to_quaranti
         ),
         (
             UefiFault::FailsKeys,
-            &["Secure Boot keys", "500", "unknown: allow", "rackwright.bmc-state=unknown-allowed"],
+            &[
+                "Secure Boot keys",
+                "500",
+                "unknown: allow",
+                "rackwright.bmc-state=unknown-allowed",
+            ],
         ),
         // A reset of the database is as good as the removal of the key.
         (UefiFault::ResetsKeysOnly, &[]),

@@ -105,7 +105,12 @@ fn done_before(row: BmcStateRow) -> Vec<BmcStateLine> {
 fn arrived(earlier: Vec<BmcStateLine>, concluded: &Conclusion) -> (Vec<BmcStateLine>, Vec<BmcStateLine>) {
     let (waited, mut rest): (Vec<_>, Vec<_>) = earlier.into_iter().partition(|line| line.held == Held::Waiting);
     let is_open = |held: Held| matches!(held, Held::Foreign | Held::Waiting | Held::Unknown);
-    let is_otherwise = |part: Part| concluded.lines.iter().any(|(held, of, _)| *of == part && is_open(*held));
+    let is_otherwise = |part: Part| {
+        concluded
+            .lines
+            .iter()
+            .any(|(held, of, _)| *of == part && is_open(*held))
+    };
     let as_wished = waited.into_iter().filter(|line| !is_otherwise(line.part));
     let as_wished: Vec<BmcStateLine> = as_wished
         .map(|line| BmcStateLine {
@@ -200,11 +205,7 @@ async fn remove(
 }
 
 /// Keeps a refusal of the one thing; a fault of the whole BMC ends everything.
-fn note(
-    item: Item,
-    outcome: Result<(), RedfishError>,
-    refused: &mut Vec<(Item, String)>,
-) -> Result<(), RedfishError> {
+fn note(item: Item, outcome: Result<(), RedfishError>, refused: &mut Vec<(Item, String)>) -> Result<(), RedfishError> {
     match outcome {
         Ok(()) => Ok(()),
         Err(failure) if is_of_the_bmc(&failure) => Err(failure),
@@ -275,7 +276,10 @@ fn cleaned(
     for line in all.iter().filter(|line| line.held == Held::Removed) {
         let (words, part) = (&line.words, line.part);
         let message = if part.is_of_firmware() {
-            format!("{words} on {} was put right, and is gone in a second reading", record.id)
+            format!(
+                "{words} on {} was put right, and is gone in a second reading",
+                record.id
+            )
         } else {
             format!(
                 "{words} was removed from the BMC of {}, and is gone in a second reading",

@@ -83,7 +83,9 @@ impl Against {
         };
         match item.part {
             Part::BootOptions => {
-                let Seen::Known(options) = &raw.options else { return Ok(()) };
+                let Seen::Known(options) = &raw.options else {
+                    return Ok(());
+                };
                 match options.iter().find(|option| option.path == item.path) {
                     Some(option) => client.remove_boot_option(option).await,
                     None => Ok(()),

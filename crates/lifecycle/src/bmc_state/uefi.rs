@@ -228,13 +228,10 @@ pub struct UefiWish {
 impl UefiWish {
     fn keeps(&self, option: &BootOption) -> bool {
         option.is_of_the_agent()
-            || self
-                .keep_boot_options
-                .iter()
-                .any(|kept| match kept.strip_suffix('*') {
-                    Some(beginning) => option.name.starts_with(beginning),
-                    None => option.name == *kept,
-                })
+            || self.keep_boot_options.iter().any(|kept| match kept.strip_suffix('*') {
+                Some(beginning) => option.name.starts_with(beginning),
+                None => option.name == *kept,
+            })
     }
 
     fn keeps_key(&self, key: &Key) -> bool {
@@ -297,7 +294,8 @@ pub fn wished_order(seen: &Uefi, base: &Uefi) -> Vec<String> {
 #[must_use]
 pub fn wished_secure_boot(seen: &Uefi, base: &Uefi, wish: &UefiWish) -> Option<bool> {
     let (seen, base) = (seen.secure_boot.known()?, base.secure_boot.known()?);
-    wish.wants_secure_boot(base).filter(|wanted| seen.enabled != Some(*wanted))
+    wish.wants_secure_boot(base)
+        .filter(|wanted| seen.enabled != Some(*wanted))
 }
 
 fn listed<T>(seen: &Shown<T>, base: &Shown<T>, compare: impl FnOnce(&T, &T) -> Vec<Item>) -> Listed {
@@ -335,7 +333,8 @@ fn wrong_order(order: &[String], seen: &Uefi, base: &Uefi, wish: &UefiWish) -> O
     let wished = wished_order(seen, base);
     let options = seen.options.known().map(Vec::as_slice).unwrap_or_default();
     let find = |reference: &String| options.iter().find(|one| one.reference == *reference);
-    let is_kept = |reference: &String| find(reference).is_some_and(|one| wish.keeps(one) && !wished.contains(reference));
+    let is_kept =
+        |reference: &String| find(reference).is_some_and(|one| wish.keeps(one) && !wished.contains(reference));
     let counted: Vec<&String> = order.iter().filter(|one| !is_kept(one)).collect();
     if counted.len() >= wished.len() && counted.iter().zip(&wished).all(|(now, then)| *now == then) {
         return None;

@@ -196,7 +196,9 @@ impl BmcClient {
     /// The BMC's refusal.
     pub async fn remove_boot_option(&self, option: &UefiBootOption) -> Result<(), RedfishError> {
         match self.get(&option.path).await {
-            Ok(resource) if boot_option(resource.clone()).as_ref() == Some(option) => self.remove_at(&option.path).await,
+            Ok(resource) if boot_option(resource.clone()).as_ref() == Some(option) => {
+                self.remove_at(&option.path).await
+            }
             Ok(_) => Ok(()),
             Err(failure) => already_gone(failure),
         }

@@ -85,7 +85,11 @@ fn check_firmware(name: &str, seen: &UefiState) {
     let is_option = |reference: &String| found.iter().any(|option| option.reference == *reference);
     assert!(order.iter().all(is_option), "{name}: {found:?} {order:?}");
     assert!(found.iter().all(|option| !option.name.is_empty()), "{name}: {found:?}");
-    assert_eq!((secure.enabled, secure.mode.as_deref()), (Some(false), Some(*mode)), "{name}");
+    assert_eq!(
+        (secure.enabled, secure.mode.as_deref()),
+        (Some(false), Some(*mode)),
+        "{name}"
+    );
     let counted = match &seen.keys {
         Shown::Known(keys) => Some((keys.entries.len(), keys.revoked)),
         Shown::NotOffered => None,
@@ -96,7 +100,10 @@ fn check_firmware(name: &str, seen: &UefiState) {
         let mut told: Vec<&str> = keys.entries.iter().map(|key| key.identity.as_str()).collect();
         told.sort_unstable();
         told.dedup();
-        assert!(told.len() == keys.entries.len() && !told.contains(&""), "{name}: {told:?}");
+        assert!(
+            told.len() == keys.entries.len() && !told.contains(&""),
+            "{name}: {told:?}"
+        );
     }
 }
 

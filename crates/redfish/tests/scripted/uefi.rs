@@ -41,10 +41,7 @@ async fn bmc_with(hook: impl Fn(&Request, &mut State) -> Option<Answer> + Send +
     let mode = json!({"Id": "SecureBoot", "SecureBootEnable": false, "SecureBootMode": "UserMode", "SecureBootDatabases": link(DATABASES)});
     tree.insert(SECURE.into(), mode);
     let database = |id: &str| format!("{DATABASES}/{id}");
-    tree.insert(
-        DATABASES.into(),
-        list(&["PK", "db", "dbx", "dbDefault"].map(database)),
-    );
+    tree.insert(DATABASES.into(), list(&["PK", "db", "dbx", "dbDefault"].map(database)));
     for id in ["PK", "db", "dbx"] {
         let path = database(id);
         let body = json!({"@odata.id": path, "Id": id, "DatabaseId": id, "Certificates": link(&format!("{path}/Certificates")),
@@ -53,7 +50,11 @@ async fn bmc_with(hook: impl Fn(&Request, &mut State) -> Option<Answer> + Send +
         tree.insert(path.clone(), body);
         let certificate = format!("{path}/Certificates/1");
         let is_empty = id == "dbx";
-        let certificates = if is_empty { Vec::new() } else { vec![certificate.clone()] };
+        let certificates = if is_empty {
+            Vec::new()
+        } else {
+            vec![certificate.clone()]
+        };
         tree.insert(format!("{path}/Certificates"), list(&certificates));
         // One that is not shown itself, as a recorded BMC has it.
         let body = json!({"@odata.id": certificate, "Id": "1", "CertificateString": null, "ValidNotAfter": "2035",
@@ -62,7 +63,8 @@ async fn bmc_with(hook: impl Fn(&Request, &mut State) -> Option<Answer> + Send +
     }
     let hash = format!("{DATABASES}/db/Signatures/1");
     tree.insert(format!("{DATABASES}/db/Signatures"), list(std::slice::from_ref(&hash)));
-    let signature = json!({"@odata.id": hash, "Id": "1", "SignatureType": "EFI_CERT_SHA256_GUID", "SignatureString": "ABCD"});
+    let signature =
+        json!({"@odata.id": hash, "Id": "1", "SignatureType": "EFI_CERT_SHA256_GUID", "SignatureString": "ABCD"});
     tree.insert(hash, signature);
     let revoked: Vec<String> = (0..267).map(|n| format!("{DATABASES}/dbx/Signatures/{n}")).collect();
     tree.insert(format!("{DATABASES}/dbx/Signatures"), list(&revoked));
@@ -96,7 +98,10 @@ async fn options_and_keys_are_read_and_the_revoked_programs_only_counted() {
     assert_eq!(options, ["Boot0000 pxe Pci/pxe", "Boot0005 evil Pci/evil"]);
     assert_eq!(known(&seen.order), ["Boot0005", "Boot0000"]);
     let secure = known(&seen.secure_boot);
-    assert_eq!((secure.enabled, secure.mode.as_deref()), (Some(false), Some("UserMode")));
+    assert_eq!(
+        (secure.enabled, secure.mode.as_deref()),
+        (Some(false), Some("UserMode"))
+    );
     let keys = known(&seen.keys);
     let entries: Vec<String> = keys
         .entries
@@ -142,7 +147,9 @@ async fn the_order_goes_to_the_settings_where_the_system_does_not_take_it() {
     let bmc = bmc_with(move |request, state| {
         let system = state.tree.get_mut(SYSTEM).unwrap();
         system["@Redfish.Settings"] = json!({"SettingsObject": link(&place)});
-        state.tree.insert(place.clone(), json!({"@odata.id": place, "Id": "SD"}));
+        state
+            .tree
+            .insert(place.clone(), json!({"@odata.id": place, "Id": "SD"}));
         request.is("PATCH", SYSTEM).then(|| Answer::status(405))
     })
     .await;

@@ -24,7 +24,8 @@ pub(super) async fn read(To(bmc): To) -> Response {
     let mut body = body(&bmc.host.description(), &state);
     if bmc.host.has_settings() {
         body["Bios"] = json!({"@odata.id": "/redfish/v1/Systems/1/Bios"});
-        bmc.host.firmware(&mut |firmware| body["Boot"]["BootOrder"] = json!(firmware.boot.order()));
+        bmc.host
+            .firmware(&mut |firmware| body["Boot"]["BootOrder"] = json!(firmware.boot.order()));
         body["Boot"]["BootOptions"] = json!({"@odata.id": uefi::OPTIONS});
     }
     tagged(json(StatusCode::OK, &body), &etag(&state))
@@ -73,7 +74,9 @@ pub(super) async fn change(To(bmc): To, headers: HeaderMap, Object(body): Object
     }
     let is_order_alone = order.is_some() && boot == state.boot;
     if let Some(order) = order {
-        with(bmc.host.as_ref(), "Boot.BootOrder", |firmware| firmware.boot.reorder(&order))??;
+        with(bmc.host.as_ref(), "Boot.BootOrder", |firmware| {
+            firmware.boot.reorder(&order)
+        })??;
     }
     if !is_order_alone {
         bmc.host.set_boot(boot).await.map_err(internal)?;

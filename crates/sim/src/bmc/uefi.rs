@@ -55,8 +55,16 @@ impl Default for BootOptions {
         };
         Self {
             all: vec![
-                option(0, "UEFI PXE IPv4", "PciRoot(0x0)/Pci(0x2,0x0)/MAC(525400000000,0x1)/IPv4(0.0.0.0)"),
-                option(1, "UEFI Disk", "PciRoot(0x0)/Pci(0x3,0x0)/NVMe(0x1,00-00-00-00-00-00-00-00)"),
+                option(
+                    0,
+                    "UEFI PXE IPv4",
+                    "PciRoot(0x0)/Pci(0x2,0x0)/MAC(525400000000,0x1)/IPv4(0.0.0.0)",
+                ),
+                option(
+                    1,
+                    "UEFI Disk",
+                    "PciRoot(0x0)/Pci(0x3,0x0)/NVMe(0x1,00-00-00-00-00-00-00-00)",
+                ),
             ],
             order: vec![0, 1],
             waiting: None,
@@ -104,7 +112,12 @@ impl BootOptions {
     }
 
     fn leave(&mut self, name: &str, device: &str) {
-        let number = self.all.iter().map(|option| option.number).max().map_or(0, |most| most + 1);
+        let number = self
+            .all
+            .iter()
+            .map(|option| option.number)
+            .max()
+            .map_or(0, |most| most + 1);
         self.all.push(BootOption {
             number,
             name: name.to_owned(),
@@ -175,15 +188,25 @@ impl Bmc {
 
 pub(super) async fn options(To(bmc): To) -> Result<Response, Fault> {
     let ids: Vec<String> = with(bmc.host.as_ref(), OPTIONS, |firmware| {
-        firmware.boot.all.iter().map(|option| reference(option.number)).collect()
+        firmware
+            .boot
+            .all
+            .iter()
+            .map(|option| reference(option.number))
+            .collect()
     })?;
     let kind = "#BootOptionCollection.BootOptionCollection";
     let members = ids.iter().map(String::as_str);
-    Ok(json(StatusCode::OK, &collection(OPTIONS, kind, "Boot options", members)))
+    Ok(json(
+        StatusCode::OK,
+        &collection(OPTIONS, kind, "Boot options", members),
+    ))
 }
 
 pub(super) async fn option(To(bmc): To, Path(id): Path<String>, uri: Uri) -> Result<Response, Fault> {
-    let found = with(bmc.host.as_ref(), uri.path(), |firmware| firmware.boot.find(&id).cloned())?;
+    let found = with(bmc.host.as_ref(), uri.path(), |firmware| {
+        firmware.boot.find(&id).cloned()
+    })?;
     let option = found.ok_or_else(|| Fault::not_found(uri.path()))?;
     Ok(json(
         StatusCode::OK,

@@ -36,9 +36,9 @@ mod tasks;
 mod tls;
 mod tpm;
 
-pub use crate::bmc::{AccessFault, UefiFault};
 pub use crate::bmc::AccountRules;
 pub use crate::bmc::UpdateWays;
+pub use crate::bmc::{AccessFault, UefiFault};
 pub use config::{BootFiles, BootWay, FleetConfig, ImageData, MOST_NODES};
 pub use describe::{DescribeError, Format};
 pub use drive::{Ailment, Concealed, SimDrive, SimDrives};
