@@ -33,3 +33,5 @@ mod members;
 mod restore;
 #[path = "attacks/secrets.rs"]
 mod secrets;
+#[path = "attacks/uefi.rs"]
+mod uefi;

@@ -1,7 +1,8 @@
 //! What may stay on BMCs between customers: the settings, and what they make of a node.
 
 use rackwright_lifecycle::BmcCare;
-use rackwright_lifecycle::bmc_state::{Held, Wish};
+use rackwright_lifecycle::bmc_state::uefi::Baseline;
+use rackwright_lifecycle::bmc_state::{Held, Part, Wish};
 use rackwright_store::{BmcStateRow, NodeRecord};
 use serde::Deserialize;
 
@@ -37,6 +38,17 @@ pub enum InBand {
     Close,
 }
 
+/// What is done about boot options and Secure Boot that are not as at the inspection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Uefi {
+    /// They are brought back to what they were.
+    #[default]
+    Restore,
+    /// They are not read.
+    Leave,
+}
+
 /// What becomes of a node whose BMC does not show everything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -62,6 +74,10 @@ pub struct Settings {
     pub keep_directories: bool,
     /// What is done about ways from the machine into its BMC.
     pub in_band: InBand,
+    /// What is done about boot options and Secure Boot.
+    pub uefi: Uefi,
+    /// Names of boot options that stay beside those of the inspection; one that ends in `*` is the beginning of a name.
+    pub keep_boot_options: Vec<String>,
     /// What becomes of a node whose BMC does not show everything.
     pub unknown: Unknown,
 }
@@ -72,6 +88,7 @@ impl Settings {
         for (field, names) in [
             ("keep_accounts", &self.keep_accounts),
             ("keep_subscriptions", &self.keep_subscriptions),
+            ("keep_boot_options", &self.keep_boot_options),
         ] {
             if names.len() > NAMES_MAX {
                 faults.push(format!("bmc_state.{field}: at most {NAMES_MAX}"));
@@ -112,8 +129,23 @@ impl Settings {
             keep_directories: self.keep_directories,
             close_in_band: self.in_band == InBand::Close,
             allow_unknown: self.unknown == Unknown::Allow || label.is_some_and(|value| value == ALLOW_LABEL.1),
+            starts_again: false,
         }
     }
+}
+
+/// What a node's boot options and Secure Boot are held against, in one sentence.
+#[must_use]
+pub fn baseline_told(baseline: &Baseline) -> String {
+    let mut told = format!("compared with the reading of {}", baseline.read_at.date());
+    if baseline.is_late {
+        told.push_str(", which was not at an inspection: a customer may have changed them before");
+    }
+    let not_shown: Vec<&str> = baseline.not_shown().into_iter().map(Part::plural).collect();
+    if !not_shown.is_empty() {
+        told.push_str(&format!(". Not shown by the BMC: {}", not_shown.join(", ")));
+    }
+    told
 }
 
 /// A stored reading in one sentence.
@@ -127,6 +159,7 @@ pub fn told(row: &BmcStateRow) -> String {
     for (held, intro) in [
         (Held::Foreign, "not ours and still there"),
         (Held::Unknown, "not known"),
+        (Held::Waiting, "waits for the next start"),
         (Held::Removed, "removed"),
         (Held::Kept, "kept by the settings"),
     ] {
@@ -149,7 +182,6 @@ pub fn told(row: &BmcStateRow) -> String {
 #[cfg(test)]
 mod tests {
     use rackwright_lifecycle::Timestamp;
-    use rackwright_lifecycle::bmc_state::Part;
     use rackwright_store::BmcStateLine;
 
     use super::*;
@@ -191,6 +223,18 @@ mod tests {
         ] {
             assert!(faults(&settings, Some(&accounts)).is_empty());
         }
+    }
+
+    #[test]
+    fn a_baseline_says_what_it_lacks() {
+        let mut baseline = Baseline::default();
+        let told = baseline_told(&baseline);
+        assert!(
+            told.contains("Not shown by the BMC: boot options, boot order") && !told.contains("customer"),
+            "{told}"
+        );
+        baseline.is_late = true;
+        assert!(baseline_told(&baseline).contains("not at an inspection"));
     }
 
     #[test]

@@ -55,7 +55,10 @@ mod wire;
 pub use ac_cycle::AcCycled;
 pub use address::BmcAddress;
 pub use bios::{BiosChange, BiosRules, BiosState};
-pub use bmc_state::{AccountRemoval, BmcState, InBandSwitch, StateItem, StateListed, StatePart, StateScope};
+pub use bmc_state::{
+    AccountRemoval, BmcState, InBandSwitch, Shown, StateItem, StateListed, StatePart, StateScope, UefiBootOption,
+    UefiKey, UefiKeys, UefiSecureBoot, UefiState,
+};
 pub use boot::{BootOutcome, BootTarget, Deviation, Persistence};
 pub use client::{BmcClient, Shortcut};
 pub use console::{ConsoleOffer, SshConsole, WebConsole, WebLine};

@@ -240,6 +240,6 @@ impl BmcClient {
     }
 }
 
-fn database_id(database: &Resource) -> String {
+pub(crate) fn database_id(database: &Resource) -> String {
     database.text(&["DatabaseId"]).unwrap_or_else(|| database.id())
 }

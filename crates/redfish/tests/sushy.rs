@@ -12,7 +12,7 @@ mod support_page;
 
 use rackwright_redfish::{
     BmcClient, BmcState, BootMode, BootTarget, CertificateFingerprint, FirmwareEntry, FirmwareImage, KeysReset,
-    MediaKind, Persistence, PowerChange, PowerGoal, PowerState, RedfishError, Settings, StateListed, StatePart,
+    MediaKind, Persistence, PowerChange, PowerGoal, PowerState, RedfishError, Settings, Shown, StateListed, StatePart,
     StateScope,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -228,6 +228,7 @@ async fn bmc_state(client: &BmcClient) {
     let scope = StateScope {
         own: "admin",
         in_band: true,
+        uefi: true,
     };
     let image = serve_image().await;
     client.insert_media(&image, MediaKind::Cd).await.unwrap();
@@ -237,6 +238,19 @@ async fn bmc_state(client: &BmcClient) {
         let found = state.parts.iter().find(|(one, _)| *one == part);
         found.unwrap().1.clone()
     };
+    // Of the firmware it has a switch for Secure Boot: no boot options, no order, no databases of keys.
+    let uefi = before.uefi.as_ref().unwrap();
+    println!("sushy-emulator: {uefi:?}");
+    assert_eq!(uefi.options, Shown::NotOffered);
+    assert_eq!(uefi.order, Shown::NotOffered);
+    assert_eq!(uefi.keys, Shown::NotOffered);
+    let Shown::Known(secure) = &uefi.secure_boot else {
+        panic!("{uefi:?}");
+    };
+    assert_eq!(
+        (secure.enabled.is_some(), secure.mode.as_deref()),
+        (true, Some("DeployedMode"))
+    );
     for part in [
         StatePart::Accounts,
         StatePart::Subscriptions,

@@ -1,6 +1,7 @@
 //! What was foreign on nodes' BMCs when they were last read.
 
 use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::bmc_state::{Held, Part};
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +61,18 @@ impl Store {
         let row = statement(ROW).bind(node).fetch_optional(&self.readers).await?;
         row.as_ref().map(|row| read(node, row)).transpose()
     }
+
+    /// What a node's boot options and Secure Boot are held against.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn uefi_baseline(&self, node: &str) -> Result<Option<Baseline>> {
+        let sql = "SELECT body FROM node_uefi WHERE node_id = $1";
+        let row = statement(sql).bind(node).fetch_optional(&self.readers).await?;
+        let body = row.as_ref().map(|row| row.try_get::<&str>("body")).transpose()?;
+        body.map(|body| serde_json::from_str(body).map_err(|e| corrupt("node", node, e)))
+            .transpose()
+    }
 }
 
 impl WriteTx {
@@ -79,6 +92,18 @@ impl WriteTx {
         let query = statement(sql).bind(node).bind(state.read_at.0);
         let query = query.bind(state.proven_at.map(|at| at.0)).bind(body);
         query.execute(&mut self.tx).await?;
+        Ok(())
+    }
+
+    /// Stores what a node's boot options and Secure Boot are held against from now on.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn put_uefi_baseline(&mut self, node: &str, baseline: &Baseline) -> Result<()> {
+        let body = serde_json::to_string(baseline).map_err(|e| corrupt("node", node, e))?;
+        let sql = "INSERT INTO node_uefi (node_id, body) VALUES ($1, $2) \
+                   ON CONFLICT (node_id) DO UPDATE SET body = excluded.body";
+        statement(sql).bind(node).bind(body).execute(&mut self.tx).await?;
         Ok(())
     }
 }

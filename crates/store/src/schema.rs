@@ -35,6 +35,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0027_networks.sql"),
     include_str!("../migrations/0028_measured_boot.sql"),
     include_str!("../migrations/0029_golden_firmware.sql"),
+    include_str!("../migrations/0030_uefi.sql"),
 ];
 
 /// The first version that stores no cloud-config in the clear.

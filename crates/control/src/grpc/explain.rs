@@ -49,6 +49,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     let mut known = fact_lines(&record, &facts.agent);
     known.extend(firmware_settings(core, &record).await?);
     known.push(bmc_state(core, &record).await?);
+    known.extend(uefi(core, &record).await?);
     known.extend(measured_boot(core, &record).await?);
     known.push(golden_firmware::explain(core, &record).await?);
     let (value, at) = ethernet::explain::of_node(core, &record).await?;
@@ -75,6 +76,16 @@ async fn bmc_state(core: &Core, record: &NodeRecord) -> Result<v1::FactLine, Sto
         value: row.as_ref().map_or_else(|| "never read".to_owned(), bmc_state::told),
         time: row.and_then(|row| convert::time(row.read_at)),
     })
+}
+
+/// What boot options and Secure Boot are held against; nothing where they were never read.
+async fn uefi(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, StoreError> {
+    let baseline = core.store.uefi_baseline(&record.id).await?;
+    Ok(baseline.map(|baseline| v1::FactLine {
+        name: "boot options and keys".to_owned(),
+        value: bmc_state::baseline_told(&baseline),
+        time: convert::time(baseline.read_at),
+    }))
 }
 
 /// What the TPM says of the last start into the agent; nothing where no TPM was asked.

@@ -1,13 +1,15 @@
 //! What is on a BMC that is not ours: read, removed, and read again.
 
+use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::bmc_state::{
     BmcReading, Conclusion, Held, Item, Listed, Part, Verdict, Wish, conclude, judge,
 };
-use rackwright_lifecycle::{BootTarget, Reading, Timestamp};
+use rackwright_lifecycle::{BootTarget, Effect, Reading, State, Timestamp};
 use rackwright_redfish::{BmcClient, BmcState, ErrorKind, RedfishError, StateItem, StateListed, StatePart, StateScope};
 use rackwright_store::{BmcStateLine, BmcStateRow, EventRow, NodeRecord, StoreError};
 
 use super::bmc::{failed, through_bmc, turn};
+use super::uefi::Against;
 use super::{Done, Learned};
 use crate::bmc::BmcError;
 use crate::clock;
@@ -19,45 +21,67 @@ const LINES_MAX: usize = 64;
 /// About as much of a BMC's own words goes into one message.
 const WHY_MAX: usize = 200;
 
-/// Reads what is foreign and tells it; nothing is removed.
+/// Reads what is foreign and tells it; nothing is removed. At an inspection, boot options and Secure Boot become what later
+/// readings are held against.
 pub(super) async fn read(core: &Core, record: &NodeRecord) -> Done {
     let wish = core.config.bmc_state.wish(record);
+    let against = match Against::of(core, record).await {
+        Ok(against) => against,
+        Err(error) => return Done::unread(&error),
+    };
     through_bmc!(core, record, |client| {
-        let state = client.bmc_state(scope(&wish)).await?;
-        let found = judge(&reading(&state), &wish);
-        Ok(reported(core, record, &found, &state.boot_order).await)
+        let state = client.bmc_state(scope(&wish, &against)).await?;
+        let is_inspection = record.node.state == State::Inspecting;
+        let (first, baseline) = if is_inspection {
+            (plain(&state), against.of_inspection(&state))
+        } else {
+            (reading(&state, &against), None)
+        };
+        let found = judge(&first, &wish);
+        Ok(reported(core, record, &found, &state.boot_order, baseline).await)
     })
 }
 
 /// Removes what is foreign, and proves by a second reading that it is gone.
 pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
-    let wish = core.config.bmc_state.wish(record);
-    // Removed earlier in this state: told as long as the state's last reading is.
+    let mut wish = core.config.bmc_state.wish(record);
+    let against = match Against::of(core, record).await {
+        Ok(against) => against,
+        Err(error) => return Done::unread(&error),
+    };
+    // Done earlier in this state: told as long as the state's last reading is.
     let earlier = match core.store.bmc_state(&record.id).await {
         Ok(row) => row.filter(|row| row.read_at >= record.node.since),
         Err(error) => return Done::unread(&error),
     };
-    let earlier = earlier.map(removed).unwrap_or_default();
+    let earlier = earlier.map(done_before).unwrap_or_default();
+    match core.store.attempts(&record.id, record.node.since).await {
+        Ok(rows) => wish.starts_again = !rows.iter().any(|row| row.attempt.effect == Effect::PowerOn),
+        Err(error) => return Done::unread(&error),
+    }
     through_bmc!(core, record, |client| {
-        let before = client.bmc_state(scope(&wish)).await?;
-        let first = reading(&before);
+        let before = client.bmc_state(scope(&wish, &against)).await?;
+        let first = reading(&before, &against);
         let found = judge(&first, &wish);
         if found.foreign.is_empty() {
             let concluded = conclude(&record.id, &found, &[], &first, &wish);
-            return Ok(cleaned(record, concluded, earlier, before.boot_order));
+            let baseline = against.first_seen(&before, &wish);
+            return Ok(cleaned(record, concluded, earlier, before.boot_order, baseline));
         }
         // A process that is killed in between has told what was there.
         if let Err(error) = write_down(core, record, &found, &before.boot_order).await {
             return Ok(Done::unread(&error));
         }
-        let refused = remove(&client, &before, &found).await?;
-        let after = client.bmc_state(scope(&wish)).await?;
-        let concluded = conclude(&record.id, &found, &refused, &reading(&after), &wish);
+        let refused = remove(&client, &before, &found, &against).await?;
+        let after = client.bmc_state(scope(&wish, &against)).await?;
+        let last = reading(&after, &against);
+        let concluded = conclude(&record.id, &found, &refused, &last, &wish);
         let is_boot_cleared = concluded
             .lines
             .iter()
             .any(|(held, part, _)| (*held, *part) == (Held::Removed, Part::BootOverride));
-        let done = cleaned(record, concluded, earlier, after.boot_order);
+        let baseline = against.first_seen(&after, &wish);
+        let done = cleaned(record, concluded, earlier, after.boot_order, baseline);
         Ok(if is_boot_cleared { boot_cleared(done) } else { done })
     })
 }
@@ -67,18 +91,42 @@ pub(super) fn hidden(core: &Core, record: &NodeRecord) -> Done {
     let wish = core.config.bmc_state.wish(record);
     let hidden: BmcReading = vec![(Part::Accounts, Listed::NotOffered)];
     let concluded = conclude(&record.id, &judge(&hidden, &wish), &[], &hidden, &wish);
-    cleaned(record, concluded, Vec::new(), Vec::new())
+    cleaned(record, concluded, Vec::new(), Vec::new(), None)
 }
 
-fn removed(row: BmcStateRow) -> Vec<BmcStateLine> {
-    let lines = row.lines.into_iter();
-    lines.filter(|line| line.held == Held::Removed).collect()
+/// What was removed, and what waits for a start.
+fn done_before(row: BmcStateRow) -> Vec<BmcStateLine> {
+    let is_done = |held: Held| matches!(held, Held::Removed | Held::Waiting);
+    row.lines.into_iter().filter(|line| is_done(line.held)).collect()
 }
 
-fn scope(wish: &Wish) -> StateScope<'_> {
+/// Splits what waited for a start that came, and is as wished, from the rest of what was done before. What still is otherwise is
+/// told by this reading.
+fn arrived(earlier: Vec<BmcStateLine>, concluded: &Conclusion) -> (Vec<BmcStateLine>, Vec<BmcStateLine>) {
+    let (waited, mut rest): (Vec<_>, Vec<_>) = earlier.into_iter().partition(|line| line.held == Held::Waiting);
+    let is_open = |held: Held| matches!(held, Held::Foreign | Held::Waiting | Held::Unknown);
+    let is_otherwise = |part: Part| {
+        concluded
+            .lines
+            .iter()
+            .any(|(held, of, _)| *of == part && is_open(*held))
+    };
+    let as_wished = waited.into_iter().filter(|line| !is_otherwise(line.part));
+    let as_wished: Vec<BmcStateLine> = as_wished
+        .map(|line| BmcStateLine {
+            held: Held::Removed,
+            ..line
+        })
+        .collect();
+    rest.retain(|line| !as_wished.contains(line));
+    (as_wished, rest)
+}
+
+fn scope<'a>(wish: &'a Wish, against: &Against) -> StateScope<'a> {
     StateScope {
         own: &wish.own,
         in_band: wish.close_in_band,
+        uefi: against.is_read,
     }
 }
 
@@ -107,7 +155,14 @@ fn item(seen: &StateItem) -> Item {
     }
 }
 
-fn reading(state: &BmcState) -> BmcReading {
+/// The reading with what in boot options and Secure Boot is not as wished.
+fn reading(state: &BmcState, against: &Against) -> BmcReading {
+    let mut all = plain(state);
+    all.extend(against.differences(state));
+    all
+}
+
+fn plain(state: &BmcState) -> BmcReading {
     let listed = |listed: &StateListed| match listed {
         StateListed::Whole(items) => Listed::Whole(items.iter().map(item).collect()),
         StateListed::NotOffered => Listed::NotOffered,
@@ -117,7 +172,12 @@ fn reading(state: &BmcState) -> BmcReading {
 }
 
 /// Removes each foreign thing, accounts before the sessions that they have open. Answers what the BMC refused, in its words.
-async fn remove(client: &BmcClient, state: &BmcState, found: &Verdict) -> Result<Vec<(Item, String)>, RedfishError> {
+async fn remove(
+    client: &BmcClient,
+    state: &BmcState,
+    found: &Verdict,
+    against: &Against,
+) -> Result<Vec<(Item, String)>, RedfishError> {
     let all = state.parts.iter().filter_map(|(_, listed)| match listed {
         StateListed::Whole(items) => Some(items),
         StateListed::NotOffered | StateListed::Unread(_) => None,
@@ -131,16 +191,29 @@ async fn remove(client: &BmcClient, state: &BmcState, found: &Verdict) -> Result
             .filter(|seen| self::part(seen.part) == part && found.foreign.contains(&item(seen)))
             .collect();
         for seen in of_part {
-            match client.remove_foreign(seen).await {
-                Ok(()) => {}
-                Err(failure) if is_of_the_bmc(&failure) => return Err(failure),
-                Err(failure) => {
-                    refused.push((item(seen), cut(&failure.to_string(), WHY_MAX)));
-                }
-            }
+            note(item(seen), client.remove_foreign(seen).await, &mut refused)?;
+        }
+        if !part.is_of_firmware() {
+            continue;
+        }
+        // The last first: some BMCs number the rest anew.
+        for item in found.foreign.iter().rev().filter(|item| item.part == part) {
+            note(item.clone(), against.put_right(client, state, item).await, &mut refused)?;
         }
     }
     Ok(refused)
+}
+
+/// Keeps a refusal of the one thing; a fault of the whole BMC ends everything.
+fn note(item: Item, outcome: Result<(), RedfishError>, refused: &mut Vec<(Item, String)>) -> Result<(), RedfishError> {
+    match outcome {
+        Ok(()) => Ok(()),
+        Err(failure) if is_of_the_bmc(&failure) => Err(failure),
+        Err(failure) => {
+            refused.push((item, cut(&failure.to_string(), WHY_MAX)));
+            Ok(())
+        }
+    }
 }
 
 /// The BMC does not answer, or is not to be trusted: trying the next thing makes no sense.
@@ -174,41 +247,61 @@ fn event(record: &NodeRecord, kind: &str, message: String, part: Part, now: Time
 }
 
 fn found_event(record: &NodeRecord, words: &str, part: Part, now: Timestamp) -> EventRow {
-    let message = format!("{words} on the BMC of {} is not ours", record.id);
+    let message = if part.is_of_firmware() {
+        format!("{words} on {} is not as wished", record.id)
+    } else {
+        format!("{words} on the BMC of {} is not ours", record.id)
+    };
     event(record, "security.bmc-foreign", message, part, now)
 }
 
 /// How the cleaning ends. `earlier` was removed before in the same state.
-fn cleaned(record: &NodeRecord, concluded: Conclusion, earlier: Vec<BmcStateLine>, boot_order: Vec<String>) -> Done {
+fn cleaned(
+    record: &NodeRecord,
+    concluded: Conclusion,
+    earlier: Vec<BmcStateLine>,
+    boot_order: Vec<String>,
+    baseline: Option<Box<Baseline>>,
+) -> Done {
     let now = clock::now();
-    let is_known = concluded.lines.iter().all(|(held, ..)| *held != Held::Unknown);
+    let is_known = |held: Held| !matches!(held, Held::Unknown | Held::Waiting);
+    let is_known = concluded.lines.iter().all(|(held, ..)| is_known(*held));
     let mut done = match &concluded.refusal {
         None => Done::succeeded(),
         Some(why) => Done::failed("bmc-not-clean", cut(why, SENTENCE_MAX), concluded.retryable),
     };
-    for (held, part, words) in concluded.lines.iter().take(LINES_MAX) {
-        if *held == Held::Removed {
-            let message = format!(
+    let (arrived, earlier) = arrived(earlier, &concluded);
+    let mut all = lines(&concluded);
+    all.extend(arrived);
+    for line in all.iter().filter(|line| line.held == Held::Removed) {
+        let (words, part) = (&line.words, line.part);
+        let message = if part.is_of_firmware() {
+            format!(
+                "{words} on {} was put right, and is gone in a second reading",
+                record.id
+            )
+        } else {
+            format!(
                 "{words} was removed from the BMC of {}, and is gone in a second reading",
                 record.id
-            );
-            done.events
-                .push(event(record, "security.bmc-foreign-removed", message, *part, now));
-        }
+            )
+        };
+        done.events
+            .push(event(record, "security.bmc-foreign-removed", message, part, now));
     }
-    let mut all = lines(&concluded);
     let earlier = earlier
         .into_iter()
         .filter(|line| !all.contains(line))
         .collect::<Vec<_>>();
     all.extend(earlier);
     all.truncate(LINES_MAX);
-    done.learned = Some(Learned::BmcState(BmcStateRow {
+    let row = BmcStateRow {
         read_at: now,
         proven_at: (concluded.refusal.is_none() && is_known).then_some(now),
         lines: all,
         boot_order,
-    }));
+    };
+    done.learned = Some(Learned::BmcState(row, baseline));
     done
 }
 
@@ -262,7 +355,13 @@ async fn write_down(
 }
 
 /// How a reading ends that removes nothing. What was told before is not told again.
-async fn reported(core: &Core, record: &NodeRecord, found: &Verdict, boot_order: &[String]) -> Done {
+async fn reported(
+    core: &Core,
+    record: &NodeRecord,
+    found: &Verdict,
+    boot_order: &[String],
+    baseline: Option<Box<Baseline>>,
+) -> Done {
     let before = match core.store.bmc_state(&record.id).await {
         Ok(before) => before.map(|row| row.lines).unwrap_or_default(),
         Err(error) => return Done::unread(&error),
@@ -276,6 +375,6 @@ async fn reported(core: &Core, record: &NodeRecord, found: &Verdict, boot_order:
     done.events = fresh
         .map(|line| found_event(record, &line.words, line.part, row.read_at))
         .collect();
-    done.learned = Some(Learned::BmcState(row));
+    done.learned = Some(Learned::BmcState(row, baseline));
     done
 }

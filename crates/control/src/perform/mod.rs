@@ -12,10 +12,12 @@ mod host;
 mod ipmi;
 mod network;
 mod settings;
+mod uefi;
 
 use std::collections::BTreeSet;
 use std::pin::Pin;
 
+use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::drives::DriveList;
 use rackwright_lifecycle::{Agent, Effect, Outcome, Power, Reading, Timestamp};
 use rackwright_store::{
@@ -70,8 +72,8 @@ pub enum Learned {
     Drives(Vec<DriveList>),
     /// Where the BMC tells of the job that makes written settings count; empty: it made none of them.
     SettingsJob(Vec<String>),
-    /// What was foreign on its BMC, and what came of it.
-    BmcState(BmcStateRow),
+    /// What was foreign on its BMC, what came of it, and what its boot options and Secure Boot are held against from now on.
+    BmcState(BmcStateRow, Option<Box<Baseline>>),
     /// How settings of the firmware stand, as read after a start.
     Settings(SettingsRead),
 }
@@ -100,7 +102,12 @@ impl Learned {
             }
             Self::SettingsJob(places) => next.spec.settings_job.clone_from(places),
             Self::Account(news) => news.apply(&mut next.spec, now),
-            Self::BmcState(state) => tx.put_bmc_state(&record.id, state).await?,
+            Self::BmcState(state, baseline) => {
+                tx.put_bmc_state(&record.id, state).await?;
+                if let Some(baseline) = baseline {
+                    tx.put_uefi_baseline(&record.id, baseline).await?;
+                }
+            }
             Self::Gone(drives, lists) => {
                 next.node.evidence.drives.retain(|d| !drives.contains(d));
                 put_lists(tx, &record.id, lists).await?;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BmcReading, Item, Part, Unknown, Verdict, Wish, judge};
+use super::{BmcReading, Item, Listed, Part, Unknown, Verdict, Wish, judge};
 
 /// About as many things go into one sentence.
 const NAMED_MAX: usize = 4;
@@ -19,6 +19,8 @@ pub enum Held {
     Kept,
     /// Not known.
     Unknown,
+    /// Not the control plane's, and gone with the machine's next start, as its BMC says.
+    Waiting,
 }
 
 /// What came of it: each thing, and why the node is held back.
@@ -46,25 +48,24 @@ pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &
             done.lines.push((Held::Removed, item.part, item.words()));
         }
     }
-    let mut named = Vec::new();
+    let (mut named, mut options) = (Vec::new(), Vec::new());
     for item in &left.foreign {
         let why = refused
             .iter()
             .find(|(other, _)| is_same(other, item))
             .map(|(_, why)| why);
-        let words = match why {
-            Some(why) => format!("{} at {}: {why}", item.words(), item.path),
-            None => format!(
-                "{} at {}: it came back after the BMC had said that it was gone",
-                item.words(),
-                item.path
-            ),
-        };
-        done.lines.push((Held::Foreign, item.part, words.clone()));
-        // The boot into the agent sets the override anyway.
-        if item.part != Part::BootOverride {
+        let (held, words) = standing(item, why, wish);
+        done.lines.push((held, item.part, words.clone()));
+        if held == Held::Foreign && item.part == Part::BootOptions {
+            options.push(words);
+        } else if held == Held::Foreign && item.part != Part::BootOverride {
+            // The boot into the agent sets the override anyway.
             named.push(words);
         }
+    }
+    // A boot option behind those of the inspection starts nothing; an order that has it elsewhere is named itself.
+    if !is_order_read(last) {
+        named.append(&mut options);
     }
     for item in &left.kept {
         done.lines.push((Held::Kept, item.part, item.words()));
@@ -77,6 +78,28 @@ pub fn conclude(node: &str, found: &Verdict, refused: &[(Item, String)], last: &
     done.refusal = refusal(node, &named, &unknown);
     done.retryable = !named.is_empty() || unknown.iter().any(|unknown| unknown.may_pass);
     done
+}
+
+/// How a thing stands that is still there after everything was done, with the BMC's refusal.
+fn standing(item: &Item, refusal: Option<&String>, wish: &Wish) -> (Held, String) {
+    let place = format!("{} at {}", item.words(), item.path);
+    match refusal {
+        Some(why) => (Held::Foreign, format!("{place}: {why}")),
+        None if item.part.is_of_firmware() && wish.starts_again => (Held::Waiting, item.words()),
+        None if item.part.is_of_firmware() => (
+            Held::Foreign,
+            format!("{place}: the BMC took the change and does not show it; it may need another start of the machine"),
+        ),
+        None => (
+            Held::Foreign,
+            format!("{place}: it came back after the BMC had said that it was gone"),
+        ),
+    }
+}
+
+fn is_order_read(reading: &BmcReading) -> bool {
+    let is_it = |(part, listed): &(Part, Listed)| *part == Part::BootOrder && matches!(listed, Listed::Whole(_));
+    reading.iter().any(is_it)
 }
 
 /// The same thing in two readings. Slots are used again, so the path alone is not enough.
@@ -100,8 +123,13 @@ fn refusal(node: &str, foreign: &[String], unknown: &[&Unknown]) -> Option<Strin
         ));
     }
     let first = unknown.first()?;
+    let what = if first.part.is_of_firmware() {
+        "what the machine starts"
+    } else {
+        "that nobody else can use the BMC"
+    };
     Some(format!(
-        "it cannot be proven that nobody else can use the BMC; {}: {}. Check the BMC by hand, {readmit}; if this BMC never \
+        "it cannot be proven {what}; {}: {}. Check the BMC by hand, {readmit}; if this BMC never \
          shows them, `bmc_state: {{unknown: allow}}` in the settings or the label rackwright.bmc-state=unknown-allowed on \
          the node lets it pass",
         first.part.plural(),

@@ -6,6 +6,9 @@
 mod conclude;
 #[cfg(test)]
 mod tests;
+pub mod uefi;
+#[cfg(test)]
+mod uefi_tests;
 
 use serde::{Deserialize, Serialize};
 
@@ -33,11 +36,20 @@ pub enum Part {
     HostInterfaces,
     /// KCS: IPMI from the machine.
     Kcs,
+    /// Boot options of the machine's firmware.
+    BootOptions,
+    /// The persistent order of the boot options.
+    BootOrder,
+    /// Whether Secure Boot is on, and locked.
+    SecureBoot,
+    /// Keys of Secure Boot.
+    SecureBootKeys,
 }
 
 impl Part {
-    /// Every part, in the order in which they are put right: sessions after the accounts that could open new ones.
-    pub const ALL: [Self; 9] = [
+    /// Every part, in the order in which they are put right: sessions after the accounts that could open new ones, the boot order
+    /// after the options in it, Secure Boot after its keys.
+    pub const ALL: [Self; 13] = [
         Self::Accounts,
         Self::Directories,
         Self::Keys,
@@ -46,6 +58,10 @@ impl Part {
         Self::Subscriptions,
         Self::Media,
         Self::BootOverride,
+        Self::BootOptions,
+        Self::BootOrder,
+        Self::SecureBootKeys,
+        Self::SecureBoot,
         Self::Sessions,
     ];
 
@@ -62,6 +78,10 @@ impl Part {
             Self::BootOverride => "boot override",
             Self::HostInterfaces => "host interfaces",
             Self::Kcs => "KCS access",
+            Self::BootOptions => "boot options",
+            Self::BootOrder => "boot order",
+            Self::SecureBoot => "Secure Boot",
+            Self::SecureBootKeys => "Secure Boot keys",
         }
     }
 
@@ -78,7 +98,20 @@ impl Part {
             Self::BootOverride => "boot override",
             Self::HostInterfaces => "host interface",
             Self::Kcs => "KCS access",
+            Self::BootOptions => "boot option",
+            Self::BootOrder => "boot order",
+            Self::SecureBoot => "Secure Boot",
+            Self::SecureBootKeys => "Secure Boot key",
         }
+    }
+
+    /// What the machine's firmware holds: a change may show only after the next start.
+    #[must_use]
+    pub fn is_of_firmware(self) -> bool {
+        matches!(
+            self,
+            Self::BootOptions | Self::BootOrder | Self::SecureBoot | Self::SecureBootKeys
+        )
     }
 
     /// Ways from the machine into its BMC.
@@ -151,6 +184,8 @@ pub struct Wish {
     pub close_in_band: bool,
     /// A part that cannot be read does not hold the node back.
     pub allow_unknown: bool,
+    /// The machine starts again before the last reading, so that a change of its firmware may still wait for that start.
+    pub starts_again: bool,
 }
 
 /// A reading held against the wish.

@@ -92,7 +92,7 @@ fn accounts_that_are_not_shown_are_unknown_and_other_parts_that_are_not_there_ar
         close_in_band: true,
         ..wish()
     };
-    assert_eq!((unknown(&wish()), unknown(&closing)), (7, 9));
+    assert_eq!((unknown(&wish()), unknown(&closing)), (11, 13));
 }
 
 #[test]

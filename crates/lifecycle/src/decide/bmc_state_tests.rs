@@ -93,12 +93,23 @@ fn an_inspection_reports_and_removes_nothing_and_a_reading_that_fails_holds_noth
         bmc: known(Bmc::Identified, 0),
         ..off(BmcCare::Clean)
     };
-    assert_eq!(decide_at(&node, &facts, 2), Decision::Act(Effect::ReadBmcState));
+    // The machine runs first: its firmware tells the BMC of boot options when it starts.
+    let network = Decision::Act(Effect::SetBoot(BootTarget::Network));
+    assert_eq!(decide_at(&node, &facts, 2), network);
+    facts.inventory = known((), 5);
+    facts.power = known(Power::Off, 6);
+    facts.attempts = vec![
+        tried(Effect::PowerOn, 3, 4, Outcome::Succeeded),
+        tried(Effect::ReadDrives, 5, 5, Outcome::Succeeded),
+        tried(Effect::PowerOff, 5, 6, Outcome::Succeeded),
+    ];
+    assert_eq!(decide_at(&node, &facts, 7), Decision::Act(Effect::ReadBmcState));
     facts
         .attempts
-        .push(tried(Effect::ReadBmcState, 2, 3, failed("500", true)));
-    let network = Decision::Act(Effect::SetBoot(BootTarget::Network));
-    assert_eq!(decide_at(&node, &facts, 4), network);
-    facts.attempts[0].outcome = Outcome::Interrupted;
-    assert_eq!(decide_at(&node, &facts, 4), Decision::Act(Effect::ReadBmcState));
+        .push(tried(Effect::ReadBmcState, 7, 8, Outcome::Interrupted));
+    assert_eq!(decide_at(&node, &facts, 9), Decision::Act(Effect::ReadBmcState));
+    facts
+        .attempts
+        .push(tried(Effect::ReadBmcState, 9, 10, failed("500", true)));
+    assert_eq!(edge_of(&decide_at(&node, &facts, 11)), Some(Edge::Inspected));
 }

@@ -38,7 +38,6 @@ impl Ctx<'_> {
         if self.facts.bmc.fresh(asked).is_none() && self.facts.succeeded(Effect::Identify).is_none() {
             return Err(self.attempt(Effect::Identify));
         }
-        self.bmc_reported()?;
         self.firmware_of_sku()?;
         if let Reading::Known { at, .. } = self.facts.inventory
             && at >= self.evidence_since()
@@ -47,6 +46,8 @@ impl Ctx<'_> {
             self.drives_of_bmc()?;
             self.settings_verified()?;
             self.off_since(at)?;
+            // After the machine ran: its firmware tells the BMC of boot options and keys when it starts.
+            self.bmc_reported()?;
             return Err(go(Edge::Inspected));
         }
         self.settings_before_boot()?;

@@ -6,9 +6,12 @@
 mod items;
 mod read;
 mod remove;
+mod uefi;
 
 use serde::Deserialize;
 use serde_json::Value;
+
+pub use uefi::{Shown, UefiBootOption, UefiKey, UefiKeys, UefiSecureBoot, UefiState};
 
 /// One part of a BMC's configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +89,8 @@ pub struct BmcState {
     pub parts: Vec<(StatePart, StateListed)>,
     /// The persistent boot order, as the BMC writes it.
     pub boot_order: Vec<String>,
+    /// What decides what the machine starts, where that was asked for.
+    pub uefi: Option<UefiState>,
 }
 
 /// What is to be read.
@@ -95,6 +100,8 @@ pub struct StateScope<'a> {
     pub own: &'a str,
     /// Host interfaces and KCS too.
     pub in_band: bool,
+    /// Boot options and Secure Boot too.
+    pub uefi: bool,
 }
 
 /// A way to remove an account.

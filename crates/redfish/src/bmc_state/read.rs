@@ -6,7 +6,7 @@ use super::items::{
     account, boot_override, directory, host_interface, item, leads_somewhere, medium, open_switch, session,
     subscription, switch_path,
 };
-use super::{BmcState, Remedy, StateItem, StateListed, StatePart, StateScope};
+use super::{BmcState, Remedy, Shown, StateItem, StateListed, StatePart, StateScope};
 use crate::address::same_resource;
 use crate::client::BmcClient;
 use crate::error::RedfishError;
@@ -18,13 +18,22 @@ use crate::views::{Manager, System};
 const DIRECTORIES: [&str; 4] = ["LDAP", "ActiveDirectory", "TACACSplus", "OAuth2"];
 
 /// What came of reading something that may be missing.
-enum Found<T> {
+pub(super) enum Found<T> {
     It(T),
     NotOffered,
     Unread(String),
 }
 
 impl<T> Found<T> {
+    /// What `then` makes of it, for the caller.
+    pub(super) fn shown<U>(self, then: impl FnOnce(T) -> U) -> Shown<U> {
+        match self {
+            Self::It(it) => Shown::Known(then(it)),
+            Self::NotOffered => Shown::NotOffered,
+            Self::Unread(why) => Shown::Unread(why),
+        }
+    }
+
     /// What `then` makes of it.
     fn listed(self, then: impl FnOnce(T) -> Vec<StateItem>) -> StateListed {
         match self {
@@ -55,9 +64,14 @@ impl BmcClient {
         }
         // Last: an account that was there is gone from here on, its session is not.
         parts.push((StatePart::Sessions, self.read_sessions().await?));
+        let uefi = match scope.uefi {
+            true => Some(self.read_uefi(&system).await?),
+            false => None,
+        };
         Ok(BmcState {
             parts,
             boot_order: boot.order,
+            uefi,
         })
     }
 
@@ -274,11 +288,11 @@ impl BmcClient {
         })
     }
 
-    async fn find(&self, link: Option<String>) -> Result<Found<Resource>, RedfishError> {
+    pub(super) async fn find(&self, link: Option<String>) -> Result<Found<Resource>, RedfishError> {
         let Some(link) = link else { return Ok(Found::NotOffered) };
         match self.get(&link).await {
             Ok(resource) => Ok(Found::It(resource)),
-            Err(failure) if matches!(failure.status(), Some(404 | 410)) => Ok(Found::NotOffered),
+            Err(failure) if is_absent(&failure) => Ok(Found::NotOffered),
             Err(failure) => unread(failure),
         }
     }
@@ -308,8 +322,26 @@ impl BmcClient {
         Ok(if is_offered { Found::It(all) } else { Found::NotOffered })
     }
 
+    /// The members of a collection that `wanted` picks by their entries.
+    pub(super) async fn find_some_members(
+        &self,
+        link: &str,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Found<Vec<Resource>>, RedfishError> {
+        let mut values = match self.expanded_values(link).await {
+            Ok(values) => values,
+            Err(failure) if is_absent(&failure) => return Ok(Found::NotOffered),
+            Err(failure) => return unread(failure),
+        };
+        values.retain(wanted);
+        match self.members_of(link, values, None).await {
+            Ok(members) => Ok(Found::It(members)),
+            Err(failure) => unread(failure),
+        }
+    }
+
     /// The members of a collection, but the one at `skip`.
-    async fn find_members(
+    pub(super) async fn find_members(
         &self,
         link: Option<String>,
         skip: Option<&str>,
@@ -317,7 +349,7 @@ impl BmcClient {
         let Some(link) = link else { return Ok(Found::NotOffered) };
         let values = match self.expanded_values(&link).await {
             Ok(values) => values,
-            Err(failure) if matches!(failure.status(), Some(404 | 410)) => return Ok(Found::NotOffered),
+            Err(failure) if is_absent(&failure) => return Ok(Found::NotOffered),
             Err(failure) => return unread(failure),
         };
         match self.members_of(&link, values, skip).await {
@@ -404,7 +436,11 @@ impl BmcClient {
     }
 }
 
-fn unread<T>(failure: RedfishError) -> Result<Found<T>, RedfishError> {
+fn is_absent(failure: &RedfishError) -> bool {
+    matches!(failure.status(), Some(404 | 410))
+}
+
+pub(super) fn unread<T>(failure: RedfishError) -> Result<Found<T>, RedfishError> {
     if failure.ends_a_walk() {
         return Err(failure);
     }

@@ -1,6 +1,6 @@
 //! What is on recorded BMCs, part by part, as counted in the recordings by other means than this client's.
 
-use rackwright_redfish::{BmcClient, StateListed, StatePart, StateScope};
+use rackwright_redfish::{BmcClient, Shown, StateListed, StatePart, StateScope, UefiState};
 
 /// What a part holds: names of what is open, or that there is no such part.
 type Names = Option<&'static [&'static str]>;
@@ -57,16 +57,68 @@ const RECORDED: [Recorded; 6] = [
     ),
 ];
 
+/// Recording; boot options, all of them in the order; mode of Secure Boot; entries of its databases without `dbx`, and of `dbx`.
+type Firmware = (&'static str, usize, &'static str, Option<(usize, Option<u64>)>);
+
+const FIRMWARE: [Firmware; 6] = [
+    // Its certificates are described and not shown.
+    ("dell", 5, "DeployedMode", Some((6, Some(78)))),
+    ("gigabyte", 7, "SetupMode", None),
+    ("hpe", 30, "UserMode", None),
+    ("lenovo", 2, "UserMode", None),
+    // A key for timestamps beside PK, KEK and two in db.
+    ("nvidia_viking", 21, "UserMode", Some((5, Some(267)))),
+    // The list of databases is there, and empty.
+    ("supermicro", 12, "SetupMode", Some((0, None))),
+];
+
+fn check_firmware(name: &str, seen: &UefiState) {
+    let Some((_, options, mode, keys)) = FIRMWARE.iter().find(|row| row.0 == name) else {
+        return;
+    };
+    let (Shown::Known(found), Shown::Known(order), Shown::Known(secure)) =
+        (&seen.options, &seen.order, &seen.secure_boot)
+    else {
+        panic!("{name}: {seen:?}");
+    };
+    assert_eq!((found.len(), order.len()), (*options, *options), "{name}");
+    let is_option = |reference: &String| found.iter().any(|option| option.reference == *reference);
+    assert!(order.iter().all(is_option), "{name}: {found:?} {order:?}");
+    assert!(found.iter().all(|option| !option.name.is_empty()), "{name}: {found:?}");
+    assert_eq!(
+        (secure.enabled, secure.mode.as_deref()),
+        (Some(false), Some(*mode)),
+        "{name}"
+    );
+    let counted = match &seen.keys {
+        Shown::Known(keys) => Some((keys.entries.len(), keys.revoked)),
+        Shown::NotOffered => None,
+        Shown::Unread(why) => panic!("{name}: {why}"),
+    };
+    assert_eq!(counted, *keys, "{name}");
+    if let Shown::Known(keys) = &seen.keys {
+        let mut told: Vec<&str> = keys.entries.iter().map(|key| key.identity.as_str()).collect();
+        told.sort_unstable();
+        told.dedup();
+        assert!(
+            told.len() == keys.entries.len() && !told.contains(&""),
+            "{name}: {told:?}"
+        );
+    }
+}
+
 /// Reads one recording and holds every part against what stands in it.
 pub async fn check(name: &str, client: &BmcClient) {
     let scope = StateScope {
         own: "root",
         in_band: true,
+        uefi: true,
     };
     let state = client.bmc_state(scope).await.unwrap();
     for (part, listed) in &state.parts {
         println!("{name}: {part:?} {listed:?}");
     }
+    check_firmware(name, state.uefi.as_ref().unwrap());
     let Some((_, accounts, subscriptions, media, host, kcs)) = RECORDED.iter().find(|row| row.0 == name) else {
         return;
     };

@@ -108,6 +108,7 @@ async fn state(client: &BmcClient) -> BmcState {
     let scope = StateScope {
         own: "admin",
         in_band: true,
+        uefi: true,
     };
     client.bmc_state(scope).await.unwrap()
 }

@@ -25,4 +25,5 @@ mod settings;
 mod sparing;
 mod survey;
 mod tls;
+mod uefi;
 mod web_console;

@@ -5,6 +5,7 @@ use super::host::Host;
 use super::reply::{Fault, empty, json};
 use super::resources::collection;
 use super::routes::{Object, To};
+use super::uefi::{self, BootOptions, UefiFault};
 use axum::Router;
 use axum::extract::Path;
 use axum::response::Response;
@@ -133,10 +134,12 @@ impl Job {
 pub(crate) struct Firmware {
     current: BTreeMap<&'static str, Value>,
     pending: BTreeMap<&'static str, Value>,
-    secure_next: bool,
+    pub(super) secure_next: bool,
     secure_now: bool,
     /// By database: certificates as PEM, or nothing of one that the machine came with.
-    keys: BTreeMap<&'static str, Vec<Option<String>>>,
+    pub(super) keys: BTreeMap<&'static str, Vec<Option<String>>>,
+    /// Boot options.
+    pub(super) boot: BootOptions,
     /// Starts of the machine that it has seen.
     starts: u32,
     job: Option<Job>,
@@ -150,6 +153,7 @@ impl Default for Firmware {
             secure_next: false,
             secure_now: false,
             keys: came_with(),
+            boot: BootOptions::default(),
             starts: 0,
             job: None,
         }
@@ -172,6 +176,7 @@ impl Firmware {
             return;
         }
         self.starts = starts;
+        self.boot.started();
         let pending = std::mem::take(&mut self.pending);
         let is_ignored = !pending.is_empty() && ignores();
         match &mut self.job {
@@ -256,7 +261,7 @@ impl Firmware {
 }
 
 /// What the firmware says or does; a machine without settings has no such resource.
-fn with<T>(host: &dyn Host, path: &str, mut act: impl FnMut(&mut Firmware) -> T) -> Result<T, Fault> {
+pub(super) fn with<T>(host: &dyn Host, path: &str, mut act: impl FnMut(&mut Firmware) -> T) -> Result<T, Fault> {
     let mut made = None;
     host.firmware(&mut |firmware| made = Some(act(firmware)));
     made.ok_or_else(|| Fault::not_found(path))
@@ -291,7 +296,19 @@ pub(super) fn routes(router: Router) -> Router {
         .route("/redfish/v1/Systems/1/SecureBoot/SecureBootDatabases", get(databases))
         .route(database, get(read_database))
         .route(&format!("{database}/Certificates"), get(certificates).post(enrol))
-        .route(&format!("{database}/Certificates/{{number}}"), get(certificate))
+        .route(
+            &format!("{database}/Certificates/{{number}}"),
+            get(certificate).delete(remove_certificate),
+        )
+        .route(
+            &format!("{database}/Actions/SecureBootDatabase.ResetKeys"),
+            post(reset_database),
+        )
+        .route(uefi::OPTIONS, get(uefi::options))
+        .route(
+            "/redfish/v1/Systems/1/BootOptions/{id}",
+            get(uefi::option).delete(uefi::remove_option),
+        )
 }
 
 async fn bios(To(bmc): To) -> Result<Response, Fault> {
@@ -518,7 +535,10 @@ async fn reset_keys(To(bmc): To, Object(body): Object) -> Result<Response, Fault
 }
 
 async fn databases(To(bmc): To, uri: Uri) -> Result<Response, Fault> {
-    with(bmc.host.as_ref(), uri.path(), |_| ())?;
+    let fault = with(bmc.host.as_ref(), uri.path(), |firmware| firmware.boot.fault)?;
+    if fault == UefiFault::FailsKeys {
+        return Err(Fault::internal("the databases cannot be read"));
+    }
     let kind = "#SecureBootDatabaseCollection.SecureBootDatabaseCollection";
     let members = DATABASES.into_iter();
     Ok(json(
@@ -546,6 +566,10 @@ async fn read_database(bmc: To, Path(database): Path<String>, uri: Uri) -> Resul
             "Name": "Secure Boot database",
             "DatabaseId": database,
             "Certificates": {"@odata.id": format!("{}/Certificates", uri.path())},
+            "Actions": {"#SecureBootDatabase.ResetKeys": {
+                "target": format!("{}/Actions/SecureBootDatabase.ResetKeys", uri.path()),
+                "ResetKeysType@Redfish.AllowableValues": ["ResetAllKeysToDefault", "DeleteAllKeys"],
+            }},
         }),
     ))
 }
@@ -576,8 +600,57 @@ async fn certificate(bmc: To, Path((database, number)): Path<(String, String)>, 
             "Name": "Certificate",
             "CertificateType": "PEM",
             "CertificateString": one,
+            "Subject": {"CommonName": one.is_none().then(|| format!("Rackwright Factory {database}"))},
         }),
     ))
+}
+
+/// The certificates after it move up, as on some BMCs.
+async fn remove_certificate(
+    bmc: To,
+    Path((database, number)): Path<(String, String)>,
+    uri: Uri,
+) -> Result<Response, Fault> {
+    with(bmc.0.host.as_ref(), uri.path(), |firmware| {
+        if matches!(firmware.boot.fault, UefiFault::KeepsKeys | UefiFault::ResetsKeysOnly) {
+            return Err(Fault::method("DELETE"));
+        }
+        let index = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+        let keys = firmware.keys.iter_mut().find(|(name, _)| **name == database);
+        match (keys, index) {
+            (Some((_, keys)), Some(index)) if index < keys.len() => {
+                keys.remove(index);
+                Ok(empty(StatusCode::NO_CONTENT))
+            }
+            _ => Err(Fault::not_found(uri.path())),
+        }
+    })?
+}
+
+async fn reset_database(
+    bmc: To,
+    Path(database): Path<String>,
+    uri: Uri,
+    Object(body): Object,
+) -> Result<Response, Fault> {
+    const ACTION: &str = "SecureBootDatabase.ResetKeys";
+    let Some(Value::String(kind)) = body.get("ResetKeysType") else {
+        return Err(Fault::missing_parameter(ACTION, "ResetKeysType"));
+    };
+    let bad = || Fault::bad_parameter(ACTION, "ResetKeysType", kind);
+    with(bmc.0.host.as_ref(), uri.path(), |firmware| {
+        if firmware.boot.fault == UefiFault::KeepsKeys {
+            return Err(Fault::insufficient_privilege());
+        }
+        let keys = firmware.keys.iter_mut().find(|(name, _)| **name == database);
+        let (name, keys) = keys.ok_or_else(|| Fault::not_found(uri.path()))?;
+        match kind.as_str() {
+            "ResetAllKeysToDefault" => *keys = came_with().remove(name).unwrap_or_default(),
+            "DeleteAllKeys" => keys.clear(),
+            _ => return Err(bad()),
+        }
+        Ok(empty(StatusCode::NO_CONTENT))
+    })?
 }
 
 async fn enrol(bmc: To, Path(database): Path<String>, uri: Uri, Object(body): Object) -> Result<Response, Fault> {

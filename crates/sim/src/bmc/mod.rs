@@ -18,6 +18,7 @@ mod session;
 mod system;
 mod tasks;
 mod time;
+mod uefi;
 mod update;
 mod web_console;
 mod words;
@@ -45,6 +46,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
+pub use uefi::UefiFault;
 pub use update::UpdateWays;
 pub use words::{BootEnabled, BootOverride, BootTarget, PowerState, ResetRefused, ResetType};
 

@@ -264,6 +264,8 @@ fn allowed(path: &str) -> &'static str {
         session if session.starts_with("SessionService/Sessions/") => "GET, HEAD, DELETE",
         task if task.starts_with("TaskService/Tasks/") => "GET, HEAD, DELETE",
         action if action.contains("/Actions/") => "POST",
+        option if option.starts_with("Systems/1/BootOptions/") => "GET, HEAD, DELETE",
+        key if key.contains("/SecureBootDatabases/") && key.contains("/Certificates/") => "GET, HEAD, DELETE",
         _ => "GET, HEAD",
     }
 }

@@ -1,11 +1,12 @@
 //! The machine itself: power, boot override, drives, virtual media.
 
+use super::firmware::with;
 use super::host::{Accepted, Description, MediaRefused, State};
 use super::reply::{Fault, empty, json, tagged};
 use super::routes::{Object, To, check_match};
 use super::time::now_s;
 use super::words::{BootEnabled, BootOverride, BootTarget};
-use super::{resources, tasks};
+use super::{resources, tasks, uefi};
 use axum::response::Response;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Map, Value, json};
@@ -23,6 +24,9 @@ pub(super) async fn read(To(bmc): To) -> Response {
     let mut body = body(&bmc.host.description(), &state);
     if bmc.host.has_settings() {
         body["Bios"] = json!({"@odata.id": "/redfish/v1/Systems/1/Bios"});
+        bmc.host
+            .firmware(&mut |firmware| body["Boot"]["BootOrder"] = json!(firmware.boot.order()));
+        body["Boot"]["BootOptions"] = json!({"@odata.id": uefi::OPTIONS});
     }
     tagged(json(StatusCode::OK, &body), &etag(&state))
 }
@@ -55,15 +59,28 @@ pub(super) async fn change(To(bmc): To, headers: HeaderMap, Object(body): Object
     check_match(&headers, &etag(&state))?;
     let known = self::body(&machine, &state);
     let mut boot = state.boot;
+    let mut order = None;
     for (name, value) in &body {
         match (name.as_str(), value) {
-            ("Boot", Value::Object(wanted)) => boot = wanted_boot(&machine, boot, wanted)?,
+            ("Boot", Value::Object(wanted)) => {
+                let mut wanted = wanted.clone();
+                order = wanted.remove("BootOrder").filter(|_| bmc.host.has_settings());
+                boot = wanted_boot(&machine, boot, &wanted)?;
+            }
             ("Boot", other) => return Err(Fault::wrong_type("Boot", other)),
             (name, _) if known.get(name).is_some() => return Err(Fault::not_writable(name)),
             (name, _) => return Err(Fault::unknown_property(name)),
         }
     }
-    bmc.host.set_boot(boot).await.map_err(internal)?;
+    let is_order_alone = order.is_some() && boot == state.boot;
+    if let Some(order) = order {
+        with(bmc.host.as_ref(), "Boot.BootOrder", |firmware| {
+            firmware.boot.reorder(&order)
+        })??;
+    }
+    if !is_order_alone {
+        bmc.host.set_boot(boot).await.map_err(internal)?;
+    }
     Ok(tagged(empty(StatusCode::NO_CONTENT), &etag(&bmc.host.state())))
 }
 

@@ -36,9 +36,9 @@ mod tasks;
 mod tls;
 mod tpm;
 
-pub use crate::bmc::AccessFault;
 pub use crate::bmc::AccountRules;
 pub use crate::bmc::UpdateWays;
+pub use crate::bmc::{AccessFault, UefiFault};
 pub use config::{BootFiles, BootWay, FleetConfig, ImageData, MOST_NODES};
 pub use describe::{DescribeError, Format};
 pub use drive::{Ailment, Concealed, SimDrive, SimDrives};
@@ -444,6 +444,31 @@ impl SimNode {
     /// Says how its BMC takes it when something is removed.
     pub fn set_access_fault(&self, fault: AccessFault) {
         self.bmc.set_access_fault(fault);
+    }
+
+    /// Says how its BMC takes changes of boot options and keys.
+    pub fn set_uefi_fault(&self, fault: UefiFault) {
+        self.bmc.set_uefi_fault(fault);
+    }
+
+    /// Root on it puts a boot option before all others.
+    pub fn leave_boot_option(&self, name: &str, device: &str) {
+        self.bmc.leave_boot_option(name, device);
+    }
+
+    /// Root on it adds a certificate to the keys that let programs start.
+    pub fn leave_key_in_db(&self, pem: &str) {
+        self.bmc.leave_key_in_db(pem);
+    }
+
+    /// Somebody on it switches Secure Boot on or off.
+    pub fn switch_secure_boot(&self, on: bool) {
+        self.bmc.switch_secure_boot(on);
+    }
+
+    /// Names of its boot options in their order, the number of keys in `db`, and whether Secure Boot is on.
+    pub fn uefi(&self) -> (Vec<String>, usize, bool) {
+        self.bmc.uefi()
     }
 
     /// Root on it makes an administrator's account on its BMC, in band.

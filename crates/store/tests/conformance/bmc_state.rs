@@ -1,6 +1,7 @@
 //! What was read of nodes' BMCs.
 
 use rackwright_lifecycle::State;
+use rackwright_lifecycle::bmc_state::uefi::{Baseline, Shown, Uefi};
 use rackwright_lifecycle::bmc_state::{Held, Part};
 use rackwright_store::{BmcStateLine, BmcStateRow};
 
@@ -42,4 +43,30 @@ async fn a_reading_that_proves_nothing_keeps_the_last_proof() {
     tx.delete_node(&record).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(lab.store.bmc_state("n1").await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_baseline_is_replaced_as_a_whole_and_goes_with_its_node() {
+    let lab = Lab::new().await.with(&[node_in("n1", State::Available)]).await;
+    assert_eq!(lab.store.uefi_baseline("n1").await.unwrap(), None);
+    for (order, is_late) in [(vec!["Boot0001".to_owned()], false), (Vec::new(), true)] {
+        let baseline = Baseline {
+            read_at: at(10),
+            is_late,
+            seen: Uefi {
+                order: Shown::Known(order),
+                keys: Shown::Unread("500".into()),
+                ..Uefi::default()
+            },
+        };
+        let mut tx = lab.store.write().await.unwrap();
+        tx.put_uefi_baseline("n1", &baseline).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(lab.store.uefi_baseline("n1").await.unwrap(), Some(baseline));
+    }
+    let mut tx = lab.store.write().await.unwrap();
+    let record = tx.node("n1").await.unwrap();
+    tx.delete_node(&record).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(lab.store.uefi_baseline("n1").await.unwrap(), None);
 }

