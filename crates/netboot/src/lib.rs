@@ -17,8 +17,8 @@
 //! - A boot plan leaves only against a token that was minted for this very MAC address, once.
 //! - Only files named in the configuration or in a redeemed plan are ever opened.
 
-pub mod arp;
-mod config;
+mod arp;
+pub mod config;
 pub mod connections;
 pub mod counters;
 pub mod dhcp;

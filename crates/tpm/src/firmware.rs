@@ -51,7 +51,7 @@ pub fn name(event: &Event<'_>) -> String {
         0x0a => "configuration flags".to_owned(),
         0x8000_0001 => format!("variable {}{proof}", variable(event.data)),
         0x8000_0002 | 0x8000_000c => format!("boot variable {}{proof}", variable(event.data)),
-        0x8000_0003 | 0x8000_0004 | 0x8000_0005 => "EFI program or driver".to_owned(),
+        0x8000_0003..=0x8000_0005 => "EFI program or driver".to_owned(),
         0x8000_0008 | 0x8000_000a => "firmware volume".to_owned(),
         0x8000_0009 | 0x8000_000b => "table".to_owned(),
         0x8000_00e0 => format!("certificate of {}{proof}", variable(event.data)),
@@ -62,7 +62,7 @@ pub fn name(event: &Event<'_>) -> String {
 
 /// ASCII or UTF-16 in quotes.
 fn text(data: &[u8]) -> String {
-    let is_wide = data.len() >= 2 && data.len() % 2 == 0 && data[1] == 0;
+    let is_wide = data.len() >= 2 && data.len().is_multiple_of(2) && data[1] == 0;
     if is_wide {
         wide(data)
     } else {

@@ -83,7 +83,10 @@ fn a_real_log_names_what_is_in_the_firmwares_registers() {
         "sha256:75677db6f14082d3bfec4d14bdd75c8d72612ef6914ca99cd5a5997b7a21309d"
     );
     assert_eq!(found(&real, &[]), Finding::NoneApproved);
-    assert_eq!(found(&real, &[real.clone()]), Finding::Golden("set 0".into()));
+    assert_eq!(
+        found(&real, std::slice::from_ref(&real)),
+        Finding::Golden("set 0".into())
+    );
     assert_eq!(changed(|_| {})[&0], real[&0], "the replay gives the quoted values");
 }
 
@@ -171,7 +174,10 @@ fn one_set_has_to_have_all_registers_and_the_nearest_is_named() {
     // PCR 1 differs by machine, and is not compared unless the settings name it.
     let mut other_order = old.clone();
     other_order.get_mut(&1).unwrap().value = "sha256:boot order".into();
-    assert_eq!(found(&other_order, &[old.clone()]), Finding::Golden("set 0".into()));
+    assert_eq!(
+        found(&other_order, std::slice::from_ref(&old)),
+        Finding::Golden("set 0".into())
+    );
     let all = compare(&other_order, &[("all".into(), old.clone())], &REGISTERS.into());
     assert!(
         matches!(&all, Finding::Differs(one) if one.registers[0].pcr == 1),
@@ -208,7 +214,7 @@ fn an_update_explains_the_first_change_after_it_and_no_change_of_secure_boot() {
             record: &record,
             registers: &stored.registers,
             update: stored.update.as_ref(),
-            finding: found(&stored.registers, &[old.clone()]),
+            finding: found(&stored.registers, std::slice::from_ref(&old)),
         };
         judgement.fault().unwrap_or_default()
     };
