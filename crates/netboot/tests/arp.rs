@@ -23,8 +23,8 @@ use tokio_util::sync::CancellationToken;
 
 const INSIDE: &str = "RACKWRIGHT_INSIDE_NAMESPACES";
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 1);
-/// Not used by any host: to reach this address, a host has to ask by ARP.
-const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 99);
+/// No host has this address: to reach this address, a host has to ask by ARP.
+const UNUSED: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 99);
 const HONEST: Mac = Mac([2, 0, 0, 0, 0, 8]);
 const IMPOSTOR: Mac = Mac([2, 0, 0, 0, 0, 9]);
 const LIMIT: Duration = Duration::from_secs(30);
@@ -51,7 +51,7 @@ fn plug_in(interface: &'static str, mac: Mac, address: Ipv4Addr) -> mpsc::Sender
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("a socket");
         // An address that does not answer is asked for by the kernel; each datagram begins that anew.
         while ended.recv_timeout(Duration::from_millis(100)) == Err(mpsc::RecvTimeoutError::Timeout) {
-            let _: Result<usize, _> = socket.send_to(b"?", (NOBODY, 9));
+            let _: Result<usize, _> = socket.send_to(b"?", (UNUSED, 9));
         }
     });
     let thread = thread.recv().expect("the host starts");
@@ -92,7 +92,7 @@ async fn a_second_host_takes_the_servers_address() {
     let honest = plug_in("p1", HONEST, Ipv4Addr::new(10, 9, 9, 2));
     // The server asks by ARP itself. Its own packets are no conflict.
     let own = UdpSocket::bind((SERVER, 0)).unwrap();
-    own.send_to(b"?", (NOBODY, 9)).unwrap();
+    own.send_to(b"?", (UNUSED, 9)).unwrap();
     let impostor = plug_in("p2", IMPOSTOR, SERVER);
     let seen = directory.wait_for_stage(IMPOSTOR, Stage::AddressConflict, LIMIT).await;
     let words = "the host 02:00:00:00:00:09 uses this server's address 10.9.9.1";

@@ -49,7 +49,7 @@ pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
         Ok(against) => against,
         Err(error) => return Done::unread(&error),
     };
-    // Done earlier in this state: told as long as the state's last reading is.
+    // Done earlier in this state: shown as long as the state's last reading is.
     let earlier = match core.store.bmc_state(&record.id).await {
         Ok(row) => row.filter(|row| row.read_at >= record.node.since),
         Err(error) => return Done::unread(&error),

@@ -86,7 +86,7 @@ pub struct SecureBoot {
 }
 
 impl SecureBoot {
-    /// Keys can be changed by everybody.
+    /// Any program can change the keys.
     fn is_unlocked(&self) -> bool {
         matches!(self.mode.as_deref(), Some("SetupMode" | "AuditMode"))
     }

@@ -115,7 +115,7 @@ fn a_boot_option_and_an_order_of_somebody_else_are_foreign_unless_the_site_keeps
         ]
     );
     assert_eq!(wished_order(&seen, &base()), ["Boot0000", "Boot0001"]);
-    // Behind ours it is foreign and in nobody's way.
+    // Behind our options it is foreign and starts nothing.
     let behind = with(|options, order, _, _| {
         options.push(option(5, "evil"));
         order.push("Boot0005".into());

@@ -461,7 +461,7 @@ impl SimNode {
         self.bmc.leave_key_in_db(pem);
     }
 
-    /// Somebody on it switches Secure Boot on or off.
+    /// Root on the machine switches Secure Boot on or off.
     pub fn switch_secure_boot(&self, on: bool) {
         self.bmc.switch_secure_boot(on);
     }
