@@ -16,7 +16,7 @@ pub struct FirmwareValuesRow {
     pub tpm_ek: String,
     /// JSON; empty: nothing was seen yet.
     pub body: String,
-    /// The last difference that an event told of; empty: there is none.
+    /// The last difference that an event named; empty: there is none.
     pub reported: String,
     /// The last update by the control plane that no session has followed yet; 0: there is none.
     pub updated_at: Timestamp,

@@ -1,4 +1,4 @@
-//! Machines whose firmware was changed while a customer had them.
+//! A customer changes the firmware of a machine.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
