@@ -27,6 +27,8 @@ mod firmware;
 mod impostor;
 #[path = "attacks/malformed.rs"]
 mod malformed;
+#[path = "attacks/matrix.rs"]
+mod matrix;
 #[path = "attacks/members.rs"]
 mod members;
 #[path = "attacks/restore.rs"]

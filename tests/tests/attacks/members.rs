@@ -27,22 +27,22 @@ const SOON: Duration = Duration::from_secs(30);
 /// changes of other replicas, each five seconds, is no help.
 const AT_ONCE: Duration = Duration::from_secs(3);
 /// For those who have no certificate yet.
-const OPEN: [&str; 3] = [
+pub const OPEN: [&str; 3] = [
     "AuthService/RedeemToken",
     "AgentService/Register",
     "ControlService/ProveDatabase",
 ];
 
 /// A control plane on the loopback interface, with a console port, and "cache-1" as a cache of images.
-struct Plane {
-    site: Site,
+pub struct Plane {
+    pub site: Site,
     api: u16,
     store: u16,
     ssh: u16,
 }
 
 impl Plane {
-    async fn start(dir: &Path) -> Self {
+    pub async fn start(dir: &Path) -> Self {
         install_crypto();
         let [api, store, ssh] = std::array::from_fn(|_| free_port());
         let config = format!(
@@ -68,7 +68,7 @@ impl Plane {
     }
 
     /// Invites a member and logs in as it; answers the folder of its credential.
-    fn join(&self, home: &str, name: &str, role: &[&str]) -> PathBuf {
+    pub fn join(&self, home: &str, name: &str, role: &[&str]) -> PathBuf {
         let words = [&["token", "create", name, "--role"], role].concat();
         let made = self.site.json(words);
         self.log_in(
@@ -88,20 +88,29 @@ impl Plane {
     }
 
     /// A connection with the credential in a folder.
-    fn connect(&self, home: &Path) -> Channel {
+    pub fn connect(&self, home: &Path) -> Channel {
         let identity = read(&home.join("default.pem"));
         self.connect_as(Identity::from_pem(&identity, &identity))
     }
 
-    fn connect_as(&self, identity: Identity) -> Channel {
+    /// A connection without a certificate.
+    pub fn connect_without(&self) -> Channel {
+        self.connected(ClientTlsConfig::new())
+    }
+
+    pub fn connect_as(&self, identity: Identity) -> Channel {
+        self.connected(ClientTlsConfig::new().identity(identity))
+    }
+
+    fn connected(&self, tls: ClientTlsConfig) -> Channel {
         let ca = Certificate::from_pem(read(&self.operator().join("default.ca.pem")));
-        let tls = ClientTlsConfig::new().ca_certificate(ca).identity(identity);
+        let tls = tls.ca_certificate(ca);
         let endpoint = Endpoint::from_shared(format!("https://127.0.0.1:{}", self.api)).expect("a URL");
         endpoint.tls_config(tls).expect("the files are PEM").connect_lazy()
     }
 
     /// A certificate of the site's own authority, with a key: PEM.
-    fn forge(&self, identity: &ClientIdentity) -> (String, String) {
+    pub fn forge(&self, identity: &ClientIdentity) -> (String, String) {
         let data = self.site.dir().join("data");
         let keys = KeyFiles::load_or_create(&data, "", SystemTime::now(), std::sync::Arc::new(SystemRng));
         let key = rcgen::KeyPair::generate().expect("a key can be made");
@@ -194,7 +203,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-fn short(method: &wire::Method) -> String {
+pub fn short(method: &wire::Method) -> String {
     let service = method.service.trim_start_matches("rackwright.v1.");
     format!("{service}/{}", method.name)
 }
