@@ -54,6 +54,16 @@ async fn whole_life(namespace: lab::Namespace, firmware: Firmware, settings: Set
     let certificate = &certificates[0];
     let identity = if firmware.is_uefi() { "tpm" } else { "address only" };
     assert_eq!(certificate["identity"], identity, "{certificates}");
+    let tpm = if firmware.is_uefi() {
+        "TPM: cleared"
+    } else {
+        "TPM: none found"
+    };
+    let evidence = certificate["evidence"].as_array();
+    assert!(
+        evidence.is_some_and(|lines| lines.iter().any(|line| line == tpm)),
+        "{certificates}"
+    );
     if firmware.is_uefi() {
         let explained = site.cli(["node", "explain", "n1"]);
         assert!(explained.contains("iPXE does not measure"), "{explained}");

@@ -18,7 +18,7 @@ use crate::inventory;
 use crate::ledger::{Ledger, LedgerError};
 use crate::net::interfaces;
 use crate::root::SysRoot;
-use crate::tpm::{Attester, KernelTpm};
+use crate::tpm::{self, Attester, KernelTpm};
 
 const LEDGER_FILE: &str = "ledger";
 
@@ -96,6 +96,12 @@ pub trait Host: Send + Sync {
         Ok(None)
     }
 
+    /// Removes from the TPM what systems have put into it; false: there is no TPM 2.0.
+    ///
+    /// # Errors
+    /// There is one, and it was not cleared: why.
+    fn clear_tpm(&self) -> Result<bool, String>;
+
     /// The boot variables; `None` on machines that did not boot by UEFI.
     fn efivars(&self) -> Option<EfiVars>;
 }
@@ -170,6 +176,10 @@ impl Host for KernelHost {
 
     fn attester(&self) -> Result<Option<Arc<dyn Attester>>, String> {
         KernelTpm::open(&self.0)
+    }
+
+    fn clear_tpm(&self) -> Result<bool, String> {
+        tpm::clear(&self.0)
     }
 
     fn efivars(&self) -> Option<EfiVars> {

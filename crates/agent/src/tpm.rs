@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rackwright_api::v1::{Attestation, Challenge, TpmKeys};
 use rackwright_tpm::binding;
-use rackwright_tpm::client::{Key, Tpm, TpmError};
+use rackwright_tpm::client::{Key, Quoted, Tpm, TpmError};
 use rackwright_tpm::credential::Credential;
 use rackwright_tpm::device::Device;
 use rackwright_tpm::log::LOG_MAX;
 use rackwright_tpm::pcr::ASKED;
-use rackwright_tpm::public::Kind;
+use rackwright_tpm::public::{Kind, Public};
 
 use crate::root::SysRoot;
 
@@ -36,13 +36,32 @@ pub fn quote_data(challenge: &Challenge, key_sha256: &str) -> [u8; 32] {
     binding(nonce, node, *claim_generation, boot, key_sha256)
 }
 
-/// The kernel's TPM. Its keys stay loaded as long as this lives.
+/// The kernel's TPM. Its keys are made again for each answer: clearing the TPM removes those that are loaded.
 pub struct KernelTpm {
     tpm: Mutex<Tpm>,
-    ek: Key,
-    ak: Key,
+    ek: Public,
+    ak: Public,
     certificate: Vec<u8>,
     root: SysRoot,
+}
+
+/// Opens the kernel's TPM; none: there is no TPM 2.0.
+fn open(root: &SysRoot) -> Result<Option<Tpm>, String> {
+    match Device::open(&root.dev) {
+        Ok(device) => Ok(Some(Tpm::new(Box::new(device)))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("the TPM's device cannot be opened: {error}")),
+    }
+}
+
+/// Removes from the machine's TPM what systems have put into it; false: there is no TPM 2.0.
+///
+/// # Errors
+/// There is one, and it was not cleared, in words for an operator.
+pub fn clear(root: &SysRoot) -> Result<bool, String> {
+    let Some(mut tpm) = open(root)? else { return Ok(false) };
+    tpm.clear().map_err(|error| error.to_string())?;
+    Ok(true)
 }
 
 impl KernelTpm {
@@ -51,16 +70,18 @@ impl KernelTpm {
     /// # Errors
     /// It cannot be used, in words for an operator.
     pub fn open(root: &SysRoot) -> Result<Option<Arc<dyn Attester>>, String> {
-        let device = match Device::open(&root.dev) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(|error| format!("the TPM's device cannot be opened: {error}"))?,
-        };
-        let opened = Self::with(Tpm::new(Box::new(device)), root).map_err(|error| error.to_string())?;
+        let Some(tpm) = open(root)? else { return Ok(None) };
+        let opened = Self::with(tpm, root).map_err(|error| error.to_string())?;
         Ok(Some(Arc::new(opened)))
     }
 
     fn with(mut tpm: Tpm, root: &SysRoot) -> Result<Self, TpmError> {
-        let (ek, ak) = (tpm.key(Kind::Endorsement)?, tpm.key(Kind::Attestation)?);
+        let mut public = |kind| {
+            let key = tpm.key(kind)?;
+            tpm.remove(&key)?;
+            Ok::<_, TpmError>(key.public)
+        };
+        let (ek, ak) = (public(Kind::Endorsement)?, public(Kind::Attestation)?);
         // The identity does not depend on it.
         let certificate = tpm.certificate().unwrap_or_else(|error| {
             tracing::warn!("the TPM's certificate cannot be read: {error}");
@@ -81,8 +102,10 @@ impl KernelTpm {
             seed: challenge.credential_seed.clone(),
         };
         let mut tpm = self.tpm.lock().unwrap_or_else(PoisonError::into_inner);
-        let secret = tpm.activate(&self.ek, &self.ak, &credential)?;
-        let quoted = tpm.quote(&self.ak, &quote_data(challenge, key_sha256), ASKED)?;
+        let ek = tpm.key(Kind::Endorsement)?;
+        let answered = Self::answered(&mut tpm, &ek, &credential, &quote_data(challenge, key_sha256));
+        tpm.remove(&ek)?;
+        let (secret, quoted) = answered?;
         let pcrs = quoted.values.iter();
         Ok(Attestation {
             secret,
@@ -92,6 +115,15 @@ impl KernelTpm {
             event_log: self.event_log(),
             fault: String::new(),
         })
+    }
+
+    /// Opens the credential and quotes.
+    fn answered(tpm: &mut Tpm, ek: &Key, credential: &Credential, data: &[u8]) -> Result<(Vec<u8>, Quoted), TpmError> {
+        let ak = tpm.key(Kind::Attestation)?;
+        let secret = tpm.activate(ek, &ak, credential);
+        let quoted = secret.and_then(|secret| Ok((secret, tpm.quote(&ak, data, ASKED)?)));
+        tpm.remove(&ak)?;
+        quoted
     }
 
     /// Empty where the firmware left none.
@@ -111,9 +143,9 @@ impl KernelTpm {
 impl Attester for KernelTpm {
     fn keys(&self) -> TpmKeys {
         TpmKeys {
-            endorsement_public: self.ek.public.bytes().to_vec(),
+            endorsement_public: self.ek.bytes().to_vec(),
             endorsement_certificate: self.certificate.clone(),
-            attestation_public: self.ak.public.bytes().to_vec(),
+            attestation_public: self.ak.bytes().to_vec(),
         }
     }
 
@@ -136,7 +168,6 @@ mod tests {
     use rackwright_tpm::credential;
     use rackwright_tpm::device::Socket;
     use rackwright_tpm::pcr::Values;
-    use rackwright_tpm::public::Public;
     use rackwright_tpm::quote::verify;
     use ring::rand::SystemRandom;
 

@@ -61,6 +61,7 @@ fn erase_job(operation: &str, claim_generation: u64) -> Job {
     let work = Some(Work::EraseDrives(EraseDrives {
         samples: 64,
         clear_boot_entries: true,
+        clear_tpm: false,
         ..EraseDrives::default()
     }));
     Job {

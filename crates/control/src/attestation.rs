@@ -104,7 +104,7 @@ pub struct Policy {
 }
 
 /// The settings `identity`.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Settings {
     /// For every SKU without an entry of its own.
@@ -121,6 +121,23 @@ pub struct Settings {
     pub firmware_skus: BTreeMap<String, FirmwarePolicy>,
     /// The registers that are compared with golden values. PCR 1 is left out by default: it often differs by machine.
     pub firmware_registers: Compared,
+    /// An erase also clears the machine's TPM.
+    pub clear_tpm: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            tpm: Wish::default(),
+            skus: BTreeMap::new(),
+            measured_boot: MeasuredBoot::default(),
+            measured_boot_skus: BTreeMap::new(),
+            firmware: FirmwarePolicy::default(),
+            firmware_skus: BTreeMap::new(),
+            firmware_registers: Compared::default(),
+            clear_tpm: true,
+        }
+    }
 }
 
 impl Settings {

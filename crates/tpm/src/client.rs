@@ -12,6 +12,7 @@ const NO_SESSIONS: u16 = 0x8001;
 const SESSIONS: u16 = 0x8002;
 const RH_NULL: u32 = 0x4000_0007;
 const RS_PASSWORD: u32 = 0x4000_0009;
+const RH_LOCKOUT: u32 = 0x4000_000a;
 const RH_ENDORSEMENT: u32 = 0x4000_000b;
 /// Where manufacturers keep the certificate of the endorsement key of P-256.
 const NV_EK_CERTIFICATE: u32 = 0x01c0_000a;
@@ -23,6 +24,12 @@ const NV_CHUNK: u16 = 256;
 const RETRY: [u32; 3] = [0x908, 0x90a, 0x922];
 const TRIES: usize = 20;
 
+/// TPM_RC_DISABLED: somebody has switched the command off.
+const DISABLED: u32 = 0x120;
+/// TPM_RC_LOCKOUT: too many wrong passwords.
+const LOCKED_OUT: u32 = 0x921;
+
+const CLEAR: u32 = 0x126;
 const CREATE_PRIMARY: u32 = 0x131;
 const ACTIVATE_CREDENTIAL: u32 = 0x147;
 const NV_READ: u32 = 0x14e;
@@ -59,9 +66,12 @@ pub enum TpmError {
 fn hint(code: u32) -> &'static str {
     // TPM_RC_AUTH_FAIL and TPM_RC_BAD_AUTH, for whichever handle or session.
     if matches!(code & 0xbf, 0x8e | 0xa2) {
-        " (a system has set a password on the endorsement hierarchy: clear the TPM in the firmware's settings)"
-    } else {
-        ""
+        return " (a system has set a password: clear the TPM in the firmware's settings)";
+    }
+    match code {
+        DISABLED => " (a system has switched this off: clear the TPM in the firmware's settings)",
+        LOCKED_OUT => " (too many wrong passwords were tried: clear the TPM in the firmware's settings)",
+        _ => "",
     }
 }
 
@@ -194,6 +204,23 @@ impl Tpm {
     /// [`TpmError`]
     pub fn remove(&mut self, key: &Key) -> Result<(), TpmError> {
         self.flush(key.handle)
+    }
+
+    /// Removes everything that systems have put into the TPM: their keys, their data, and the passwords of the storage and
+    /// endorsement hierarchies (TPM2_Clear). The endorsement key stays the same, and so does its certificate. Keys that are
+    /// loaded are lost.
+    ///
+    /// # Errors
+    /// [`TpmError::Refused`]: a system has set the lockout password, or has switched this command off.
+    pub fn clear(&mut self) -> Result<(), TpmError> {
+        self.command(
+            (CLEAR, "to be cleared"),
+            &[RH_LOCKOUT],
+            &[Session::Password],
+            &[],
+            false,
+        )?;
+        Ok(())
     }
 
     /// Opens a credential that was made for these two keys.

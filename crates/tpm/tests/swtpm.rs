@@ -5,10 +5,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rackwright_tpm::client::{Tpm, TpmError};
-use rackwright_tpm::device::Socket;
+use rackwright_tpm::device::{Socket, Transport as _};
 use rackwright_tpm::pcr::{ASKED, Selection};
 use rackwright_tpm::public::{Kind, Public};
 use rackwright_tpm::quote::{QuoteError, verify};
+use rackwright_tpm::wire::{Reader, Writer};
 use rackwright_tpm::{binding, credential, sha256};
 use ring::rand::SystemRandom;
 
@@ -106,6 +107,104 @@ fn a_tpm_proves_itself_and_no_other() {
     }
     assert_eq!(tpm.certificate().unwrap(), None, "a plain swtpm has none");
     assert!(matches!(tpm.pcrs(Selection(0)), Ok(values) if values.is_empty()));
+}
+
+/// Commands of a system that has the machine.
+struct System(Socket);
+
+impl System {
+    /// Sends a command with an empty password; answers its code and what follows.
+    fn sends(&mut self, code: u32, handles: &[u32], parameters: &[u8]) -> (u32, Vec<u8>) {
+        let mut body = Writer::new();
+        for handle in handles {
+            body = body.u32(*handle);
+        }
+        // The password session: no nonce, no attributes, no password.
+        let body = body
+            .u32(9)
+            .u32(0x4000_0009)
+            .u16(0)
+            .u8(0)
+            .u16(0)
+            .bytes(parameters)
+            .done();
+        let command = Writer::new()
+            .u16(0x8002)
+            .u32(10 + body.len() as u32)
+            .u32(code)
+            .bytes(&body);
+        let answer = self.0.transmit(&command.done()).expect("the TPM answers");
+        let mut reader = Reader::new(&answer);
+        reader.bytes(6, "head").expect("an answer has a head");
+        (
+            reader.u32("code").expect("an answer has a code"),
+            reader.rest().to_vec(),
+        )
+    }
+
+    /// TPM2_HierarchyChangeAuth.
+    fn sets_password(&mut self, hierarchy: u32) -> u32 {
+        self.sends(0x129, &[hierarchy], &Writer::new().sized(b"guess").done()).0
+    }
+
+    /// TPM2_NV_DefineSpace: 8 bytes that the owner reads and writes.
+    fn defines_data(&mut self, index: u32) -> u32 {
+        let area = Writer::new()
+            .u32(index)
+            .u16(0x000b)
+            .u32(0x0002_0002)
+            .u16(0)
+            .u16(8)
+            .done();
+        let parameters = Writer::new().u16(0).sized(&area).done();
+        self.sends(0x12a, &[OWNER], &parameters).0
+    }
+}
+
+const OWNER: u32 = 0x4000_0001;
+const LOCKOUT: u32 = 0x4000_000a;
+const ENDORSEMENT: u32 = 0x4000_000b;
+
+#[test]
+fn what_a_system_put_into_a_tpm_is_removed_and_its_identity_stays() {
+    let software = Software::start();
+    let path = software.dir.path().join("tpm");
+    let ek = {
+        let mut tpm = software.tpm();
+        let key = tpm.key(Kind::Endorsement).unwrap();
+        tpm.remove(&key).unwrap();
+        key.public
+    };
+    let mut system = System(connected(&path));
+    assert_eq!(system.defines_data(0x0180_0001), 0);
+    // TPM_RC_NV_DEFINED: the data is there.
+    assert_eq!(system.defines_data(0x0180_0001), 0x14c);
+    assert_eq!(
+        [OWNER, ENDORSEMENT].map(|hierarchy| system.sets_password(hierarchy)),
+        [0, 0]
+    );
+    drop(system);
+
+    let mut tpm = software.tpm();
+    let refused = tpm.key(Kind::Endorsement).unwrap_err().to_string();
+    assert!(refused.contains("a system has set a password"), "{refused}");
+    tpm.clear().unwrap();
+    assert_eq!(tpm.key(Kind::Endorsement).unwrap().public, ek);
+    drop(tpm);
+    let mut system = System(connected(&path));
+    assert_eq!(
+        system.defines_data(0x0180_0001),
+        0,
+        "neither the data nor the owner's password is left"
+    );
+    assert_eq!(system.sets_password(LOCKOUT), 0);
+    drop(system);
+
+    let refused = software.tpm().clear().unwrap_err().to_string();
+    assert!(
+        refused.contains("refuses to be cleared") && refused.contains("a system has set a password"),
+        "{refused}"
+    );
 }
 
 #[test]

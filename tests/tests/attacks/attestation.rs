@@ -193,15 +193,44 @@ async fn an_honest_machine_is_known_by_its_tpm_and_its_erase_certificate_says_so
     assert!(told.len() == 1 && told[0].to_string().contains(&ek), "{told:?}");
     bench.deploy();
     bench.until(&["active"]).await;
+    bench
+        .node()
+        .set_tpm(Some(bench.tpm().with_stored(b"a key of the customer")));
     bench.site.cli(["node", "release", "--yes", &id]);
     bench.until(&["available"]).await;
+    assert_eq!(bench.tpm().stored(), b"", "the TPM holds nothing of the customer");
     let certificates = bench.site.json(["node", "certificates", &id]).to_string();
     assert!(certificates.contains("\"identity\":\"tpm\""), "{certificates}");
+    assert!(certificates.contains("TPM: cleared"), "{certificates}");
     let printed = bench.site.cli(["node", "certificates", &id, "--verify"]);
     assert!(printed.contains("valid") && printed.contains("tpm"), "{printed}");
     let explained = bench.site.cli(["node", "explain", &id]);
     assert!(explained.contains(&ek), "{explained}");
     assert_eq!(bench.events(REFUSED), [] as [Value; 0]);
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tpm_that_a_customer_locked_holds_the_machine_back_until_it_is_cleared() {
+    let bench = Bench::inspected(Profile::Instant).await;
+    let id = bench.id();
+    bench.deploy();
+    bench.until(&["active"]).await;
+    let honest = bench.tpm();
+    bench
+        .node()
+        .set_tpm(Some(honest.clone().with_stored(b"a key of the customer").locked()));
+    bench.site.cli(["node", "release", "--yes", &id]);
+    bench.until(&["quarantined"]).await;
+    let reason = bench.site.reason(&id);
+    assert!(
+        reason.contains("the TPM still has what the former system put into it") && reason.contains("set a password"),
+        "{reason}"
+    );
+    assert_eq!(bench.site.json(["node", "certificates", &id]), Value::Array(Vec::new()));
+    // An operator clears the TPM in the firmware's settings.
+    bench.node().set_tpm(Some(honest));
+    bench.gets_through(&[]).await;
     bench.end().await;
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rackwright_api::v1::job::Work;
 use rackwright_api::v1::job_report::Result as JobResult;
-use rackwright_api::v1::{CancelJob, EraseDrives, EraseDrivesResult, Job, JobError, JobReport};
+use rackwright_api::v1::{CancelJob, EraseDrives, EraseDrivesResult, Job, JobError, JobReport, TpmClear};
 use tokio::sync::Notify;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
@@ -376,16 +376,29 @@ fn perform(
     }
 }
 
-/// Erases the drives and, where that is asked for and firmware keeps them, the agent's boot entries. A machine is not
-/// given on with either; what was erased is told all the same.
+/// Erases the drives, clears the TPM and removes the agent's boot entries, as far as the job asks for it and the machine has
+/// them. A failure of one of them fails the job; its report names the drives that were erased.
 fn erase(machine: &Machine, work: &EraseDrives, control: &JobControl) -> Result<EraseDrivesResult, Box<Failed>> {
     let failed = |error, erased| {
         let partial = Some(JobResult::EraseDrives(erased));
         Box::new(Failed { error, partial })
     };
     let erased = machine.eraser.erase(&*machine.drives, work, control);
-    let erased = erased.map_err(|f| failed(f.error, f.erased))?;
+    let mut erased = erased.map_err(|f| failed(f.error, f.erased))?;
     control.step("erased", 0);
+    if work.clear_tpm {
+        match machine.host.clear_tpm() {
+            Ok(true) => erased.set_tpm(TpmClear::Cleared),
+            Ok(false) => erased.set_tpm(TpmClear::NoTpm),
+            Err(why) => {
+                let message = format!(
+                    "the drives are erased, but the TPM still has what the former system put into it: {why}. Clear the \
+                     TPM in the firmware's settings, then readmit the node"
+                );
+                return Err(failed(job_error("tpm-not-cleared", message, false), erased));
+            }
+        }
+    }
     let Some(efivars) = machine.host.efivars().filter(|_| work.clear_boot_entries) else {
         return Ok(erased);
     };

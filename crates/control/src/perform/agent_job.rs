@@ -111,6 +111,7 @@ async fn job(core: &Core, record: &NodeRecord, effect: &EffectRow) -> Result<v1:
             drives: Vec::new(),
             samples: 0,
             clear_boot_entries: true,
+            clear_tpm: core.config.identity.clear_tpm,
         }),
         other => return Err(format!("{} is not the agent's to do", other.as_str()).into()),
     };

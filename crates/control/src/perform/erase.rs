@@ -18,6 +18,7 @@ use rackwright_store::{EffectRow, NodeRecord, Scope, StoreError};
 use super::certify::Erase;
 use super::{Done, Learned, evidence};
 use crate::agent_boot;
+use crate::attestation::BY_TPM;
 use crate::clock;
 use crate::core::Core;
 use crate::drives::{self, DIFFER, DRIVES_MAX};
@@ -78,11 +79,17 @@ pub(super) async fn ended(core: &Core, effect: &EffectRow, erased: &v1::EraseDri
         return Ok(Done::failed(NOT_PROVEN, message, false));
     }
     let (identity, attestation) = agent_boot::identity_of(&core.store, effect).await?;
+    // The control plane knows that this machine has a TPM.
+    if core.config.identity.clear_tpm && identity == BY_TPM && erased.tpm() != v1::TpmClear::Cleared {
+        let message = "the drives are erased, but the agent did not clear the TPM, which may hold keys and data of the former \
+                       customer. Clear the TPM in the firmware's settings, then readmit the node";
+        return Ok(Done::failed("tpm-not-cleared", message, false));
+    }
     let uncovered = uncovered(&lists, &reported);
     let erases = erased.drives.iter().zip(&verdict.witnesses);
     let erases: Result<Vec<_>, String> = erases
         .map(|(drive, by)| {
-            let evidence = evidence::of_drive(drive, loss, &erased.excluded, &uncovered);
+            let evidence = evidence::of_drive(drive, loss, erased, &uncovered);
             proof(core, effect, drive, by, (identity, &attestation), evidence)
         })
         .collect();

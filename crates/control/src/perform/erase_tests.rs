@@ -50,6 +50,7 @@ fn report(inventory: &v1::Inventory, now: Timestamp) -> v1::EraseDrivesResult {
             size_bytes: 0,
             reason: "an optical drive".into(),
         }],
+        tpm: v1::TpmClear::Cleared.into(),
     }
 }
 
@@ -198,6 +199,27 @@ impl Fixture {
     }
 }
 
+#[tokio::test]
+async fn a_machine_known_by_its_tpm_is_certified_only_with_the_tpm_cleared() {
+    let honest = inventory(&["SERIAL-A", "SERIAL-B"]);
+    let mut fixture = Fixture::new(&[of_bmc("SERIAL-A")]).await;
+    testing::booted(&fixture.core, "n1", "b1").await;
+    let mut tx = fixture.core.store.write().await.unwrap();
+    let mut row = tx.agent_boot("n1").await.unwrap().unwrap();
+    row.identity = BY_TPM.into();
+    tx.put_agent_boot(&row).await.unwrap();
+    tx.commit().await.unwrap();
+    for kept in [v1::TpmClear::Unspecified, v1::TpmClear::NoTpm] {
+        let mut lie = report(&honest, clock::now());
+        lie.set_tpm(kept);
+        let (code, message, certificates) = fixture.reports(10, lie).await;
+        assert_eq!((code.as_str(), certificates.len()), ("tpm-not-cleared", 0), "{message}");
+        assert!(message.contains("did not clear the TPM"), "{message}");
+    }
+    let (code, message, certificates) = fixture.reports(10, report(&honest, clock::now())).await;
+    assert_eq!((code.as_str(), certificates.len()), ("", 2), "{message}");
+}
+
 fn of_bmc(serial: &str) -> KnownDrive {
     KnownDrive {
         name: "1".into(),
@@ -288,6 +310,7 @@ async fn one_lie_refuses_every_certificate_of_the_report_and_the_honest_report_n
             signed.evidence,
             [
                 "memory: powered off for 12 s, read from the BMC at 1970-01-01T00:00:01Z and at 1970-01-01T00:00:13Z",
+                "TPM: cleared",
                 "native capacity: 1000000000512 bytes",
                 "host protected area of 512 bytes: opened",
                 "left out: sr0 (0 bytes): an optical drive",

@@ -25,14 +25,24 @@ fn memory(loss: PowerLoss) -> String {
     )
 }
 
+/// The machine's TPM.
+fn tpm(clear: v1::TpmClear) -> String {
+    let words = match clear {
+        v1::TpmClear::Cleared => "cleared",
+        v1::TpmClear::NoTpm => "none found",
+        v1::TpmClear::Unspecified => "not cleared",
+    };
+    format!("TPM: {words}")
+}
+
 /// The lines of one drive's certificate, at most [`EVIDENCE_MAX`].
 pub(super) fn of_drive(
     drive: &v1::DriveErase,
     loss: PowerLoss,
-    excluded: &[v1::ExcludedDevice],
+    report: &v1::EraseDrivesResult,
     uncovered: &[String],
 ) -> Vec<String> {
-    let mut lines = vec![memory(loss)];
+    let mut lines = vec![memory(loss), tpm(report.tpm())];
     if drive.native_bytes > 0 {
         lines.push(format!("native capacity: {} bytes", drive.native_bytes));
     }
@@ -48,7 +58,7 @@ pub(super) fn of_drive(
             .iter()
             .map(|words| cut(&format!("not erased: {words}"), SENTENCE_MAX)),
     );
-    lines.extend(excluded.iter().map(|device| {
+    lines.extend(report.excluded.iter().map(|device| {
         let words = format!(
             "left out: {} ({} bytes): {}",
             device.name, device.size_bytes, device.reason

@@ -108,6 +108,7 @@ impl Eraser for SimEraser {
         let mut report = EraseDrivesResult {
             drives: claimed.collect(),
             excluded: drives.excluded(),
+            ..EraseDrivesResult::default()
         };
         change(&mut report);
         Ok(report)

@@ -137,6 +137,14 @@ impl Node {
         }
     }
 
+    /// Clears the TPM; false: there is none.
+    pub(super) fn clear_tpm(&self) -> Result<bool, String> {
+        let Some(mut tpm) = self.tpm() else { return Ok(false) };
+        let kept = tpm.clear();
+        self.set_tpm(Some(tpm));
+        kept.map(|()| true)
+    }
+
     pub(super) fn set_tpm(&self, tpm: Option<SimTpm>) {
         *self.board.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(tpm));
     }

@@ -35,6 +35,10 @@ pub struct SimTpm {
     ak_public: Public,
     /// What the machine measures, in its order: register, type, data.
     measured: Vec<(u8, u32, Vec<u8>)>,
+    /// What a system has put into it.
+    stored: Vec<u8>,
+    /// A system has set the lockout password.
+    locked: bool,
 }
 
 fn key(seed: &[u8], what: &[u8]) -> SecretKey {
@@ -65,6 +69,8 @@ impl SimTpm {
         measured.splice(0..0, variables);
         Self {
             measured,
+            stored: Vec::new(),
+            locked: false,
             ek_public: public(Kind::Endorsement, &ek.public_key()),
             ak_public: public(Kind::Attestation, &ak.public_key()),
             ek,
@@ -94,6 +100,37 @@ impl SimTpm {
             }
         }
         self
+    }
+
+    /// The same TPM with data of a system in it.
+    #[must_use]
+    pub fn with_stored(mut self, data: &[u8]) -> Self {
+        self.stored = data.to_vec();
+        self
+    }
+
+    /// The same TPM, of which a system has set the lockout password.
+    #[must_use]
+    pub fn locked(mut self) -> Self {
+        self.locked = true;
+        self
+    }
+
+    /// What systems have put into it.
+    #[must_use]
+    pub fn stored(&self) -> &[u8] {
+        &self.stored
+    }
+
+    /// Removes what systems have put into it.
+    pub(super) fn clear(&mut self) -> Result<(), String> {
+        if self.locked {
+            let refusal = "the TPM refuses to be cleared: code 0x9a2 (a system has set a password: clear the TPM in the \
+                           firmware's settings)";
+            return Err(refusal.into());
+        }
+        self.stored.clear();
+        Ok(())
     }
 
     /// What a control plane knows it by.

@@ -128,6 +128,10 @@ impl Host for SimHost {
         Ok(self.life.node.tpm().map(attester))
     }
 
+    fn clear_tpm(&self) -> Result<bool, String> {
+        self.life.node.clear_tpm()
+    }
+
     fn efivars(&self) -> Option<EfiVars> {
         None
     }
