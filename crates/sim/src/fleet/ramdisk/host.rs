@@ -12,6 +12,7 @@ use rackwright_agent::host::{Host, Presence};
 use rackwright_agent::identity::{Identity, IdentityError};
 use rackwright_agent::jobs::power::{Power, PowerAction};
 use rackwright_agent::ledger::{Ledger, LedgerError};
+use rackwright_agent::net::neighbours::Heard;
 use rackwright_agent::tpm::Attester;
 use rackwright_api::v1::Inventory;
 use std::io;
@@ -19,6 +20,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::sync::watch;
 
 /// The host during one boot.
 pub(super) struct SimHost {
@@ -126,6 +128,10 @@ impl Host for SimHost {
     fn attester(&self) -> Result<Option<Arc<dyn Attester>>, String> {
         let attester = |tpm| Arc::new(SimAttester(Arc::clone(&self.life), tpm)) as Arc<dyn Attester>;
         Ok(self.life.node.tpm().map(attester))
+    }
+
+    fn hear_neighbours(&self, told: watch::Sender<Heard>) {
+        self.life.node.cabling.hear(told);
     }
 
     fn efivars(&self) -> Option<EfiVars> {
