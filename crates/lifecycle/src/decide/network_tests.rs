@@ -102,6 +102,10 @@ fn a_machine_whose_cable_is_elsewhere_is_neither_written_nor_booted_into_what_wa
     let written = tried(Effect::WriteImage, 6, 7, Outcome::Succeeded);
     facts.attempts.push(written.clone());
     assert_eq!(waits(&decide_at(&node, &facts, 8)), why);
+    match decide_at(&node, &facts, 10_000_000) {
+        Decision::Move { reason, .. } => assert!(reason.ends_with(&why), "{reason}"),
+        other => panic!("{other:?}"),
+    }
     facts.miscabled = None;
     assert_eq!(edge_of(&decide_at(&node, &facts, 9)), Some(Edge::Written));
 }
