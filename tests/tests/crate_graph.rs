@@ -48,7 +48,9 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     (
         "fuzz",
         1,
-        &["redfish", "netboot", "image", "identity", "ports", "site", "tpm"],
+        &[
+            "agent", "redfish", "netboot", "image", "identity", "ports", "site", "tpm",
+        ],
     ),
 ];
 

@@ -9,6 +9,7 @@ use rackwright_api::v1::agent_service_client::AgentServiceClient;
 use rackwright_api::v1::{Hello, Inventory, RegisterRequest, RegisterResponse};
 use secrecy::ExposeSecret as _;
 use thiserror::Error;
+use tokio::sync::watch;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::timeout;
 use tonic::Code;
@@ -22,6 +23,7 @@ use crate::identity::{self, Authority, Identity, IdentityError, Request};
 use crate::jobs::desk::Desk;
 use crate::ledger::LedgerError;
 use crate::machine::Machine;
+use crate::net::neighbours::Heard;
 use crate::session::{self, Session, SessionError};
 use crate::tpm::Attester;
 
@@ -85,6 +87,8 @@ pub async fn run(
 ) -> Result<Infallible, AgentError> {
     let machine = Arc::new(machine);
     let ledger = machine.host.ledger()?;
+    let (told, neighbours) = watch::channel(None);
+    machine.host.hear_neighbours(told);
     let read_machine = async {
         let machine = Arc::clone(&machine);
         let reading = async {
@@ -142,6 +146,7 @@ pub async fn run(
         machine,
         attester,
         key_sha256,
+        neighbours,
     };
     agent.stream_for_ever().await
 }
@@ -353,6 +358,7 @@ struct Connected {
     machine: Arc<Machine>,
     attester: Option<Arc<dyn Attester>>,
     key_sha256: String,
+    neighbours: watch::Receiver<Heard>,
 }
 
 impl Connected {
@@ -399,6 +405,7 @@ impl Connected {
             attester: self.attester.as_ref(),
             key_sha256: &self.key_sha256,
             heartbeat: Duration::from_secs(heartbeat_s.into()),
+            neighbours: &self.neighbours,
         };
         session
             .run(

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1::Inventory;
 use secrecy::SecretString;
+use tokio::sync::watch;
 
 use crate::cmdline::Mac;
 use crate::console;
@@ -17,6 +18,7 @@ use crate::identity::{self, Identity, IdentityError};
 use crate::inventory;
 use crate::ledger::{Ledger, LedgerError};
 use crate::net::interfaces;
+use crate::net::neighbours::{self, Heard};
 use crate::root::SysRoot;
 use crate::tpm::{self, Attester, KernelTpm};
 
@@ -102,6 +104,9 @@ pub trait Host: Send + Sync {
     /// There is one, and it was not cleared: why.
     fn clear_tpm(&self) -> Result<bool, String>;
 
+    /// Tells what the Ethernet cards hear by LLDP, from now on and for as long as somebody wants to know. Returns at once.
+    fn hear_neighbours(&self, _told: watch::Sender<Heard>) {}
+
     /// The boot variables; `None` on machines that did not boot by UEFI.
     fn efivars(&self) -> Option<EfiVars>;
 }
@@ -180,6 +185,10 @@ impl Host for KernelHost {
 
     fn clear_tpm(&self) -> Result<bool, String> {
         tpm::clear(&self.0)
+    }
+
+    fn hear_neighbours(&self, told: watch::Sender<Heard>) {
+        neighbours::hear(&self.0, told);
     }
 
     fn efivars(&self) -> Option<EfiVars> {

@@ -1,4 +1,4 @@
-//! The ioctl calls of block devices, NVMe, SCSI and file attributes. The only module of the agent that may be `unsafe`.
+//! The ioctl calls of block devices, NVMe, SCSI and file attributes, and one option of packet sockets. The only module of the agent that may be `unsafe`.
 //!
 //! Numbers and structures are those of `linux/fs.h`, `linux/nvme_ioctl.h` and `scsi/sg.h`; they are part of the kernel's
 //! stable interface.
@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_ulong, c_void};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -300,6 +300,33 @@ fn exchange(drive: &File, command: &[u8; 16], data: ScsiData<'_>, timeout: Durat
     })
 }
 
+/// Has a packet socket hear a group of Ethernet addresses on the interface with that number, while the socket is open.
+///
+/// # Errors
+/// `ENODEV` where there is no such interface; `EINVAL` for what is no packet socket.
+pub fn join_packet_group(socket: &OwnedFd, interface: u32, group: [u8; 6]) -> io::Result<()> {
+    let mut request = libc::packet_mreq {
+        mr_ifindex: c_int::try_from(interface).map_err(io::Error::other)?,
+        mr_type: libc::PACKET_MR_MULTICAST as _,
+        mr_alen: 6,
+        mr_address: [0; 8],
+    };
+    for (place, octet) in request.mr_address.iter_mut().zip(group) {
+        *place = octet;
+    }
+    // SAFETY: the descriptor is open for the call's duration; the kernel reads a `packet_mreq` of the given size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            (&raw const request).cast(),
+            size_of::<libc::packet_mreq>() as libc::socklen_t,
+        )
+    };
+    outcome(result).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -320,6 +347,8 @@ mod tests {
         assert!(nvme_namespace(&file).is_err());
         assert!(nvme_admin(&file, &NvmeCommand::default(), &mut [0; 512]).is_err());
         assert!(nvme_rescan(&file).is_err());
+        let other = file.try_clone().unwrap().into();
+        assert!(join_packet_group(&other, 1, [1, 0x80, 0xc2, 0, 0, 0x0e]).is_err());
         assert!(ata_registers(&file, &[0; 16], Duration::from_secs(1)).is_err());
         assert!(scsi(&file, &[0; 16], ScsiData::None, Duration::from_secs(1)).is_err());
     }

@@ -6,12 +6,12 @@ use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_api::v1::agent_service_client::AgentServiceClient;
 use rackwright_api::v1::control_message::Message as Down;
 use rackwright_api::v1::{
-    AgentMessage, Attestation, Challenge, ControlMessage, Heartbeat, Hello, Inventory, RegisterResponse,
+    AgentMessage, Attestation, Challenge, ControlMessage, Heartbeat, Hello, Inventory, Neighbours, RegisterResponse,
 };
 use secrecy::ExposeSecret as _;
 use std::sync::Arc;
 use thiserror::Error;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -20,6 +20,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::host::Host;
 use crate::jobs::desk::Desk;
 use crate::jobs::writer::Credentials;
+use crate::net::neighbours::Heard;
 use crate::tpm::Attester;
 
 /// Messages that may wait for the network; beyond, the stream counts as stuck.
@@ -121,6 +122,18 @@ pub struct Session<'a> {
     pub key_sha256: &'a str,
     /// Between two heartbeats.
     pub heartbeat: Duration,
+    /// What the Ethernet cards hear.
+    pub neighbours: &'a watch::Receiver<Heard>,
+}
+
+/// What the cards hear, when that is new. Waits for ever where nobody listens any more.
+async fn next_heard(neighbours: &mut watch::Receiver<Heard>) -> Neighbours {
+    while neighbours.changed().await.is_ok() {
+        if let Some(heard) = &*neighbours.borrow_and_update() {
+            return heard.clone();
+        }
+    }
+    std::future::pending().await
 }
 
 impl Session<'_> {
@@ -153,6 +166,9 @@ impl Session<'_> {
         on_ready();
         let mut heartbeats = interval(self.heartbeat);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut neighbours = self.neighbours.clone();
+        // What was heard before is told on each stream.
+        neighbours.mark_changed();
         loop {
             tokio::select! {
                 message = down.message() => match message?.ok_or(SessionError::Closed)? {
@@ -169,6 +185,7 @@ impl Session<'_> {
                     }
                     self.desk.sent();
                 }
+                heard = next_heard(&mut neighbours) => self.send(&up, Up::Neighbours(heard)).await?,
                 _ = heartbeats.tick() => self.send(&up, Up::Heartbeat(Heartbeat { uptime_s: self.host.uptime_s() })).await?,
             }
         }

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 use std::sync::OnceLock;
 
+use rackwright_agent::net::lldp as agent_lldp;
 use rackwright_netboot::dhcp::{self, Decision, Port, Request};
 use rackwright_netboot::{
     BootIntent, BootLoader, DhcpMode, Lookup, NetbootConfig, OneTimeToken, Pool, Settings, Subnet, fuzzing,
@@ -133,4 +134,19 @@ pub(crate) fn arp(bytes: &[u8]) {
         assert!(!address.is_unspecified());
         assert_eq!([&mac.0[..], &address.octets()[..]].concat(), bytes[8..18]);
     }
+}
+
+/// What a switch says by LLDP is read the same each time, and is short and printable.
+pub(crate) fn lldp(bytes: &[u8]) {
+    let Some(said) = agent_lldp::parse(bytes) else { return };
+    for text in [
+        &said.chassis_id,
+        &said.port_id,
+        &said.port_description,
+        &said.system_name,
+    ] {
+        assert!(text.len() <= agent_lldp::TEXT_MAX, "{} octets", text.len());
+        assert!(text.bytes().all(|octet| (b' '..=b'~').contains(&octet)), "{text:?}");
+    }
+    assert_eq!(agent_lldp::parse(bytes), Some(said));
 }

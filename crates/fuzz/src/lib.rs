@@ -26,6 +26,7 @@ const READERS: &[(u8, &str, Reader)] = &[
     (b'd', "a DHCP packet", boot::dhcp),
     (b't', "a TFTP packet", boot::tftp),
     (b'h', "an ARP packet", boot::arp),
+    (b'm', "an LLDP frame", boot::lldp),
     (b'c', "a certificate request (PKCS #10)", keys::request),
     (b'x', "a client certificate (X.509)", keys::certificate),
     (b'r', "an erase certificate", keys::erase_record),

@@ -184,6 +184,8 @@ pub struct Facts {
     pub manages_ports: bool,
     /// The network in which all of the node's switch ports were read. Unknown since a port was read elsewhere.
     pub network: Reading<Network>,
+    /// The site holds nodes whose cables are elsewhere, and in its present boot the agent heard of one: which, in words.
+    pub miscabled: Option<String>,
     /// What is wanted of its firmware, and when.
     pub firmware: FirmwareFacts,
     /// Microseconds since then in line for what others had: they do not count for the state's deadline.

@@ -29,12 +29,17 @@ fn port(index: usize) -> String {
 
 impl Hall {
     async fn start(dir: &Path, nodes: usize) -> Self {
+        Self::start_with(dir, nodes, "").await
+    }
+
+    /// The same with further settings of `ethernet`.
+    async fn start_with(dir: &Path, nodes: usize, ethernet: &str) -> Self {
         install_crypto();
         let switch = Switch::start((0..nodes).map(port)).await.expect("a switch");
         let ssh = free_port();
         let further = format!(
             "ssh_port: {ssh}\nethernet:\n  provisioning: 10\n  quarantine: 20\n  customers: 100-109\n  proof_s: 1\n  \
-             timeout_s: 2\n  switches: {{leaf-1: {{ovsdb: \"{}\", bridge: {BRIDGE}}}}}\n",
+             timeout_s: 2\n{ethernet}  switches: {{leaf-1: {{ovsdb: \"{}\", bridge: {BRIDGE}}}}}\n",
             switch.address()
         );
         let plane = Plane::start_with(dir, "pxe", &further).await;
@@ -53,7 +58,7 @@ impl Hall {
         for index in 0..nodes {
             let (name, unit, port) = (fleet.node(index).name(), index + 1, port(index));
             text.push_str(&format!(
-                "- {{name: {name}, sku: k, rack: r, unit: {unit}, ethernet: {{eth0: leaf-1/{port}}}}}\n"
+                "- {{name: {name}, sku: k, rack: r, unit: {unit}, ethernet: {{net0: leaf-1/{port}}}}}\n"
             ));
         }
         let file = dir.join("site.yaml");
@@ -250,6 +255,84 @@ async fn a_port_that_is_moved_by_hand_is_noticed_and_moved_back() {
     hall.site()
         .cli(["node", "quarantine", &one.name(), "--reason", "suspect"]);
     hall.until_port(0, QUARANTINE).await;
+    hall.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_cables_that_are_exchanged_are_named_on_both_machines_and_hold_them_until_they_are_put_right() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start_with(dir.path(), 3, "  cabling: hold\n").await;
+    let (one, two, silent) = (hall.node(0), hall.node(1), hall.node(2));
+    one.cable_to("leaf-1.dc.example", "swp1");
+    two.cable_to("leaf-1.dc.example", "swp0");
+    for node in [&one, &two, &silent] {
+        hall.deploy(node);
+    }
+    // A switch that sends no LLDP holds nobody.
+    hall.site().until(&silent.name(), &["active"], SOON).await;
+    for (node, other, found, wanted) in [(&one, &two, "swp1", "swp0"), (&two, &one, "swp0", "swp1")] {
+        let difference = format!(
+            "net0 is cabled to leaf-1/{found}, the port of {}, net0; the site file says leaf-1/{wanted}",
+            other.name()
+        );
+        hall.until_explained(node, &format!("waiting for a cable to be put right: {difference}"))
+            .await;
+        let explained = hall
+            .until_explained(
+                node,
+                &format!(
+                    "the two cables are exchanged: {}, net0 is cabled to leaf-1/{wanted}",
+                    other.name()
+                ),
+            )
+            .await;
+        assert!(explained.contains("cabling"), "{explained}");
+        let events = hall
+            .until_told(&format!("nodes/{}", node.name()), "ethernet.cabling")
+            .await;
+        assert_eq!(events.matches(&difference).count(), 1, "{events}");
+        assert_eq!(hall.site().state(&node.name()), "imaging");
+        let shown = hall.site().cli(["node", "get", &node.name(), "-o", "json"]);
+        assert!(shown.contains(&format!("leaf-1/{found}")), "{shown}");
+    }
+    let silent = hall.site().cli(["node", "explain", &silent.name()]);
+    assert!(silent.contains("nothing was ever heard by LLDP"), "{silent}");
+    one.cable_to("leaf-1.dc.example", "swp0");
+    two.cable_to("leaf-1.dc.example", "swp1");
+    for (node, port) in [(&one, "swp0"), (&two, "swp1")] {
+        hall.site().until(&node.name(), &["active"], SOON).await;
+        hall.until_told(&format!("nodes/{}", node.name()), "ethernet.cabling-right")
+            .await;
+        let explained = hall.site().cli(["node", "explain", &node.name()]);
+        assert!(
+            explained.contains(&format!("net0 is cabled to leaf-1/{port}")),
+            "{explained}"
+        );
+    }
+    hall.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_wire_says_moves_no_port_and_stops_no_machine_of_a_site_that_records() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let hall = Hall::start(dir.path(), 2).await;
+    let (one, two) = (hall.node(0), hall.node(1));
+    // Somebody on the wire says that it is another machine's port.
+    one.cable_to("leaf-1", "swp1");
+    hall.hand_over(&one).await;
+    let events = hall
+        .until_told(&format!("nodes/{}", one.name()), "ethernet.cabling")
+        .await;
+    assert!(
+        events.contains(&format!(
+            "net0 is cabled to leaf-1/swp1, the port of {}, net0",
+            two.name()
+        )),
+        "{events}"
+    );
+    assert_eq!(hall.switch.port(&port(0)), Some((100, false)));
+    hall.until_port(1, PROVISIONING).await;
+    assert_eq!(hall.switch.history(&port(1)), [10], "the named port stays where it was");
     hall.end().await;
 }
 

@@ -36,6 +36,7 @@ fn nic(root: &SysRoot, name: String, addresses: &HashMap<String, Vec<(IpAddr, u8
         driver: text::link_name(&device.join("driver")).unwrap_or_default(),
         pci_address: text::pci_address(&resolved).unwrap_or_default(),
         firmware_version: String::new(),
+        neighbour: String::new(),
         link_up: text::number::<u8>(&folder.join("carrier")) == Some(1),
         // -1 where unknown.
         speed_mbps: text::number(&folder.join("speed")).unwrap_or(0),

@@ -1,7 +1,9 @@
-//! The boot network: one NIC, one address.
+//! The boot network: one NIC, one address. And what all NICs hear of the switches that they are cabled to.
 
 pub mod dhcp;
 pub mod interfaces;
+pub mod lldp;
+pub mod neighbours;
 pub mod netlink;
 pub mod nic;
 

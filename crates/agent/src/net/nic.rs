@@ -124,7 +124,7 @@ fn wait_for_nic(
 }
 
 /// Ethernet interfaces with a device behind them.
-fn ethernet(root: &SysRoot) -> Vec<(String, Mac)> {
+pub(super) fn ethernet(root: &SysRoot) -> Vec<(String, Mac)> {
     let folder = root.sys.join("class/net");
     let nic = |name: String| {
         let nic = folder.join(&name);
@@ -135,6 +135,6 @@ fn ethernet(root: &SysRoot) -> Vec<(String, Mac)> {
     text::names(&folder).into_iter().filter_map(nic).collect()
 }
 
-fn index(root: &SysRoot, name: &str) -> u32 {
+pub(super) fn index(root: &SysRoot, name: &str) -> u32 {
     text::number(&root.sys.join("class/net").join(name).join("ifindex")).unwrap_or(0)
 }

@@ -122,7 +122,17 @@ fn drives(inventory: &Inventory) -> Table {
 }
 
 fn nics(inventory: &Inventory) -> Table {
-    let mut table = Table::new(&["NAME", "MAC", "LINK", "SPEED", "DRIVER", "PCI", "ADDRESSES"]).indented(2);
+    let mut table = Table::new(&[
+        "NAME",
+        "MAC",
+        "LINK",
+        "SPEED",
+        "DRIVER",
+        "PCI",
+        "SWITCH PORT",
+        "ADDRESSES",
+    ])
+    .indented(2);
     for nic in &inventory.nics {
         let speed = if nic.speed_mbps == 0 {
             String::new()
@@ -136,6 +146,7 @@ fn nics(inventory: &Inventory) -> Table {
             speed.into(),
             (&nic.driver).into(),
             (&nic.pci_address).into(),
+            (&nic.neighbour).into(),
             nic.addresses.join(" ").into(),
         ]);
     }

@@ -5,8 +5,10 @@
 //! | `settings` | which VLANs the networks have, and where the switches are |
 //! | `ports` | the ports of a node by the site file, moved and read back |
 //! | `watch` | reads every switch from time to time, notices ports that were moved, frees VLANs |
+//! | `cabling` | whether the cables are on these ports, by what the agents hear by LLDP |
 //! | `explain` | how the network of a node stands, in a sentence |
 
+pub mod cabling;
 pub mod explain;
 pub mod ports;
 pub mod settings;

@@ -31,8 +31,21 @@ pub struct Settings {
     proof_s: Option<u32>,
     /// The longest time for one change or reading of a switch, in seconds.
     timeout_s: Option<u32>,
+    /// What is done about a node whose cables are elsewhere than the site file says.
+    pub cabling: Cabling,
     /// By the name that the site file gives them.
     switches: BTreeMap<String, SwitchSettings>,
+}
+
+/// `ethernet.cabling`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cabling {
+    /// It is shown, and told as an event.
+    #[default]
+    Recorded,
+    /// The node is also neither imaged nor booted into its image before the cable is put right.
+    Hold,
 }
 
 /// `ethernet.switches`
@@ -44,6 +57,9 @@ struct SwitchSettings {
     /// The bridge whose ports are set.
     #[serde(default = "default_bridge")]
     bridge: String,
+    /// The System Name or Chassis ID that it sends by LLDP; none: the name that the site file gives it.
+    #[serde(default)]
+    lldp_name: Option<String>,
 }
 
 fn default_bridge() -> String {
@@ -62,10 +78,14 @@ pub struct Managed<'a> {
 impl Settings {
     /// Says what is wrong, a line each.
     pub(crate) fn check(&self, faults: &mut Vec<String>) {
-        if self.by_hand && *self != Self::by_hand() {
-            faults.push("ethernet.by_hand: the other fields of ethernet are for sites whose ports are set".into());
+        // Cables are compared whoever sets the ports.
+        let cabling = self.cabling;
+        let is_only = |base: Self| *self == Self { cabling, ..base };
+        if self.by_hand && !is_only(Self::by_hand()) {
+            let rest = "the other fields of ethernet but `cabling` are for sites whose ports are set";
+            faults.push(format!("ethernet.by_hand: {rest}"));
         }
-        if self.by_hand || *self == Self::default() {
+        if self.by_hand || is_only(Self::default()) {
             return;
         }
         for (field, vlan) in self.single() {
@@ -108,6 +128,11 @@ impl Settings {
             if let Err(fault) = switch.ovsdb.parse::<Address>() {
                 faults.push(format!("ethernet.switches.{name}.ovsdb: {fault}"));
             }
+            if switch.lldp_name.as_deref() == Some("") {
+                faults.push(format!(
+                    "ethernet.switches.{name}.lldp_name: write the name, or leave the field out"
+                ));
+            }
         }
     }
 
@@ -149,6 +174,13 @@ impl Settings {
             quarantine,
             customers,
         })
+    }
+
+    /// By what name a switch of the site file is known by LLDP.
+    #[must_use]
+    pub fn lldp_name<'a>(&'a self, switch: &'a str) -> &'a str {
+        let given = self.switches.get(switch).and_then(|switch| switch.lldp_name.as_deref());
+        given.unwrap_or(switch)
     }
 
     /// What a site that says nothing of its networks is warned of. None: it has said something.
@@ -233,7 +265,14 @@ mod tests {
     fn faulty_settings_are_named() {
         assert_eq!(faults(GOOD), [""; 0]);
         assert_eq!(faults("{}"), [""; 0]);
-        assert_eq!(faults(r#"{"by_hand": true}"#), [""; 0]);
+        for good in [
+            r#"{"by_hand": true}"#,
+            r#"{"by_hand": true, "cabling": "hold"}"#,
+            r#"{"cabling": "recorded"}"#,
+        ] {
+            assert_eq!(faults(good), [""; 0]);
+        }
+        assert!(serde_json::from_str::<Settings>(r#"{"cabling": "stop"}"#).is_err());
         for (good, bad, word) in [
             ("\"provisioning\": 10, ", "", "provisioning"),
             ("\"quarantine\": 20", "\"quarantine\": 4095", "quarantine"),
@@ -245,6 +284,7 @@ mod tests {
             ("\"bmc\": 30", "\"bmc\": 150", "contains ethernet.bmc"),
             ("100-199", "199-100", "customers"),
             ("tcp:10.0.0.2:6640", "10.0.0.2", "switches.leaf-1.ovsdb"),
+            ("6640\"", "6640\", \"lldp_name\": \"\"", "switches.leaf-1.lldp_name"),
             ("\"bmc\": 30", "\"by_hand\": true", "by_hand"),
         ] {
             let found = faults(&GOOD.replace(good, bad));

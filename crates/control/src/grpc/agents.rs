@@ -31,6 +31,7 @@ use crate::attestation::Shown;
 use crate::audit::call;
 use crate::clock;
 use crate::core::Core;
+use crate::ethernet::cabling;
 use crate::perform;
 use crate::start::restored;
 use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
@@ -574,7 +575,11 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, message: v1::AgentMess
     core.metrics.agent_said();
     let node = speaker.node.as_str();
     match message.message {
-        Some(Message::Inventory(inventory)) => {
+        Some(Message::Inventory(mut inventory)) => {
+            for nic in &mut inventory.nics {
+                // What was heard comes in a message of its own.
+                nic.neighbour.clear();
+            }
             let bytes = inventory.encode_to_vec();
             if bytes.len() > INVENTORY_MAX {
                 tracing::warn!(node, bytes = bytes.len(), "an inventory is too large and was dropped");
@@ -594,6 +599,7 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, message: v1::AgentMess
             core.commit(tx).await?;
             core.is_due(node);
         }
+        Some(Message::Neighbours(said)) => cabling::heard(core, speaker, said).await?,
         Some(Message::Job(report)) => perform::job_ended(core, speaker, &report).await?,
         Some(Message::Heartbeat(_) | Message::Hello(_) | Message::Attestation(_)) | None => {}
     }

@@ -58,6 +58,12 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
         value,
         time: at.and_then(convert::time),
     });
+    let (value, at) = ethernet::cabling::explain(core, &record).await?;
+    known.push(v1::FactLine {
+        name: "cabling".to_owned(),
+        value,
+        time: at.and_then(convert::time),
+    });
     Ok(v1::Explanation {
         summary: summary(&record, progress.as_ref(), now),
         hints: hints(&record),

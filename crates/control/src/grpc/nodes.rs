@@ -21,6 +21,7 @@ use super::{caller, convert, doubts, enrolment, erase_chain, explain, intent, na
 use crate::bmc;
 use crate::clock;
 use crate::core::Core;
+use crate::ethernet::cabling;
 use crate::user_data;
 
 /// Fields a filter over nodes may name.
@@ -37,7 +38,10 @@ type Answer<T> = Result<Response<T>, Status>;
 
 impl Nodes {
     async fn read(&self, record: &NodeRecord) -> Result<v1::Node, ApiError> {
-        let inventory = convert::inventory(self.0.store.inventory(&record.id).await?);
+        let mut inventory = convert::inventory(self.0.store.inventory(&record.id).await?);
+        if let Some(inventory) = &mut inventory {
+            cabling::name_neighbours(&self.0, &record.id, &mut inventory.nics).await?;
+        }
         Ok(convert::node(&self.0, record, inventory, clock::now()))
     }
 

@@ -68,6 +68,10 @@ fn inventory(inventory: v1::Inventory) -> v1::Inventory {
         serial_number: String::new(),
         ..module
     };
+    let nic = |nic: v1::Nic| v1::Nic {
+        neighbour: String::new(),
+        ..nic
+    };
     v1::Inventory {
         dmi: inventory.dmi.map(|dmi| v1::Dmi {
             system_vendor: dmi.system_vendor,
@@ -82,7 +86,7 @@ fn inventory(inventory: v1::Inventory) -> v1::Inventory {
         memory_bytes: inventory.memory_bytes,
         memory_modules: inventory.memory_modules.into_iter().map(module).collect(),
         pci_devices: inventory.pci_devices,
-        nics: inventory.nics,
+        nics: inventory.nics.into_iter().map(nic).collect(),
         hcas: inventory.hcas,
         drives: inventory.drives,
         gpus: inventory.gpus,

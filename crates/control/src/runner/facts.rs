@@ -7,6 +7,7 @@ use super::admission;
 use crate::agent_boot;
 use crate::core::Core;
 use crate::credentials;
+use crate::ethernet::cabling;
 use crate::firmware;
 
 /// What is known of a node.
@@ -39,12 +40,15 @@ pub async fn gather(
     // Only these two states write settings and prove them.
     let may_want = matches!(record.node.state, State::Inspecting | State::Reclaiming);
     let wants_settings = may_want && core.wishes.of(core, record).await?.is_some();
+    let agent = core.agents.presence(record, now);
+    let miscabled = cabling::holds(core, record, &agent).await?;
     let readings = &record.readings;
     let facts = Facts {
         bmc: readings.bmc.clone(),
         power: readings.power.clone(),
         boot_target: readings.boot_target.clone(),
-        agent: core.agents.presence(record, now),
+        agent,
+        miscabled,
         boots: agent_boot::facts(&core.store, record, rows).await?,
         inventory: readings.inventory.clone(),
         wants_settings,

@@ -10,11 +10,14 @@ use crate::effect::{Effect, Network};
 impl Ctx<'_> {
     pub(super) fn imaging(&self) -> Line<Never> {
         if self.uncontested(Effect::WriteImage).is_some() {
+            // The agent may hear of it only while it writes. What is installed hears nothing for us.
+            self.cabled()?;
             return Err(go(Edge::Written));
         }
         self.agent_of_this_state()?;
         self.no_second_machine()?;
         self.in_network(Network::Provisioning, self.node.since)?;
+        self.cabled()?;
         Err(self.attempt(Effect::WriteImage))
     }
 }

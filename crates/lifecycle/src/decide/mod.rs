@@ -279,7 +279,9 @@ impl Ctx<'_> {
             return None;
         }
         let minutes = deadline.since(self.node.since) / 60_000_000;
-        let last = self.facts.last_failure().unwrap_or("nothing had failed before");
+        let cable = self.facts.miscabled.as_deref();
+        let last = cable.or(self.facts.last_failure());
+        let last = last.unwrap_or("nothing had failed before");
         let reason = format!(
             "{} took longer than {minutes} min; last failure: {last}",
             self.node.state

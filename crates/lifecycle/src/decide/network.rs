@@ -11,7 +11,7 @@
 //!
 //! A port that cannot be moved or read holds the node where it is. The state's deadline ends that wait.
 
-use super::{Ctx, Decision, Line};
+use super::{Ctx, Decision, Line, Wait};
 use crate::chart::State;
 use crate::effect::{Effect, Network};
 use crate::facts::{Outcome, Power, Reading};
@@ -24,6 +24,21 @@ impl Ctx<'_> {
             return Ok(());
         }
         Err(self.persist(Effect::SetNetwork(network)))
+    }
+
+    /// No card was heard on another switch port than the site file says, where the site holds such nodes. A card that heard
+    /// nothing is none: many switches do not send LLDP. The node goes on when the cable is put right, or waits until the end of
+    /// its state's time.
+    pub(super) fn cabled(&self) -> Line<()> {
+        let Some(why) = self.facts.miscabled.clone() else {
+            return Ok(());
+        };
+        let deadline = self.policy.state_deadline(self.node.state, self.node.since);
+        let until = deadline.map(|at| at.plus(self.facts.in_line_us + self.updating_us()));
+        Err(Decision::Wait {
+            why: Wait::Cable { why },
+            until: until.unwrap_or(Timestamp::END),
+        })
     }
 
     /// What the customer installed still runs: its ports leave the customer's network before anything else. A switch that

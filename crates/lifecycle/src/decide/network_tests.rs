@@ -75,6 +75,42 @@ fn no_image_is_written_after_a_port_was_read_elsewhere() {
 }
 
 #[test]
+fn a_machine_whose_cable_is_elsewhere_is_neither_written_nor_booted_into_what_was_written() {
+    let node = claimed(State::Imaging);
+    let mut facts = facts(Power::On, known(Network::Provisioning, 1));
+    facts.agent = known(
+        Agent::Present {
+            boot_id: "b".into(),
+            booted_at: at(5),
+        },
+        5,
+    );
+    facts.attempts.push(tried(Effect::PowerOn, 2, 3, Outcome::Succeeded));
+    let right = facts.clone();
+    let why = "eth0 is on leaf-1/swp2".to_owned();
+    facts.miscabled = Some(why.clone());
+    let waits = |decision: &Decision| match decision {
+        Decision::Wait {
+            why: Wait::Cable { why },
+            ..
+        } => why.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(waits(&decide_at(&node, &facts, 6)), why);
+    assert_eq!(decide_at(&node, &right, 6), Decision::Act(Effect::WriteImage));
+    // Heard only after the image was begun.
+    let written = tried(Effect::WriteImage, 6, 7, Outcome::Succeeded);
+    facts.attempts.push(written.clone());
+    assert_eq!(waits(&decide_at(&node, &facts, 8)), why);
+    match decide_at(&node, &facts, 10_000_000) {
+        Decision::Move { reason, .. } => assert!(reason.ends_with(&why), "{reason}"),
+        other => panic!("{other:?}"),
+    }
+    facts.miscabled = None;
+    assert_eq!(edge_of(&decide_at(&node, &facts, 9)), Some(Edge::Written));
+}
+
+#[test]
 fn a_port_that_is_not_moved_holds_the_node_with_the_words_of_the_failure() {
     let node = claimed(State::Imaging);
     let mut facts = facts(Power::Off, known(Network::Customer, 1));

@@ -59,6 +59,11 @@ pub enum Wait {
         /// What is wrong.
         why: String,
     },
+    /// For a cable that is on another switch port than the site file says.
+    Cable {
+        /// Which, and where it is.
+        why: String,
+    },
     /// For an operator to say whether the node's record holds.
     Doubt {
         /// Why it may not hold.
@@ -69,6 +74,8 @@ pub enum Wait {
 impl Wait {
     /// What the text of a wait for alarms to clear begins with.
     pub const ALARM: &str = "an alarm to clear: ";
+    /// What the text of a wait for a cable begins with.
+    const CABLE: &str = "a cable to be put right: ";
     /// What the text of a doubted node's wait begins with.
     const DOUBT: &str = "an operator to settle a doubt: ";
 
@@ -90,6 +97,9 @@ impl Wait {
         }
         if text.starts_with(Self::ALARM) {
             return "alarm";
+        }
+        if text.starts_with(Self::CABLE) {
+            return "cable";
         }
         if text.starts_with(Self::DOUBT) {
             return "doubt";
@@ -141,6 +151,7 @@ impl Wait {
             Self::Window => "window",
             Self::Lockout => "lockout",
             Self::Alarm { .. } => "alarm",
+            Self::Cable { .. } => "cable",
             Self::Doubt { .. } => "doubt",
             Self::Turn { resource, .. } => match resource.kind {
                 Kind::PowerOn => "power-turn",
@@ -189,6 +200,7 @@ impl fmt::Display for Wait {
             Self::Window => f.write_str("its maintenance window for firmware"),
             Self::Lockout => f.write_str("the BMC to forget refused logins"),
             Self::Alarm { why } => write!(f, "{}{why}", Self::ALARM),
+            Self::Cable { why } => write!(f, "{}{why}", Self::CABLE),
             Self::Doubt { why } => write!(f, "{}{why}", Self::DOUBT),
             Self::Turn { resource, taken, room } => {
                 let turn = match resource.kind {
@@ -231,6 +243,9 @@ mod tests {
             },
             Wait::Doubt {
                 why: "the database was restored".into(),
+            },
+            Wait::Cable {
+                why: "eth0 is on leaf-1/swp2".into(),
             },
         ];
         let effects = effects.map(Wait::Effect);

@@ -14,6 +14,7 @@
 //! # }
 //! ```
 
+mod cabling;
 mod climate;
 mod clock;
 mod config;
@@ -524,6 +525,11 @@ impl SimNode {
     /// What is left on its BMC: subscriptions, keys, whether a directory is on, whether the host interface is open.
     pub fn left(&self) -> (usize, usize, bool, bool) {
         self.bmc.left()
+    }
+
+    /// Plugs the cable of its first card into this port of a switch that sends LLDP. An agent that runs hears it at once.
+    pub fn cable_to(&self, switch: &str, port: &str) {
+        self.node.cabling.plug(&self.mac(), switch, port);
     }
 
     /// From now on its agent changes each inventory before it sends it.

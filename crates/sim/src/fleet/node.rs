@@ -2,6 +2,7 @@
 //! hundred bytes until a request or the fleet's timer comes.
 
 use super::FleetError;
+use super::cabling::Cabling;
 use super::dice::Purpose;
 use super::drive::{SimDrive, SimDrives};
 use super::faults::{Chances, Moment, Part};
@@ -45,6 +46,7 @@ pub(super) struct Node {
     requests: AtomicU32,
     chances: Chances,
     pub(super) forgery: Forgery,
+    pub(super) cabling: Cabling,
     /// The TPM of a board that was changed; else it follows from the machine's UUID.
     board: Mutex<Option<Box<Option<SimTpm>>>>,
     me: Weak<Self>,
@@ -97,6 +99,7 @@ impl Node {
             runs: AtomicU32::new(0),
             firmware: Mutex::default(),
             forgery: Forgery::default(),
+            cabling: Cabling::default(),
             board: Mutex::default(),
             telling: Mutex::default(),
             chances: Chances::new(&shared.config.faults),

@@ -174,7 +174,7 @@ async fn inventories_of_an_older_schema_are_kept() {
          DROP TABLE firmware_files; DROP TABLE firmware_seen; DROP TABLE firmware_updates; DROP TABLE maintenance_windows; \
          DROP TABLE factory_credentials; DROP TABLE node_firmware_values; DROP TABLE golden_firmware; \
          DROP TABLE member_ssh_keys; DROP TABLE console_pins; DROP TABLE sealed_keys; \
-         DROP TABLE bmc_logs; DROP TABLE node_bmc_state; DROP TABLE node_uefi; DROP TABLE node_networks; DROP TABLE vlans; DROP TABLE audit; DROP TABLE audit_head; \
+         DROP TABLE bmc_logs; DROP TABLE node_bmc_state; DROP TABLE node_uefi; DROP TABLE node_neighbours; DROP TABLE node_networks; DROP TABLE vlans; DROP TABLE audit; DROP TABLE audit_head; \
          ALTER TABLE members DROP COLUMN epoch; ALTER TABLE members DROP COLUMN used_at; \
          ALTER TABLE members DROP COLUMN certificate_ends_at; ALTER TABLE members DROP COLUMN warned_of; \
          ALTER TABLE tokens DROP COLUMN customer; ALTER TABLE tokens DROP COLUMN made_by; \

@@ -74,7 +74,7 @@ async fn answer(node: &str, incoming: &mut Incoming, early: &mut Vec<v1::AgentMe
         let message = next(node, incoming).await?;
         match message.message {
             Some(Message::Attestation(answer)) => return Some(answer),
-            Some(Message::Inventory(_) | Message::Job(_)) => {
+            Some(Message::Inventory(_) | Message::Job(_) | Message::Neighbours(_)) => {
                 bytes += message.encoded_len();
                 if early.len() >= EARLY_MAX || bytes > MESSAGE_MAX {
                     tracing::warn!(node, "the agent says too much before it answers its challenge");

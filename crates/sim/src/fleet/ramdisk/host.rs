@@ -12,6 +12,7 @@ use rackwright_agent::host::{Host, Presence};
 use rackwright_agent::identity::{Identity, IdentityError};
 use rackwright_agent::jobs::power::{Power, PowerAction};
 use rackwright_agent::ledger::{Ledger, LedgerError};
+use rackwright_agent::net::neighbours::Heard;
 use rackwright_agent::tpm::Attester;
 use rackwright_api::v1::Inventory;
 use std::io;
@@ -19,6 +20,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tokio::sync::watch;
 
 /// The host during one boot.
 pub(super) struct SimHost {
@@ -130,6 +132,10 @@ impl Host for SimHost {
 
     fn clear_tpm(&self) -> Result<bool, String> {
         self.life.node.clear_tpm()
+    }
+
+    fn hear_neighbours(&self, told: watch::Sender<Heard>) {
+        self.life.node.cabling.hear(told);
     }
 
     fn efivars(&self) -> Option<EfiVars> {

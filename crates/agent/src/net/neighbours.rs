@@ -1,0 +1,217 @@
+//! Hears LLDP on every Ethernet card, in a thread of its own and for as long as the agent runs.
+//!
+//! Switches send every few seconds (by default every 30 s, IEEE 802.1AB-2016 clause 9.2.5.7), so nothing waits for it. Cards that the
+//! machine did not boot from are set up for it: without an address, without IPv6, and deaf to ARP for the addresses of others.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{LinkAddr, recvfrom};
+use rackwright_api::v1::{Neighbour, Neighbours};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::sync::watch;
+
+use super::lldp;
+use super::netlink::Netlink;
+use super::nic::{ethernet, index};
+use crate::ioctl;
+use crate::root::SysRoot;
+use crate::text;
+
+/// What the cards hear; none: nothing yet.
+pub type Heard = Option<Neighbours>;
+
+/// Between two looks for cards whose driver came late, and for neighbours whose time is over.
+const LOOK: Duration = Duration::from_secs(2);
+/// Between two reports: a switch that says something else in each frame is not told of more often.
+const REPORT: Duration = Duration::from_secs(5);
+/// The protocol number of LLDP in Ethernet frames.
+const ETHERTYPE: u16 = 0x88cc;
+/// The largest frame that is looked at.
+const FRAME: usize = 2048;
+/// Frames that are taken in one go.
+const FRAMES: usize = 64;
+/// `IFF_UP`
+const UP: u32 = 1;
+/// To this group every LLDP agent sends (nearest bridge), and these two more are used (IEEE 802.1AB-2016 table 7-1).
+const GROUPS: [[u8; 6]; 3] = [
+    [0x01, 0x80, 0xc2, 0, 0, 0x0e],
+    [0x01, 0x80, 0xc2, 0, 0, 0x03],
+    [0x01, 0x80, 0xc2, 0, 0, 0x00],
+];
+
+/// A card.
+struct Card {
+    name: String,
+    mac: String,
+}
+
+/// A neighbour and the end of its time.
+struct Known {
+    neighbour: Neighbour,
+    until: Instant,
+}
+
+/// What the thread holds.
+struct Ear {
+    root: SysRoot,
+    socket: OwnedFd,
+    /// By the kernel's number.
+    cards: BTreeMap<usize, Card>,
+    known: BTreeMap<usize, Known>,
+}
+
+/// Hears until nobody wants to know any more. Whoever cannot hear says so in the log.
+pub fn hear(root: &SysRoot, told: watch::Sender<Heard>) {
+    let mut ear = match Ear::open(root.clone()) {
+        Ok(ear) => ear,
+        Err(error) => {
+            tracing::warn!("LLDP is not heard: {error}");
+            return;
+        }
+    };
+    let started = thread::Builder::new()
+        .name("lldp".to_owned())
+        .spawn(move || ear.run(&told));
+    if let Err(error) = started {
+        tracing::warn!("LLDP is not heard: {error}");
+    }
+}
+
+impl Ear {
+    fn open(root: SysRoot) -> io::Result<Self> {
+        // Bound to no card: frames of all come, and each says from which.
+        let lldp = Protocol::from(i32::from(ETHERTYPE.to_be()));
+        let socket = Socket::new(Domain::PACKET, Type::DGRAM, Some(lldp))?;
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            root,
+            socket: socket.into(),
+            cards: BTreeMap::new(),
+            known: BTreeMap::new(),
+        })
+    }
+
+    fn run(&mut self, told: &watch::Sender<Heard>) {
+        let mut report_at = Instant::now();
+        let mut look_at = Instant::now();
+        while !told.is_closed() {
+            if Instant::now() >= look_at {
+                self.find_cards();
+                look_at = Instant::now() + LOOK;
+            }
+            if let Err(error) = self.take() {
+                tracing::warn!("LLDP is not heard any more: {error}");
+                return;
+            }
+            let now = Instant::now();
+            self.known.retain(|_, known| known.until > now);
+            if now >= report_at && self.report(told) {
+                report_at = now + REPORT;
+            }
+        }
+    }
+
+    /// Joins the groups on cards that are new, and sets them up.
+    fn find_cards(&mut self) {
+        let mut cards = BTreeMap::new();
+        for (name, mac) in ethernet(&self.root) {
+            let number = index(&self.root, &name);
+            if number == 0 {
+                continue;
+            }
+            let mac = mac.to_string();
+            let place = number as usize;
+            let is_known = self.cards.get(&place).is_some_and(|card| card.name == name);
+            if !is_known {
+                self.known.remove(&place);
+                if let Err(error) = self.join(&name, number) {
+                    tracing::warn!("LLDP is not heard on {name}: {error}");
+                    continue;
+                }
+            }
+            cards.insert(place, Card { name, mac });
+        }
+        self.known.retain(|place, _| cards.contains_key(place));
+        self.cards = cards;
+    }
+
+    fn join(&self, name: &str, number: u32) -> io::Result<()> {
+        for group in GROUPS {
+            ioctl::join_packet_group(&self.socket, number, group)?;
+        }
+        let flags = self.root.sys.join("class/net").join(name).join("flags");
+        if text::hex_number(&flags).is_none_or(|flags| flags & UP != 0) {
+            return Ok(());
+        }
+        let settings = self.root.proc.join("sys/net");
+        // Kernels without IPv6 have no such file.
+        let _ = fs::write(settings.join("ipv6/conf").join(name).join("disable_ipv6"), "1");
+        // 8: no answer for any local address (ip-sysctl of the kernel).
+        let _ = fs::write(settings.join("ipv4/conf").join(name).join("arp_ignore"), "8");
+        Netlink::open()?.set_up(number)
+    }
+
+    /// Waits for frames, for a while, and takes what is there.
+    fn take(&mut self) -> io::Result<()> {
+        let mut polled = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        let wait = PollTimeout::try_from(LOOK).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut polled, wait) {
+            Ok(0) | Err(nix::errno::Errno::EINTR) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut frame = [0; FRAME];
+        for _ in 0..FRAMES {
+            match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut frame) {
+                Ok((length, Some(from))) => self.heard(from.ifindex(), frame.get(..length).unwrap_or_default()),
+                Ok((_, None)) => {}
+                // A card that went down is told once; the others go on.
+                Err(nix::errno::Errno::ENETDOWN | nix::errno::Errno::EINTR) => {}
+                Err(nix::errno::Errno::EAGAIN) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn heard(&mut self, place: usize, frame: &[u8]) {
+        let (Some(card), Some(said)) = (self.cards.get(&place), lldp::parse(frame)) else {
+            return;
+        };
+        if said.ttl_s == 0 {
+            self.known.remove(&place);
+            return;
+        }
+        let known = Known {
+            until: Instant::now() + Duration::from_secs(said.ttl_s.into()),
+            neighbour: Neighbour {
+                nic: card.name.clone(),
+                mac: card.mac.clone(),
+                chassis_id: said.chassis_id,
+                port_id: said.port_id,
+                port_description: said.port_description,
+                system_name: said.system_name,
+            },
+        };
+        self.known.insert(place, known);
+    }
+
+    /// Answers whether there was something new.
+    fn report(&self, told: &watch::Sender<Heard>) -> bool {
+        let neighbours = self.known.values().map(|known| known.neighbour.clone()).collect();
+        told.send_if_modified(|last| {
+            let all = Neighbours { neighbours };
+            let is_same = last.as_ref().map_or(all.neighbours.is_empty(), |last| *last == all);
+            if !is_same {
+                *last = Some(all);
+            }
+            !is_same
+        })
+    }
+}

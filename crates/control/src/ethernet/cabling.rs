@@ -1,0 +1,385 @@
+//! Whether the cards of a node are on the switch ports that the site file says, by what the agent hears by LLDP.
+//!
+//! Whoever is at the other end of a cable can send anything: what is heard is evidence of how a machine is cabled, and moves no
+//! port. A difference is shown, told as an event once, and holds the node where the site says so.
+
+use std::collections::BTreeSet;
+
+use prost::Message as _;
+use rackwright_api::v1;
+use rackwright_lifecycle::{Agent, Reading, State, Timestamp};
+use rackwright_site::model::{EthernetPort, Site};
+use rackwright_store::{EventRow, NodeNeighbours, NodeRecord, StoreError};
+
+use super::Settings;
+use super::settings::Cabling;
+use crate::clock;
+use crate::core::Core;
+use crate::grpc::agents::Speaker;
+use crate::text::{NAME_MAX, cut};
+
+/// Cards of a machine that are kept.
+const CARDS_MAX: usize = 64;
+
+/// How one card of the site file stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Finding {
+    /// It heard the port that the site file says.
+    Right(EthernetPort),
+    /// It heard another one.
+    Elsewhere {
+        /// What the site file says.
+        port: EthernetPort,
+        /// What the card heard, `SWITCH/PORT`.
+        heard: String,
+        /// The card as the machine names it, in words, where the site file names it otherwise; else empty.
+        card: String,
+        /// The node and card that have this port by the site file.
+        owner: Option<(String, String)>,
+    },
+    /// It heard nothing.
+    Silent(EthernetPort),
+}
+
+impl Finding {
+    fn nic(&self) -> &str {
+        match self {
+            Self::Right(port) | Self::Silent(port) | Self::Elsewhere { port, .. } => &port.nic,
+        }
+    }
+
+    /// The difference, if it is one; the same words as long as it is the same.
+    fn difference(&self) -> Option<String> {
+        let Self::Elsewhere {
+            port,
+            heard,
+            card,
+            owner,
+        } = self
+        else {
+            return None;
+        };
+        let EthernetPort { nic, switch, port } = port;
+        let owner = owner.as_ref().map_or_else(
+            || "which the site file gives to no node".to_owned(),
+            |(node, nic)| format!("the port of {node}, {nic}"),
+        );
+        Some(format!(
+            "{nic}{card} is cabled to {heard}, {owner}; the site file says {switch}/{port}"
+        ))
+    }
+}
+
+/// The neighbour is this switch. A switch that sends its name with its domain is known by the first part as well.
+fn is_switch(settings: &Settings, switch: &str, neighbour: &v1::Neighbour) -> bool {
+    let known = settings.lldp_name(switch);
+    let said = &neighbour.system_name;
+    let first = said.split('.').next().unwrap_or_default();
+    [said, first, &neighbour.chassis_id]
+        .iter()
+        .any(|name| name.eq_ignore_ascii_case(known))
+}
+
+/// The neighbour is this port of this switch.
+fn is_port(settings: &Settings, port: &EthernetPort, neighbour: &v1::Neighbour) -> bool {
+    let names = [&neighbour.port_id, &neighbour.port_description];
+    is_switch(settings, &port.switch, neighbour) && names.iter().any(|name| name.eq_ignore_ascii_case(&port.port))
+}
+
+/// The neighbour was heard by the card that the site file names so: by its name on the machine, or by its MAC address.
+fn is_card(nic: &str, neighbour: &v1::Neighbour) -> bool {
+    neighbour.nic == nic || neighbour.mac.eq_ignore_ascii_case(nic)
+}
+
+/// The node and the port of the site file that the neighbour is.
+fn owner<'a>(site: &'a Site, settings: &Settings, neighbour: &v1::Neighbour) -> Option<(&'a str, &'a EthernetPort)> {
+    let nodes = site.nodes.iter();
+    let mut ports = nodes.flat_map(|node| node.ethernet.iter().map(|port| (&*node.name, port)));
+    ports.find(|(_, port)| is_port(settings, port, neighbour))
+}
+
+/// A neighbour in words: as the site file names switch and port, else as it names itself.
+fn named(neighbour: &v1::Neighbour, known: Option<&EthernetPort>) -> String {
+    if let Some(EthernetPort { switch, port, .. }) = known {
+        return format!("{switch}/{port}");
+    }
+    let switch = [&neighbour.system_name, &neighbour.chassis_id];
+    let switch = switch.into_iter().find(|name| !name.is_empty());
+    format!("{}/{}", switch.map_or("?", String::as_str), neighbour.port_id)
+}
+
+/// Compares what the site file says of a node with what its cards heard.
+fn compare(site: &Site, settings: &Settings, ports: &[EthernetPort], heard: &[v1::Neighbour]) -> Vec<Finding> {
+    let elsewhere = |port: &EthernetPort, neighbour: &v1::Neighbour, card: String| {
+        let known = owner(site, settings, neighbour);
+        Finding::Elsewhere {
+            port: port.clone(),
+            heard: named(neighbour, known.map(|(_, port)| port)),
+            card,
+            owner: known.map(|(node, port)| (node.to_owned(), port.nic.to_string())),
+        }
+    };
+    let by_name = |port: &EthernetPort| heard.iter().find(|neighbour| is_card(&port.nic, neighbour));
+    // Cards that the site file does not name: the machine may name them otherwise than the site file.
+    let nameless = heard.iter().filter(|n| !ports.iter().any(|port| is_card(&port.nic, n)));
+    let mut nameless: Vec<&v1::Neighbour> = nameless.collect();
+    let mut findings = Vec::with_capacity(ports.len());
+    let mut open = Vec::new();
+    for port in ports {
+        if let Some(neighbour) = by_name(port) {
+            findings.push(match is_port(settings, port, neighbour) {
+                true => Finding::Right(port.clone()),
+                false => elsewhere(port, neighbour, String::new()),
+            });
+        } else if let Some(place) = nameless.iter().position(|n| is_port(settings, port, n)) {
+            nameless.remove(place);
+            findings.push(Finding::Right(port.clone()));
+        } else {
+            open.push(port);
+        }
+    }
+    for port in open {
+        // A card on a network of no concern to the site file says nothing: only one on a switch of this node, or on a port
+        // of another.
+        let place = nameless.iter().position(|neighbour| {
+            let is_near = ports.iter().any(|port| is_switch(settings, &port.switch, neighbour));
+            is_near || owner(site, settings, neighbour).is_some()
+        });
+        findings.push(match place {
+            Some(place) => {
+                let neighbour = nameless.remove(place);
+                elsewhere(port, neighbour, format!(" (card {}, {})", neighbour.nic, neighbour.mac))
+            }
+            None => Finding::Silent(port.clone()),
+        });
+    }
+    findings
+}
+
+async fn site(core: &Core) -> Option<std::sync::Arc<Site>> {
+    let site = core.sites.current(&core.store).await.ok().flatten();
+    site.map(|(_, site)| site)
+}
+
+fn ports<'a>(site: &'a Site, node: &str) -> &'a [EthernetPort] {
+    site.node_named(node).map_or(&[], |id| &site.node(id).ethernet)
+}
+
+fn neighbours(row: &NodeNeighbours) -> Vec<v1::Neighbour> {
+    v1::Neighbours::decode(&*row.body)
+        .map(|all| all.neighbours)
+        .unwrap_or_default()
+}
+
+/// What a machine says, at a length that can be kept and shown.
+fn bounded(said: v1::Neighbours) -> v1::Neighbours {
+    let bounded = |neighbour: v1::Neighbour| v1::Neighbour {
+        nic: cut(&neighbour.nic, NAME_MAX),
+        mac: cut(&neighbour.mac, NAME_MAX),
+        chassis_id: cut(&neighbour.chassis_id, NAME_MAX),
+        port_id: cut(&neighbour.port_id, NAME_MAX),
+        port_description: cut(&neighbour.port_description, NAME_MAX),
+        system_name: cut(&neighbour.system_name, NAME_MAX),
+    };
+    let kept = said.neighbours.into_iter().take(CARDS_MAX).map(bounded);
+    v1::Neighbours {
+        neighbours: kept.collect(),
+    }
+}
+
+/// Adds to differences that two cables are exchanged, where the other node heard the port of this one.
+async fn exchanged(core: &Core, site: &Site, finding: &Finding) -> Result<String, StoreError> {
+    let Finding::Elsewhere {
+        port,
+        owner: Some((node, nic)),
+        ..
+    } = finding
+    else {
+        return Ok(String::new());
+    };
+    let row = core.store.node_neighbours(node).await?;
+    let settings = &core.config.ethernet;
+    let theirs = row.map(|row| neighbours(&row)).unwrap_or_default();
+    let findings = compare(site, settings, ports(site, node), &theirs);
+    let ours = format!("{}/{}", port.switch, port.port);
+    let is_so = findings.iter().any(|finding| match finding {
+        Finding::Elsewhere { port, heard, .. } => *port.nic == **nic && *heard == ours,
+        _ => false,
+    });
+    Ok(match is_so {
+        true => format!("; the two cables are exchanged: {node}, {nic} is cabled to {ours}"),
+        false => String::new(),
+    })
+}
+
+/// Takes what an agent says that the cards of its machine hear.
+///
+/// # Errors
+/// The database failed.
+pub(crate) async fn heard(core: &Core, speaker: &Speaker, said: v1::Neighbours) -> Result<(), StoreError> {
+    let node = speaker.node.as_str();
+    let said = bounded(said);
+    let findings = match site(core).await {
+        Some(site) => {
+            let findings = compare(&site, &core.config.ethernet, ports(&site, node), &said.neighbours);
+            let mut told = Vec::with_capacity(findings.len());
+            for finding in findings {
+                let more = exchanged(core, &site, &finding).await?;
+                told.push((finding, more));
+            }
+            told
+        }
+        None => Vec::new(),
+    };
+    let now = clock::now();
+    let mut tx = core.store.write().await?;
+    if tx.node(node).await?.hold.session != speaker.number {
+        // Said on a connection that is over.
+        return Ok(());
+    }
+    let before = tx.node_neighbours(node).await?;
+    let told = before.as_ref().map_or("", |row| row.told.as_str());
+    let (told, events) = news(told, &findings);
+    let row = NodeNeighbours {
+        node: node.to_owned(),
+        boot_id: speaker.boot_id.clone(),
+        heard_at: now,
+        body: said.encode_to_vec(),
+        told,
+    };
+    let is_same =
+        |before: &NodeNeighbours| before.boot_id == row.boot_id && before.body == row.body && before.told == row.told;
+    if before.as_ref().is_some_and(is_same) {
+        return Ok(());
+    }
+    for (kind, message) in events {
+        let event = EventRow {
+            at: now,
+            kind: kind.to_owned(),
+            target: format!("nodes/{node}"),
+            message,
+            ..EventRow::default()
+        };
+        tx.add_event(&event).await?;
+    }
+    tx.save_neighbours(&row).await?;
+    core.commit(tx).await?;
+    // It may wait for a cable.
+    core.wake(node).await;
+    Ok(())
+}
+
+/// What is to be told, and what is told then: a line for each difference. A card that hears nothing at the moment leaves what
+/// was told of it, so that a difference is told once, whatever boots come between.
+fn news(before: &str, findings: &[(Finding, String)]) -> (String, Vec<(&'static str, String)>) {
+    let before: BTreeSet<&str> = before.lines().collect();
+    let (mut told, mut events) = (Vec::new(), Vec::new());
+    for (finding, more) in findings {
+        let card = format!("{} ", finding.nic());
+        let of_card = |line: &&&str| line.starts_with(&card);
+        match finding {
+            Finding::Silent(_) => told.extend(before.iter().filter(of_card).map(|line| (*line).to_owned())),
+            Finding::Right(EthernetPort { nic, switch, port }) => {
+                if before.iter().any(|line| of_card(&line)) {
+                    let message = format!("{nic} is cabled to {switch}/{port} now, as the site file says");
+                    events.push(("ethernet.cabling-right", message));
+                }
+            }
+            Finding::Elsewhere { .. } => {
+                let Some(difference) = finding.difference() else {
+                    continue;
+                };
+                if !before.contains(difference.as_str()) {
+                    let message = format!("{difference}{more}. Move the cable, or correct the site file");
+                    events.push(("ethernet.cabling", message));
+                }
+                told.push(difference);
+            }
+        }
+    }
+    (told.join("\n"), events)
+}
+
+/// Why a node is not imaged, where the site holds nodes whose cables are elsewhere: only what was heard in the present boot
+/// counts, because a cable that was moved meanwhile is heard in the next one alone.
+///
+/// # Errors
+/// The database failed.
+pub async fn holds(core: &Core, record: &NodeRecord, agent: &Reading<Agent>) -> Result<Option<String>, StoreError> {
+    let Reading::Known {
+        value: Agent::Present { boot_id, .. },
+        ..
+    } = agent
+    else {
+        return Ok(None);
+    };
+    if core.config.ethernet.cabling != Cabling::Hold || record.node.state != State::Imaging {
+        return Ok(None);
+    }
+    let row = core.store.node_neighbours(&record.id).await?;
+    let (Some(row), Some(site)) = (row.filter(|row| row.boot_id == *boot_id), site(core).await) else {
+        return Ok(None);
+    };
+    let found = compare(
+        &site,
+        &core.config.ethernet,
+        ports(&site, &record.id),
+        &neighbours(&row),
+    );
+    let differences: Vec<String> = found.iter().filter_map(Finding::difference).collect();
+    Ok((!differences.is_empty()).then(|| differences.join("; ")))
+}
+
+/// How a node is cabled, in a sentence, and when that was heard.
+///
+/// # Errors
+/// The database failed.
+pub async fn explain(core: &Core, record: &NodeRecord) -> Result<(String, Option<Timestamp>), StoreError> {
+    let site = site(core).await;
+    let Some((site, ports)) = site.as_deref().map(|site| (site, ports(site, &record.id))) else {
+        return Ok(("not compared: no site file is applied".to_owned(), None));
+    };
+    if ports.is_empty() {
+        return Ok((
+            "not compared: the site file names no switch port of it".to_owned(),
+            None,
+        ));
+    }
+    let Some(row) = core.store.node_neighbours(&record.id).await? else {
+        return Ok(("nothing was ever heard by LLDP".to_owned(), None));
+    };
+    let mut words = Vec::with_capacity(ports.len());
+    for finding in compare(site, &core.config.ethernet, ports, &neighbours(&row)) {
+        words.push(match &finding {
+            Finding::Right(EthernetPort { nic, switch, port }) => format!("{nic} is cabled to {switch}/{port}"),
+            Finding::Silent(EthernetPort { nic, switch, port }) => format!("{nic} heard nothing ({switch}/{port})"),
+            Finding::Elsewhere { .. } => {
+                finding.difference().unwrap_or_default() + &exchanged(core, site, &finding).await?
+            }
+        });
+    }
+    Ok((words.join("; "), Some(row.heard_at)))
+}
+
+/// Names for each card of an inventory the switch port that it heard last.
+///
+/// # Errors
+/// The database failed.
+pub async fn name_neighbours(core: &Core, node: &str, nics: &mut [v1::Nic]) -> Result<(), StoreError> {
+    let row = core.store.node_neighbours(node).await?;
+    let heard = row.as_ref().map(neighbours).unwrap_or_default();
+    let site = if heard.is_empty() { None } else { site(core).await };
+    for nic in nics {
+        let neighbour = heard.iter().find(|neighbour| neighbour.mac == nic.mac);
+        nic.neighbour = neighbour.map_or_else(String::new, |neighbour| {
+            let site = site.as_deref();
+            let known = site.and_then(|site| owner(site, &core.config.ethernet, neighbour));
+            named(neighbour, known.map(|(_, port)| port))
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "cabling_tests.rs"]
+mod tests;

@@ -1,0 +1,45 @@
+//! The Ethernet cable of a machine, and what the switch at its other end says by LLDP.
+
+use rackwright_agent::net::neighbours::Heard;
+use rackwright_api::v1::{Neighbour, Neighbours};
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::watch;
+
+/// The cable of a machine's first card; at first it hangs on a switch that sends no LLDP.
+#[derive(Default)]
+pub(super) struct Cabling(Mutex<Option<Box<Plugged>>>);
+
+#[derive(Default)]
+struct Plugged {
+    heard: Heard,
+    /// Agents that want to know.
+    told: Vec<watch::Sender<Heard>>,
+}
+
+impl Cabling {
+    pub(super) fn plug(&self, mac: &str, switch: &str, port: &str) {
+        let mut plugged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let plugged = plugged.get_or_insert_default();
+        let neighbour = Neighbour {
+            nic: "net0".to_owned(),
+            mac: mac.to_owned(),
+            chassis_id: "02:00:00:00:00:01".to_owned(),
+            port_id: port.to_owned(),
+            port_description: String::new(),
+            system_name: switch.to_owned(),
+        };
+        plugged.heard = Some(Neighbours {
+            neighbours: vec![neighbour],
+        });
+        plugged.told.retain(|told| told.send(plugged.heard.clone()).is_ok());
+    }
+
+    /// Tells an agent what is heard now and later.
+    pub(super) fn hear(&self, told: watch::Sender<Heard>) {
+        let mut plugged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let plugged = plugged.get_or_insert_default();
+        plugged.told.retain(|told| !told.is_closed());
+        told.send_replace(plugged.heard.clone());
+        plugged.told.push(told);
+    }
+}
