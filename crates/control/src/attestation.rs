@@ -19,6 +19,7 @@ use rackwright_tpm::{binding, firmware, sha256, sha256_text};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::Deserialize;
 
+use crate::golden_firmware::components::Ignored;
 use crate::golden_firmware::{self, Registers};
 use crate::text::{SENTENCE_MAX, cut};
 
@@ -121,6 +122,8 @@ pub struct Settings {
     pub firmware_skus: BTreeMap<String, FirmwarePolicy>,
     /// The registers that are compared with golden values. PCR 1 is left out by default: it often differs by machine.
     pub firmware_registers: Compared,
+    /// Measurements of components that are not compared with golden values: some differ by machine.
+    pub firmware_ignored_measurements: Ignored,
 }
 
 impl Settings {
