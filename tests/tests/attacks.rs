@@ -13,6 +13,8 @@ mod bmc;
 mod certificates;
 #[path = "attacks/claims.rs"]
 mod claims;
+#[path = "attacks/components.rs"]
+mod components;
 #[path = "attacks/drives.rs"]
 mod drives;
 #[path = "attacks/erase.rs"]

@@ -12,6 +12,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     ("redfish", 0, &[]),
     ("ipmi", 0, &[]),
     ("tpm", 0, &[]),
+    ("spdm", 0, &[]),
     ("site", 0, &[]),
     ("store", 1, &["lifecycle"]),
     ("ports", 0, &[]),
@@ -42,6 +43,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
             "fabric",
             "ports",
             "tpm",
+            "spdm",
         ],
     ),
     ("sim", 2, &["api", "agent", "image", "tpm"]),
@@ -49,7 +51,7 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
         "fuzz",
         1,
         &[
-            "agent", "redfish", "netboot", "image", "identity", "ports", "site", "tpm",
+            "agent", "redfish", "netboot", "image", "identity", "ports", "site", "tpm", "spdm",
         ],
     ),
 ];
@@ -103,7 +105,7 @@ const KEPT: &[(&str, &[&str], &str)] = &[
     (
         "ring",
         &[
-            "identity", "agent", "cli", "image", "netboot", "redfish", "control", "sim", "tpm",
+            "identity", "agent", "cli", "image", "netboot", "redfish", "control", "sim", "tpm", "spdm",
         ],
         "cryptography is for identity, digests, tokens and TLS",
     ),

@@ -23,6 +23,7 @@ use crate::boot::mint;
 use crate::clock;
 use crate::core::Core;
 use crate::golden_firmware;
+use crate::golden_firmware::components::ComponentReading;
 
 /// From the boot plan to the agent's registration: kernel and ramdisk are fetched and started in between.
 const AGENT_TOKEN_S: i64 = 900;
@@ -278,11 +279,12 @@ pub async fn identify(
     mut row: AgentBootRow,
     of: &AgentSession,
     shown: &Shown,
+    reading: Option<&ComponentReading>,
 ) -> Answer<Known> {
     let policy = core.config.identity.of(&record.spec.sku);
     let known = match attestation::identify(policy, record, &row, of, shown) {
         Ok(known) => {
-            let judged = golden_firmware::judge(core, tx, record, &known, shown).await?;
+            let judged = golden_firmware::judge(core, tx, record, &known, shown, reading).await?;
             judged.map(|()| known)
         }
         Err(why) => Err(why),

@@ -19,6 +19,7 @@ use rackwright_tpm::{binding, firmware, sha256, sha256_text};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::Deserialize;
 
+use crate::golden_firmware::components::Ignored;
 use crate::golden_firmware::{self, Registers};
 use crate::text::{SENTENCE_MAX, cut};
 
@@ -123,6 +124,8 @@ pub struct Settings {
     pub firmware_registers: Compared,
     /// An erase also clears the machine's TPM.
     pub clear_tpm: bool,
+    /// Measurements of components that are not compared with golden values: some differ by machine.
+    pub firmware_ignored_measurements: Ignored,
 }
 
 impl Default for Settings {
@@ -136,6 +139,7 @@ impl Default for Settings {
             firmware_skus: BTreeMap::new(),
             firmware_registers: Compared::default(),
             clear_tpm: true,
+            firmware_ignored_measurements: Ignored::default(),
         }
     }
 }

@@ -1,7 +1,9 @@
-//! The firmware of machines, as their TPMs measure it, against the golden values of their SKU.
+//! The firmware of machines, as their TPMs and their components measure it, against the golden values of their SKU.
 //!
-//! An operator approves what a good node shows (`grpc/firmware/golden.rs`). Each session of a node that is known by its TPM is
-//! compared. The settings `identity.firmware` say what follows from a difference.
+//! An operator approves what a good node shows (`grpc/firmware/golden.rs`). Each session of a node that is known by its TPM, or
+//! whose BMC says something of components, is compared. The settings `identity.firmware` say what follows from a difference.
+
+pub mod components;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,10 +13,11 @@ use rackwright_lifecycle::{State, Timestamp};
 use rackwright_store::{EventRow, FirmwareValuesRow, GoldenFirmwareRow, NodeRecord, StoreError, WriteTx};
 use rackwright_tpm::firmware::{REGISTERS, name, purpose};
 use rackwright_tpm::log::Event;
-use rackwright_tpm::pcr::Values;
+use rackwright_tpm::pcr::Values as Quoted;
 use rackwright_tpm::{sha256, sha256_text};
 use serde::{Deserialize, Serialize};
 
+use self::components::{ComponentReading, Components, DifferingComponent, Ignored};
 use crate::attestation::{BY_TPM, FirmwarePolicy, Known, Shown};
 use crate::clock;
 use crate::core::Core;
@@ -25,6 +28,8 @@ use crate::text::{SENTENCE_MAX, cut};
 const EVENTS_MAX: usize = 128;
 /// Changes of a register that are named.
 const CHANGES_MAX: usize = 4;
+/// Components whose values an event has as attributes.
+const COMPONENTS_TOLD: usize = 16;
 /// Hexadecimal digits of a digest in a sentence.
 const SHORT: usize = 12;
 
@@ -51,7 +56,7 @@ pub type Registers = BTreeMap<u8, Register>;
 
 /// The registers of the firmware in a quote, with the events of a log that replays to them.
 #[must_use]
-pub fn registers(quoted: &Values, log: &[Event<'_>]) -> Registers {
+pub fn registers(quoted: &Quoted, log: &[Event<'_>]) -> Registers {
     let of = |pcr: u8| {
         let events = log.iter().filter(|event| event.pcr == pcr).take(EVENTS_MAX);
         let events = events.map(|event| Measured {
@@ -70,19 +75,69 @@ pub fn registers(quoted: &Values, log: &[Event<'_>]) -> Registers {
     REGISTERS.into_iter().filter_map(of).collect()
 }
 
-/// What is stored of a node or of golden values. What cannot be read has no registers, and so equals nothing.
+/// What a machine shows, or what was approved.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Values {
+    /// Of the TPM.
+    pub registers: Registers,
+    /// Of components.
+    pub components: Components,
+    /// Why no components were read; empty: they were, or nothing was to be read.
+    pub unread: String,
+}
+
+/// What is stored of a node or of golden values. What cannot be read has no values, and so equals nothing.
 #[must_use]
-pub fn parse(body: &str) -> Registers {
-    serde_json::from_str::<Body>(body).unwrap_or_default().registers
+pub fn parse(body: &str) -> Values {
+    serde_json::from_str::<Body>(body).unwrap_or_default().values()
+}
+
+/// The body with the keys by which components sign now taken for good. The error names a component that is not known.
+///
+/// # Errors
+/// A component could not be asked, so that its values cannot be approved.
+pub fn approve(body: &str) -> Result<String, String> {
+    let mut body: Body = serde_json::from_str(body).unwrap_or_default();
+    if !body.unread.is_empty() {
+        return Err(format!("its components were not read: {}", body.unread));
+    }
+    for (name, one) in &body.components {
+        if !one.fault.is_empty() {
+            return Err(format!("component {name} is not known: {}", one.fault));
+        }
+        if one.is_signed() {
+            body.keys.insert(name.clone(), one.key.clone());
+        }
+    }
+    serde_json::to_string(&body).map_err(|error| error.to_string())
 }
 
 /// As stored.
 #[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
 struct Body {
     registers: Registers,
+    #[serde(skip_serializing_if = "Components::is_empty")]
+    components: Components,
+    /// Why no components were read.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    unread: String,
+    /// SHA-256 of the key by which each component first signed, or signed when its values were approved.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    keys: BTreeMap<String, String>,
     /// The update by the control plane that these values followed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     update: Option<Update>,
+}
+
+impl Body {
+    fn values(&self) -> Values {
+        Values {
+            registers: self.registers.clone(),
+            components: self.components.clone(),
+            unread: self.unread.clone(),
+        }
+    }
 }
 
 /// An update of the firmware by the control plane.
@@ -94,11 +149,18 @@ pub struct Update {
 
 /// The id of golden values: the same for the same values of a SKU.
 #[must_use]
-pub fn id_of(sku: &str, registers: &Registers) -> String {
-    let values: Vec<String> = registers
+pub fn id_of(sku: &str, shown: &Values) -> String {
+    let mut values: Vec<String> = shown
+        .registers
         .iter()
         .map(|(pcr, register)| format!("{pcr} {}\n", register.value))
         .collect();
+    for (name, component) in &shown.components {
+        let by = if component.is_signed() { "signed" } else { "said" };
+        values.push(format!("component {} {name} {by}\n", name.len()));
+        let measured = component.measurements.iter();
+        values.extend(measured.map(|(index, one)| format!("{index} {}\n", one.value)));
+    }
     let length = (sku.len() as u64).to_be_bytes();
     let digest = sha256(&[&length, sku.as_bytes(), values.concat().as_bytes()]);
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
@@ -122,6 +184,8 @@ pub struct Difference {
     pub golden: String,
     /// The registers that differ.
     pub registers: Vec<Differing>,
+    /// The components that differ.
+    pub components: Vec<DifferingComponent>,
 }
 
 /// A register that differs.
@@ -137,19 +201,21 @@ pub struct Differing {
     pub changes: Vec<String>,
 }
 
-/// Compares these registers of a machine with all golden values of its SKU: one set has to have all of them.
+/// Compares these registers and all components of a machine with all golden values of its SKU: one set has to have all of them.
 #[must_use]
-pub fn compare(found: &Registers, golden: &[(String, Registers)], compared: &BTreeSet<u8>) -> Finding {
-    let against = |(id, golden): &(String, Registers)| Difference {
+pub fn compare(found: &Values, golden: &[(String, Values)], compared: &BTreeSet<u8>, ignored: &Ignored) -> Finding {
+    let components = ignored.left_of(&found.components);
+    let against = |(id, golden): &(String, Values)| Difference {
         golden: id.clone(),
         registers: compared
             .iter()
-            .filter_map(|pcr| differing(*pcr, found.get(pcr), golden.get(pcr)))
+            .filter_map(|pcr| differing(*pcr, found.registers.get(pcr), golden.registers.get(pcr)))
             .collect(),
+        components: components::differing(&components, &ignored.left_of(&golden.components), &found.unread),
     };
-    match golden.iter().map(against).min_by_key(|one| one.registers.len()) {
+    match golden.iter().map(against).min_by_key(Difference::weight) {
         None => Finding::NoneApproved,
-        Some(nearest) if nearest.registers.is_empty() => Finding::Golden(nearest.golden),
+        Some(nearest) if nearest.weight() == 0 => Finding::Golden(nearest.golden),
         Some(nearest) => Finding::Differs(nearest),
     }
 }
@@ -232,23 +298,33 @@ impl fmt::Display for Differing {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let registers: Vec<String> = self.registers.iter().map(ToString::to_string).collect();
-        f.write_str(&registers.join("; "))
+        let registers = self.registers.iter().map(ToString::to_string);
+        let components = self.components.iter().map(ToString::to_string);
+        f.write_str(&registers.chain(components).collect::<Vec<_>>().join("; "))
     }
 }
 
 impl Difference {
-    /// Whether an update of the firmware explains it. An update does not change the Secure Boot policy.
-    fn is_explained_by_update(&self) -> bool {
-        self.registers.iter().all(|register| register.pcr != 7)
+    fn weight(&self) -> usize {
+        let components: usize = self.components.iter().map(DifferingComponent::weight).sum();
+        self.registers.len() + components
+    }
+
+    /// Why an update of the firmware does not explain it. An update neither changes the Secure Boot policy nor ends what a
+    /// component proves.
+    fn not_by_update(&self) -> Option<&'static str> {
+        if self.registers.iter().any(|register| register.pcr == 7) {
+            return Some("an update does not explain a change of PCR 7");
+        }
+        let is_unproven = self.components.iter().any(|one| !one.fault.is_empty());
+        is_unproven.then_some("an update does not explain a component that proves nothing")
     }
 }
 
 /// The values that a node shows, and how they stand.
 struct Judgement<'a> {
     record: &'a NodeRecord,
-    registers: &'a Registers,
-    update: Option<&'a Update>,
+    body: &'a Body,
     finding: Finding,
 }
 
@@ -256,31 +332,36 @@ impl Judgement<'_> {
     /// What is wrong, as a sentence without its end; none: the values are golden.
     fn fault(&self) -> Option<String> {
         let (id, sku) = (&self.record.id, &self.record.spec.sku);
+        let other_keys = components::other_keys(&self.body.components, &self.body.keys);
         match &self.finding {
-            Finding::Golden(_) => None,
+            Finding::Golden(_) if other_keys.is_empty() => None,
+            Finding::Golden(golden) => Some(format!(
+                "the firmware of {id} has the golden values {golden} of SKU {sku}, but {}: the part was exchanged, or \
+                 something else answers for it",
+                cut(&other_keys.join("; "), SENTENCE_MAX)
+            )),
             Finding::NoneApproved => Some(format!("no golden values of firmware are approved for SKU {sku}")),
             Finding::Differs(difference) => {
                 let words = cut(&difference.to_string(), SENTENCE_MAX);
                 let golden = &difference.golden;
                 let differs =
                     format!("the firmware of {id} differs from the golden values {golden} of SKU {sku}: {words}");
-                Some(match self.update {
-                    Some(Update { at, to }) if difference.is_explained_by_update() => format!(
+                Some(match (&self.body.update, difference.not_by_update()) {
+                    (Some(Update { at, to }), None) => format!(
                         "Rackwright updated {to} at {}, and the new values are not approved: {differs}",
                         at.date()
                     ),
-                    Some(Update { at, to }) => format!(
-                        "{differs}. Rackwright updated {to} at {}; an update does not explain a change of PCR 7",
-                        at.date()
-                    ),
-                    None => format!("{differs}. No update by Rackwright explains it"),
+                    (Some(Update { at, to }), Some(why)) => {
+                        format!("{differs}. Rackwright updated {to} at {}; {why}", at.date())
+                    }
+                    (None, _) => format!("{differs}. No update by Rackwright explains it"),
                 })
             }
         }
     }
 
     fn advice(&self) -> String {
-        let (id, set) = (&self.record.id, id_of(&self.record.spec.sku, self.registers));
+        let (id, set) = (&self.record.id, id_of(&self.record.spec.sku, &self.body.values()));
         let again = match self.record.node.state {
             State::Inspecting => "retry",
             _ => "readmit",
@@ -300,6 +381,16 @@ impl Judgement<'_> {
                 attributes.insert(format!("pcr_{}_expected", register.pcr), register.expected.clone());
                 attributes.insert(format!("pcr_{}_found", register.pcr), register.found.clone());
             }
+            for component in difference.components.iter().take(COMPONENTS_TOLD) {
+                let name = &component.name;
+                if !component.fault.is_empty() {
+                    attributes.insert(format!("component {name}"), component.fault.clone());
+                }
+                for one in component.measurements.iter().take(CHANGES_MAX) {
+                    attributes.insert(format!("component {name} {}_expected", one.index), one.expected.clone());
+                    attributes.insert(format!("component {name} {}_found", one.index), one.found.clone());
+                }
+            }
         }
         EventRow {
             at,
@@ -312,35 +403,95 @@ impl Judgement<'_> {
     }
 }
 
-fn golden_of(rows: &[GoldenFirmwareRow]) -> Vec<(String, Registers)> {
+fn golden_of(rows: &[GoldenFirmwareRow]) -> Vec<(String, Values)> {
     rows.iter().map(|row| (row.id.clone(), parse(&row.body))).collect()
 }
 
-/// The row after a session that showed these registers. An update by the control plane explains the first change after it, and
-/// no later one.
-fn follow(before: &FirmwareValuesRow, found: &Registers, ek: &str, now: Timestamp) -> FirmwareValuesRow {
+/// The row after a session that showed these values. An update by the control plane explains the first change after it, and
+/// no later one. The key by which a component signs first is kept.
+fn follow(before: &FirmwareValuesRow, found: &Values, ek: &str, now: Timestamp) -> FirmwareValuesRow {
     let stored: Body = serde_json::from_str(&before.body).unwrap_or_default();
+    let mut row = before.clone();
+    (row.updated_at, row.updated_to) = (Timestamp(0), String::new());
+    let mut keys = stored.keys.clone();
+    for (name, one) in found.components.iter().filter(|(_, one)| one.is_signed()) {
+        keys.entry(name.clone()).or_insert_with(|| one.key.clone());
+    }
     let values = |registers: &Registers| -> Vec<(u8, String)> {
         registers.iter().map(|(pcr, one)| (*pcr, one.value.clone())).collect()
     };
-    let mut row = before.clone();
-    (row.updated_at, row.updated_to) = (Timestamp(0), String::new());
-    if values(&stored.registers) == values(found) && before.tpm_ek == ek {
+    let is_same = values(&stored.registers) == values(&found.registers)
+        && (&stored.components, &stored.unread) == (&found.components, &found.unread);
+    if is_same && keys == stored.keys && before.tpm_ek == ek && !before.body.is_empty() {
         return row;
     }
     let update = (before.updated_at != Timestamp(0)).then(|| Update {
         at: before.updated_at,
         to: before.updated_to.clone(),
     });
-    let registers = found.clone();
+    let Values {
+        registers,
+        components,
+        unread,
+    } = found.clone();
+    let body = Body {
+        registers,
+        components,
+        unread,
+        keys,
+        update,
+    };
     row.first_seen_at = now;
     row.tpm_ek = ek.to_owned();
-    row.body = serde_json::to_string(&Body { registers, update }).unwrap_or_default();
+    row.body = serde_json::to_string(&body).unwrap_or_default();
     row
 }
 
-/// Compares what the TPM of a session says of the firmware, and keeps it. The inner error says why the machine is not taken.
-/// The node is locked.
+/// What a session shows of the firmware. None: nothing is known. The error says why the machine is not taken.
+fn shown_values(
+    core: &Core,
+    record: &NodeRecord,
+    known: &Known,
+    shown: &Shown,
+    reading: Option<&ComponentReading>,
+) -> Result<Option<Values>, String> {
+    let (id, sku) = (&record.id, &record.spec.sku);
+    let registers = match shown {
+        Shown::Tpm(proof) if known.identity == BY_TPM => Some(proof.firmware.clone()),
+        _ if core.config.identity.of(sku).firmware == FirmwarePolicy::Hold => {
+            return Err(format!(
+                "the settings hold machines of SKU {sku} without golden firmware, and no enrolled TPM says what firmware {id} has"
+            ));
+        }
+        _ => None,
+    };
+    if registers.is_none() && reading.is_none() {
+        return Ok(None);
+    }
+    let mut registers = registers.unwrap_or_default();
+    registers.retain(|pcr, _| core.config.identity.firmware_registers.0.contains(pcr));
+    let ComponentReading { components, fault } = reading.cloned().unwrap_or_default();
+    Ok(Some(Values {
+        registers,
+        components,
+        unread: fault,
+    }))
+}
+
+/// How stored values stand. A machine without a TPM is compared by its components alone.
+fn finding(core: &Core, body: &Body, golden: &[GoldenFirmwareRow]) -> Finding {
+    let settings = &core.config.identity;
+    let none = BTreeSet::new();
+    let compared = match body.registers.is_empty() {
+        true => &none,
+        false => &settings.firmware_registers.0,
+    };
+    let ignored = &settings.firmware_ignored_measurements;
+    compare(&body.values(), &golden_of(golden), compared, ignored)
+}
+
+/// Compares what a session shows of the firmware, and keeps it: what its TPM says, and what its components said just before. The
+/// inner error says why the machine is not taken. The node is locked.
 ///
 /// # Errors
 /// The database failed.
@@ -350,35 +501,27 @@ pub async fn judge(
     record: &NodeRecord,
     known: &Known,
     shown: &Shown,
+    reading: Option<&ComponentReading>,
 ) -> Result<Result<(), String>, StoreError> {
     let (id, sku) = (&record.id, &record.spec.sku);
     let policy = core.config.identity.of(sku).firmware;
-    let is_held = policy == FirmwarePolicy::Hold;
-    let proof = match shown {
-        Shown::Tpm(proof) if known.identity == BY_TPM => proof,
-        _ if is_held => {
-            return Ok(Err(format!(
-                "the settings hold machines of SKU {sku} without golden firmware, and no enrolled TPM says what firmware {id} has"
-            )));
-        }
-        _ => return Ok(Ok(())),
+    let values = match shown_values(core, record, known, shown, reading) {
+        Ok(Some(values)) => values,
+        Ok(None) => return Ok(Ok(())),
+        Err(why) => return Ok(Err(why)),
     };
-    let compared = &core.config.identity.firmware_registers.0;
-    let mut registers = proof.firmware.clone();
-    registers.retain(|pcr, _| compared.contains(pcr));
     let now = clock::now();
     let before = tx.firmware_values(id).await?.unwrap_or_else(|| FirmwareValuesRow {
         node: id.clone(),
         ..FirmwareValuesRow::default()
     });
-    let mut row = follow(&before, &registers, &known.ek, now);
-    let golden = golden_of(&tx.golden_firmware_of(sku).await?);
+    let mut row = follow(&before, &values, &known.ek, now);
+    let golden = tx.golden_firmware_of(sku).await?;
     let stored: Body = serde_json::from_str(&row.body).unwrap_or_default();
     let judgement = Judgement {
         record,
-        registers: &registers,
-        update: stored.update.as_ref(),
-        finding: compare(&registers, &golden, compared),
+        body: &stored,
+        finding: finding(core, &stored, &golden),
     };
     let fault = judgement.fault().filter(|_| policy != FirmwarePolicy::Recorded);
     row.reported = fault.clone().unwrap_or_default();
@@ -389,7 +532,7 @@ pub async fn judge(
         tx.put_firmware_values(&row).await?;
     }
     Ok(match fault {
-        Some(fault) if is_held => Err(format!(
+        Some(fault) if policy == FirmwarePolicy::Hold => Err(format!(
             "the settings hold machines of SKU {sku} without golden firmware: {fault}. {}",
             judgement.advice()
         )),
@@ -397,45 +540,52 @@ pub async fn judge(
     })
 }
 
-/// How the firmware of a node stands, for `rackwright node explain`.
+/// How the firmware of a node stands, and who says so of its components, for `rackwright node explain`.
 ///
 /// # Errors
 /// The database failed.
-pub async fn explain(core: &Core, record: &NodeRecord) -> Result<v1::FactLine, StoreError> {
-    let name = "firmware measurements".to_owned();
+pub async fn explain(core: &Core, record: &NodeRecord) -> Result<[v1::FactLine; 2], StoreError> {
+    let line = |name: &str, value: String, time| v1::FactLine {
+        name: name.to_owned(),
+        value,
+        time,
+    };
+    let (name, of_components) = ("firmware measurements", "firmware components");
     let row = core.store.firmware_values(&record.id).await?;
-    let Some(row) = row.filter(|row| !row.body.is_empty()) else {
-        return Ok(v1::FactLine {
-            name,
-            value: "unknown: no enrolled TPM has said what firmware the machine has".to_owned(),
-            time: None,
-        });
+    let row = row.filter(|row| !row.body.is_empty());
+    let stored: Body = row
+        .as_ref()
+        .and_then(|row| serde_json::from_str(&row.body).ok())
+        .unwrap_or_default();
+    let is_asked = record.identity.attests_components || !stored.components.is_empty() || !stored.unread.is_empty();
+    let components = match is_asked {
+        false => "not offered by the BMC".to_owned(),
+        true if row.is_none() => "not read yet".to_owned(),
+        true => components::told(&stored.components, &stored.unread),
+    };
+    let Some(row) = row else {
+        let unknown = "unknown: no enrolled TPM has said what firmware the machine has";
+        return Ok([
+            line(name, unknown.to_owned(), None),
+            line(of_components, components, None),
+        ]);
     };
     let rows = core.store.golden_firmware_of(&record.spec.sku).await?;
-    let stored: Body = serde_json::from_str(&row.body).unwrap_or_default();
     let judgement = Judgement {
         record,
-        registers: &stored.registers,
-        update: stored.update.as_ref(),
-        finding: compare(
-            &stored.registers,
-            &golden_of(&rows),
-            &core.config.identity.firmware_registers.0,
-        ),
+        body: &stored,
+        finding: finding(core, &stored, &rows),
     };
     let value = match (&judgement.finding, judgement.fault()) {
-        (Finding::Golden(id), _) => {
+        (Finding::Golden(id), None) => {
             let approved = rows.iter().find(|row| row.id == *id);
             let by = approved.map(|row| format!(", approved by {} on {}", row.approved_by, row.approved_at.date()));
             format!("golden values {id}{}", by.unwrap_or_default())
         }
         (_, fault) => format!("{}. {}", fault.unwrap_or_default(), judgement.advice()),
     };
-    Ok(v1::FactLine {
-        name,
-        value,
-        time: convert::time(row.first_seen_at),
-    })
+    let seen = convert::time(row.first_seen_at);
+    Ok([line(name, value, seen), line(of_components, components, seen)])
 }
 
 #[cfg(test)]

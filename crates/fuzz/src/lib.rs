@@ -10,6 +10,7 @@ mod images;
 mod keys;
 mod ports;
 mod site;
+mod spdm;
 mod told;
 mod tpm;
 
@@ -32,6 +33,7 @@ const READERS: &[(u8, &str, Reader)] = &[
     (b'r', "an erase certificate", keys::erase_record),
     (b'u', "an event log of UEFI firmware (TCG)", tpm::event_log),
     (b'o', "a quote and a key of a TPM", tpm::quote),
+    (b'm', "a signed statement of a component (SPDM)", spdm::statement),
     (b'w', "answers of an Open vSwitch (OVSDB)", ports::open_vswitch),
     (b'q', "a qcow2 image", images::qcow2),
     (b'i', "an index of an image", images::index),

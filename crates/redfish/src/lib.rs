@@ -17,6 +17,7 @@ mod bmc_state;
 mod boot;
 pub mod capabilities;
 mod client;
+mod component_integrity;
 mod console;
 mod environment;
 mod error;
@@ -61,6 +62,7 @@ pub use bmc_state::{
 };
 pub use boot::{BootOutcome, BootTarget, Deviation, Persistence};
 pub use client::{BmcClient, Shortcut};
+pub use component_integrity::{ComponentIntegrity, SaidMeasurement, SignedMeasurements};
 pub use console::{ConsoleOffer, SshConsole, WebConsole, WebLine};
 pub use environment::{Environment, SystemEnvironment};
 pub use error::{ErrorKind, Exchange, RedfishError};

@@ -51,6 +51,9 @@ pub struct Identity {
     pub model: String,
     /// MAC addresses, lower case with colons.
     pub macs: Vec<String>,
+    /// Whether the BMC says something of the firmware of components (`ComponentIntegrity`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub attests_components: bool,
 }
 
 /// Readings that outlive a restart.

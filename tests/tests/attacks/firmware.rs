@@ -15,14 +15,19 @@ const SOON: Duration = Duration::from_secs(180);
 const NOT_GOLDEN: &str = "security.firmware-not-golden";
 
 /// A control plane and two machines of one SKU, which have the same firmware.
-struct Bench {
-    site: Site,
-    fleet: Fleet,
+pub struct Bench {
+    pub site: Site,
+    pub fleet: Fleet,
     _dir: tempfile::TempDir,
 }
 
 impl Bench {
-    async fn start(more: &str) -> Self {
+    pub async fn start(more: &str) -> Self {
+        Self::start_fitted(more, &[]).await
+    }
+
+    /// With these components in each machine.
+    pub async fn start_fitted(more: &str, components: &[&str]) -> Self {
         install_crypto();
         let dir = tempfile::tempdir().expect("a folder");
         let (ports, ssh) = (std::array::from_fn(|_| free_port()), free_port());
@@ -36,6 +41,9 @@ impl Bench {
             ..FleetConfig::default()
         };
         let fleet = Fleet::start(config).await.expect("the fleet starts");
+        for (index, component) in [0, 1].into_iter().flat_map(|index| components.iter().map(move |one| (index, one))) {
+            fleet.node(index).fit_component(component).expect("it has a key");
+        }
         let mut text = Vec::new();
         fleet
             .describe(Format::Yaml, None, &mut text)
@@ -50,21 +58,21 @@ impl Bench {
         Self { site, fleet, _dir: dir }
     }
 
-    fn ids(&self) -> [String; 2] {
+    pub fn ids(&self) -> [String; 2] {
         [0, 1].map(|index| self.fleet.node(index).name())
     }
 
-    async fn until(&self, id: &str, state: &str) {
+    pub async fn until(&self, id: &str, state: &str) {
         self.site.until(id, &[state], SOON).await;
     }
 
-    fn deploy(&self, id: &str) {
+    pub fn deploy(&self, id: &str) {
         self.site
             .cli(["node", "deploy", id, "--image", "disk", "--ssh-key", KEY]);
     }
 
     /// Approves what a node shows, if it shows these values. Answers their id.
-    fn approve(&self, id: &str, values: Option<&str>) -> String {
+    pub fn approve(&self, id: &str, values: Option<&str>) -> String {
         let words = [
             "firmware",
             "golden",
@@ -81,7 +89,7 @@ impl Bench {
         at.to_owned()
     }
 
-    fn events(&self, id: &str) -> Vec<Value> {
+    pub fn events(&self, id: &str) -> Vec<Value> {
         let target = format!("nodes/{id}");
         let events = self.site.cli(["events", "--target", &target, "-o", "json"]);
         serde_json::Deserializer::from_str(&events)
@@ -91,7 +99,7 @@ impl Bench {
             .collect()
     }
 
-    fn explained(&self, id: &str) -> String {
+    pub fn explained(&self, id: &str) -> String {
         self.site.cli(["node", "explain", id])
     }
 
@@ -103,7 +111,7 @@ impl Bench {
         node.set_tpm(Some(changed));
     }
 
-    async fn end(self) {
+    pub async fn end(self) {
         self.site.stop().await;
         self.fleet.stop().await;
     }

@@ -1,9 +1,9 @@
-//! `rackwright firmware golden`: the firmware that operators have approved, as TPMs measure it.
+//! `rackwright firmware golden`: the firmware that operators have approved, as TPMs and components measure it.
 
 use clap::Subcommand;
 use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
 use rackwright_api::v1::{
-    AddGoldenFirmwareRequest, FirmwareRegister, GoldenFirmware, ListGoldenFirmwareRequest, RemoveGoldenFirmwareRequest,
+    AddGoldenFirmwareRequest, FirmwareComponent, FirmwareRegister, GoldenFirmware, ListGoldenFirmwareRequest, RemoveGoldenFirmwareRequest,
 };
 
 use crate::args::Cx;
@@ -19,7 +19,7 @@ const SHORT: usize = 12;
 /// `rackwright firmware golden`
 #[derive(Debug, Subcommand)]
 pub enum GoldenCommand {
-    /// Approve what a node's TPM says of its firmware, for all nodes of its SKU
+    /// Approve what a node's TPM and components say of its firmware, for all nodes of its SKU
     Add {
         /// The node
         #[arg(long, value_name = "NODE")]
@@ -94,7 +94,7 @@ async fn list(cx: &Cx) -> Result<(), CliError> {
 }
 
 fn table(all: &[GoldenFirmware]) -> Table {
-    let mut table = Table::new(&["SKU", "ID", "FROM", "BY", "APPROVED", "PCRS", "REASON"]);
+    let mut table = Table::new(&["SKU", "ID", "FROM", "BY", "APPROVED", "PCRS", "COMPONENTS", "REASON"]);
     for one in all {
         let registers: Vec<String> = one.registers.iter().map(register).collect();
         table.row([
@@ -104,10 +104,21 @@ fn table(all: &[GoldenFirmware]) -> Table {
             (&one.approved_by).into(),
             one.approve_time.as_ref().map(units::stamp).unwrap_or_default().into(),
             registers.join(" ").into(),
+            components(&one.components).into(),
             (&one.reason).into(),
         ]);
     }
     table
+}
+
+/// How many components the values are of, and how many of those are the BMC's word.
+fn components(components: &[FirmwareComponent]) -> String {
+    match (components.len(), components.iter().filter(|one| !one.signed).count()) {
+        (0, _) => "-".to_owned(),
+        (all, 0) => format!("{all} signed"),
+        (all, said) if said == all => format!("{all} by the BMC's word"),
+        (all, said) => format!("{} signed, {said} by the BMC's word", all.saturating_sub(said)),
+    }
 }
 
 fn register(register: &FirmwareRegister) -> String {

@@ -1,6 +1,7 @@
 use rackwright_lifecycle::State;
 use rackwright_tpm::log::{Log, write};
 
+use super::components::Component;
 use super::*;
 use crate::testing;
 
@@ -8,7 +9,7 @@ const LOG: &[u8] = include_bytes!("../../../tpm/tests/logs/shim-grub.log");
 const PCRS: &str = include_str!("../../../tpm/tests/logs/shim-grub.pcrs");
 const COMPARED: [u8; 4] = [0, 2, 3, 7];
 
-fn quoted() -> Values {
+fn quoted() -> Quoted {
     let value = |line: &str| {
         let (pcr, hex) = line.split_once(' ').unwrap();
         let byte = |at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).unwrap();
@@ -35,12 +36,20 @@ fn place(events: &[Event<'_>], of: &str) -> usize {
     events.iter().position(|event| name(event) == of).unwrap()
 }
 
+fn values(registers: &Registers) -> Values {
+    Values {
+        registers: registers.clone(),
+        ..Values::default()
+    }
+}
+
 fn found(registers: &Registers, golden: &[Registers]) -> Finding {
     let named = golden
         .iter()
         .enumerate()
-        .map(|(at, golden)| (format!("set {at}"), golden.clone()));
-    compare(registers, &named.collect::<Vec<_>>(), &COMPARED.into())
+        .map(|(at, golden)| (format!("set {at}"), values(golden)));
+    let named = named.collect::<Vec<_>>();
+    compare(&values(registers), &named, &COMPARED.into(), &Ignored::default())
 }
 
 fn difference(registers: &Registers, golden: &[Registers]) -> Difference {
@@ -178,7 +187,12 @@ fn one_set_has_to_have_all_registers_and_the_nearest_is_named() {
         found(&other_order, std::slice::from_ref(&old)),
         Finding::Golden("set 0".into())
     );
-    let all = compare(&other_order, &[("all".into(), old.clone())], &REGISTERS.into());
+    let all = compare(
+        &values(&other_order),
+        &[("all".into(), values(&old))],
+        &REGISTERS.into(),
+        &Ignored::default(),
+    );
     assert!(
         matches!(&all, Finding::Differs(one) if one.registers[0].pcr == 1),
         "{all:?}"
@@ -188,17 +202,17 @@ fn one_set_has_to_have_all_registers_and_the_nearest_is_named() {
     without.remove(&7);
     let words = self::difference(&old, &[without]).to_string();
     assert!(words.ends_with("no value of it is approved"), "{words}");
-    assert_eq!(found(&old, &[parse("no JSON")]), self::found(&old, &[Registers::new()]));
+    assert_eq!(found(&old, &[parse("no JSON").registers]), self::found(&old, &[Registers::new()]));
     assert!(matches!(found(&old, &[Registers::new()]), Finding::Differs(_)));
 }
 
 #[test]
 fn the_id_follows_from_sku_and_values() {
     let (real, other) = (real(), changed(|events| events.retain(|event| event.pcr != 7)));
-    assert_eq!(id_of("h100", &real), id_of("h100", &real));
-    assert_eq!(id_of("h100", &real).len(), 16);
-    assert_ne!(id_of("h100", &real), id_of("h100", &other));
-    assert_ne!(id_of("h100", &real), id_of("cpu", &real));
+    assert_eq!(id_of("h100", &values(&real)), id_of("h100", &values(&real)));
+    assert_eq!(id_of("h100", &values(&real)).len(), 16);
+    assert_ne!(id_of("h100", &values(&real)), id_of("h100", &values(&other)));
+    assert_ne!(id_of("h100", &values(&real)), id_of("cpu", &values(&real)));
 }
 
 #[test]
@@ -212,35 +226,34 @@ fn an_update_explains_the_first_change_after_it_and_no_change_of_secure_boot() {
         let stored: Body = serde_json::from_str(&row.body).unwrap();
         let judgement = Judgement {
             record: &record,
-            registers: &stored.registers,
-            update: stored.update.as_ref(),
+            body: &stored,
             finding: found(&stored.registers, std::slice::from_ref(&old)),
         };
         judgement.fault().unwrap_or_default()
     };
-    let first = follow(&FirmwareValuesRow::default(), &old, "ek", at);
+    let first = follow(&FirmwareValuesRow::default(), &values(&old), "ek", at);
     assert_eq!((first.first_seen_at, fault(&first)), (at, String::new()));
-    assert_eq!(follow(&first, &old, "ek", at.plus(1)), first, "the first time is kept");
+    assert_eq!(follow(&first, &values(&old), "ek", at.plus(1)), first, "the first time is kept");
 
     let mut updated = first.clone();
     (updated.updated_at, updated.updated_to) = (at, "BIOS to 2.1".into());
-    let after = follow(&updated, &flashed, "ek", at.plus(2));
+    let after = follow(&updated, &values(&flashed), "ek", at.plus(2));
     assert_eq!(after.updated_at, Timestamp(0));
     assert!(
         fault(&after).starts_with("Rackwright updated BIOS to 2.1 at 20"),
         "{}",
         fault(&after)
     );
-    assert_eq!(fault(&follow(&after, &flashed, "ek", at.plus(3))), fault(&after));
-    let again = follow(&after, &hacked, "ek", at.plus(4));
+    assert_eq!(fault(&follow(&after, &values(&flashed), "ek", at.plus(3))), fault(&after));
+    let again = follow(&after, &values(&hacked), "ek", at.plus(4));
     assert!(
         fault(&again).contains("No update by Rackwright explains it"),
         "{}",
         fault(&again)
     );
     // A session with the former values ends what the update may explain.
-    let unchanged = follow(&updated, &old, "ek", at.plus(2));
-    let later = follow(&unchanged, &hacked, "ek", at.plus(3));
+    let unchanged = follow(&updated, &values(&old), "ek", at.plus(2));
+    let later = follow(&unchanged, &values(&hacked), "ek", at.plus(3));
     assert!(
         fault(&later).contains("No update by Rackwright explains it"),
         "{}",
@@ -251,10 +264,99 @@ fn an_update_explains_the_first_change_after_it_and_no_change_of_secure_boot() {
         let at = place(events, "variable \"SecureBoot\"");
         events[at].digest = [0; 32];
     });
-    let both = follow(&updated, &policy, "ek", at.plus(2));
+    let both = follow(&updated, &values(&policy), "ek", at.plus(2));
     assert!(
         fault(&both).contains("does not explain a change of PCR 7"),
         "{}",
         fault(&both)
+    );
+}
+
+fn component(key: &str, values: &[(u8, &str)]) -> Component {
+    let measured = |value: &str| components::Measured {
+        what: "mutable firmware".into(),
+        value: value.into(),
+    };
+    Component {
+        key: key.into(),
+        fault: String::new(),
+        measurements: values.iter().map(|(index, value)| (*index, measured(value))).collect(),
+    }
+}
+
+fn of_components(list: &[(&str, Component)]) -> Values {
+    Values {
+        components: list.iter().map(|(name, one)| ((*name).to_owned(), one.clone())).collect(),
+        ..Values::default()
+    }
+}
+
+/// What differs from one set of golden values, in words; empty: nothing.
+fn words_of(found: &Values, golden: &Values, ignored: &[&str]) -> String {
+    let ignored: Vec<String> = ignored.iter().map(|one| (*one).to_owned()).collect();
+    let ignored = Ignored::try_from(ignored).unwrap();
+    match compare(found, &[("set".into(), golden.clone())], &BTreeSet::new(), &ignored) {
+        Finding::Differs(difference) => difference.to_string(),
+        _ => String::new(),
+    }
+}
+
+#[test]
+fn components_are_compared_by_link_and_index_and_a_missing_one_differs() {
+    let golden = of_components(&[("/c/GPU_0", component("k0", &[(1, "aa"), (2, "bb")]))]);
+    assert_eq!(words_of(&golden, &golden, &[]), "");
+    let other = of_components(&[("/c/GPU_0", component("k0", &[(1, "aa"), (2, "cc"), (3, "dd")]))]);
+    assert_eq!(
+        words_of(&other, &golden, &[]),
+        "component /c/GPU_0: index 2 (mutable firmware) is cc and should be bb, index 3 (mutable firmware) is dd, and no value \
+         of it is approved"
+    );
+    assert_eq!(words_of(&other, &golden, &["/c/GPU_*#2", "/c/GPU_0#3"]), "");
+    assert!(words_of(&other, &golden, &["/c/GPU_1#2", "/c/GPU_0#3"]).contains("index 2"));
+    assert!(Ignored::try_from(vec!["/c/GPU_0".to_owned()]).is_err());
+    assert!(Ignored::try_from(vec!["/c/GPU_0#256".to_owned()]).is_err());
+
+    let mut none = Values::default();
+    assert_eq!(words_of(&none, &golden, &[]), "component /c/GPU_0 is not shown by the BMC");
+    none.unread = "no answer".into();
+    assert_eq!(words_of(&none, &golden, &[]), "component /c/GPU_0 was not read: no answer");
+    assert_eq!(words_of(&golden, &Values::default(), &[]), "component /c/GPU_0 has no approved values");
+    let said = of_components(&[("/c/GPU_0", component("", &[(1, "aa"), (2, "bb")]))]);
+    assert!(words_of(&said, &golden, &[]).contains("BMC's word only"));
+    assert_eq!(words_of(&golden, &said, &[]), "", "a signature is more than the BMC's word");
+    assert_ne!(id_of("h100", &said), id_of("h100", &golden));
+    let moved = of_components(&[("/c/GPU_0", component("k9", &[(1, "aa"), (2, "bb")]))]);
+    assert_eq!(id_of("h100", &moved), id_of("h100", &golden), "a key is of one machine");
+}
+
+#[test]
+fn the_first_key_of_a_component_is_kept_until_an_operator_approves_another() {
+    let at = Timestamp(1_790_000_000_000_000);
+    let first = of_components(&[("/c/GPU_0", component("k0", &[(1, "aa")]))]);
+    let second = of_components(&[("/c/GPU_0", component("k1", &[(1, "aa")]))]);
+    let row = follow(&FirmwareValuesRow::default(), &first, "", at);
+    let row = follow(&row, &second, "", at.plus(1));
+    let keys = |body: &str| {
+        let body: Body = serde_json::from_str(body).unwrap();
+        components::other_keys(&body.components, &body.keys)
+    };
+    assert_eq!(
+        keys(&row.body),
+        ["component /c/GPU_0 signs with key k1 and first signed with k0"]
+    );
+    assert!(keys(&approve(&row.body).unwrap()).is_empty());
+
+    let mut unknown = second;
+    unknown.components.insert(
+        "/c/GPU_1".into(),
+        Component {
+            fault: "no signature".into(),
+            ..Component::default()
+        },
+    );
+    let row = follow(&row, &unknown, "", at.plus(2));
+    assert_eq!(
+        approve(&row.body).unwrap_err(),
+        "component /c/GPU_1 is not known: no signature"
     );
 }

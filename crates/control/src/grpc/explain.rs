@@ -51,7 +51,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     known.push(bmc_state(core, &record).await?);
     known.extend(uefi(core, &record).await?);
     known.extend(measured_boot(core, &record).await?);
-    known.push(golden_firmware::explain(core, &record).await?);
+    known.extend(golden_firmware::explain(core, &record).await?);
     let (value, at) = ethernet::explain::of_node(core, &record).await?;
     known.push(v1::FactLine {
         name: "network".to_owned(),

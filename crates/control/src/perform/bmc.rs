@@ -114,6 +114,7 @@ async fn ask_who_it_is(core: &Core, record: &NodeRecord) -> Done {
                 vendor: identity.manufacturer.or(identity.vendor).unwrap_or_default(),
                 model: identity.model.unwrap_or_default(),
                 macs,
+                attests_components: client.offers_component_integrity().await?,
             },
             certificate: client.observed_fingerprint().map(|f| f.to_string()),
         };

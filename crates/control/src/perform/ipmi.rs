@@ -93,6 +93,7 @@ async fn who(client: &Ipmi, macs: Vec<String>) -> Result<Identity, IpmiError> {
         vendor: fru.manufacturer.or(controller.manufacturer).unwrap_or_default(),
         model: fru.product.or(controller.product).unwrap_or_default(),
         macs,
+        attests_components: false,
     })
 }
 

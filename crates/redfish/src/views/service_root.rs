@@ -81,6 +81,11 @@ impl ServiceRoot {
         self.either("UpdateService")
     }
 
+    /// Link to what is said of the firmware of components.
+    pub fn component_integrity(&self) -> Option<String> {
+        self.either("ComponentIntegrity")
+    }
+
     /// Names under `Oem`: one Supermicro root says who it is nowhere else.
     pub fn oem_names(&self) -> Vec<String> {
         let oem = self.0.at(&["Oem"]).and_then(serde_json::Value::as_object);

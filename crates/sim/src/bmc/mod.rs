@@ -4,6 +4,7 @@
 
 mod accounts;
 mod climate;
+mod components;
 mod console;
 mod events;
 mod firmware;
@@ -25,6 +26,7 @@ mod words;
 
 use crate::lab::LabError;
 pub use accounts::AccountRules;
+pub use components::ComponentFault;
 pub(crate) use console::{Console, host_key};
 pub(crate) use firmware::Firmware;
 pub(crate) use host::{

@@ -1,6 +1,7 @@
 //! Which request goes where, and what every request passes through: faults, authentication, common headers.
 
 use super::accounts::{self, Accounts, Login};
+use super::components::{self, Device};
 use super::events::Streams;
 use super::host::Host;
 use super::in_band::{self, InBand};
@@ -43,6 +44,7 @@ pub(crate) struct Bmc {
     sessions: Mutex<Sessions>,
     accounts: Mutex<Accounts>,
     in_band: Mutex<InBand>,
+    pub(super) devices: Mutex<Vec<Device>>,
     pub(super) streams: Streams,
     pub(super) log: Log,
     pub(crate) updates: Updates,
@@ -56,6 +58,7 @@ impl Bmc {
             sessions,
             accounts: Mutex::new(Accounts::new(limits.accounts)),
             in_band: Mutex::default(),
+            devices: Mutex::default(),
             streams: Streams::default(),
             log: Log::default(),
             updates: Updates::default(),
@@ -194,6 +197,12 @@ pub(crate) fn router() -> Router {
             "/redfish/v1/Managers/1/VirtualMedia/Cd/Actions/VirtualMedia.EjectMedia",
             post(system::eject),
         )
+        .route(components::COLLECTION, get(components::list))
+        .route(components::COMPONENT, get(components::read))
+        .route(components::CERTIFICATE, get(components::certificate))
+        .route(components::SIGN, post(components::sign))
+        .route(components::TASK, get(components::task))
+        .route(components::SIGNED, get(components::signed))
         .route(log::SERVICES, get(log::services))
         .route(log::SERVICE, get(log::service))
         .route(log::ENTRIES, get(log::entries))
@@ -378,7 +387,10 @@ pub(super) fn check_match(headers: &HeaderMap, etag: &str) -> Result<(), Fault> 
 // ---- root and sessions ----
 
 fn read_only(To(bmc): To, uri: Uri, body: resources::Document) -> Result<Response, Fault> {
-    let body = body(bmc.host.as_ref()).ok_or_else(|| Fault::not_found(uri.path()))?;
+    let mut body = body(bmc.host.as_ref()).ok_or_else(|| Fault::not_found(uri.path()))?;
+    if uri.path() == "/redfish/v1" && bmc.attests() {
+        body["ComponentIntegrity"] = json!({"@odata.id": components::COLLECTION});
+    }
     Ok(digested(&body))
 }
 

@@ -39,7 +39,7 @@ mod tpm;
 
 pub use crate::bmc::AccountRules;
 pub use crate::bmc::UpdateWays;
-pub use crate::bmc::{AccessFault, UefiFault};
+pub use crate::bmc::{AccessFault, ComponentFault, UefiFault};
 pub use config::{BootFiles, BootWay, FleetConfig, ImageData, MOST_NODES};
 pub use describe::{DescribeError, Format};
 pub use drive::{Ailment, Concealed, SimDrive, SimDrives};
@@ -445,6 +445,24 @@ impl SimNode {
     /// Says how its BMC takes it when something is removed.
     pub fn set_access_fault(&self, fault: AccessFault) {
         self.bmc.set_access_fault(fault);
+    }
+
+    /// Puts a component into it that signs what firmware it has, by a key of its own; its BMC lists it from now on.
+    ///
+    /// # Errors
+    /// No key could be made.
+    pub fn fit_component(&self, name: &str) -> Result<(), String> {
+        self.bmc.fit_component(name)
+    }
+
+    /// Root on it writes other firmware to a component.
+    pub fn write_component(&self, name: &str, firmware: &str) {
+        self.bmc.write_component(name, firmware);
+    }
+
+    /// Says how a component answers from now on.
+    pub fn set_component_fault(&self, name: &str, fault: ComponentFault) {
+        self.bmc.set_component_fault(name, fault);
     }
 
     /// Says how its BMC takes changes of boot options and keys.

@@ -1,19 +1,23 @@
 //! Golden values of firmware: an operator approves what a node shows.
 
 use rackwright_api::v1;
-use rackwright_store::GoldenFirmwareRow;
+use rackwright_store::{FirmwareValuesRow, GoldenFirmwareRow};
 
 use super::super::asked::Asked;
 use super::super::errors::ApiError;
 use super::super::{convert, intent, names};
-use crate::golden_firmware::{id_of, parse};
+use crate::golden_firmware::components::Component;
+use crate::golden_firmware::{Values, approve, id_of, parse};
 
 const COLLECTION: &str = "golden-firmware";
 /// Golden values of one SKU: each session of its nodes is compared with all of them.
 const OF_A_SKU_MAX: usize = 16;
 
 pub(super) fn message(row: &GoldenFirmwareRow) -> v1::GoldenFirmware {
-    let registers = parse(&row.body)
+    let Values {
+        registers, components, ..
+    } = parse(&row.body);
+    let registers = registers
         .into_iter()
         .map(|(pcr, register)| v1::FirmwareRegister {
             pcr: pcr.into(),
@@ -28,6 +32,23 @@ pub(super) fn message(row: &GoldenFirmwareRow) -> v1::GoldenFirmware {
         approve_time: convert::time(row.approved_at),
         reason: row.reason.clone(),
         registers: registers.collect(),
+        components: components.into_iter().map(component).collect(),
+    }
+}
+
+fn component((name, component): (String, Component)) -> v1::FirmwareComponent {
+    let is_signed = component.is_signed();
+    let measurements = component.measurements.into_iter();
+    v1::FirmwareComponent {
+        component: name,
+        signed: is_signed,
+        measurements: measurements
+            .map(|(index, one)| v1::ComponentMeasurement {
+                index: index.into(),
+                what: one.what,
+                value: one.value,
+            })
+            .collect(),
     }
 }
 
@@ -47,7 +68,7 @@ pub(super) async fn add(
         let hint = "let the machine boot into the agent, as `rackwright node readmit` does; it needs a TPM 2.0 that is enrolled";
         return Err(ApiError::precondition(
             &request.node,
-            "no enrolled TPM has said what firmware the machine has",
+            "neither an enrolled TPM nor a component has said what firmware the machine has",
             hint,
         ));
     };
@@ -58,19 +79,33 @@ pub(super) async fn add(
         let hint = format!("look at `rackwright node explain {node}` again");
         return Err(ApiError::precondition(&request.node, fault, hint));
     }
+    let body = approve(&values.body).map_err(|fault| {
+        let hint = "let the BMC show it, and the machine boot into the agent again: `rackwright node readmit`";
+        ApiError::precondition(&request.node, fault, hint)
+    })?;
     let approved = tx.golden_firmware_of(sku).await?;
-    if let Some(former) = approved.iter().find(|row| row.id == id) {
-        return asked.end(tx, message(former)).await;
-    }
-    if approved.len() >= OF_A_SKU_MAX {
+    let is_full = approved.len() >= OF_A_SKU_MAX;
+    let former = approved.into_iter().find(|row| row.id == id);
+    if is_full && former.is_none() {
         let fault = format!("SKU {sku} has {OF_A_SKU_MAX} golden values");
         let hint = "remove old ones: `rackwright firmware golden remove ID`";
         return Err(ApiError::precondition(&request.node, fault, hint));
     }
+    // The keys of its components, too, are good from now on.
+    if body != values.body {
+        let seen = FirmwareValuesRow {
+            body: body.clone(),
+            ..values
+        };
+        tx.put_firmware_values(&seen).await?;
+    }
+    if let Some(former) = &former {
+        return asked.end(tx, message(former)).await;
+    }
     let row = GoldenFirmwareRow {
         id,
         sku: sku.clone(),
-        body: values.body,
+        body,
         approved_at: asked.now(),
         approved_by: asked.caller().name.clone(),
         node: node.to_owned(),

@@ -1,0 +1,410 @@
+//! What components say of their firmware through the BMC (Redfish `ComponentIntegrity`, SPDM).
+//!
+//! It is read while the agent runs: the machine has started since a customer had it, and nothing of the customer runs. A
+//! component that signs is asked for a signature over a new nonce; what the BMC only says is kept as that.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use rackwright_redfish::{BmcClient, ComponentIntegrity, SaidMeasurement};
+use rackwright_spdm::{Key, Measurement, hex, keys, sha256_hex, verify};
+use rackwright_store::{NodeRecord, StoreError};
+use ring::rand::{SecureRandom as _, SystemRandom};
+use serde::{Deserialize, Serialize};
+
+use super::{CHANGES_MAX, parse, short};
+use crate::bmc::BmcError;
+use crate::core::Core;
+use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
+
+/// How long the reading of all components may take: a GPU signs in some seconds, and the BMC asks one after the other.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Values up to this size are kept as they are, longer ones as their digest.
+const VALUE_MAX: usize = 64;
+
+/// A measurement of a component.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Measured {
+    /// What was measured.
+    pub what: String,
+    /// Hexadecimal; `sha256:` before it where the value is too long to be kept.
+    pub value: String,
+}
+
+/// A component.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Component {
+    /// SHA-256 of the key that signed, 64 hex digits; empty: this is the BMC's word.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub key: String,
+    /// Why nothing is known of it; empty: it is.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub fault: String,
+    /// By index.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub measurements: BTreeMap<u8, Measured>,
+}
+
+impl Component {
+    /// Whether the component itself has signed.
+    #[must_use]
+    pub fn is_signed(&self) -> bool {
+        !self.key.is_empty()
+    }
+
+    fn unknown(fault: impl fmt::Display) -> Self {
+        Self {
+            fault: cut(&fault.to_string(), SENTENCE_MAX),
+            ..Self::default()
+        }
+    }
+}
+
+/// Components, by the link of what is measured.
+pub type Components = BTreeMap<String, Component>;
+
+/// What a reading gave.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ComponentReading {
+    /// The components.
+    pub components: Components,
+    /// Why there are none; empty: they were read.
+    pub fault: String,
+}
+
+/// Whether the components of a machine are asked: its BMC offered it when it was last identified, or golden values of its SKU
+/// name a component.
+///
+/// # Errors
+/// The database failed.
+pub async fn is_asked(core: &Core, record: &NodeRecord) -> Result<bool, StoreError> {
+    if record.identity.attests_components {
+        return Ok(true);
+    }
+    let golden = core.store.golden_firmware_of(&record.spec.sku).await?;
+    Ok(golden.iter().any(|row| !parse(&row.body).components.is_empty()))
+}
+
+/// Reads what the components of a machine say.
+pub async fn read(core: &Core, record: &NodeRecord) -> ComponentReading {
+    let components = match tokio::time::timeout(PATIENCE, through_bmc(core, record)).await {
+        Ok(read) => read,
+        Err(_) => Err(format!("the BMC did not say it within {} s", PATIENCE.as_secs())),
+    };
+    match components {
+        Ok(components) => ComponentReading {
+            components,
+            fault: String::new(),
+        },
+        Err(fault) => ComponentReading {
+            components: Components::new(),
+            fault,
+        },
+    }
+}
+
+async fn through_bmc(core: &Core, record: &NodeRecord) -> Result<Components, String> {
+    let told = |error: BmcError| error.told(&record.spec.bmc_address);
+    let client = core.bmcs.client(record, &core.keys.sealer).await.map_err(told)?;
+    let listed = match client.component_integrity().await {
+        Ok(listed) => listed.ok_or_else(|| "the BMC offers no ComponentIntegrity".to_owned())?,
+        Err(error) => {
+            core.bmcs.forget(&record.id).await;
+            return Err(told(BmcError::Redfish(error)));
+        }
+    };
+    let mut components = Components::new();
+    for one in listed {
+        let mut name = cut(&one.target, NAME_MAX);
+        let mut component = ask(&client, &one).await;
+        if components.contains_key(&name) {
+            component = Component::unknown("the BMC lists it twice");
+            name.push_str(" (again)");
+        }
+        components.insert(name, component);
+    }
+    Ok(components)
+}
+
+async fn ask(client: &BmcClient, one: &ComponentIntegrity) -> Component {
+    if !one.enabled {
+        return Component::unknown("its attestation is switched off (ComponentIntegrityEnabled)");
+    }
+    if !one.signs() {
+        return said(&one.said);
+    }
+    let mut nonce = [0; 32];
+    if SystemRandom::new().fill(&mut nonce).is_err() {
+        return Component::unknown("there are no random numbers");
+    }
+    let signed = match client.signed_measurements(one, &nonce).await {
+        Ok(signed) => signed,
+        Err(error) => return Component::unknown(error),
+    };
+    let known: Vec<Key> = signed.keys.iter().flat_map(|text| keys(text)).collect();
+    match verify(&signed.statement, &nonce, &known) {
+        Ok(proven) if proven.measurements.is_empty() => Component::unknown("it signs no measurement"),
+        Ok(proven) => Component {
+            key: proven.key_sha256,
+            fault: String::new(),
+            measurements: proven.measurements.iter().map(measured).collect(),
+        },
+        Err(refused) => Component::unknown(refused),
+    }
+}
+
+fn said(list: &[SaidMeasurement]) -> Component {
+    let word = |one: &SaidMeasurement| {
+        let what = cut(&one.kind, NAME_MAX);
+        let value = value(&one.value);
+        (one.index, Measured { what, value })
+    };
+    match list {
+        [] => Component::unknown("it signs nothing, and the BMC shows no measurement of it"),
+        list => Component {
+            measurements: list.iter().map(word).collect(),
+            ..Component::default()
+        },
+    }
+}
+
+fn measured(one: &Measurement) -> (u8, Measured) {
+    // DSP0274, DMTFSpecMeasurementValueType.
+    let what = match one.kind {
+        0 => "immutable ROM",
+        1 => "mutable firmware",
+        2 => "hardware configuration",
+        3 => "firmware configuration",
+        4 => "manifest",
+        5 => "device mode",
+        6 => "firmware version",
+        7 => "firmware security version",
+        _ => "other",
+    };
+    let value = value(&one.value);
+    let what = what.to_owned();
+    (one.index, Measured { what, value })
+}
+
+fn value(bytes: &[u8]) -> String {
+    match bytes.len() {
+        0..=VALUE_MAX => hex(bytes),
+        _ => format!("sha256:{}", sha256_hex(bytes)),
+    }
+}
+
+/// Measurements that are not compared: `COMPONENT#INDEX`, where a component that ends in `*` is the beginning of a link.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(try_from = "Vec<String>")]
+pub struct Ignored(Vec<(String, u8)>);
+
+impl TryFrom<Vec<String>> for Ignored {
+    type Error = String;
+
+    fn try_from(list: Vec<String>) -> Result<Self, String> {
+        let parsed = list.iter().map(|text| {
+            let (component, index) = text.rsplit_once('#')?;
+            let index = index.parse().ok()?;
+            (!component.is_empty()).then(|| (component.to_owned(), index))
+        });
+        let all: Option<Vec<(String, u8)>> = parsed.collect();
+        all.map(Self)
+            .ok_or_else(|| "write COMPONENT#INDEX, as \"/redfish/v1/Chassis/GPU_*#12\"".to_owned())
+    }
+}
+
+impl Ignored {
+    fn names(&self, component: &str, index: u8) -> bool {
+        self.0.iter().any(|(name, of)| {
+            *of == index
+                && match name.strip_suffix('*') {
+                    Some(beginning) => component.starts_with(beginning),
+                    None => name == component,
+                }
+        })
+    }
+
+    /// What is compared.
+    pub(super) fn left_of(&self, components: &Components) -> Components {
+        let mut left = components.clone();
+        for (name, component) in &mut left {
+            component.measurements.retain(|index, _| !self.names(name, *index));
+        }
+        left
+    }
+}
+
+/// A component that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DifferingComponent {
+    /// Its link.
+    pub name: String,
+    /// What is wrong with it as a whole; empty: only the measurements differ.
+    pub fault: String,
+    /// The measurements that differ.
+    pub measurements: Vec<DifferingMeasurement>,
+}
+
+/// A measurement that differs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DifferingMeasurement {
+    /// Its index.
+    pub index: u8,
+    /// What is measured.
+    pub what: String,
+    /// The golden value; empty: there is none.
+    pub expected: String,
+    /// The machine's; empty: there is none.
+    pub found: String,
+}
+
+impl DifferingComponent {
+    /// How much it differs.
+    pub(super) fn weight(&self) -> usize {
+        self.measurements.len().max(1)
+    }
+}
+
+/// The components that differ. `unread` says why components are missing.
+pub(super) fn differing(found: &Components, golden: &Components, unread: &str) -> Vec<DifferingComponent> {
+    let mut names: Vec<&String> = found.keys().chain(golden.keys()).collect();
+    names.sort();
+    names.dedup();
+    let names = names.into_iter();
+    names
+        .filter_map(|name| differs(name, found.get(name), golden.get(name), unread))
+        .collect()
+}
+
+fn differs(
+    name: &str,
+    found: Option<&Component>,
+    golden: Option<&Component>,
+    unread: &str,
+) -> Option<DifferingComponent> {
+    let wrong = |fault: String, measurements| {
+        Some(DifferingComponent {
+            name: name.to_owned(),
+            fault,
+            measurements,
+        })
+    };
+    let Some(found) = found else {
+        return match unread {
+            "" => wrong("is not shown by the BMC".to_owned(), Vec::new()),
+            why => wrong(format!("was not read: {why}"), Vec::new()),
+        };
+    };
+    if !found.fault.is_empty() {
+        return wrong(format!("is not known: {}", found.fault), Vec::new());
+    }
+    let Some(golden) = golden else {
+        return wrong("has no approved values".to_owned(), Vec::new());
+    };
+    let fault = match golden.is_signed() && !found.is_signed() {
+        true => "is the BMC's word only, and what was approved was signed by the component",
+        false => "",
+    };
+    let mut indices: Vec<u8> = found
+        .measurements
+        .keys()
+        .chain(golden.measurements.keys())
+        .copied()
+        .collect();
+    indices.sort_unstable();
+    indices.dedup();
+    let of = |one: Option<&Measured>| one.map(|one| one.value.clone()).unwrap_or_default();
+    let measurement = |index: u8| {
+        let (mine, wanted) = (found.measurements.get(&index), golden.measurements.get(&index));
+        let what = mine.or(wanted).map(|one| one.what.clone()).unwrap_or_default();
+        let (found, expected) = (of(mine), of(wanted));
+        (found != expected || mine.is_some() != wanted.is_some()).then_some(DifferingMeasurement {
+            index,
+            what,
+            expected,
+            found,
+        })
+    };
+    let measurements: Vec<DifferingMeasurement> = indices.into_iter().filter_map(measurement).collect();
+    if fault.is_empty() && measurements.is_empty() {
+        return None;
+    }
+    wrong(fault.to_owned(), measurements)
+}
+
+impl fmt::Display for DifferingComponent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "component {}", self.name)?;
+        if !self.fault.is_empty() {
+            return write!(f, " {}", self.fault);
+        }
+        let told = self.measurements.iter().take(CHANGES_MAX).map(|one| {
+            let DifferingMeasurement {
+                index,
+                what,
+                expected,
+                found,
+            } = one;
+            match (found.as_str(), expected.as_str()) {
+                ("", expected) => format!("index {index} ({what}) is missing and should be {}", short(expected)),
+                (found, "") => format!("index {index} ({what}) is {}, and no value of it is approved", short(found)),
+                (found, expected) => {
+                    format!("index {index} ({what}) is {} and should be {}", short(found), short(expected))
+                }
+            }
+        });
+        write!(f, ": {}", told.collect::<Vec<_>>().join(", "))?;
+        match self.measurements.len().checked_sub(CHANGES_MAX) {
+            None | Some(0) => Ok(()),
+            Some(more) => write!(f, ", and {more} more"),
+        }
+    }
+}
+
+/// Components that sign with another key than the one that was first seen.
+pub(super) fn other_keys(components: &Components, known: &BTreeMap<String, String>) -> Vec<String> {
+    let is_other = |(name, one): &(&String, &Component)| {
+        one.is_signed() && known.get(*name).is_some_and(|known| *known != one.key)
+    };
+    let other = components.iter().filter(is_other);
+    other
+        .map(|(name, one)| {
+            let first = known.get(name).map(String::as_str).unwrap_or_default();
+            format!(
+                "component {name} signs with key {} and first signed with {}",
+                short(&one.key),
+                short(first)
+            )
+        })
+        .collect()
+}
+
+/// Where the values of components come from, in one sentence.
+pub(super) fn told(components: &Components, fault: &str) -> String {
+    if !fault.is_empty() {
+        return format!("not read: {fault}");
+    }
+    let part = |intro: &str, wanted: &dyn Fn(&Component) -> bool| {
+        let names: Vec<&str> = components
+            .iter()
+            .filter(|(_, one)| wanted(one))
+            .map(|(name, _)| name.as_str())
+            .collect();
+        (!names.is_empty()).then(|| format!("{intro}: {}", names.join(", ")))
+    };
+    let faulty = components
+        .iter()
+        .filter(|(_, one)| !one.fault.is_empty())
+        .map(|(name, one)| format!("not known: {name} ({})", one.fault));
+    let parts = [
+        part("signed by the component", &|one| one.is_signed()),
+        part("the BMC's word", &|one| !one.is_signed() && one.fault.is_empty()),
+    ];
+    let told: Vec<String> = parts.into_iter().flatten().chain(faulty).collect();
+    match told.is_empty() {
+        true => "the BMC lists no component that SPDM measures".to_owned(),
+        false => cut(&told.join(". "), SENTENCE_MAX),
+    }
+}

@@ -1,0 +1,305 @@
+//! What a BMC says of the firmware of components (`ComponentIntegrity`, DSP8010), and what the components sign of it by SPDM.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::client::BmcClient;
+use crate::environment::Poll;
+use crate::error::RedfishError;
+use crate::json;
+use crate::resource::Resource;
+use crate::retry::Repeat;
+use crate::task::TaskHandle;
+use crate::transport::Reply;
+use crate::views::{Action, Task, TaskPhase};
+
+/// Most components: a machine with 72 GPUs has fewer that attest themselves.
+const COMPONENTS_MAX: usize = 128;
+/// Most measurements of a component: an index is one byte.
+const MEASUREMENTS_MAX: usize = 256;
+/// The longest measurement, statement or certificate, as text.
+const TEXT_MAX: usize = 512 * 1024;
+/// How long a component may take to sign. A GPU takes some seconds.
+const SIGNING: Duration = Duration::from_secs(60);
+
+/// A component whose firmware is measured by SPDM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ComponentIntegrity {
+    /// Link to the resource that is measured; the `ComponentIntegrity` resource itself where it names none.
+    pub target: String,
+    /// False: it may not be asked.
+    pub enabled: bool,
+    /// What the BMC says of the measurements, unsigned, by index.
+    pub said: Vec<SaidMeasurement>,
+    path: String,
+    sign: Option<String>,
+    certificate: Option<String>,
+}
+
+/// A measurement by the BMC's word.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SaidMeasurement {
+    /// Its index.
+    pub index: u8,
+    /// `MeasurementType`, as the BMC writes it.
+    pub kind: String,
+    /// The value.
+    pub value: Vec<u8>,
+}
+
+/// What a component has signed, not judged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedMeasurements {
+    /// The messages of SPDM between BMC and component, and the signature at their end.
+    pub statement: Vec<u8>,
+    /// PEM texts with keys that the BMC shows as the component's.
+    pub keys: Vec<String>,
+}
+
+impl ComponentIntegrity {
+    fn of(resource: &Resource) -> Option<Self> {
+        let kind = resource.text(&["ComponentIntegrityType"])?;
+        // What a TPM measures is quoted to the agent.
+        if !kind.eq_ignore_ascii_case("SPDM") {
+            return None;
+        }
+        let list = resource.at(&["SPDM", "MeasurementSet", "Measurements"]);
+        let list = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        let mut said: Vec<SaidMeasurement> = list.iter().take(MEASUREMENTS_MAX).filter_map(said).collect();
+        said.sort_by_key(|one| one.index);
+        let identity = ["SPDM", "IdentityAuthentication", "ResponderAuthentication", "ComponentCertificate"];
+        Some(Self {
+            target: resource
+                .text(&["TargetComponentURI"])
+                .unwrap_or_else(|| resource.path().to_owned()),
+            enabled: resource.flag(&["ComponentIntegrityEnabled"]) != Some(false),
+            said,
+            path: resource.path().to_owned(),
+            sign: Action::find(resource, "ComponentIntegrity.SPDMGetSignedMeasurements").map(|action| action.target),
+            certificate: resource.link(&identity),
+        })
+    }
+
+    /// Whether the component can be asked for a signature.
+    pub fn signs(&self) -> bool {
+        self.sign.is_some()
+    }
+}
+
+fn said(value: &Value) -> Option<SaidMeasurement> {
+    let index = json::whole(value, &["MeasurementIndex"])?;
+    Some(SaidMeasurement {
+        index: u8::try_from(index).ok()?,
+        kind: json::text(value, &["MeasurementType"]).unwrap_or_default(),
+        value: decoded(&json::text(value, &["Measurement"])?)?,
+    })
+}
+
+/// Base64 with or without padding, also in lines.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    if text.len() > TEXT_MAX {
+        return None;
+    }
+    let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let bare: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    GeneralPurpose::new(&STANDARD, config).decode(bare).ok()
+}
+
+impl BmcClient {
+    /// Whether the BMC says anything of the firmware of components.
+    ///
+    /// # Errors
+    /// The service root cannot be read.
+    pub async fn offers_component_integrity(&self) -> Result<bool, RedfishError> {
+        Ok(self.service_root().await?.component_integrity().is_some())
+    }
+
+    /// The components whose firmware is measured by SPDM. None: the BMC does not offer this.
+    ///
+    /// # Errors
+    /// The list or one of its members cannot be read.
+    pub async fn component_integrity(&self) -> Result<Option<Vec<ComponentIntegrity>>, RedfishError> {
+        let Some(link) = self.service_root().await?.component_integrity() else {
+            return Ok(None);
+        };
+        let members = match self.member_links(&link).await {
+            Ok(members) => members,
+            Err(failure) if matches!(failure.status(), Some(404 | 410 | 501)) => return Ok(None),
+            Err(failure) => return Err(failure),
+        };
+        if members.len() > COMPONENTS_MAX {
+            return Err(RedfishError::NotOffered {
+                bmc: self.address(),
+                what: format!("a list of at most {COMPONENTS_MAX} components"),
+                offered: members.len().to_string(),
+            });
+        }
+        let mut components = Vec::new();
+        for (_, fetched) in self.get_each(&members).await {
+            components.extend(ComponentIntegrity::of(&fetched?));
+        }
+        Ok(Some(components))
+    }
+
+    /// Has a component sign its measurements with this nonce.
+    ///
+    /// # Errors
+    /// It does not sign, or the BMC failed.
+    pub async fn signed_measurements(
+        &self,
+        component: &ComponentIntegrity,
+        nonce: &[u8; 32],
+    ) -> Result<SignedMeasurements, RedfishError> {
+        let Some(link) = &component.sign else {
+            return Err(RedfishError::NotOffered {
+                bmc: self.address(),
+                what: format!("signed measurements of {}", component.target),
+                offered: "its own word".to_owned(),
+            });
+        };
+        let body = json!({"Nonce": hex::encode(nonce), "SlotId": 0, "MeasurementIndices": [255]});
+        let reply = self.post(link, &body, Repeat::IfRefused).await?;
+        let answer = self.signed(&reply, &component.path).await?;
+        let statement = json::text(&answer, &["SignedMeasurements"]).and_then(|text| decoded(&text));
+        let statement = statement.ok_or_else(|| self.unsigned(&component.path))?;
+        let mut keys = Vec::new();
+        keys.extend(json::text(&answer, &["PublicKey"]));
+        let links = [json::link(&answer, &["Certificate"]), component.certificate.clone()];
+        let mut read: Option<String> = None;
+        for link in links.into_iter().flatten() {
+            if read.as_ref() != Some(&link) {
+                keys.extend(self.get(&link).await?.text(&["CertificateString"]));
+                read = Some(link);
+            }
+        }
+        keys.retain(|key| key.len() <= TEXT_MAX);
+        Ok(SignedMeasurements { statement, keys })
+    }
+
+    /// The answer of the action: at once, or at the end of a task. A monitor answers with it, and some tasks name its place
+    /// in their payload.
+    async fn signed(&self, reply: &Reply, path: &str) -> Result<Value, RedfishError> {
+        let is_answer = |body: &Value| json::text(body, &["SignedMeasurements"]).is_some();
+        if let Some(body) = reply.json().filter(|body| is_answer(body)) {
+            return Ok(body.clone());
+        }
+        let Some(task) = TaskHandle::of(reply, self.bmc()) else {
+            return Err(self.unsigned(path));
+        };
+        let mut places: Vec<Url> = Vec::new();
+        for place in task.places() {
+            places.push(self.bmc().resolve(None, &place)?);
+        }
+        let settings = self.settings();
+        let mut poll = Poll::new(&*settings.environment, settings.poll_first, settings.poll_cap, SIGNING);
+        loop {
+            let (mut is_running, mut more) = (false, Vec::new());
+            for place in &places {
+                let reply = match self.get_reply(place.clone()).await {
+                    Ok(reply) => reply,
+                    Err(failure) if matches!(failure.status(), Some(404 | 410)) => continue,
+                    Err(failure) => return Err(failure),
+                };
+                let Some(body) = reply.json() else {
+                    is_running |= reply.status.as_u16() == 202;
+                    continue;
+                };
+                if is_answer(body) {
+                    return Ok(body.clone());
+                }
+                let task = Task::from(Resource::new(place.path(), None, body.clone()));
+                match task.phase() {
+                    _ if !task.is_task() => is_running |= reply.status.as_u16() == 202,
+                    TaskPhase::Running => is_running = true,
+                    TaskPhase::Done => more.extend(self.named_place(&task)),
+                    TaskPhase::Failed => {
+                        return Err(RedfishError::TaskFailed {
+                            bmc: self.address(),
+                            path: place.path().to_owned(),
+                            state: task.state().unwrap_or_default(),
+                            detail: task.messages(),
+                        });
+                    }
+                }
+            }
+            more.retain(|place| !places.contains(place));
+            if more.is_empty() && !is_running {
+                return Err(self.unsigned(path));
+            }
+            let is_named = !more.is_empty();
+            places.extend(more);
+            if !is_named && !poll.pause(None).await {
+                return Err(RedfishError::WaitedTooLong {
+                    bmc: self.address(),
+                    what: format!("the signature of {path}"),
+                    waited_s: poll.elapsed().as_secs(),
+                    last: "the task goes on".to_owned(),
+                });
+            }
+        }
+    }
+
+    /// `Location: ...` among the headers of a task's payload.
+    fn named_place(&self, task: &Task) -> Option<Url> {
+        let headers = task.resource().texts(&["Payload", "HttpHeaders"]);
+        let location = headers.iter().find_map(|header| {
+            let (name, value) = header.split_once(':')?;
+            name.trim().eq_ignore_ascii_case("location").then_some(value)
+        })?;
+        self.bmc().resolve_location(location.trim()).ok()
+    }
+
+    fn unsigned(&self, path: &str) -> RedfishError {
+        RedfishError::MissingProperty {
+            bmc: self.address(),
+            path: path.to_owned(),
+            property: "SignedMeasurements",
+            consequence: "the component's firmware is not proven",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn component(body: Value) -> Option<ComponentIntegrity> {
+        ComponentIntegrity::of(&Resource::new("/redfish/v1/ComponentIntegrity/GPU_0", None, body))
+    }
+
+    #[test]
+    fn what_is_odd_is_left_out_and_the_rest_is_read() {
+        let seen = component(json!({
+            "ComponentIntegrityType": "SPDM",
+            "TargetComponentURI": "/redfish/v1/Chassis/GPU_0",
+            "SPDM": {"MeasurementSet": {"Measurements": [
+                {"MeasurementIndex": 2, "Measurement": "AQI=", "MeasurementType": "MutableFirmware"},
+                {"MeasurementIndex": 1, "Measurement": "AQ"},
+                {"MeasurementIndex": 300, "Measurement": "AQ=="},
+                {"MeasurementIndex": 3, "Measurement": "not base64!"},
+                {"MeasurementIndex": 4, "Measurement": null},
+                7,
+            ]}},
+            "Actions": {"#ComponentIntegrity.SPDMGetSignedMeasurements": {"target": "/sign"}},
+        }))
+        .unwrap();
+        assert!(seen.enabled && seen.signs());
+        assert_eq!(seen.target, "/redfish/v1/Chassis/GPU_0");
+        let said: Vec<(u8, Vec<u8>)> = seen.said.into_iter().map(|one| (one.index, one.value)).collect();
+        assert_eq!(said, [(1, vec![1]), (2, vec![1, 2])]);
+    }
+
+    #[test]
+    fn a_tpm_is_no_component_and_one_without_a_target_is_itself() {
+        assert_eq!(component(json!({"ComponentIntegrityType": "TPM"})), None);
+        assert_eq!(component(json!({"ComponentIntegrityType": 7})), None);
+        let bare = component(json!({"ComponentIntegrityType": "SPDM", "ComponentIntegrityEnabled": false})).unwrap();
+        assert_eq!(bare.target, "/redfish/v1/ComponentIntegrity/GPU_0");
+        assert!(!bare.enabled && !bare.signs() && bare.said.is_empty());
+    }
+}

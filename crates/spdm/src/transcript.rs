@@ -1,0 +1,374 @@
+//! The bytes of a statement: the messages of DSP0274 between BMC and device, up to the signature.
+
+use crate::key::Curve;
+
+/// The longest statement that is read. A measurement record has a length of three bytes; real ones have a few kilobytes.
+pub const STATEMENT_MAX: usize = 256 * 1024;
+/// Exchanges of a statement: a BMC may ask for each index by itself.
+const EXCHANGES_MAX: usize = 256;
+/// Measurements of a statement: an index is one byte.
+const MEASUREMENTS_MAX: usize = 256;
+
+const GET_VERSION: u8 = 0x84;
+const VERSION: u8 = 0x04;
+const GET_CAPABILITIES: u8 = 0xE1;
+const CAPABILITIES: u8 = 0x61;
+const NEGOTIATE_ALGORITHMS: u8 = 0xE3;
+const ALGORITHMS: u8 = 0x63;
+const GET_MEASUREMENTS: u8 = 0xE0;
+const MEASUREMENTS: u8 = 0x60;
+
+/// The DMTF's form of a measurement.
+const DMTF_SPECIFICATION: u8 = 1;
+const NONCE: usize = 32;
+/// Requester's context in both messages, from 1.3 on.
+const CONTEXT: usize = 8;
+
+/// Why a statement proves nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// It ends in the middle of a message.
+    #[error("the signed statement ends within {0}")]
+    Short(&'static str),
+    /// It is larger than any statement of a device.
+    #[error("the signed statement has {0} bytes, more than {STATEMENT_MAX}")]
+    Long(usize),
+    /// A message stands where another has to be.
+    #[error("the signed statement has message {found:#04x} where {wanted} has to be")]
+    Unexpected {
+        /// What has to be there.
+        wanted: &'static str,
+        /// The code that is there.
+        found: u8,
+    },
+    /// A version that cannot be judged.
+    #[error("the signed statement is of SPDM version {0:#04x}; 1.1 to 1.3 can be judged")]
+    Version(u8),
+    /// Messages of one statement are of several versions.
+    #[error("the messages of the signed statement are of different SPDM versions")]
+    MixedVersions,
+    /// A length or a count that does not fit.
+    #[error("the signed statement is malformed: {0}")]
+    Malformed(&'static str),
+    /// The last request asked for no signature, or an earlier one did.
+    #[error("the signed statement has no request for a signature at its end")]
+    NotSigned,
+    /// It was made for another reading.
+    #[error("the signed statement has another nonce: it is an old one, or another's")]
+    OldNonce,
+    /// The device says that measurements changed while they were taken.
+    #[error("the device says that its measurements changed while they were taken")]
+    Changed,
+    /// No key is there to judge by.
+    #[error("the BMC shows no ECDSA key of the device (P-256 or P-384)")]
+    NoKey,
+    /// The signature is of another algorithm.
+    #[error("the signature has {0} bytes; ECDSA P-256 (64) and P-384 (96) can be judged")]
+    SignatureLength(usize),
+    /// What was agreed on is another algorithm.
+    #[error("the device signs by another algorithm than ECDSA P-256 with SHA-256 or P-384 with SHA-384")]
+    Algorithm,
+    /// None of the keys has signed it.
+    #[error("the signature is wrong: no key that the BMC shows of the device has signed these measurements")]
+    WrongSignature,
+}
+
+/// A version of SPDM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version {
+    /// Before the dot.
+    pub major: u8,
+    /// After it.
+    pub minor: u8,
+}
+
+impl Version {
+    fn of(byte: u8) -> Result<Self, Refused> {
+        let version = Self {
+            major: byte >> 4,
+            minor: byte & 0x0F,
+        };
+        match (version.major, version.minor) {
+            (1, 1..=3) => Ok(version),
+            _ => Err(Refused::Version(byte)),
+        }
+    }
+
+    /// From 1.2 on, a prefix is signed with the transcript, and the transcript begins with version, capabilities and algorithms.
+    pub(crate) fn has_prefix(self) -> bool {
+        self.minor >= 2
+    }
+
+    fn has_context(self) -> bool {
+        self.minor >= 3
+    }
+}
+
+/// The algorithms that BMC and device agreed on, as the device signed them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    signature: u32,
+    hash: u32,
+}
+
+impl Asked {
+    /// Whether the signature is of the agreed algorithms.
+    pub(crate) fn fits(self, curve: Curve) -> Result<(), Refused> {
+        // BaseAsymSel: bit 4 is ECDSA P-256, bit 7 P-384. BaseHashSel: bit 0 is SHA-256, bit 1 SHA-384.
+        let wanted = match curve {
+            Curve::P256 => (1 << 4, 1),
+            Curve::P384 => (1 << 7, 1 << 1),
+        };
+        ((self.signature, self.hash) == wanted)
+            .then_some(())
+            .ok_or(Refused::Algorithm)
+    }
+}
+
+/// One measurement.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Measurement {
+    /// Its index.
+    pub index: u8,
+    /// What was measured, without the bit for raw values: 0 immutable code, 1 mutable firmware, 2 hardware configuration, 3
+    /// firmware configuration, 4 manifest and so on.
+    pub kind: u8,
+    /// Whether the value is what was measured, and not its digest.
+    pub is_raw: bool,
+    /// Digest or raw value.
+    pub value: Vec<u8>,
+}
+
+/// A statement, taken apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statement<'a> {
+    /// The version that was agreed on.
+    pub version: Version,
+    /// The algorithms that were agreed on; version 1.1 does not sign them.
+    pub asked: Option<Asked>,
+    /// The nonce of the request that asked for the signature.
+    pub nonce: [u8; NONCE],
+    /// The measurements of all exchanges, by index.
+    pub measurements: Vec<Measurement>,
+    /// What is signed.
+    pub signed: &'a [u8],
+    /// The signature.
+    pub signature: &'a [u8],
+}
+
+/// Takes bytes from the front.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize, of: &'static str) -> Result<&'a [u8], Refused> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(Refused::Short(of))?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self, of: &'static str) -> Result<[u8; N], Refused> {
+        self.take(N, of)?.try_into().map_err(|_| Refused::Short(of))
+    }
+
+    fn byte(&mut self, of: &'static str) -> Result<u8, Refused> {
+        self.array(of).map(|[byte]| byte)
+    }
+
+    fn short(&mut self, of: &'static str) -> Result<u16, Refused> {
+        self.array(of).map(u16::from_le_bytes)
+    }
+
+    fn header(&mut self, code: u8, name: &'static str) -> Result<Header, Refused> {
+        let [version, found, first, second] = self.array(name)?;
+        if found != code {
+            return Err(Refused::Unexpected { wanted: name, found });
+        }
+        Ok(Header { version, first, second })
+    }
+}
+
+/// The first four bytes of each message, without its code.
+struct Header {
+    version: u8,
+    first: u8,
+    second: u8,
+}
+
+/// Version, capabilities and algorithms (VCA), as signed from 1.2 on.
+fn agreed(reader: &mut Reader<'_>) -> Result<(u8, Asked), Refused> {
+    reader.header(GET_VERSION, "GET_VERSION")?;
+    reader.header(VERSION, "VERSION")?;
+    let [_, count] = reader.array("VERSION")?;
+    reader.take(usize::from(count) * 2, "VERSION")?;
+    let asking = reader.header(GET_CAPABILITIES, "GET_CAPABILITIES")?;
+    let length = match Version::of(asking.version)?.minor {
+        1 => 8,
+        _ => 16,
+    };
+    reader.take(length, "GET_CAPABILITIES")?;
+    let answer = reader.header(CAPABILITIES, "CAPABILITIES")?;
+    if answer.version != asking.version {
+        return Err(Refused::MixedVersions);
+    }
+    if Version::of(answer.version)?.has_context() && answer.first & 1 != 0 {
+        return Err(Refused::Malformed("CAPABILITIES with a block of algorithms is not read"));
+    }
+    reader.take(length, "CAPABILITIES")?;
+    lengthy(reader, NEGOTIATE_ALGORITHMS, "NEGOTIATE_ALGORITHMS", asking.version)?;
+    let body = lengthy(reader, ALGORITHMS, "ALGORITHMS", asking.version)?;
+    // After the length: specification and other selections, then hash of measurements, signature and hash.
+    let mut body = Reader(body);
+    body.take(6, "ALGORITHMS")?;
+    let signature = body.array("ALGORITHMS").map(u32::from_le_bytes)?;
+    let hash = body.array("ALGORITHMS").map(u32::from_le_bytes)?;
+    Ok((asking.version, Asked { signature, hash }))
+}
+
+/// A message that names its own length. Answers what follows the length.
+fn lengthy<'a>(reader: &mut Reader<'a>, code: u8, name: &'static str, version: u8) -> Result<&'a [u8], Refused> {
+    let header = reader.header(code, name)?;
+    if header.version != version {
+        return Err(Refused::MixedVersions);
+    }
+    let length = usize::from(reader.short(name)?);
+    let rest = length
+        .checked_sub(6)
+        .ok_or(Refused::Malformed("the length of an algorithm message"))?;
+    reader.take(rest, name)
+}
+
+impl<'a> Statement<'a> {
+    /// Takes a statement apart. Nothing of it is proven by this.
+    ///
+    /// # Errors
+    /// It is no statement.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Refused> {
+        if bytes.len() > STATEMENT_MAX {
+            return Err(Refused::Long(bytes.len()));
+        }
+        let mut reader = Reader(bytes);
+        let is_with_agreement = matches!(bytes, [_, GET_VERSION, ..]);
+        let agreement = is_with_agreement.then(|| agreed(&mut reader)).transpose()?;
+        let first = reader.0.first().copied().ok_or(Refused::Short("GET_MEASUREMENTS"))?;
+        let version = Version::of(first)?;
+        let asked = agreement.map(|(_, asked)| asked);
+        if agreement.is_some_and(|(agreed, _)| agreed != first) {
+            return Err(Refused::MixedVersions);
+        }
+        if version.has_prefix() != agreement.is_some() {
+            return Err(Refused::Malformed(
+                "from SPDM 1.2 on it begins with GET_VERSION, and only from then on",
+            ));
+        }
+        let mut measurements = Vec::new();
+        for _ in 0..EXCHANGES_MAX {
+            let nonce = request(&mut reader, first)?;
+            answer(&mut reader, first, nonce.is_some(), &mut measurements)?;
+            if let Some(nonce) = nonce {
+                let signature = reader.0;
+                let signed = bytes
+                    .get(..bytes.len().saturating_sub(signature.len()))
+                    .ok_or(Refused::NotSigned)?;
+                return Ok(Self {
+                    version,
+                    asked,
+                    nonce,
+                    measurements: in_order(measurements)?,
+                    signed,
+                    signature,
+                });
+            }
+        }
+        Err(Refused::NotSigned)
+    }
+}
+
+/// A request. Answers its nonce, if it asks for a signature.
+fn request(reader: &mut Reader<'_>, version: u8) -> Result<Option<[u8; NONCE]>, Refused> {
+    const NAME: &str = "GET_MEASUREMENTS";
+    if reader.0.is_empty() {
+        return Err(Refused::NotSigned);
+    }
+    let header = reader.header(GET_MEASUREMENTS, NAME)?;
+    if header.version != version {
+        return Err(Refused::MixedVersions);
+    }
+    let nonce = if header.first & 1 == 0 {
+        None
+    } else {
+        let nonce = reader.array(NAME)?;
+        let _slot = reader.byte(NAME)?;
+        Some(nonce)
+    };
+    if Version::of(version)?.has_context() {
+        reader.take(CONTEXT, NAME)?;
+    }
+    Ok(nonce)
+}
+
+/// The answer to a request, without its signature.
+fn answer(reader: &mut Reader<'_>, version: u8, is_last: bool, into: &mut Vec<Measurement>) -> Result<(), Refused> {
+    const NAME: &str = "MEASUREMENTS";
+    let header = reader.header(MEASUREMENTS, NAME)?;
+    if header.version != version {
+        return Err(Refused::MixedVersions);
+    }
+    let version = Version::of(version)?;
+    // Bits 5:4 from 1.2 on: 01 means that measurements changed since the first request of this statement.
+    if is_last && version.has_prefix() && (header.second >> 4) & 0b11 == 1 {
+        return Err(Refused::Changed);
+    }
+    let blocks = reader.byte(NAME)?;
+    let [low, middle, high] = reader.array(NAME)?;
+    let length = u32::from_le_bytes([low, middle, high, 0]);
+    let length = usize::try_from(length).map_err(|_| Refused::Short(NAME))?;
+    let mut record = Reader(reader.take(length, NAME)?);
+    for _ in 0..blocks {
+        into.push(block(&mut record)?);
+        if into.len() > MEASUREMENTS_MAX {
+            return Err(Refused::Malformed("more measurements than indices"));
+        }
+    }
+    if !record.0.is_empty() {
+        return Err(Refused::Malformed("the record is longer than its measurements"));
+    }
+    reader.take(NONCE, NAME)?;
+    let opaque = reader.short(NAME)?;
+    reader.take(usize::from(opaque), NAME)?;
+    if version.has_context() {
+        reader.take(CONTEXT, NAME)?;
+    }
+    Ok(())
+}
+
+fn block(record: &mut Reader<'_>) -> Result<Measurement, Refused> {
+    const NAME: &str = "a measurement";
+    let [index, specification] = record.array(NAME)?;
+    if specification != DMTF_SPECIFICATION {
+        return Err(Refused::Malformed("a measurement of another form than the DMTF's"));
+    }
+    let size = usize::from(record.short(NAME)?);
+    let mut inner = Reader(record.take(size, NAME)?);
+    let kind = inner.byte(NAME)?;
+    let length = usize::from(inner.short(NAME)?);
+    let value = inner.take(length, NAME)?.to_vec();
+    if !inner.0.is_empty() {
+        return Err(Refused::Malformed("a measurement is longer than its value"));
+    }
+    Ok(Measurement {
+        index,
+        kind: kind & 0x7F,
+        is_raw: kind & 0x80 != 0,
+        value,
+    })
+}
+
+/// By index. A device that says two things of one index is not believed.
+fn in_order(mut measurements: Vec<Measurement>) -> Result<Vec<Measurement>, Refused> {
+    measurements.sort_by_key(|one| one.index);
+    let is_twice = |pair: &[Measurement]| matches!(pair, [one, other] if one.index == other.index);
+    match measurements.windows(2).any(is_twice) {
+        true => Err(Refused::Malformed("two measurements have one index")),
+        false => Ok(measurements),
+    }
+}
