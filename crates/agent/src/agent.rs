@@ -22,6 +22,7 @@ use crate::identity::{self, Authority, Identity, IdentityError, Request};
 use crate::jobs::desk::Desk;
 use crate::ledger::LedgerError;
 use crate::machine::Machine;
+use crate::medium::Keeper;
 use crate::session::{self, Session, SessionError};
 use crate::tpm::Attester;
 
@@ -141,6 +142,7 @@ pub async fn run(
         inventory,
         machine,
         attester,
+        secret: Keeper::default(),
         key_sha256,
     };
     agent.stream_for_ever().await
@@ -352,6 +354,7 @@ struct Connected {
     inventory: Inventory,
     machine: Arc<Machine>,
     attester: Option<Arc<dyn Attester>>,
+    secret: Keeper,
     key_sha256: String,
 }
 
@@ -393,10 +396,11 @@ impl Connected {
         };
         let session = Session {
             desk: &self.desk,
-            host: &*self.machine.host,
+            host: &self.machine.host,
             hello: &self.hello,
             inventory: &self.inventory,
             attester: self.attester.as_ref(),
+            secret: &self.secret,
             key_sha256: &self.key_sha256,
             heartbeat: Duration::from_secs(heartbeat_s.into()),
         };

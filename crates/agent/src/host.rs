@@ -16,6 +16,7 @@ use crate::efi::vars::EfiVars;
 use crate::identity::{self, Identity, IdentityError};
 use crate::inventory;
 use crate::ledger::{Ledger, LedgerError};
+use crate::medium::{self, BootSecret};
 use crate::net::interfaces;
 use crate::root::SysRoot;
 use crate::tpm::{Attester, KernelTpm};
@@ -96,6 +97,12 @@ pub trait Host: Send + Sync {
         Ok(None)
     }
 
+    /// Looks once for the secret that the machine's BMC brings, on a medium in its virtual drive. It may take seconds.
+    ///
+    /// # Errors
+    /// There is no such medium: for an operator.
+    fn boot_secret(&self) -> Result<BootSecret, String>;
+
     /// The boot variables; `None` on machines that did not boot by UEFI.
     fn efivars(&self) -> Option<EfiVars>;
 }
@@ -170,6 +177,10 @@ impl Host for KernelHost {
 
     fn attester(&self) -> Result<Option<Arc<dyn Attester>>, String> {
         KernelTpm::open(&self.0)
+    }
+
+    fn boot_secret(&self) -> Result<BootSecret, String> {
+        medium::look(&self.0)
     }
 
     fn efivars(&self) -> Option<EfiVars> {

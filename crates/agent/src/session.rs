@@ -20,6 +20,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::host::Host;
 use crate::jobs::desk::Desk;
 use crate::jobs::writer::Credentials;
+use crate::medium::Keeper;
 use crate::tpm::Attester;
 
 /// Messages that may wait for the network; beyond, the stream counts as stuck.
@@ -110,13 +111,15 @@ pub struct Session<'a> {
     /// The jobs.
     pub desk: &'a Arc<Desk>,
     /// For the uptime in heartbeats.
-    pub host: &'a dyn Host,
+    pub host: &'a Arc<dyn Host>,
     /// Without jobs and generation, which are filled in at each connection.
     pub hello: &'a Hello,
     /// Sent on each stream: the one that carried it before may have ended before it arrived.
     pub inventory: &'a Inventory,
     /// What answers challenges; none: the machine has no TPM.
     pub attester: Option<&'a Arc<dyn Attester>>,
+    /// The secret that the machine's BMC brings.
+    pub secret: &'a Keeper,
     /// SHA-256 of the key that the stream's connection shows.
     pub key_sha256: &'a str,
     /// Between two heartbeats.
@@ -189,12 +192,32 @@ impl Session<'_> {
             fault,
             ..Attestation::default()
         };
-        let Some(attester) = self.attester.map(Arc::clone) else {
-            return fault("the machine has no TPM".into());
+        let proof = if challenge.bmc_secret {
+            self.secret.prove(self.host, &challenge, self.key_sha256).await
+        } else {
+            Ok(Vec::new())
         };
-        let key_sha256 = self.key_sha256.to_owned();
-        let answer = spawn_blocking(move || attester.answer(&challenge, &key_sha256)).await;
-        answer.unwrap_or_else(|error| fault(format!("the agent failed: {error}")))
+        let answer = if challenge.credential_blob.is_empty() {
+            Attestation::default()
+        } else if let Some(attester) = self.attester.map(Arc::clone) {
+            let key_sha256 = self.key_sha256.to_owned();
+            let answer = spawn_blocking(move || attester.answer(&challenge, &key_sha256)).await;
+            answer.unwrap_or_else(|error| fault(format!("the agent failed: {error}")))
+        } else {
+            fault("the machine has no TPM".into())
+        };
+        let (bmc_proof, bmc_fault) = match proof {
+            Ok(proof) => (proof, String::new()),
+            Err(fault) => {
+                tracing::error!("the secret of the BMC cannot be proven: {fault}");
+                (Vec::new(), fault)
+            }
+        };
+        Attestation {
+            bmc_proof,
+            bmc_fault,
+            ..answer
+        }
     }
 
     /// Reports that are lost here are in the hello of the next stream.

@@ -18,7 +18,8 @@ use rackwright_store::{
     WriteTx,
 };
 
-use crate::attestation::{self, BY_ADDRESS, BY_TPM, Known, Shown};
+use crate::attestation::{self, BY_ADDRESS, BY_BMC, BY_TPM, Known, Shown};
+use crate::bmc_secret;
 use crate::boot::mint;
 use crate::clock;
 use crate::core::Core;
@@ -99,6 +100,22 @@ fn row_of(before: Option<AgentBootRow>, record: &NodeRecord, boot: &EffectRow) -
         row.contest_kind = before.contest_kind;
     }
     row
+}
+
+/// Keeps whether the BMC brings a machine the secret of the present boot. False: another boot is the present one by now.
+///
+/// # Errors
+/// The database failed.
+pub async fn note_secret(core: &Core, node: &str, boot: &str, secret: &str) -> Result<bool, StoreError> {
+    let mut tx = core.store.write().await?;
+    let record = tx.node(node).await?;
+    let Some(mut row) = present(&mut tx, &record).await?.filter(|row| row.boot == boot) else {
+        return Ok(false);
+    };
+    row.bmc_secret = secret.to_owned();
+    tx.put_agent_boot(&row).await?;
+    core.commit(tx).await?;
+    Ok(true)
 }
 
 /// What a decision has to know of the boots of a node's present state.
@@ -278,9 +295,12 @@ pub async fn identify(
     mut row: AgentBootRow,
     of: &AgentSession,
     shown: &Shown,
+    secret: Option<&bmc_secret::Answer>,
 ) -> Answer<Known> {
     let policy = core.config.identity.of(&record.spec.sku);
-    let known = match attestation::identify(policy, record, &row, of, shown) {
+    let has_secret = bmc_secret::judge(core, record, &row, of, secret);
+    let known = has_secret.and_then(|has| attestation::identify(policy, record, &row, of, shown, has));
+    let known = match known {
         Ok(known) => {
             let judged = golden_firmware::judge(core, tx, record, &known, shown).await?;
             judged.map(|()| known)
@@ -329,13 +349,14 @@ pub async fn identify(
 /// The database failed.
 pub async fn identity_of(store: &Store, effect: &EffectRow) -> Result<(&'static str, String), StoreError> {
     let row = store.agent_boot(&effect.node_id).await?;
-    let is_by_tpm = row.is_some_and(|row| {
+    let row = row.filter(|row| {
         let is_same_boot = effect.attempt.boot_id.as_ref() == Some(&row.kernel_boot_id);
-        is_same_boot && row.identity == BY_TPM && !row.is_contested()
+        is_same_boot && !row.is_contested()
     });
-    Ok(match is_by_tpm {
-        true => (BY_TPM, store.agent_quote(&effect.node_id).await?),
-        false => (BY_ADDRESS, String::new()),
+    Ok(match row.as_ref().map(|row| row.identity.as_str()) {
+        Some(BY_TPM) => (BY_TPM, store.agent_quote(&effect.node_id).await?),
+        Some(BY_BMC) => (BY_BMC, String::new()),
+        _ => (BY_ADDRESS, String::new()),
     })
 }
 

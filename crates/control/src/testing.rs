@@ -192,5 +192,6 @@ pub fn arriving(id: &str, of: AgentSession, kernel_boot_id: &str) -> Arriving {
             boot_id: kernel_boot_id.to_owned(),
             ..v1::Hello::default()
         },
+        secret: None,
     }
 }

@@ -29,6 +29,7 @@ use crate::agent_boot::{self, Answer, Asker, Refused, Registering, address_text}
 use crate::agents::{QUEUE, Session, ToAgent};
 use crate::attestation::Shown;
 use crate::audit::call;
+use crate::bmc_secret;
 use crate::clock;
 use crate::core::Core;
 use crate::perform;
@@ -161,6 +162,7 @@ impl AgentService for Agents {
             of,
             remote,
             hello: bounded(hello),
+            secret: None,
         };
         let gate = Gate {
             admitted: Some(admitted),
@@ -216,6 +218,8 @@ pub(crate) struct Arriving {
     /// The address of its connection; empty: not known.
     pub(crate) remote: String,
     pub(crate) hello: v1::Hello,
+    /// What it answered when it was asked for the secret of its BMC; none: it was not asked.
+    pub(crate) secret: Option<bmc_secret::Answer>,
 }
 
 /// Where an agent hears whether its session counts: by the answer to its call, or later at the end of its stream.
@@ -241,7 +245,8 @@ impl Gate {
     }
 }
 
-/// From an agent's hello to its end. A machine with a TPM has to prove itself before anything that it says counts.
+/// From an agent's hello to its end. A machine with a TPM, or with a BMC that brings it a secret, has to prove itself before
+/// anything that it says counts.
 async fn attend(
     core: Arc<Core>,
     mut agent: Arriving,
@@ -251,15 +256,23 @@ async fn attend(
 ) {
     let end = CancellationToken::new();
     let (mut shown, mut early) = (Shown::Nothing(agent.hello.tpm_fault.clone()), Vec::new());
-    if let Some(keys) = challenge::keys(&core, &mut agent) {
+    let keys = challenge::keys(&core, &mut agent);
+    let asks_secret = match Box::pin(challenge::asks_secret(&core, &agent)).await {
+        Ok(asks) => asks,
+        Err(error) => {
+            gate.refuse(error.into());
+            return;
+        }
+    };
+    if keys.is_some() || asks_secret {
         gate.open();
-        let dialogue = challenge::challenge(&core, &agent, &keys, &sender, &mut incoming);
+        let dialogue = challenge::challenge(&core, &agent, keys.as_ref(), asks_secret, &sender, &mut incoming);
         let shows = tokio::select! {
             shows = Box::pin(dialogue) => shows,
             () = core.stop.cancelled() => None,
         };
         let Some(shows) = shows else { return };
-        (shown, early) = (shows.shown, shows.early);
+        (shown, early, agent.secret) = (shows.shown, shows.early, shows.secret);
     }
     // What happens once does not make what lasts larger.
     let arrived = match Box::pin(arrive(&core, &agent, &shown, sender.clone(), end.clone())).await {
@@ -335,7 +348,13 @@ pub(crate) async fn arrive(
     sender: mpsc::Sender<ToAgent>,
     end: CancellationToken,
 ) -> Answer<Arrived> {
-    let Arriving { node, of, hello, .. } = agent;
+    let Arriving {
+        node,
+        of,
+        hello,
+        secret,
+        ..
+    } = agent;
     let now = clock::now();
     let mut tx = core.store.write().await?;
     let mut record = match tx.node(node).await {
@@ -354,7 +373,7 @@ pub(crate) async fn arrive(
         Ok(boot) => boot,
         Err(why) => return Ok(Err(why)),
     };
-    let identity = match agent_boot::identify(core, &mut tx, &record, boot.clone(), of, shown).await? {
+    let identity = match agent_boot::identify(core, &mut tx, &record, boot.clone(), of, shown, secret.as_ref()).await? {
         Ok(known) => known.identity,
         Err(why) => {
             core.commit(tx).await?;

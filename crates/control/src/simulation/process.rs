@@ -290,6 +290,7 @@ impl Process {
                     of: certificate.of,
                     remote: ADDRESS.into(),
                     hello: world.hello(&node),
+                    secret: None,
                 };
                 (agent, sender, end)
             };

@@ -1,4 +1,4 @@
-//! The dialogue by which a machine shows its TPM, at the beginning of an agent's stream.
+//! The dialogue by which a machine shows its TPM or the secret of its BMC, at the beginning of an agent's stream.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::control_message::Message as Control;
+use rackwright_store::StoreError;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,11 +17,12 @@ use tonic::Status;
 
 use super::{Arriving, Incoming, MESSAGE_MAX, next};
 use crate::agents::ToAgent;
-use crate::attestation::{Pending, Shown};
+use crate::attestation::{self, Pending, Shown};
+use crate::bmc_secret::{Answer, INSERTED};
 use crate::core::Core;
 use crate::measured_boot;
 
-/// How long a TPM may take for its answer: firmware TPMs need seconds.
+/// How long a machine may take for its answer: firmware TPMs need seconds, and so do virtual drives until they have a medium.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Messages that may come before the answer: the inventory, and reports of a job that runs.
 const EARLY_MAX: usize = 64;
@@ -28,6 +30,8 @@ const EARLY_MAX: usize = 64;
 /// How the dialogue ended.
 pub(super) struct Shows {
     pub(super) shown: Shown,
+    /// None: it was not asked for the secret of its BMC.
+    pub(super) secret: Option<Answer>,
     /// What the agent said before its answer. It counts if the answer is taken.
     pub(super) early: Vec<v1::AgentMessage>,
 }
@@ -38,34 +42,67 @@ pub(super) fn keys(core: &Core, agent: &mut Arriving) -> Option<v1::TpmKeys> {
     agent.hello.tpm.take().filter(|_| core.config.identity.asks())
 }
 
+/// Whether the BMC of the agent's node brings a secret in this boot.
+pub(super) async fn asks_secret(core: &Core, agent: &Arriving) -> Result<bool, StoreError> {
+    if !core.config.identity.asks_bmcs() {
+        return Ok(false);
+    }
+    let row = core.store.agent_boot(&agent.node).await?;
+    Ok(row.is_some_and(|row| row.boot == agent.of.boot && row.bmc_secret == INSERTED))
+}
+
 /// Challenges a machine and hears its answer. None: the stream ended before.
 pub(super) async fn challenge(
     core: &Arc<Core>,
     agent: &Arriving,
-    keys: &v1::TpmKeys,
+    keys: Option<&v1::TpmKeys>,
+    asks_secret: bool,
     sender: &mpsc::Sender<ToAgent>,
     incoming: &mut Incoming,
 ) -> Option<Shows> {
     let mut early = Vec::new();
-    let (pending, challenge) = match Pending::new(keys, &agent.node, &agent.of) {
+    let made = match keys {
+        Some(keys) => Pending::new(keys, &agent.node, &agent.of).map(|(pending, challenge)| (Some(pending), challenge)),
+        None => attestation::challenge(&agent.node, &agent.of).map(|challenge| (None, challenge)),
+    };
+    let (pending, mut challenge) = match made {
         Ok(made) => made,
         Err(why) => {
-            let shown = Shown::Wrong(why);
-            return Some(Shows { shown, early });
+            let (shown, secret) = (Shown::Wrong(why), None);
+            return Some(Shows { shown, secret, early });
         }
     };
+    challenge.bmc_secret = asks_secret;
+    let nonce = challenge.nonce.clone();
     let message = Some(Control::Challenge(challenge));
     sender.send(Box::new(v1::ControlMessage { message })).await.ok()?;
     let answer = tokio::time::timeout(PATIENCE, answer(&agent.node, incoming, &mut early)).await;
-    let shown = match answer {
-        Ok(answer) => {
-            let answer = answer?;
+    let answer = match answer {
+        Ok(answer) => answer?,
+        Err(_) => {
+            let fault = format!("there was no answer within {} s", PATIENCE.as_secs());
+            let secret = asks_secret.then(|| Answer {
+                nonce,
+                proof: Vec::new(),
+                fault: fault.clone(),
+            });
+            let shown = Shown::Wrong(fault);
+            return Some(Shows { shown, secret, early });
+        }
+    };
+    let shown = match pending {
+        Some(pending) => {
             let served = measured_boot::served(core).await;
             pending.judge(&answer, &served)
         }
-        Err(_) => Shown::Wrong(format!("there was no answer within {} s", PATIENCE.as_secs())),
+        None => Shown::Nothing(agent.hello.tpm_fault.clone()),
     };
-    Some(Shows { shown, early })
+    let secret = asks_secret.then_some(Answer {
+        nonce,
+        proof: answer.bmc_proof,
+        fault: answer.bmc_fault,
+    });
+    Some(Shows { shown, secret, early })
 }
 
 async fn answer(node: &str, incoming: &mut Incoming, early: &mut Vec<v1::AgentMessage>) -> Option<v1::Attestation> {

@@ -12,8 +12,10 @@ use rackwright_agent::host::{Host, Presence};
 use rackwright_agent::identity::{Identity, IdentityError};
 use rackwright_agent::jobs::power::{Power, PowerAction};
 use rackwright_agent::ledger::{Ledger, LedgerError};
+use rackwright_agent::medium::BootSecret;
 use rackwright_agent::tpm::Attester;
 use rackwright_api::v1::Inventory;
+use rackwright_tpm::medium::secret;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -126,6 +128,12 @@ impl Host for SimHost {
     fn attester(&self) -> Result<Option<Arc<dyn Attester>>, String> {
         let attester = |tpm| Arc::new(SimAttester(Arc::clone(&self.life), tpm)) as Arc<dyn Attester>;
         Ok(self.life.node.tpm().map(attester))
+    }
+
+    fn boot_secret(&self) -> Result<BootSecret, String> {
+        let sector = self.life.node.sector();
+        let found = secret(&sector).ok_or("the virtual drive does not hold the medium")?;
+        Ok(BootSecret::new(Box::new(found)))
     }
 
     fn efivars(&self) -> Option<EfiVars> {
