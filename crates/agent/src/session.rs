@@ -1,5 +1,6 @@
 //! The stream to the control plane: hello, inventory, heartbeats and job reports up, jobs down.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use rackwright_api::v1::agent_message::Message as Up;
@@ -160,7 +161,14 @@ impl Session<'_> {
             tokio::select! {
                 message = down.message() => match message?.ok_or(SessionError::Closed)? {
                     ControlMessage { message: Some(Down::Challenge(challenge)) } => {
-                        let answer = self.attest(challenge).await;
+                        // A TPM takes seconds, and so does a medium: who says nothing meanwhile counts as gone.
+                        let mut attesting = pin!(self.attest(challenge));
+                        let answer = loop {
+                            tokio::select! {
+                                answer = &mut attesting => break answer,
+                                _ = heartbeats.tick() => self.send(&up, self.heartbeat_now()).await?,
+                            }
+                        };
                         self.send(&up, Up::Attestation(answer)).await?;
                     }
                     ControlMessage { message: Some(message) } => self.obey(message, &mut on_renewed),
@@ -172,9 +180,15 @@ impl Session<'_> {
                     }
                     self.desk.sent();
                 }
-                _ = heartbeats.tick() => self.send(&up, Up::Heartbeat(Heartbeat { uptime_s: self.host.uptime_s() })).await?,
+                _ = heartbeats.tick() => self.send(&up, self.heartbeat_now()).await?,
             }
         }
+    }
+
+    fn heartbeat_now(&self) -> Up {
+        Up::Heartbeat(Heartbeat {
+            uptime_s: self.host.uptime_s(),
+        })
     }
 
     fn obey(&self, message: Down, on_renewed: &mut (impl FnMut(RegisterResponse) + Send)) {

@@ -31,6 +31,7 @@ const READERS: &[(u8, &str, Reader)] = &[
     (b'r', "an erase certificate", keys::erase_record),
     (b'u', "an event log of UEFI firmware (TCG)", tpm::event_log),
     (b'o', "a quote and a key of a TPM", tpm::quote),
+    (b'm', "a medium with a secret", tpm::medium),
     (b'w', "answers of an Open vSwitch (OVSDB)", ports::open_vswitch),
     (b'q', "a qcow2 image", images::qcow2),
     (b'i', "an index of an image", images::index),

@@ -133,7 +133,10 @@ impl Bench {
         // What it says before the answer counts for nothing.
         session.say(Up::Inventory(v1::Inventory::default())).await;
         let answer = |challenge: &v1::Challenge| {
-            assert!(challenge.bmc_secret && challenge.credential_blob.is_empty(), "{challenge:?}");
+            assert!(
+                challenge.bmc_secret && challenge.credential_blob.is_empty(),
+                "{challenge:?}"
+            );
             v1::Attestation {
                 bmc_proof: proof.to_vec(),
                 bmc_fault: "no drive holds the medium".into(),
@@ -166,7 +169,12 @@ async fn an_honest_machine_is_known_by_its_bmc_and_its_erase_certificate_says_so
     assert!(certificates.contains("\"identity\":\"bmc\""), "{certificates}");
     let printed = bench.site.cli(["node", "certificates", &bench.id(), "--verify"]);
     assert!(printed.contains("valid") && printed.contains("bmc"), "{printed}");
-    for kind in [REFUSED, "security.no-bmc-secret", "security.bmc-foreign", "security.bmc-foreign-removed"] {
+    for kind in [
+        REFUSED,
+        "security.no-bmc-secret",
+        "security.bmc-foreign",
+        "security.bmc-foreign-removed",
+    ] {
         assert_eq!(bench.events(kind), [] as [Value; 0]);
     }
     bench.end().await;
@@ -188,7 +196,10 @@ async fn a_host_without_the_medium_is_not_taken_for_the_machine() {
     assert!(bench.node().installed().is_some());
     assert_eq!(bench.identity(), "bmc");
     let told = bench.events(REFUSED);
-    assert!(told.len() == 1 && told[0].to_string().contains(&bench.node().mac()), "{told:?}");
+    assert!(
+        told.len() == 1 && told[0].to_string().contains(&bench.node().mac()),
+        "{told:?}"
+    );
     // While it is erased, with a secret that it made up: twice gives the node up.
     bench.release();
     for _ in 0..2 {
@@ -200,7 +211,10 @@ async fn a_host_without_the_medium_is_not_taken_for_the_machine() {
     assert!(reason.contains("does not know the secret"), "{reason}");
     assert_eq!(bench.events(REFUSED).len(), 3);
     assert!(!bench.certificates().contains("signature"));
-    assert!(bench.node().installed().is_some(), "nothing was erased, and the node says so");
+    assert!(
+        bench.node().installed().is_some(),
+        "nothing was erased, and the node says so"
+    );
     bench.end().await;
 }
 
@@ -212,7 +226,10 @@ async fn the_medium_is_for_the_bmc_alone_and_for_its_own_boot_alone() {
     let medium = get(&first, BMC).await.expect("the BMC may have it");
     assert!(medium.contains("CD001") && medium.contains("rackwright-bmc-secret-v1"));
     assert_eq!(get(&first, BOOT_HOST).await, None, "another address");
-    let (before, seal) = first.strip_suffix("/rackwright.iso").and_then(|url| url.rsplit_once('/')).expect("a seal");
+    let (before, seal) = first
+        .strip_suffix("/rackwright.iso")
+        .and_then(|url| url.rsplit_once('/'))
+        .expect("a seal");
     let guessed = format!("{before}/{}/rackwright.iso", "0".repeat(seal.len()));
     assert_eq!(get(&guessed, BMC).await, None, "a guess");
     bench.until("available").await;
@@ -243,7 +260,10 @@ async fn a_machine_whose_bmc_takes_no_medium_is_not_taken_where_the_secret_is_re
     bench.until("available").await;
     assert_eq!(bench.identity(), "address only");
     let explained = bench.explained();
-    assert!(explained.contains("brings no secret") && explained.contains("not licensed"), "{explained}");
+    assert!(
+        explained.contains("brings no secret") && explained.contains("not licensed"),
+        "{explained}"
+    );
     bench.deploy();
     bench.until("active").await;
     bench.release();
@@ -251,6 +271,9 @@ async fn a_machine_whose_bmc_takes_no_medium_is_not_taken_where_the_secret_is_re
     let certificates = bench.certificates();
     assert!(certificates.contains("\"identity\":\"address only\""), "{certificates}");
     let told = bench.events("security.no-bmc-secret");
-    assert!(told.len() == 1 && told[0].to_string().contains("not licensed"), "once: {told:?}");
+    assert!(
+        told.len() == 1 && told[0].to_string().contains("not licensed"),
+        "once: {told:?}"
+    );
     bench.end().await;
 }

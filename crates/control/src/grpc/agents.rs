@@ -21,7 +21,7 @@ use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use self::challenge::Outgoing;
+use self::challenge::{Outgoing, Shows};
 use super::caller;
 use super::connection::Peer;
 use super::errors::ApiError;
@@ -255,25 +255,16 @@ async fn attend(
     mut gate: Gate,
 ) {
     let end = CancellationToken::new();
-    let (mut shown, mut early) = (Shown::Nothing(agent.hello.tpm_fault.clone()), Vec::new());
-    let keys = challenge::keys(&core, &mut agent);
-    let asks_secret = match Box::pin(challenge::asks_secret(&core, &agent)).await {
-        Ok(asks) => asks,
-        Err(error) => {
-            gate.refuse(error.into());
-            return;
-        }
+    let dialogue = challenge::dialogue(&core, &mut agent, &sender, &mut incoming, || gate.open());
+    let shows = tokio::select! {
+        shows = Box::pin(dialogue) => shows,
+        () = core.stop.cancelled() => return,
     };
-    if keys.is_some() || asks_secret {
-        gate.open();
-        let dialogue = challenge::challenge(&core, &agent, keys.as_ref(), asks_secret, &sender, &mut incoming);
-        let shows = tokio::select! {
-            shows = Box::pin(dialogue) => shows,
-            () = core.stop.cancelled() => None,
-        };
-        let Some(shows) = shows else { return };
-        (shown, early, agent.secret) = (shows.shown, shows.early, shows.secret);
-    }
+    let Shows { shown, early } = match shows {
+        Ok(Some(shows)) => shows,
+        Ok(None) => return,
+        Err(error) => return gate.refuse(error.into()),
+    };
     // What happens once does not make what lasts larger.
     let arrived = match Box::pin(arrive(&core, &agent, &shown, sender.clone(), end.clone())).await {
         Ok(Ok(arrived)) => arrived,

@@ -65,7 +65,8 @@ pub(super) async fn without_media(core: &Core, record: &NodeRecord, why: &str) -
 /// # Errors
 /// The BMC cannot be reached, or keeps the medium.
 pub(super) async fn eject(core: &Core, record: &NodeRecord, client: &BmcClient) -> Result<(), RedfishError> {
-    if !asks(core, record) {
+    // Also where a TPM was enrolled since the medium was inserted.
+    if core.config.identity.of(&record.spec.sku).bmc == BmcWish::None {
         return Ok(());
     }
     for slot in client.virtual_media().await? {

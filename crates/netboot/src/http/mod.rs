@@ -299,7 +299,7 @@ async fn medium(
         }
         Ok(Ok(None)) => {
             shared.counters.http_refused_total.one();
-            tracing::warn!(%remote, node, "a medium was asked for that is not to be had from there, or not now");
+            tracing::debug!(%remote, ?node, "a medium was asked for that is not to be had from there, or not now");
             StatusCode::NOT_FOUND.into_response()
         }
         Ok(Err(_)) | Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),

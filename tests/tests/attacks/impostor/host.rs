@@ -315,15 +315,12 @@ impl Session {
 
     /// Answers the challenge with a TPM. Answers how the stream ends; nothing else may come before.
     pub async fn answer_with(&mut self, tpm: &SimTpm, key_sha256: &str, limit: Duration) -> Status {
-        self.answer_by(|challenge| tpm.answer(challenge, key_sha256), limit).await
+        self.answer_by(|challenge| tpm.answer(challenge, key_sha256), limit)
+            .await
     }
 
     /// The same, with any answer.
-    pub async fn answer_by(
-        &mut self,
-        answer: impl Fn(&v1::Challenge) -> v1::Attestation,
-        limit: Duration,
-    ) -> Status {
+    pub async fn answer_by(&mut self, answer: impl Fn(&v1::Challenge) -> v1::Attestation, limit: Duration) -> Status {
         let ended = async {
             loop {
                 match self.down.message().await {

@@ -30,20 +30,42 @@ const EARLY_MAX: usize = 64;
 /// How the dialogue ended.
 pub(super) struct Shows {
     pub(super) shown: Shown,
-    /// None: it was not asked for the secret of its BMC.
-    pub(super) secret: Option<Answer>,
     /// What the agent said before its answer. It counts if the answer is taken.
     pub(super) early: Vec<v1::AgentMessage>,
 }
 
+/// Lets a machine show what is asked of it, and keeps what it answers for its BMC's secret with the agent; `open` opens its
+/// stream where there is something to ask. None: the stream ended before.
+///
+/// # Errors
+/// The database failed.
+pub(super) async fn dialogue(
+    core: &Arc<Core>,
+    agent: &mut Arriving,
+    sender: &mpsc::Sender<ToAgent>,
+    incoming: &mut Incoming,
+    open: impl FnOnce(),
+) -> Result<Option<Shows>, StoreError> {
+    let keys = keys(core, agent);
+    let asks_secret = asks_secret(core, agent).await?;
+    if keys.is_none() && !asks_secret {
+        return Ok(Some(Shows {
+            shown: Shown::Nothing(agent.hello.tpm_fault.clone()),
+            early: Vec::new(),
+        }));
+    }
+    open();
+    Ok(challenge(core, agent, keys.as_ref(), asks_secret, sender, incoming).await)
+}
+
 /// Takes the keys that an agent shows out of its hello, which is kept as long as the session. None if no machine is asked for
 /// them.
-pub(super) fn keys(core: &Core, agent: &mut Arriving) -> Option<v1::TpmKeys> {
+fn keys(core: &Core, agent: &mut Arriving) -> Option<v1::TpmKeys> {
     agent.hello.tpm.take().filter(|_| core.config.identity.asks())
 }
 
 /// Whether the BMC of the agent's node brings a secret in this boot.
-pub(super) async fn asks_secret(core: &Core, agent: &Arriving) -> Result<bool, StoreError> {
+async fn asks_secret(core: &Core, agent: &Arriving) -> Result<bool, StoreError> {
     if !core.config.identity.asks_bmcs() {
         return Ok(false);
     }
@@ -52,9 +74,9 @@ pub(super) async fn asks_secret(core: &Core, agent: &Arriving) -> Result<bool, S
 }
 
 /// Challenges a machine and hears its answer. None: the stream ended before.
-pub(super) async fn challenge(
+async fn challenge(
     core: &Arc<Core>,
-    agent: &Arriving,
+    agent: &mut Arriving,
     keys: Option<&v1::TpmKeys>,
     asks_secret: bool,
     sender: &mpsc::Sender<ToAgent>,
@@ -68,8 +90,8 @@ pub(super) async fn challenge(
     let (pending, mut challenge) = match made {
         Ok(made) => made,
         Err(why) => {
-            let (shown, secret) = (Shown::Wrong(why), None);
-            return Some(Shows { shown, secret, early });
+            let shown = Shown::Wrong(why);
+            return Some(Shows { shown, early });
         }
     };
     challenge.bmc_secret = asks_secret;
@@ -81,13 +103,13 @@ pub(super) async fn challenge(
         Ok(answer) => answer?,
         Err(_) => {
             let fault = format!("there was no answer within {} s", PATIENCE.as_secs());
-            let secret = asks_secret.then(|| Answer {
+            agent.secret = asks_secret.then(|| Answer {
                 nonce,
                 proof: Vec::new(),
                 fault: fault.clone(),
             });
             let shown = Shown::Wrong(fault);
-            return Some(Shows { shown, secret, early });
+            return Some(Shows { shown, early });
         }
     };
     let shown = match pending {
@@ -97,12 +119,12 @@ pub(super) async fn challenge(
         }
         None => Shown::Nothing(agent.hello.tpm_fault.clone()),
     };
-    let secret = asks_secret.then_some(Answer {
+    agent.secret = asks_secret.then_some(Answer {
         nonce,
         proof: answer.bmc_proof,
         fault: answer.bmc_fault,
     });
-    Some(Shows { shown, secret, early })
+    Some(Shows { shown, early })
 }
 
 async fn answer(node: &str, incoming: &mut Incoming, early: &mut Vec<v1::AgentMessage>) -> Option<v1::Attestation> {
