@@ -45,6 +45,8 @@ pub struct Settings {
     pub traffic: Option<PathBuf>,
     /// Further lines of settings.
     pub further: String,
+    /// The ramdisk that machines boot: "cloud", or "generic" with the drivers of real servers.
+    pub ramdisk: &'static str,
 }
 
 impl Default for Settings {
@@ -64,6 +66,7 @@ impl Default for Settings {
             boot_unknown: false,
             traffic: None,
             further: String::new(),
+            ramdisk: "cloud",
         }
     }
 }
@@ -113,7 +116,7 @@ pub fn images() -> PathBuf {
 fn config_text(dir: &Path, settings: &Settings) -> String {
     let images = images();
     let netboot = images.join("netboot");
-    let ramdisk = images.join("ramdisk/cloud");
+    let ramdisk = images.join("ramdisk").join(settings.ramdisk);
     let stages: String = ["undionly.kpxe", "snponly.efi", "ipxe.efi", "shimx64.efi", "grubx64.efi"]
         .iter()
         .map(|name| format!("      {name}: {}\n", netboot.join(name).display()))

@@ -9,6 +9,8 @@ mod audit;
 mod authority;
 #[path = "attacks/bmc.rs"]
 mod bmc;
+#[path = "attacks/bmc_secret.rs"]
+mod bmc_secret;
 #[path = "attacks/certificates.rs"]
 mod certificates;
 #[path = "attacks/claims.rs"]

@@ -340,3 +340,36 @@ fn an_unknown_machine_is_only_reported_where_the_site_says_so() {
         },
     );
 }
+
+#[test]
+fn a_machine_without_a_tpm_is_known_by_the_medium_that_its_bmc_shows() {
+    lab::run_test(
+        "a_machine_without_a_tpm_is_known_by_the_medium_that_its_bmc_shows",
+        async |namespace| {
+            let config = LabConfig {
+                firmware: Firmware::Uefi,
+                memory_mb: 1024,
+                ..LabConfig::default()
+            };
+            let settings = Settings {
+                further: "identity: {bmc: required}\n".to_owned(),
+                // The virtual drive is an optical drive at an AHCI controller.
+                ramdisk: "generic",
+                ..Settings::default()
+            };
+            let lab = Lab::start(&namespace, config).await.expect("the lab starts");
+            let site = Site::start(&namespace.state_dir().join("site"), &settings).await;
+            site.enroll("n1", lab.machine(0));
+            becomes(&site, "n1", "available").await;
+            let identity = |site: &Site| site.json(["node", "get", "n1"])["status"]["identity"].clone();
+            assert_eq!(identity(&site), "bmc");
+            site.add_image("tiny", "tiny.raw.zst");
+            site.cli(["node", "deploy", "n1", "--image", "tiny"]);
+            becomes(&site, "n1", "active").await;
+            assert_eq!(identity(&site), "bmc");
+            let medium = lab.machine(0).view().media;
+            assert!(medium.is_none(), "the customer finds a medium of ours: {medium:?}");
+            lab.stop().await.expect("the lab ends");
+        },
+    );
+}

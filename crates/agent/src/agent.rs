@@ -23,6 +23,7 @@ use crate::identity::{self, Authority, Identity, IdentityError, Request};
 use crate::jobs::desk::Desk;
 use crate::ledger::LedgerError;
 use crate::machine::Machine;
+use crate::medium::Keeper;
 use crate::net::neighbours::Heard;
 use crate::session::{self, Session, SessionError};
 use crate::tpm::Attester;
@@ -145,6 +146,7 @@ pub async fn run(
         inventory,
         machine,
         attester,
+        secret: Keeper::default(),
         key_sha256,
         neighbours,
     };
@@ -357,6 +359,7 @@ struct Connected {
     inventory: Inventory,
     machine: Arc<Machine>,
     attester: Option<Arc<dyn Attester>>,
+    secret: Keeper,
     key_sha256: String,
     neighbours: watch::Receiver<Heard>,
 }
@@ -399,10 +402,11 @@ impl Connected {
         };
         let session = Session {
             desk: &self.desk,
-            host: &*self.machine.host,
+            host: &self.machine.host,
             hello: &self.hello,
             inventory: &self.inventory,
             attester: self.attester.as_ref(),
+            secret: &self.secret,
             key_sha256: &self.key_sha256,
             heartbeat: Duration::from_secs(heartbeat_s.into()),
             neighbours: &self.neighbours,

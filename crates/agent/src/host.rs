@@ -17,6 +17,7 @@ use crate::efi::vars::EfiVars;
 use crate::identity::{self, Identity, IdentityError};
 use crate::inventory;
 use crate::ledger::{Ledger, LedgerError};
+use crate::medium::{self, BootSecret};
 use crate::net::interfaces;
 use crate::net::neighbours::{self, Heard};
 use crate::root::SysRoot;
@@ -107,6 +108,12 @@ pub trait Host: Send + Sync {
     /// Tells what the Ethernet cards hear by LLDP, from now on and for as long as somebody wants to know. Returns at once.
     fn hear_neighbours(&self, _told: watch::Sender<Heard>) {}
 
+    /// Looks once for the secret that the machine's BMC brings, on a medium in its virtual drive. It may take seconds.
+    ///
+    /// # Errors
+    /// There is no such medium: for an operator.
+    fn boot_secret(&self) -> Result<BootSecret, String>;
+
     /// The boot variables; `None` on machines that did not boot by UEFI.
     fn efivars(&self) -> Option<EfiVars>;
 }
@@ -189,6 +196,10 @@ impl Host for KernelHost {
 
     fn hear_neighbours(&self, told: watch::Sender<Heard>) {
         neighbours::hear(&self.0, told);
+    }
+
+    fn boot_secret(&self) -> Result<BootSecret, String> {
+        medium::look(&self.0)
     }
 
     fn efivars(&self) -> Option<EfiVars> {

@@ -31,6 +31,7 @@ pub mod ioctl;
 pub mod jobs;
 pub mod ledger;
 pub mod machine;
+pub mod medium;
 pub mod modules;
 pub mod net;
 pub mod root;

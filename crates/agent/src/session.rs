@@ -1,5 +1,6 @@
 //! The stream to the control plane: hello, inventory, heartbeats and job reports up, jobs down.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use rackwright_api::v1::agent_message::Message as Up;
@@ -20,6 +21,7 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity
 use crate::host::Host;
 use crate::jobs::desk::Desk;
 use crate::jobs::writer::Credentials;
+use crate::medium::Keeper;
 use crate::net::neighbours::Heard;
 use crate::tpm::Attester;
 
@@ -111,13 +113,15 @@ pub struct Session<'a> {
     /// The jobs.
     pub desk: &'a Arc<Desk>,
     /// For the uptime in heartbeats.
-    pub host: &'a dyn Host,
+    pub host: &'a Arc<dyn Host>,
     /// Without jobs and generation, which are filled in at each connection.
     pub hello: &'a Hello,
     /// Sent on each stream: the one that carried it before may have ended before it arrived.
     pub inventory: &'a Inventory,
     /// What answers challenges; none: the machine has no TPM.
     pub attester: Option<&'a Arc<dyn Attester>>,
+    /// The secret that the machine's BMC brings.
+    pub secret: &'a Keeper,
     /// SHA-256 of the key that the stream's connection shows.
     pub key_sha256: &'a str,
     /// Between two heartbeats.
@@ -173,7 +177,14 @@ impl Session<'_> {
             tokio::select! {
                 message = down.message() => match message?.ok_or(SessionError::Closed)? {
                     ControlMessage { message: Some(Down::Challenge(challenge)) } => {
-                        let answer = self.attest(challenge).await;
+                        // A TPM takes seconds, and so does a medium: who says nothing meanwhile counts as gone.
+                        let mut attesting = pin!(self.attest(challenge));
+                        let answer = loop {
+                            tokio::select! {
+                                answer = &mut attesting => break answer,
+                                _ = heartbeats.tick() => self.send(&up, self.heartbeat_now()).await?,
+                            }
+                        };
                         self.send(&up, Up::Attestation(answer)).await?;
                     }
                     ControlMessage { message: Some(message) } => self.obey(message, &mut on_renewed),
@@ -186,9 +197,15 @@ impl Session<'_> {
                     self.desk.sent();
                 }
                 heard = next_heard(&mut neighbours) => self.send(&up, Up::Neighbours(heard)).await?,
-                _ = heartbeats.tick() => self.send(&up, Up::Heartbeat(Heartbeat { uptime_s: self.host.uptime_s() })).await?,
+                _ = heartbeats.tick() => self.send(&up, self.heartbeat_now()).await?,
             }
         }
+    }
+
+    fn heartbeat_now(&self) -> Up {
+        Up::Heartbeat(Heartbeat {
+            uptime_s: self.host.uptime_s(),
+        })
     }
 
     fn obey(&self, message: Down, on_renewed: &mut (impl FnMut(RegisterResponse) + Send)) {
@@ -206,12 +223,32 @@ impl Session<'_> {
             fault,
             ..Attestation::default()
         };
-        let Some(attester) = self.attester.map(Arc::clone) else {
-            return fault("the machine has no TPM".into());
+        let proof = if challenge.bmc_secret {
+            self.secret.prove(self.host, &challenge, self.key_sha256).await
+        } else {
+            Ok(Vec::new())
         };
-        let key_sha256 = self.key_sha256.to_owned();
-        let answer = spawn_blocking(move || attester.answer(&challenge, &key_sha256)).await;
-        answer.unwrap_or_else(|error| fault(format!("the agent failed: {error}")))
+        let answer = if challenge.credential_blob.is_empty() {
+            Attestation::default()
+        } else if let Some(attester) = self.attester.map(Arc::clone) {
+            let key_sha256 = self.key_sha256.to_owned();
+            let answer = spawn_blocking(move || attester.answer(&challenge, &key_sha256)).await;
+            answer.unwrap_or_else(|error| fault(format!("the agent failed: {error}")))
+        } else {
+            fault("the machine has no TPM".into())
+        };
+        let (bmc_proof, bmc_fault) = match proof {
+            Ok(proof) => (proof, String::new()),
+            Err(fault) => {
+                tracing::error!("the secret of the BMC cannot be proven: {fault}");
+                (Vec::new(), fault)
+            }
+        };
+        Attestation {
+            bmc_proof,
+            bmc_fault,
+            ..answer
+        }
     }
 
     /// Reports that are lost here are in the hello of the next stream.

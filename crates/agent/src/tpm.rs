@@ -113,7 +113,7 @@ impl KernelTpm {
             signature: quoted.signature,
             pcrs: pcrs.map(|(index, value)| ((*index).into(), value.to_vec())).collect(),
             event_log: self.event_log(),
-            fault: String::new(),
+            ..Attestation::default()
         })
     }
 
@@ -215,6 +215,7 @@ mod tests {
             node: "n1".into(),
             claim_generation: 2,
             boot: "b".into(),
+            bmc_secret: false,
         };
         let answer = tpm.answer(&challenge, "key");
         assert_eq!((answer.secret, answer.fault), (vec![3; 32], String::new()));

@@ -18,7 +18,8 @@ use rackwright_store::{
     WriteTx,
 };
 
-use crate::attestation::{self, BY_ADDRESS, BY_TPM, Known, Shown};
+use crate::attestation::{self, BY_ADDRESS, BY_BMC, BY_TPM, Known, Shown};
+use crate::bmc_secret;
 use crate::boot::mint;
 use crate::clock;
 use crate::core::Core;
@@ -102,6 +103,22 @@ fn row_of(before: Option<AgentBootRow>, record: &NodeRecord, boot: &EffectRow) -
     row
 }
 
+/// Keeps whether the BMC brings a machine the secret of the present boot. False: another boot is the present one by now.
+///
+/// # Errors
+/// The database failed.
+pub async fn note_secret(core: &Core, node: &str, boot: &str, secret: &str) -> Result<bool, StoreError> {
+    let mut tx = core.store.write().await?;
+    let record = tx.node(node).await?;
+    let Some(mut row) = present(&mut tx, &record).await?.filter(|row| row.boot == boot) else {
+        return Ok(false);
+    };
+    row.bmc_secret = secret.to_owned();
+    tx.put_agent_boot(&row).await?;
+    core.commit(tx).await?;
+    Ok(true)
+}
+
 /// What a decision has to know of the boots of a node's present state.
 ///
 /// # Errors
@@ -166,6 +183,10 @@ pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, asker: Asker<'
     };
     if row.is_contested() {
         return refused(IS_CONTESTED);
+    }
+    // Whoever asks by now is not the machine, which is still off.
+    if row.bmc_secret.is_empty() && core.config.identity.of(&record.spec.sku).asks_bmc(&record) {
+        return refused(format!("the BMC of {node} has not taken the medium of this boot yet"));
     }
     if row.is_registered() || row.plans >= PLANS_MAX {
         let what = if row.is_registered() {
@@ -267,6 +288,17 @@ async fn put_contest(
     tx.wake(id, now).await
 }
 
+/// What a machine showed of itself in one session.
+#[derive(Clone, Copy)]
+pub struct Showing<'a> {
+    /// Its TPM.
+    pub shown: &'a Shown,
+    /// Its components; none: the BMC offers no measurements.
+    pub reading: Option<&'a ComponentReading>,
+    /// The secret of its BMC; none: the agent was not asked.
+    pub secret: Option<&'a bmc_secret::Answer>,
+}
+
 /// Judges what a machine showed of itself in the boot that it registered in, and keeps how it is known. A machine that is
 /// refused has contested its boot. The caller commits the change in either case.
 ///
@@ -278,11 +310,12 @@ pub async fn identify(
     record: &NodeRecord,
     mut row: AgentBootRow,
     of: &AgentSession,
-    shown: &Shown,
-    reading: Option<&ComponentReading>,
+    Showing { shown, reading, secret }: Showing<'_>,
 ) -> Answer<Known> {
     let policy = core.config.identity.of(&record.spec.sku);
-    let known = match attestation::identify(policy, record, &row, of, shown) {
+    let has_secret = bmc_secret::judge(core, record, &row, of, secret);
+    let known = has_secret.and_then(|has| attestation::identify(policy, record, &row, of, shown, has));
+    let known = match known {
         Ok(known) => {
             let judged = golden_firmware::judge(core, tx, record, &known, shown, reading).await?;
             judged.map(|()| known)
@@ -331,13 +364,14 @@ pub async fn identify(
 /// The database failed.
 pub async fn identity_of(store: &Store, effect: &EffectRow) -> Result<(&'static str, String), StoreError> {
     let row = store.agent_boot(&effect.node_id).await?;
-    let is_by_tpm = row.is_some_and(|row| {
+    let row = row.filter(|row| {
         let is_same_boot = effect.attempt.boot_id.as_ref() == Some(&row.kernel_boot_id);
-        is_same_boot && row.identity == BY_TPM && !row.is_contested()
+        is_same_boot && !row.is_contested()
     });
-    Ok(match is_by_tpm {
-        true => (BY_TPM, store.agent_quote(&effect.node_id).await?),
-        false => (BY_ADDRESS, String::new()),
+    Ok(match row.as_ref().map(|row| row.identity.as_str()) {
+        Some(BY_TPM) => (BY_TPM, store.agent_quote(&effect.node_id).await?),
+        Some(BY_BMC) => (BY_BMC, String::new()),
+        _ => (BY_ADDRESS, String::new()),
     })
 }
 

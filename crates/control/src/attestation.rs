@@ -25,6 +25,8 @@ use crate::text::{SENTENCE_MAX, cut};
 
 /// The machine holds the enrolled TPM.
 pub const BY_TPM: &str = "tpm";
+/// The machine has read the secret that only its BMC brings.
+pub const BY_BMC: &str = "bmc";
 /// Another machine with the same MAC and IP addresses would have been taken as well.
 pub const BY_ADDRESS: &str = "address only";
 
@@ -41,6 +43,19 @@ pub enum Wish {
     #[default]
     Preferred,
     /// No TPM is asked. Every machine is "address only".
+    None,
+}
+
+/// Whether the BMC of a machine has to bring the machine a secret, where the machine has no enrolled TPM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BmcWish {
+    /// A machine is taken with its TPM or with the secret: "address only" is refused.
+    Required,
+    /// Where the BMC takes the medium, the machine is taken with the secret only. Elsewhere it is "address only".
+    Preferred,
+    /// No medium is inserted.
+    #[default]
     None,
 }
 
@@ -102,6 +117,17 @@ pub struct Policy {
     pub measured_boot: MeasuredBoot,
     /// Its firmware.
     pub firmware: FirmwarePolicy,
+    /// Its BMC.
+    pub bmc: BmcWish,
+}
+
+impl Policy {
+    /// Whether the BMC of this node has to bring its machine a secret: an enrolled TPM that is asked needs none.
+    #[must_use]
+    pub fn asks_bmc(self, record: &NodeRecord) -> bool {
+        let is_by_tpm = self.tpm != Wish::None && !record.spec.tpm_ek.is_empty();
+        self.bmc != BmcWish::None && !is_by_tpm
+    }
 }
 
 /// The settings `identity`.
@@ -112,6 +138,10 @@ pub struct Settings {
     pub tpm: Wish,
     /// By SKU.
     pub skus: BTreeMap<String, Wish>,
+    /// For every SKU without an entry of its own.
+    pub bmc: BmcWish,
+    /// By SKU.
+    pub bmc_skus: BTreeMap<String, BmcWish>,
     /// For every SKU without an entry of its own.
     pub measured_boot: MeasuredBoot,
     /// By SKU.
@@ -133,6 +163,8 @@ impl Default for Settings {
         Self {
             tpm: Wish::default(),
             skus: BTreeMap::new(),
+            bmc: BmcWish::default(),
+            bmc_skus: BTreeMap::new(),
             measured_boot: MeasuredBoot::default(),
             measured_boot_skus: BTreeMap::new(),
             firmware: FirmwarePolicy::default(),
@@ -153,7 +185,15 @@ impl Settings {
             tpm: self.skus.get(sku).copied().unwrap_or(self.tpm),
             measured_boot: measured_boot.unwrap_or(self.measured_boot),
             firmware: self.firmware_skus.get(sku).copied().unwrap_or(self.firmware),
+            bmc: self.bmc_skus.get(sku).copied().unwrap_or(self.bmc),
         }
+    }
+
+    /// Whether the BMC of any machine is asked to bring a secret.
+    #[must_use]
+    pub fn asks_bmcs(&self) -> bool {
+        let mut wishes = self.bmc_skus.values();
+        self.bmc != BmcWish::None || wishes.any(|wish| *wish != BmcWish::None)
     }
 
     /// Whether any machine is asked for its TPM.
@@ -170,6 +210,23 @@ pub fn digest(text: &str) -> Option<String> {
     let hex = text.strip_prefix("sha256:")?;
     let is_digest = hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit());
     is_digest.then(|| text.to_ascii_lowercase())
+}
+
+/// A challenge of a session that asks no TPM.
+///
+/// # Errors
+/// There are no random numbers.
+pub fn challenge(node: &str, of: &AgentSession) -> Result<v1::Challenge, String> {
+    let mut nonce = vec![0; 32];
+    let filled = SystemRandom::new().fill(&mut nonce);
+    filled.map_err(|_| "there are no random numbers".to_owned())?;
+    Ok(v1::Challenge {
+        nonce,
+        node: node.to_owned(),
+        claim_generation: of.generation,
+        boot: of.boot.clone(),
+        ..v1::Challenge::default()
+    })
 }
 
 /// A challenge that waits for its answer.
@@ -239,6 +296,7 @@ impl Pending {
             node: node.to_owned(),
             claim_generation: of.generation,
             boot: of.boot.clone(),
+            bmc_secret: false,
         };
         let pending = Self {
             nonce,
@@ -335,7 +393,7 @@ fn replayed<'a>(log: &'a [u8], values: &Values) -> Result<Log<'a>, String> {
 /// How a machine is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
-    /// [`BY_TPM`] or [`BY_ADDRESS`].
+    /// [`BY_TPM`], [`BY_BMC`] or [`BY_ADDRESS`].
     pub identity: &'static str,
     /// The TPM that answered; empty: none did.
     pub ek: String,
@@ -343,12 +401,39 @@ pub struct Known {
     pub measured: String,
 }
 
-/// Judges what a machine showed for a session of `of`, in a boot that it registered in. The error is a sentence for an
-/// operator.
+/// Judges what a machine showed for a session of `of`, in a boot that it registered in; `has_secret` says that it has the secret
+/// which its BMC brings. The error is a sentence for an operator.
 ///
 /// # Errors
 /// It is not taken.
 pub fn identify(
+    policy: Policy,
+    record: &NodeRecord,
+    boot: &AgentBootRow,
+    of: &AgentSession,
+    shown: &Shown,
+    has_secret: bool,
+) -> Result<Known, String> {
+    let known = by_tpm(policy, record, boot, of, shown)?;
+    if known.identity == BY_TPM {
+        return Ok(known);
+    }
+    if has_secret {
+        let identity = BY_BMC;
+        return Ok(Known { identity, ..known });
+    }
+    if policy.bmc == BmcWish::Required {
+        return Err(format!(
+            "the settings require a TPM or a secret of the BMC for SKU {}, and this boot of {} has neither. Set identity.bmc \
+             to preferred where the machine may be known by its addresses only",
+            record.spec.sku, record.id
+        ));
+    }
+    Ok(known)
+}
+
+/// How the machine is known without a secret of its BMC.
+fn by_tpm(
     policy: Policy,
     record: &NodeRecord,
     boot: &AgentBootRow,
@@ -486,7 +571,7 @@ mod tests {
             tpm: wish,
             ..Policy::default()
         };
-        identify(policy, &record, &boot, &of(), shown).map_or_else(|why| why, |known| known.identity.into())
+        identify(policy, &record, &boot, &of(), shown, false).map_or_else(|why| why, |known| known.identity.into())
     }
 
     #[test]
@@ -537,7 +622,7 @@ mod tests {
         let settings = [required, Settings::default()];
         let of_settings = |shown: &Shown| {
             let known = settings.clone().map(|settings| {
-                identify(settings.of("h100"), &record, &boot, &of(), shown).map(|known| known.measured)
+                identify(settings.of("h100"), &record, &boot, &of(), shown, false).map(|known| known.measured)
             });
             known.map(|known| known.unwrap_or_else(|why| format!("refused: {why}")))
         };

@@ -20,6 +20,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::mpsc;
 
 use crate::agent_boot::{self, Asker, address_text};
+use crate::bmc_secret;
 use crate::clock;
 use crate::config::Boot;
 use crate::core::{BootCounts, Core};
@@ -289,6 +290,10 @@ impl BootDirectory for Directory {
     fn firmware(&self, digest: &str, until_s: i64, seal: &str) -> Option<std::path::PathBuf> {
         let digest = crate::firmware::link::open(&self.core, digest, until_s, seal, clock::now())?;
         self.core.firmware.files.path(&digest)
+    }
+
+    async fn medium(&self, node: &str, seal: &str, remote: IpAddr) -> Result<Option<Vec<u8>>, DirectoryError> {
+        bmc_secret::medium(&self.core, node, seal, remote).await.map_err(failed)
     }
 
     async fn lookup(&self, client: &Client) -> Result<Lookup, DirectoryError> {

@@ -9,6 +9,7 @@ pub mod attestation;
 pub mod audit;
 pub mod backup;
 pub mod bmc;
+pub mod bmc_secret;
 pub mod bmc_state;
 mod bmc_work;
 pub mod boot;

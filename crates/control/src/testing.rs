@@ -193,5 +193,6 @@ pub fn arriving(id: &str, of: AgentSession, kernel_boot_id: &str) -> Arriving {
             ..v1::Hello::default()
         },
         reading: None,
+        secret: None,
     }
 }

@@ -1,6 +1,7 @@
 //! What an agent says of its machine's TPM.
 
 use rackwright_tpm::log::Log;
+use rackwright_tpm::medium::secret;
 use rackwright_tpm::public::{Kind, Public};
 use rackwright_tpm::quote::Quote;
 
@@ -22,5 +23,12 @@ pub(crate) fn quote(bytes: &[u8]) {
         if let Ok(public) = Public::parse(kind, bytes) {
             assert_eq!(public.bytes(), bytes);
         }
+    }
+}
+
+/// A secret that is taken stands in the sector behind the words that announce it.
+pub(crate) fn medium(bytes: &[u8]) {
+    if let Some(found) = secret(bytes) {
+        assert_eq!(bytes.get(24..56), Some(&found[..]));
     }
 }

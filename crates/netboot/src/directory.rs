@@ -34,6 +34,12 @@ pub trait BootDirectory: Send + Sync + 'static {
         None
     }
 
+    /// The medium with the secret of a node's present boot, for its BMC at `remote`. None: the seal is of no such boot, or another
+    /// asks.
+    async fn medium(&self, _node: &str, _seal: &str, _remote: IpAddr) -> Result<Option<Vec<u8>>, DirectoryError> {
+        Ok(None)
+    }
+
     /// The control plane's CA certificates, PEM, where they can change while the services run.
     fn ca_pem(&self) -> Option<String> {
         None

@@ -66,6 +66,16 @@ impl BmcAddress {
         Ok(Self { origin: url, base_path })
     }
 
+    /// The BMC's IP address, where the address is no name.
+    #[must_use]
+    pub fn ip(&self) -> Option<std::net::IpAddr> {
+        match self.origin.host()? {
+            url::Host::Ipv4(ip) => Some(ip.into()),
+            url::Host::Ipv6(ip) => Some(ip.into()),
+            url::Host::Domain(_) => None,
+        }
+    }
+
     /// Whether requests travel unencrypted. Meant for emulators on a loopback address only.
     pub fn is_plain(&self) -> bool {
         self.origin.scheme() == "http"

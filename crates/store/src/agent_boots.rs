@@ -38,7 +38,7 @@ pub struct AgentBootRow {
     pub contested_why: String,
     /// Microseconds from power-on to registration in the last boot that was not contested; 0: not known.
     pub usual_us: i64,
-    /// How the machine of this boot was known: "tpm", "address only"; empty: no session was taken yet.
+    /// How the machine of this boot was known: "tpm", "bmc", "address only"; empty: no session was taken yet.
     pub identity: String,
     /// The TPM that answered in this boot, as in [`crate::Spec::tpm_ek`]; empty: none did.
     pub tpm_ek: String,
@@ -46,6 +46,8 @@ pub struct AgentBootRow {
     pub measured: String,
     /// What the last contest was about.
     pub contest_kind: ContestKind,
+    /// Whether the BMC brings the machine a secret in this boot: "inserted", or why it does not; empty: it was not asked to.
+    pub bmc_secret: String,
 }
 
 /// What a contest is about.
@@ -89,8 +91,8 @@ impl AgentBootRow {
 }
 
 const COLUMNS: &str = "SELECT node_id, boot, state_since, powered_on_at, mac, address, token_hash, plans, kernel_boot_id, \
-                       key_sha256, registered_at, contests, contested_at, contested_why, usual_us, identity, tpm_ek, contest_kind, measured \
-                       FROM agent_boots WHERE node_id = $1";
+                       key_sha256, registered_at, contests, contested_at, contested_why, usual_us, identity, tpm_ek, contest_kind, measured, \
+                       bmc_secret FROM agent_boots WHERE node_id = $1";
 
 fn from_row(row: &Row) -> Result<AgentBootRow> {
     Ok(AgentBootRow {
@@ -113,6 +115,7 @@ fn from_row(row: &Row) -> Result<AgentBootRow> {
         tpm_ek: row.try_get("tpm_ek")?,
         measured: row.try_get("measured")?,
         contest_kind: ContestKind::parse(row.try_get("contest_kind")?),
+        bmc_secret: row.try_get("bmc_secret")?,
     })
 }
 
@@ -144,8 +147,8 @@ impl WriteTx {
     pub async fn put_agent_boot(&mut self, row: &AgentBootRow) -> Result<()> {
         let sql = "INSERT INTO agent_boots (node_id, boot, state_since, powered_on_at, mac, address, token_hash, plans, \
                    kernel_boot_id, key_sha256, registered_at, contests, contested_at, contested_why, usual_us, identity, \
-                   tpm_ek, contest_kind, measured) \
-                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19) \
+                   tpm_ek, contest_kind, measured, bmc_secret) \
+                   VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) \
                    ON CONFLICT (node_id) DO UPDATE SET boot = excluded.boot, state_since = excluded.state_since, \
                    powered_on_at = excluded.powered_on_at, mac = excluded.mac, address = excluded.address, \
                    token_hash = excluded.token_hash, plans = excluded.plans, \
@@ -154,7 +157,7 @@ impl WriteTx {
                    contested_at = excluded.contested_at, contested_why = excluded.contested_why, \
                    usual_us = excluded.usual_us, identity = excluded.identity, \
                    tpm_ek = excluded.tpm_ek, contest_kind = excluded.contest_kind, \
-                   measured = excluded.measured";
+                   measured = excluded.measured, bmc_secret = excluded.bmc_secret";
         let query = statement(sql)
             .bind(&row.node_id)
             .bind(&row.boot)
@@ -178,7 +181,8 @@ impl WriteTx {
             .bind(&row.identity)
             .bind(&row.tpm_ek)
             .bind(row.contest_kind.as_str())
-            .bind(&row.measured);
+            .bind(&row.measured)
+            .bind(&row.bmc_secret);
         query.execute(&mut self.tx).await?;
         Ok(())
     }

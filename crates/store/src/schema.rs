@@ -36,7 +36,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0028_measured_boot.sql"),
     include_str!("../migrations/0029_golden_firmware.sql"),
     include_str!("../migrations/0030_uefi.sql"),
-    include_str!("../migrations/0033_neighbours.sql"),
+    include_str!("../migrations/0031_bmc_secret.sql"),
+    include_str!("../migrations/0032_neighbours.sql"),
 ];
 
 /// The first version that stores no cloud-config in the clear.

@@ -8,6 +8,9 @@
 //! - [`client`] and [`device`] speak to a TPM. The agent uses them.
 //! - [`credential`], [`quote`], [`log`], [`firmware`], [`measured`] and [`program`] need no TPM. The control plane uses them.
 //!
+//! [`medium`] is the way of machines without a TPM: a secret on a medium that only the machine's BMC brings, which answers for the
+//! same session as a quote does.
+//!
 //! The structures are those of the TCG's "TPM 2.0 Library" specification, parts 2 and 3; the templates are those of the
 //! "EK Credential Profile"; the event log is that of the "PC Client Platform Firmware Profile". Everything that is read is
 //! hostile input: lengths are bounded, and no input panics.
@@ -18,6 +21,7 @@ pub mod device;
 pub mod firmware;
 pub mod log;
 pub mod measured;
+pub mod medium;
 pub mod pcr;
 pub mod program;
 pub mod public;

@@ -103,13 +103,19 @@ async fn a_bmc_that_lies_about_a_component_is_not_believed() {
     }
 
     // A part with the same firmware and another key.
-    bench.fleet.node(1).fit_component("GPU_1")
-        .expect("it has a key");
+    bench.fleet.node(1).fit_component("GPU_1").expect("it has a key");
     bench.deploy(&replaced);
     bench.until(&replaced, "quarantined").await;
     let reason = bench.site.reason(&replaced);
-    assert!(reason.contains("signs with key") && reason.contains("exchanged"), "{reason}");
-    assert_eq!(bench.approve(&replaced, None), first, "the values are the approved ones");
+    assert!(
+        reason.contains("signs with key") && reason.contains("exchanged"),
+        "{reason}"
+    );
+    assert_eq!(
+        bench.approve(&replaced, None),
+        first,
+        "the values are the approved ones"
+    );
     bench.site.cli(["node", "readmit", "--yes", &replaced]);
     bench.until(&replaced, "available").await;
     bench.end().await;

@@ -21,14 +21,15 @@ use tokio_stream::{Stream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
-use self::challenge::Outgoing;
+use self::challenge::{Outgoing, Shows};
 use super::caller;
 use super::connection::Peer;
 use super::errors::ApiError;
-use crate::agent_boot::{self, Answer, Asker, Refused, Registering, address_text};
+use crate::agent_boot::{self, Answer, Asker, Refused, Registering, Showing, address_text};
 use crate::agents::{QUEUE, Session, ToAgent};
 use crate::attestation::Shown;
 use crate::audit::call;
+use crate::bmc_secret;
 use crate::clock;
 use crate::core::Core;
 use crate::ethernet::cabling;
@@ -164,6 +165,7 @@ impl AgentService for Agents {
             remote,
             hello: bounded(hello),
             reading: None,
+            secret: None,
         };
         let gate = Gate {
             admitted: Some(admitted),
@@ -221,6 +223,8 @@ pub(crate) struct Arriving {
     pub(crate) hello: v1::Hello,
     /// What the machine's components say of their firmware; none: its BMC offers nothing of the kind.
     pub(crate) reading: Option<ComponentReading>,
+    /// What it answered when it was asked for the secret of its BMC; none: it was not asked.
+    pub(crate) secret: Option<bmc_secret::Answer>,
 }
 
 /// Where an agent hears whether its session counts: by the answer to its call, or later at the end of its stream.
@@ -246,7 +250,8 @@ impl Gate {
     }
 }
 
-/// From an agent's hello to its end. A machine with a TPM has to prove itself before anything that it says counts.
+/// From an agent's hello to its end. A machine with a TPM, or with a BMC that brings it a secret, has to prove itself before
+/// anything that it says counts.
 async fn attend(
     core: Arc<Core>,
     mut agent: Arriving,
@@ -255,17 +260,16 @@ async fn attend(
     mut gate: Gate,
 ) {
     let end = CancellationToken::new();
-    let (mut shown, mut early) = (Shown::Nothing(agent.hello.tpm_fault.clone()), Vec::new());
-    if let Some(keys) = challenge::keys(&core, &mut agent) {
-        gate.open();
-        let dialogue = challenge::challenge(&core, &agent, &keys, &sender, &mut incoming);
-        let shows = tokio::select! {
-            shows = Box::pin(dialogue) => shows,
-            () = core.stop.cancelled() => None,
-        };
-        let Some(shows) = shows else { return };
-        (shown, early) = (shows.shown, shows.early);
-    }
+    let dialogue = challenge::dialogue(&core, &mut agent, &sender, &mut incoming, || gate.open());
+    let shows = tokio::select! {
+        shows = Box::pin(dialogue) => shows,
+        () = core.stop.cancelled() => return,
+    };
+    let Shows { shown, early } = match shows {
+        Ok(Some(shows)) => shows,
+        Ok(None) => return,
+        Err(error) => return gate.refuse(error.into()),
+    };
     match Box::pin(read_components(&core, &agent, &mut gate)).await {
         Ok(reading) => agent.reading = reading,
         Err(error) => {
@@ -317,7 +321,11 @@ async fn attend(
 
 /// Reads what the components of an agent's machine say of their firmware, if the session counts so far. That may take minutes,
 /// so that the agent hears first that its stream is open.
-async fn read_components(core: &Core, agent: &Arriving, gate: &mut Gate) -> Result<Option<ComponentReading>, StoreError> {
+async fn read_components(
+    core: &Core,
+    agent: &Arriving,
+    gate: &mut Gate,
+) -> Result<Option<ComponentReading>, StoreError> {
     let record = match core.store.node(&Scope::Site, &agent.node).await {
         Err(StoreError::NotFound { .. }) => return Ok(None),
         other => other?,
@@ -371,7 +379,13 @@ pub(crate) async fn arrive(
     sender: mpsc::Sender<ToAgent>,
     end: CancellationToken,
 ) -> Answer<Arrived> {
-    let Arriving { node, of, hello, .. } = agent;
+    let Arriving {
+        node,
+        of,
+        hello,
+        secret,
+        ..
+    } = agent;
     let now = clock::now();
     let mut tx = core.store.write().await?;
     let mut record = match tx.node(node).await {
@@ -390,7 +404,12 @@ pub(crate) async fn arrive(
         Ok(boot) => boot,
         Err(why) => return Ok(Err(why)),
     };
-    let identity = match agent_boot::identify(core, &mut tx, &record, boot.clone(), of, shown, agent.reading.as_ref()).await? {
+    let showing = Showing {
+        shown,
+        reading: agent.reading.as_ref(),
+        secret: secret.as_ref(),
+    };
+    let identity = match agent_boot::identify(core, &mut tx, &record, boot.clone(), of, showing).await? {
         Ok(known) => known.identity,
         Err(why) => {
             core.commit(tx).await?;

@@ -8,6 +8,7 @@ use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 use super::convert;
 use super::errors::ApiError;
 use crate::attestation::AS_SERVED;
+use crate::bmc_secret::INSERTED;
 use crate::bmc_state;
 use crate::clock;
 use crate::core::Core;
@@ -50,6 +51,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     known.extend(firmware_settings(core, &record).await?);
     known.push(bmc_state(core, &record).await?);
     known.extend(uefi(core, &record).await?);
+    known.extend(identity(core, &record).await?);
     known.extend(measured_boot(core, &record).await?);
     known.extend(golden_firmware::explain(core, &record).await?);
     let (value, at) = ethernet::explain::of_node(core, &record).await?;
@@ -91,6 +93,29 @@ async fn uefi(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, 
         name: "boot options and keys".to_owned(),
         value: bmc_state::baseline_told(&baseline),
         time: convert::time(baseline.read_at),
+    }))
+}
+
+/// How the machine was known in its last boot into the agent, and why its BMC brought it no secret; nothing where no session was
+/// taken yet and no BMC was asked.
+async fn identity(core: &Core, record: &NodeRecord) -> Result<Option<v1::FactLine>, StoreError> {
+    let row = core.store.agent_boot(&record.id).await?;
+    let row = row.filter(|row| !row.identity.is_empty() || !row.bmc_secret.is_empty());
+    Ok(row.map(|row| {
+        let known = match row.identity.as_str() {
+            "" => "not known yet in this boot",
+            known => known,
+        };
+        let secret = match row.bmc_secret.as_str() {
+            "" => String::new(),
+            INSERTED => "; its BMC has the medium with the boot's secret".to_owned(),
+            why => format!("; its BMC brings no secret: {why}"),
+        };
+        v1::FactLine {
+            name: "identity".to_owned(),
+            value: format!("{known}{secret}"),
+            time: convert::time(row.registered_at.max(row.powered_on_at)),
+        }
     }))
 }
 

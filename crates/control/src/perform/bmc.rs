@@ -9,7 +9,7 @@ use rackwright_redfish::{Machine, Persistence, PowerGoal, RedfishError};
 use rackwright_store::{Identity, NodeRecord};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::{Done, Learned, seen_off, seen_on, still_off};
+use super::{Done, Learned, medium, seen_off, seen_on, still_off};
 use crate::bmc::{BmcError, power_of};
 use crate::clock;
 use crate::config::BootMethod;
@@ -175,6 +175,7 @@ pub(super) async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarge
             // The machine's own order has the disk first; no override is better than one that outlives us.
             BootTarget::Disk => (rackwright_redfish::BootTarget::None, Persistence::Disabled),
         };
+        medium::before_boot(core, record, &client, target).await?;
         let outcome = client.set_boot(redfish, persistence, None).await?;
         for deviation in &outcome.deviations {
             tracing::info!(
@@ -192,9 +193,14 @@ pub(super) async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarge
 pub(super) async fn power_on(core: &Core, record: &NodeRecord) -> Done {
     let limit = Duration::from_secs(core.config.policy.bmc_s.into());
     through_bmc!(core, record, |client| {
+        let events = match medium::before_power_on(core, record, &client).await? {
+            Ok(events) => events,
+            Err(done) => return Ok(*done),
+        };
         client.set_power(PowerGoal::On).await?;
         client.wait_power(PowerGoal::On, limit).await?;
-        Ok(Done::succeeded().seen(seen_on))
+        let done = Done::succeeded().seen(seen_on);
+        Ok(Done { events, ..done })
     })
 }
 
@@ -204,6 +210,10 @@ pub(super) async fn power_off(core: &Core, record: &NodeRecord) -> Done {
     through_bmc!(core, record, |client| {
         client.set_power(PowerGoal::Off).await?;
         client.wait_power(PowerGoal::Off, limit).await?;
+        // A machine that is off is off, whatever becomes of the medium: it is ejected before the machine boots from its drive.
+        if let Err(error) = medium::eject(core, record, &client).await {
+            tracing::warn!(node = record.id, %error, "the medium of the last boot is still in the virtual drive");
+        }
         Ok(Done::succeeded().seen(seen_off))
     })
 }

@@ -6,12 +6,13 @@ use rackwright_lifecycle::bmc_state::{
 };
 use rackwright_lifecycle::{BootTarget, Effect, Reading, State, Timestamp};
 use rackwright_redfish::{BmcClient, BmcState, ErrorKind, RedfishError, StateItem, StateListed, StatePart, StateScope};
-use rackwright_store::{BmcStateLine, BmcStateRow, EventRow, NodeRecord, StoreError};
+use rackwright_store::{AgentSession, BmcStateLine, BmcStateRow, EventRow, NodeRecord, StoreError};
 
 use super::bmc::{failed, through_bmc, turn};
 use super::uefi::Against;
 use super::{Done, Learned};
 use crate::bmc::BmcError;
+use crate::bmc_secret;
 use crate::clock;
 use crate::core::Core;
 use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
@@ -29,8 +30,12 @@ pub(super) async fn read(core: &Core, record: &NodeRecord) -> Done {
         Ok(against) => against,
         Err(error) => return Done::unread(&error),
     };
+    let boot = match core.store.attempts(&record.id, record.node.since).await {
+        Ok(rows) => bmc_secret::boot_of(record, &rows),
+        Err(error) => return Done::unread(&error),
+    };
     through_bmc!(core, record, |client| {
-        let state = client.bmc_state(scope(&wish, &against)).await?;
+        let state = seen(core, &client, scope(&wish, &against), boot.as_ref()).await?;
         let is_inspection = record.node.state == State::Inspecting;
         let (first, baseline) = if is_inspection {
             (plain(&state), against.of_inspection(&state))
@@ -55,12 +60,14 @@ pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
         Err(error) => return Done::unread(&error),
     };
     let earlier = earlier.map(done_before).unwrap_or_default();
-    match core.store.attempts(&record.id, record.node.since).await {
-        Ok(rows) => wish.starts_again = !rows.iter().any(|row| row.attempt.effect == Effect::PowerOn),
+    let rows = match core.store.attempts(&record.id, record.node.since).await {
+        Ok(rows) => rows,
         Err(error) => return Done::unread(&error),
-    }
+    };
+    wish.starts_again = !rows.iter().any(|row| row.attempt.effect == Effect::PowerOn);
+    let boot = bmc_secret::boot_of(record, &rows);
     through_bmc!(core, record, |client| {
-        let before = client.bmc_state(scope(&wish, &against)).await?;
+        let before = seen(core, &client, scope(&wish, &against), boot.as_ref()).await?;
         let first = reading(&before, &against);
         let found = judge(&first, &wish);
         if found.foreign.is_empty() {
@@ -73,7 +80,7 @@ pub(super) async fn clean(core: &Core, record: &NodeRecord) -> Done {
             return Ok(Done::unread(&error));
         }
         let refused = remove(&client, &before, &found, &against).await?;
-        let after = client.bmc_state(scope(&wish, &against)).await?;
+        let after = seen(core, &client, scope(&wish, &against), boot.as_ref()).await?;
         let last = reading(&after, &against);
         let concluded = conclude(&record.id, &found, &refused, &last, &wish);
         let is_boot_cleared = concluded
@@ -120,6 +127,22 @@ fn arrived(earlier: Vec<BmcStateLine>, concluded: &Conclusion) -> (Vec<BmcStateL
         .collect();
     rest.retain(|line| !as_wished.contains(line));
     (as_wished, rest)
+}
+
+/// Reads the BMC. The medium of a boot into the agent is left out as long as that boot lasts; later it is as foreign as another.
+async fn seen(
+    core: &Core,
+    client: &BmcClient,
+    scope: StateScope<'_>,
+    boot: Option<&AgentSession>,
+) -> Result<BmcState, RedfishError> {
+    let mut state = client.bmc_state(scope).await?;
+    for (_, listed) in &mut state.parts {
+        if let (StateListed::Whole(items), Some(_)) = (listed, boot) {
+            items.retain(|item| item.part != StatePart::Media || !bmc_secret::is_ours(core, &item.detail));
+        }
+    }
+    Ok(state)
 }
 
 fn scope<'a>(wish: &'a Wish, against: &Against) -> StateScope<'a> {

@@ -10,7 +10,7 @@ use rackwright_lifecycle::{Bmc, BootTarget, Effect, Power, Reading};
 use rackwright_store::{Identity, NodeRecord};
 
 use super::bmc::{failed, mac_taken};
-use super::{Doing, Done, Learned, seen_off, seen_on, still_off};
+use super::{Doing, Done, Learned, medium, seen_off, seen_on, still_off};
 use crate::bmc::{self, BmcError};
 use crate::config::BootMethod;
 use crate::core::Core;
@@ -24,7 +24,7 @@ pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect
         Effect::Identify => Box::pin(told(core, record, identify(core, record))),
         Effect::ObservePower => Box::pin(told(core, record, observe_power(core, record))),
         Effect::SetBoot(target) => Box::pin(told(core, record, set_boot(core, record, target))),
-        Effect::PowerOn => Box::pin(told(core, record, set_power(core, record, Seen::On))),
+        Effect::PowerOn => Box::pin(power_on(core, record)),
         Effect::PowerOff => Box::pin(told(core, record, set_power(core, record, Seen::Off))),
         Effect::ProvePowerOff => Box::pin(told(core, record, prove_power_off(core, record))),
         // Such a BMC lists no drives.
@@ -32,6 +32,20 @@ pub(super) fn perform<'a>(core: &'a Core, record: &'a NodeRecord, effect: Effect
         Effect::ReadDrives => Box::pin(super::drives::recorded(core, record, Vec::new())),
         _ => return None,
     })
+}
+
+/// Why such a BMC brings its machine no secret.
+const NO_MEDIA: &str = "a BMC that is asked over IPMI has no virtual media";
+
+async fn power_on(core: &Core, record: &NodeRecord) -> Done {
+    match medium::without_media(core, record, NO_MEDIA).await {
+        Ok(events) => {
+            let mut done = told(core, record, set_power(core, record, Seen::On)).await;
+            done.events.extend(events);
+            done
+        }
+        Err(done) => *done,
+    }
 }
 
 async fn told(core: &Core, record: &NodeRecord, doing: impl Future<Output = Result<Done, BmcError>>) -> Done {

@@ -10,6 +10,7 @@ mod evidence;
 mod firmware;
 mod host;
 mod ipmi;
+mod medium;
 mod network;
 mod settings;
 mod uefi;

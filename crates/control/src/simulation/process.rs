@@ -291,6 +291,7 @@ impl Process {
                     remote: ADDRESS.into(),
                     hello: world.hello(&node),
                     reading: None,
+                    secret: None,
                 };
                 (agent, sender, end)
             };

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::body::{Body, Bytes};
+use axum::http::response::Builder;
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use tokio::fs::File;
@@ -49,27 +50,9 @@ pub(super) async fn serve_file(
         Ok(opened) => opened,
         Err(error) => return broken(path, &error),
     };
-    let range = headers.get(header::RANGE).and_then(|value| value.to_str().ok());
-    let part = range.map_or(Part::Whole, |range| part(range, size));
-    let response = Response::builder()
-        .header(header::CONTENT_TYPE, "application/octet-stream")
-        .header(header::ACCEPT_RANGES, "bytes");
-    let (response, from, length) = match part {
-        Part::Whole => (response.status(StatusCode::OK), 0, size),
-        Part::Range(from, length) => {
-            let range = format!("bytes {from}-{}/{size}", from + length - 1);
-            (
-                response
-                    .status(StatusCode::PARTIAL_CONTENT)
-                    .header(header::CONTENT_RANGE, range),
-                from,
-                length,
-            )
-        }
-        Part::Unsatisfiable => {
-            let headers = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
-            return (StatusCode::RANGE_NOT_SATISFIABLE, headers).into_response();
-        }
+    let (response, from, length) = match begin(headers, size) {
+        Ok(begun) => begun,
+        Err(response) => return *response,
     };
     let body = if method == Method::HEAD {
         Body::empty()
@@ -91,6 +74,43 @@ pub(super) async fn serve_file(
     };
     let response = response.header(header::CONTENT_LENGTH, length).body(body);
     response.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
+/// Answers a request for these bytes.
+pub(super) fn serve_bytes(bytes: Vec<u8>, method: &Method, headers: &HeaderMap) -> Response {
+    let (response, from, length) = match begin(headers, bytes.len() as u64) {
+        Ok(begun) => begun,
+        Err(response) => return *response,
+    };
+    let body = if method == Method::HEAD {
+        Body::empty()
+    } else {
+        // Within the bytes, so that both numbers fit.
+        let bytes = bytes.into_iter().skip(from as usize).take(length as usize);
+        Body::from(bytes.collect::<Vec<u8>>())
+    };
+    let response = response.header(header::CONTENT_LENGTH, length).body(body);
+    response.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+}
+
+/// The head of the answer for the part that is asked for, the part's first byte, and its length; else the whole answer.
+fn begin(headers: &HeaderMap, size: u64) -> Result<(Builder, u64, u64), Box<Response>> {
+    let range = headers.get(header::RANGE).and_then(|value| value.to_str().ok());
+    let response = Response::builder()
+        .header(header::CONTENT_TYPE, "application/octet-stream")
+        .header(header::ACCEPT_RANGES, "bytes");
+    match range.map_or(Part::Whole, |range| part(range, size)) {
+        Part::Whole => Ok((response.status(StatusCode::OK), 0, size)),
+        Part::Range(from, length) => {
+            let range = format!("bytes {from}-{}/{size}", from + length - 1);
+            let response = response.status(StatusCode::PARTIAL_CONTENT);
+            Ok((response.header(header::CONTENT_RANGE, range), from, length))
+        }
+        Part::Unsatisfiable => {
+            let headers = [(header::CONTENT_RANGE, format!("bytes */{size}"))];
+            Err(Box::new((StatusCode::RANGE_NOT_SATISFIABLE, headers).into_response()))
+        }
+    }
 }
 
 fn broken(path: &Path, error: &std::io::Error) -> Response {

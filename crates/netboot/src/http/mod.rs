@@ -34,7 +34,7 @@ use crate::mac::Mac;
 use crate::service::Shared;
 use crate::sessions::NoFile;
 
-use file::serve_file;
+use file::{serve_bytes, serve_file};
 use stall::StallGuard;
 
 /// A client must send its headers within this time.
@@ -144,6 +144,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/boot/v1/efi/{name}", get(first_stage))
         .route("/boot/v1/ca.pem", get(ca_certificate))
         .route("/firmware/v1/{digest}/{until}/{seal}/{name}", get(firmware_file))
+        .route("/medium/v1/{node}/{seal}/{name}", get(medium))
         .fallback(|| async { StatusCode::NOT_FOUND })
         .with_state(shared)
 }
@@ -273,6 +274,35 @@ async fn firmware_file(
     match shared.directory.firmware(&digest, until_s, &seal) {
         Some(path) => serve_file(shared, &path, &name, (None, Stage::Http, remote), &method, &headers).await,
         None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// The medium with the secret of a boot, for the node's BMC.
+async fn medium(
+    State(shared): State<Arc<Shared>>,
+    Extension(Remote(remote)): Extension<Remote>,
+    Path((node, seal, name)): Path<(String, String, String)>,
+    method: Method,
+    headers: HeaderMap,
+) -> Response {
+    shared.counters.http_requests_total.one();
+    let asked = tokio::time::timeout(PATIENCE, shared.directory.medium(&node, &seal, remote)).await;
+    match asked {
+        Ok(Ok(Some(image))) => {
+            let detail = format!("{name} of {node} by HTTP, for its BMC");
+            shared.record(None, Stage::Http, detail, remote);
+            let mut response = serve_bytes(image, &method, &headers);
+            response
+                .headers_mut()
+                .insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            response
+        }
+        Ok(Ok(None)) => {
+            shared.counters.http_refused_total.one();
+            tracing::debug!(%remote, ?node, "a medium was asked for that is not to be had from there, or not now");
+            StatusCode::NOT_FOUND.into_response()
+        }
+        Ok(Err(_)) | Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
     }
 }
 

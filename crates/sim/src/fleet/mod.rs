@@ -565,6 +565,11 @@ impl SimNode {
         self.node.forgery.set_attestation(change);
     }
 
+    /// From now on its BMC refuses every virtual medium, or takes them again.
+    pub fn refuse_media(&self, always: bool) {
+        self.node.refuse_media(always);
+    }
+
     /// Its TPM; none: it has none.
     pub fn tpm(&self) -> Option<SimTpm> {
         self.node.tpm()

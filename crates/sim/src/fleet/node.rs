@@ -10,6 +10,7 @@ use super::forgery::Forgery;
 use super::installed::{Installed, SystemUp};
 use super::machine::{Around, BootSource, Machine, Phase};
 use super::profile::{Parts, Phase as Timed, Sku};
+use super::ramdisk::fetch;
 use super::shared::Shared;
 use super::tasks::Tasks;
 use super::tls::Secured;
@@ -19,6 +20,7 @@ use crate::bmc::{
     Nic, Ordeal, PowerState, Processor, ResetRefused, ResetType, State, Task, UpdateWays, same,
 };
 use async_trait::async_trait;
+use rackwright_tpm::medium;
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -43,6 +45,8 @@ pub(super) struct Node {
     listed: Mutex<Vec<Drive>>,
     /// Whether the BMC says on, whatever is so.
     says_on: AtomicBool,
+    /// Whether the BMC refuses media.
+    no_media: AtomicBool,
     requests: AtomicU32,
     chances: Chances,
     pub(super) forgery: Forgery,
@@ -69,6 +73,8 @@ struct Inner {
     address: Option<Ipv4Addr>,
     /// Whether an installed system was told to be up.
     system_is_up: bool,
+    /// What an agent reads of the medium in the virtual drive: thousands of machines have no room for the whole.
+    sector: Box<[u8]>,
     /// What has happened and was not told yet.
     news: VecDeque<News>,
 }
@@ -110,6 +116,7 @@ impl Node {
             drives: OnceLock::new(),
             listed: Mutex::default(),
             says_on: AtomicBool::new(false),
+            no_media: AtomicBool::new(false),
             requests: AtomicU32::new(0),
             inner: Mutex::new(Inner {
                 machine: Machine::new(),
@@ -117,6 +124,7 @@ impl Node {
                 installed_by_hand: false,
                 address: None,
                 system_is_up: false,
+                sector: Box::default(),
                 news: VecDeque::new(),
             }),
         })
@@ -389,7 +397,20 @@ impl Node {
 
     /// Puts a medium into the virtual drive, past the BMC's own checks.
     pub(super) fn leave_media(&self, url: &str) {
-        self.with(|inner, _| inner.machine.media = Some(url.into()));
+        self.with(|inner, _| {
+            inner.machine.media = Some(url.into());
+            inner.sector = Box::default();
+        });
+    }
+
+    /// The sector of the medium in the virtual drive that an agent looks at; empty: there is none.
+    pub(super) fn sector(&self) -> Box<[u8]> {
+        self.inner().sector.clone()
+    }
+
+    /// Whether the BMC refuses every medium from now on.
+    pub(super) fn refuse_media(&self, always: bool) {
+        self.no_media.store(always, Ordering::SeqCst);
     }
 
     /// Whether the first drive holds something that boots.
@@ -571,20 +592,24 @@ impl Host for Node {
     }
 
     async fn insert_media(&self, url: &str) -> Result<(), MediaRefused> {
-        // Nothing boots from it here, so that it need not be had: only what cannot be a URL is refused.
-        let well_formed = url
-            .parse::<http::Uri>()
-            .is_ok_and(|uri| uri.scheme_str() == Some("http"));
-        if !well_formed {
-            let why = "only the HTTP transfer protocol is supported".to_owned();
-            return Err(MediaRefused::Unreachable(why));
+        if self.no_media.load(Ordering::SeqCst) {
+            return Err(MediaRefused::Failed("virtual media are not licensed".to_owned()));
         }
-        self.with(|inner, _| inner.machine.media = Some(url.into()));
+        let from = self.shared.config.address(self.index());
+        let sector = fetch::part(url, from, medium::PLACE, medium::SECTOR).await;
+        let sector = sector.map_err(MediaRefused::Unreachable)?;
+        self.with(|inner, _| {
+            inner.machine.media = Some(url.into());
+            inner.sector = sector.into();
+        });
         Ok(())
     }
 
     async fn eject_media(&self) -> Result<(), String> {
-        self.with(|inner, _| inner.machine.media = None);
+        self.with(|inner, _| {
+            inner.machine.media = None;
+            inner.sector = Box::default();
+        });
         Ok(())
     }
 

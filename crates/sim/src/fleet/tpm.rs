@@ -204,7 +204,7 @@ impl Attester for SimTpm {
                 .map(|(index, value)| ((*index).into(), value.to_vec()))
                 .collect(),
             event_log,
-            fault: String::new(),
+            ..Attestation::default()
         }
     }
 }
@@ -228,6 +228,7 @@ mod tests {
             node: "n1".into(),
             claim_generation: 2,
             boot: "b".into(),
+            bmc_secret: false,
         };
         let answer = tpm.answer(&challenge, "key");
         assert_eq!(answer.secret, [7; 32]);

@@ -160,6 +160,7 @@ async fn the_newest_boot_of_a_node_takes_the_place_of_the_one_before_and_goes_wi
         row.identity = "tpm".into();
         row.tpm_ek = "sha256:ab".into();
         row.contest_kind = ContestKind::Identity;
+        row.bmc_secret = "inserted".into();
         row.clone()
     }];
     for row in &rows {

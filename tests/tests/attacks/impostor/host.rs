@@ -215,7 +215,7 @@ impl Host {
 }
 
 /// The body of an answer to a GET from an address; none when it is not 200.
-async fn get(url: &str, from: Ipv4Addr) -> Option<String> {
+pub async fn get(url: &str, from: Ipv4Addr) -> Option<String> {
     let rest = url.strip_prefix("http://").expect("plain HTTP");
     let (place, path) = rest.split_at(rest.find('/').expect("a path"));
     let socket = TcpSocket::new_v4().expect("a socket");
@@ -315,12 +315,18 @@ impl Session {
 
     /// Answers the challenge with a TPM. Answers how the stream ends; nothing else may come before.
     pub async fn answer_with(&mut self, tpm: &SimTpm, key_sha256: &str, limit: Duration) -> Status {
+        self.answer_by(|challenge| tpm.answer(challenge, key_sha256), limit)
+            .await
+    }
+
+    /// The same, with any answer.
+    pub async fn answer_by(&mut self, answer: impl Fn(&v1::Challenge) -> v1::Attestation, limit: Duration) -> Status {
         let ended = async {
             loop {
                 match self.down.message().await {
                     Ok(Some(v1::ControlMessage {
                         message: Some(Down::Challenge(challenge)),
-                    })) => self.say(Up::Attestation(tpm.answer(&challenge, key_sha256))).await,
+                    })) => self.say(Up::Attestation(answer(&challenge))).await,
                     Ok(other) => panic!("the stream ends with a refusal, not with {other:?}"),
                     Err(status) => return status,
                 }

@@ -1,4 +1,4 @@
-//! The dialogue by which a machine shows its TPM, at the beginning of an agent's stream.
+//! The dialogue by which a machine shows its TPM or the secret of its BMC, at the beginning of an agent's stream.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::control_message::Message as Control;
+use rackwright_store::StoreError;
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
@@ -16,11 +17,12 @@ use tonic::Status;
 
 use super::{Arriving, Incoming, MESSAGE_MAX, next};
 use crate::agents::ToAgent;
-use crate::attestation::{Pending, Shown};
+use crate::attestation::{self, Pending, Shown};
+use crate::bmc_secret::{Answer, INSERTED};
 use crate::core::Core;
 use crate::measured_boot;
 
-/// How long a TPM may take for its answer: firmware TPMs need seconds.
+/// How long a machine may take for its answer: firmware TPMs need seconds, and so do virtual drives until they have a medium.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Messages that may come before the answer: the inventory, and reports of a job that runs.
 const EARLY_MAX: usize = 64;
@@ -32,39 +34,96 @@ pub(super) struct Shows {
     pub(super) early: Vec<v1::AgentMessage>,
 }
 
+/// Lets a machine show what is asked of it, and keeps what it answers for its BMC's secret with the agent; `open` opens its
+/// stream where there is something to ask. None: the stream ended before.
+///
+/// # Errors
+/// The database failed.
+pub(super) async fn dialogue(
+    core: &Arc<Core>,
+    agent: &mut Arriving,
+    sender: &mpsc::Sender<ToAgent>,
+    incoming: &mut Incoming,
+    open: impl FnOnce(),
+) -> Result<Option<Shows>, StoreError> {
+    let keys = keys(core, agent);
+    let asks_secret = asks_secret(core, agent).await?;
+    if keys.is_none() && !asks_secret {
+        return Ok(Some(Shows {
+            shown: Shown::Nothing(agent.hello.tpm_fault.clone()),
+            early: Vec::new(),
+        }));
+    }
+    open();
+    Ok(challenge(core, agent, keys.as_ref(), asks_secret, sender, incoming).await)
+}
+
 /// Takes the keys that an agent shows out of its hello, which is kept as long as the session. None if no machine is asked for
 /// them.
-pub(super) fn keys(core: &Core, agent: &mut Arriving) -> Option<v1::TpmKeys> {
+fn keys(core: &Core, agent: &mut Arriving) -> Option<v1::TpmKeys> {
     agent.hello.tpm.take().filter(|_| core.config.identity.asks())
 }
 
+/// Whether the BMC of the agent's node brings a secret in this boot.
+async fn asks_secret(core: &Core, agent: &Arriving) -> Result<bool, StoreError> {
+    if !core.config.identity.asks_bmcs() {
+        return Ok(false);
+    }
+    let row = core.store.agent_boot(&agent.node).await?;
+    Ok(row.is_some_and(|row| row.boot == agent.of.boot && row.bmc_secret == INSERTED))
+}
+
 /// Challenges a machine and hears its answer. None: the stream ended before.
-pub(super) async fn challenge(
+async fn challenge(
     core: &Arc<Core>,
-    agent: &Arriving,
-    keys: &v1::TpmKeys,
+    agent: &mut Arriving,
+    keys: Option<&v1::TpmKeys>,
+    asks_secret: bool,
     sender: &mpsc::Sender<ToAgent>,
     incoming: &mut Incoming,
 ) -> Option<Shows> {
     let mut early = Vec::new();
-    let (pending, challenge) = match Pending::new(keys, &agent.node, &agent.of) {
+    let made = match keys {
+        Some(keys) => Pending::new(keys, &agent.node, &agent.of).map(|(pending, challenge)| (Some(pending), challenge)),
+        None => attestation::challenge(&agent.node, &agent.of).map(|challenge| (None, challenge)),
+    };
+    let (pending, mut challenge) = match made {
         Ok(made) => made,
         Err(why) => {
             let shown = Shown::Wrong(why);
             return Some(Shows { shown, early });
         }
     };
+    challenge.bmc_secret = asks_secret;
+    let nonce = challenge.nonce.clone();
     let message = Some(Control::Challenge(challenge));
     sender.send(Box::new(v1::ControlMessage { message })).await.ok()?;
     let answer = tokio::time::timeout(PATIENCE, answer(&agent.node, incoming, &mut early)).await;
-    let shown = match answer {
-        Ok(answer) => {
-            let answer = answer?;
+    let answer = match answer {
+        Ok(answer) => answer?,
+        Err(_) => {
+            let fault = format!("there was no answer within {} s", PATIENCE.as_secs());
+            agent.secret = asks_secret.then(|| Answer {
+                nonce,
+                proof: Vec::new(),
+                fault: fault.clone(),
+            });
+            let shown = Shown::Wrong(fault);
+            return Some(Shows { shown, early });
+        }
+    };
+    let shown = match pending {
+        Some(pending) => {
             let served = measured_boot::served(core).await;
             pending.judge(&answer, &served)
         }
-        Err(_) => Shown::Wrong(format!("there was no answer within {} s", PATIENCE.as_secs())),
+        None => Shown::Nothing(agent.hello.tpm_fault.clone()),
     };
+    agent.secret = asks_secret.then_some(Answer {
+        nonce,
+        proof: answer.bmc_proof,
+        fault: answer.bmc_fault,
+    });
     Some(Shows { shown, early })
 }
 

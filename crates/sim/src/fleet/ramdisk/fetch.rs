@@ -15,6 +15,8 @@ use tokio::net::TcpSocket;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// How long a file may take.
 const FILE_PATIENCE: Duration = Duration::from_secs(600);
+/// Largest medium, in bytes.
+const MEDIUM_LONGEST: u64 = 16 << 30;
 /// Longest script, in bytes.
 const LONGEST: usize = 64 << 10;
 
@@ -54,6 +56,32 @@ pub(super) async fn discard(url: &str, from: Ipv4Addr, loss: Loss<'_>) -> Result
         }
     };
     patiently(url, FILE_PATIENCE, get(url, from, loss, read)).await
+}
+
+/// Fetches a medium as a BMC does, and answers the bytes of it from `place` on, `length` at most.
+///
+/// # Errors
+/// A sentence for the BMC's client.
+pub(in crate::fleet) async fn part(url: &str, from: Ipv4Addr, place: u64, length: usize) -> Result<Vec<u8>, String> {
+    let read = async |response: Response<Incoming>| {
+        let mut body = response.into_body();
+        let (mut at, mut part) = (0_u64, Vec::new());
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| error.to_string())?;
+            let data = frame.data_ref().map_or(&[][..], |data| data);
+            // What of it lies before the place, and what behind.
+            let skip = usize::try_from(place.saturating_sub(at)).unwrap_or(usize::MAX);
+            let rest = length - part.len();
+            part.extend(data.iter().skip(skip).take(rest));
+            at += data.len() as u64;
+            if at > MEDIUM_LONGEST {
+                return Err(format!("the image is larger than {MEDIUM_LONGEST} bytes"));
+            }
+        }
+        Ok(part)
+    };
+    let fetched = tokio::time::timeout(PATIENCE, get(url, from, &|_| None, read)).await;
+    fetched.unwrap_or_else(|_| Err(format!("no answer within {} s", PATIENCE.as_secs())))
 }
 
 async fn patiently<T>(

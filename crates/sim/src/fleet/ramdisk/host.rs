@@ -12,9 +12,11 @@ use rackwright_agent::host::{Host, Presence};
 use rackwright_agent::identity::{Identity, IdentityError};
 use rackwright_agent::jobs::power::{Power, PowerAction};
 use rackwright_agent::ledger::{Ledger, LedgerError};
+use rackwright_agent::medium::BootSecret;
 use rackwright_agent::net::neighbours::Heard;
 use rackwright_agent::tpm::Attester;
 use rackwright_api::v1::Inventory;
+use rackwright_tpm::medium::secret;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -136,6 +138,12 @@ impl Host for SimHost {
 
     fn hear_neighbours(&self, told: watch::Sender<Heard>) {
         self.life.node.cabling.hear(told);
+    }
+
+    fn boot_secret(&self) -> Result<BootSecret, String> {
+        let sector = self.life.node.sector();
+        let found = secret(&sector).ok_or("the virtual drive does not hold the medium")?;
+        Ok(BootSecret::new(Box::new(found)))
     }
 
     fn efivars(&self) -> Option<EfiVars> {

@@ -5,7 +5,7 @@
 
 mod cable;
 mod dhcp;
-mod fetch;
+pub(super) mod fetch;
 mod firmware;
 mod host;
 mod life;

@@ -1,0 +1,158 @@
+//! The secret that the machine's BMC brings, on a medium in its virtual drive: found among the optical and removable drives, kept
+//! in memory, and proven to the control plane without being told.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rackwright_api::v1::Challenge;
+use rackwright_tpm::medium::{PLACE, SECRET, SECTOR, Session, secret};
+use secrecy::zeroize::Zeroizing;
+use secrecy::{ExposeSecret as _, SecretBox};
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::host::Host;
+use crate::root::SysRoot;
+use crate::text;
+
+/// How long the medium is waited for: a virtual drive takes seconds to appear, and seconds more to have a medium. Less than the
+/// control plane waits for the answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks. The kernel tells nobody of a medium without udev's polling.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Drives that are looked at: a BMC has a few.
+const DRIVES_MAX: usize = 16;
+
+/// The secret of this boot.
+pub type BootSecret = SecretBox<[u8; SECRET]>;
+
+/// Looks once for the medium in the drives that a BMC can fill.
+///
+/// # Errors
+/// There is none: which drives there are, and what is in them.
+pub fn look(root: &SysRoot) -> Result<BootSecret, String> {
+    let mut names: Vec<String> = std::fs::read_dir(root.sys.join("block"))
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with("sr") || is_removable(root, name))
+        .collect();
+    names.sort_unstable();
+    names.truncate(DRIVES_MAX);
+    let mut seen = Vec::new();
+    for name in &names {
+        match read(&root.dev.join(name)) {
+            Ok(Some(secret)) => return Ok(secret),
+            Ok(None) => seen.push(format!("{name} holds another medium")),
+            Err(error) => seen.push(format!("{name}: {error}")),
+        }
+    }
+    Err(match seen.as_slice() {
+        [] => "the machine's system sees no optical and no removable drive".to_owned(),
+        seen => format!("no drive holds the medium ({})", seen.join(", ")),
+    })
+}
+
+fn is_removable(root: &SysRoot, name: &str) -> bool {
+    let number = text::number::<u8>(&root.sys.join("block").join(name).join("removable"));
+    number == Some(1)
+}
+
+fn read(drive: &Path) -> std::io::Result<Option<BootSecret>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_CLOEXEC | nix::libc::O_NOFOLLOW)
+        .open(drive)?;
+    let mut sector = Zeroizing::new([0; SECTOR]);
+    file.read_exact_at(&mut *sector, PLACE)?;
+    Ok(secret(&*sector).map(|found| SecretBox::new(Box::new(found))))
+}
+
+/// The secret, kept for all streams of this agent.
+#[derive(Default)]
+pub struct Keeper(Mutex<Option<Arc<BootSecret>>>);
+
+impl Keeper {
+    /// Proves for a challenge that this machine has the secret; waits for the medium where it is not there yet.
+    ///
+    /// # Errors
+    /// There is no medium: for an operator.
+    pub async fn prove(
+        &self,
+        host: &Arc<dyn Host>,
+        challenge: &Challenge,
+        key_sha256: &str,
+    ) -> Result<Vec<u8>, String> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let secret = match kept {
+            Some(secret) => secret,
+            None => {
+                let found = Arc::new(found(host).await?);
+                *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&found));
+                found
+            }
+        };
+        let session = Session {
+            nonce: &challenge.nonce,
+            node: &challenge.node,
+            generation: challenge.claim_generation,
+            boot: &challenge.boot,
+            key_sha256,
+        };
+        Ok(session.prove(secret.expose_secret()))
+    }
+}
+
+async fn found(host: &Arc<dyn Host>) -> Result<BootSecret, String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let host = Arc::clone(host);
+        let looking = spawn_blocking(move || host.boot_secret());
+        let looked = match timeout_at(deadline, looking).await {
+            Ok(Ok(looked)) => looked,
+            Ok(Err(error)) => return Err(format!("the agent failed: {error}")),
+            Err(_) => return Err(format!("a drive did not answer within {} s", PATIENCE.as_secs())),
+        };
+        match looked {
+            Ok(secret) => return Ok(secret),
+            Err(why) if Instant::now() + PAUSE >= deadline => return Err(why),
+            Err(_) => sleep(PAUSE).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rackwright_tpm::medium::image;
+
+    fn drive(root: &SysRoot, name: &str, removable: &str, content: &[u8]) {
+        let folder = root.sys.join("block").join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::create_dir_all(&root.dev).unwrap();
+        std::fs::write(folder.join("removable"), removable).unwrap();
+        std::fs::write(root.dev.join(name), content).unwrap();
+    }
+
+    #[test]
+    fn the_medium_is_found_among_optical_and_removable_drives_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = SysRoot::below(dir.path());
+        let said = |root: &SysRoot| look(root).map(|secret| *secret.expose_secret());
+        assert!(said(&root).unwrap_err().contains("sees no optical"));
+        drive(&root, "nvme0n1", "0\n", &image(&[1; SECRET]));
+        drive(&root, "sda", "1\n", &[0; 64 << 10]);
+        drive(&root, "sr0", "1\n", b"short");
+        let why = said(&root).unwrap_err();
+        assert!(
+            why.contains("sda holds another medium") && why.contains("sr0: "),
+            "{why}"
+        );
+        drive(&root, "sr1", "0\n", &image(&[7; SECRET]));
+        assert_eq!(said(&root), Ok([7; SECRET]));
+    }
+}

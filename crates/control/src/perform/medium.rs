@@ -1,0 +1,148 @@
+//! The medium by which a BMC brings its machine a secret: inserted before the machine is switched on into the agent, and ejected
+//! before anything else runs on it.
+
+use rackwright_lifecycle::BootTarget;
+use rackwright_redfish::{BmcClient, MediaKind, RedfishError};
+use rackwright_store::{EventRow, NodeRecord};
+
+use super::Done;
+use crate::attestation::BmcWish;
+use crate::bmc_secret::{self, INSERTED};
+use crate::core::Core;
+use crate::text::{SENTENCE_MAX, cut};
+use crate::{agent_boot, clock};
+
+/// What is to be told of a machine that is switched on, or why it is not.
+type Ready = Result<Vec<EventRow>, Box<Done>>;
+
+/// Before the machine is switched on: the BMC gets the medium where the machine boots into the agent and the settings ask for a
+/// secret. Before every other start our medium is ejected.
+///
+/// # Errors
+/// The BMC cannot be reached.
+pub(super) async fn before_power_on(
+    core: &Core,
+    record: &NodeRecord,
+    client: &BmcClient,
+) -> Result<Ready, RedfishError> {
+    if !asks(core, record) {
+        return Ok(Ok(Vec::new()));
+    }
+    let rows = match core.store.attempts(&record.id, record.node.since).await {
+        Ok(rows) => rows,
+        Err(error) => return Ok(Err(Box::new(Done::unread(&error)))),
+    };
+    let Some(of) = bmc_secret::boot_of(record, &rows) else {
+        eject(core, record, client).await?;
+        return Ok(Ok(Vec::new()));
+    };
+    let why = match bmc_secret::url(core, &record.id, &of) {
+        None => Some("this control plane has no boot services, whose HTTP a BMC fetches the medium from".to_owned()),
+        Some(url) => match client.insert_media(&url, MediaKind::Cd).await {
+            Ok(_) => None,
+            Err(error) if is_refusal(&error) => Some(told(&error, &url)),
+            Err(error) => return Err(error),
+        },
+    };
+    Ok(noted(core, record, &of.boot, why).await)
+}
+
+/// The same where a BMC has no virtual media at all.
+pub(super) async fn without_media(core: &Core, record: &NodeRecord, why: &str) -> Ready {
+    if !asks(core, record) {
+        return Ok(Vec::new());
+    }
+    let rows = core.store.attempts(&record.id, record.node.since).await;
+    let rows = rows.map_err(|error| Box::new(Done::unread(&error)))?;
+    match bmc_secret::boot_of(record, &rows) {
+        Some(of) => noted(core, record, &of.boot, Some(why.to_owned())).await,
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Ejects our medium after the machine was switched off, and before it boots from its drive.
+///
+/// # Errors
+/// The BMC cannot be reached, or keeps the medium.
+pub(super) async fn eject(core: &Core, record: &NodeRecord, client: &BmcClient) -> Result<(), RedfishError> {
+    // Also where a TPM was enrolled since the medium was inserted.
+    if core.config.identity.of(&record.spec.sku).bmc == BmcWish::None {
+        return Ok(());
+    }
+    for slot in client.virtual_media().await? {
+        if slot.image().is_some_and(|image| bmc_secret::is_ours(core, &image)) {
+            client.eject_media(&slot).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Ejects it where the next boot is not the agent's.
+///
+/// # Errors
+/// As [`eject`].
+pub(super) async fn before_boot(
+    core: &Core,
+    record: &NodeRecord,
+    client: &BmcClient,
+    target: BootTarget,
+) -> Result<(), RedfishError> {
+    match target {
+        BootTarget::Disk => eject(core, record, client).await,
+        BootTarget::Network => Ok(()),
+    }
+}
+
+fn asks(core: &Core, record: &NodeRecord) -> bool {
+    core.config.identity.of(&record.spec.sku).asks_bmc(record)
+}
+
+/// Whether the BMC answered, and will not have the medium: it offers no drive, refuses the image, or shows no medium afterwards.
+fn is_refusal(error: &RedfishError) -> bool {
+    let is_answer = error
+        .status()
+        .is_some_and(|status| !matches!(status, 401 | 403 | 429 | 503));
+    is_answer
+        || matches!(
+            error,
+            RedfishError::NotOffered { .. } | RedfishError::WaitedTooLong { .. }
+        )
+}
+
+/// Why a BMC has no medium, without the medium's address, which is a secret.
+fn told(error: &RedfishError, url: &str) -> String {
+    cut(&error.to_string().replace(url, "the medium's address"), SENTENCE_MAX)
+}
+
+/// Keeps whether the BMC has the medium of a boot. A machine that must have the secret is not switched on without.
+async fn noted(core: &Core, record: &NodeRecord, boot: &str, why: Option<String>) -> Ready {
+    let unread = |error| Box::new(Done::unread(&error));
+    let id = &record.id;
+    let before = core.store.agent_boot(id).await.map_err(unread)?;
+    let secret = why.as_deref().unwrap_or(INSERTED);
+    if !agent_boot::note_secret(core, id, boot, secret).await.map_err(unread)? {
+        let message = format!("{id} is not to be switched on for this boot any more");
+        return Err(Box::new(Done::failed("no-bmc-secret", message, true)));
+    }
+    let Some(why) = why else { return Ok(Vec::new()) };
+    let sku = &record.spec.sku;
+    if core.config.identity.of(sku).bmc == BmcWish::Required {
+        let message = format!(
+            "the settings require a TPM or a secret of the BMC for SKU {sku}, and the BMC of {id} brings none: {why}. Let the BMC \
+             reach this control plane's boot HTTP, or set identity.bmc_skus for {sku} to preferred where the machine may be known \
+             by its addresses only"
+        );
+        return Err(Box::new(Done::failed("no-bmc-secret", message, false)));
+    }
+    // Told once, not at each boot.
+    if before.is_some_and(|row| row.bmc_secret == why) {
+        return Ok(Vec::new());
+    }
+    Ok(vec![EventRow {
+        at: clock::now(),
+        kind: "security.no-bmc-secret".into(),
+        target: format!("nodes/{id}"),
+        message: format!("{id} is known by its addresses only, unless it has a TPM: its BMC brings no secret: {why}"),
+        ..EventRow::default()
+    }])
+}

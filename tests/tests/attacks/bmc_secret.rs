@@ -1,0 +1,279 @@
+//! Hosts that pose as a node without a TPM, whose BMC brings it a secret.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::{Duration, Instant};
+
+use rackwright_api::v1;
+use rackwright_api::v1::agent_message::Message as Up;
+use rackwright_sim::fleet::{Fleet, FleetConfig, Format, Profile, SimNode};
+use rackwright_sim::lab::install_crypto;
+use rackwright_tests::ports::free_port;
+use rackwright_tests::site::Site;
+use serde_json::Value;
+use tonic::Code;
+
+use crate::attestation::{KEY, settings};
+use crate::impostor::host::{Host, Key, get};
+
+const SOON: Duration = Duration::from_secs(180);
+const REFUSED: &str = "security.attestation-refused";
+const REQUIRED: &str = "identity: {bmc: required}\n";
+/// The address of the machine's BMC.
+const BMC: Ipv4Addr = Ipv4Addr::new(127, 64, 0, 1);
+/// Of a host on the network that machines boot from.
+const BOOT_HOST: Ipv4Addr = Ipv4Addr::new(127, 128, 7, 7);
+
+/// A control plane and one honest machine without a TPM.
+struct Bench {
+    site: Site,
+    fleet: Fleet,
+    dhcp: SocketAddrV4,
+    _dir: tempfile::TempDir,
+}
+
+impl Bench {
+    /// `refuses`: the BMC takes no medium.
+    async fn start(profile: Profile, refuses: bool, more: &str) -> Self {
+        install_crypto();
+        let dir = tempfile::tempdir().expect("a folder");
+        let (ports, ssh) = (std::array::from_fn(|_| free_port()), free_port());
+        let site = Site::start_with(dir.path(), &settings(dir.path(), ports, ssh, b"vmlinuz", more)).await;
+        let dhcp = SocketAddrV4::new(Ipv4Addr::LOCALHOST, ports[2]);
+        let config = FleetConfig {
+            profile,
+            tpm: false,
+            boot_server: Some(dhcp),
+            ssh_listen: Some(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, ssh)),
+            ..FleetConfig::default()
+        };
+        let fleet = Fleet::start(config).await.expect("the fleet starts");
+        fleet.node(0).refuse_media(refuses);
+        let mut text = Vec::new();
+        fleet
+            .describe(Format::Yaml, None, &mut text)
+            .expect("it can be described");
+        let file = dir.path().join("nodes.yaml");
+        std::fs::write(&file, text).expect("the file can be written");
+        tokio::task::block_in_place(|| site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
+        let image = dir.path().join("disk.raw");
+        let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
+        std::fs::write(&image, content).expect("the image can be written");
+        site.cli(["image", "add", "disk", "--file", &image.display().to_string()]);
+        Self {
+            site,
+            fleet,
+            dhcp,
+            _dir: dir,
+        }
+    }
+
+    fn node(&self) -> SimNode {
+        self.fleet.node(0)
+    }
+
+    fn id(&self) -> String {
+        self.node().name()
+    }
+
+    async fn until(&self, state: &str) {
+        self.site.until(&self.id(), &[state], SOON).await;
+    }
+
+    fn deploy(&self) {
+        self.site
+            .cli(["node", "deploy", &self.id(), "--image", "disk", "--ssh-key", KEY]);
+    }
+
+    fn release(&self) {
+        self.site.cli(["node", "release", "--yes", &self.id()]);
+    }
+
+    fn identity(&self) -> Value {
+        self.site.json(["node", "get", &self.id()])["status"]["identity"].clone()
+    }
+
+    fn explained(&self) -> String {
+        self.site.cli(["node", "explain", &self.id()])
+    }
+
+    fn certificates(&self) -> String {
+        self.site.json(["node", "certificates", &self.id()]).to_string()
+    }
+
+    fn events(&self, kind: &str) -> Vec<Value> {
+        let target = format!("nodes/{}", self.id());
+        let events = self.site.cli(["events", "--target", &target, "-o", "json"]);
+        serde_json::Deserializer::from_str(&events)
+            .into_iter::<Value>()
+            .map(|event| event.expect("events are JSON"))
+            .filter(|event| event["kind"] == kind)
+            .collect()
+    }
+
+    /// The address of the medium in the virtual drive, as soon as there is one.
+    async fn medium(&self) -> String {
+        let deadline = Instant::now() + SOON;
+        loop {
+            if let Some(url) = self.node().media() {
+                return url;
+            }
+            assert!(Instant::now() < deadline, "no medium\n{}", self.site.log_tail());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// A host with the machine's MAC address registers in the machine's place, and answers the challenge; returns how that ends.
+    async fn pose(&self, attacker: &Host, proof: &[u8]) -> tonic::Status {
+        let plan = attacker.plan_as_soon_as_possible(SOON).await;
+        let agent = plan
+            .register(&Key::new("attacker"))
+            .await
+            .expect("nobody has registered before");
+        let mut session = agent.connect("10.66.6.6").await.expect("it opens for the challenge");
+        // What it says before the answer counts for nothing.
+        session.say(Up::Inventory(v1::Inventory::default())).await;
+        let answer = |challenge: &v1::Challenge| {
+            assert!(
+                challenge.bmc_secret && challenge.credential_blob.is_empty(),
+                "{challenge:?}"
+            );
+            v1::Attestation {
+                bmc_proof: proof.to_vec(),
+                bmc_fault: "no drive holds the medium".into(),
+                ..v1::Attestation::default()
+            }
+        };
+        session.answer_by(answer, SOON).await
+    }
+
+    async fn end(self) {
+        // First: it says good-bye to each BMC.
+        self.site.stop().await;
+        self.fleet.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_honest_machine_is_known_by_its_bmc_and_its_erase_certificate_says_so() {
+    let bench = Bench::start(Profile::Instant, false, REQUIRED).await;
+    bench.until("available").await;
+    assert_eq!(bench.identity(), "bmc");
+    bench.deploy();
+    bench.until("active").await;
+    assert_eq!(bench.node().media(), None, "the customer finds no medium of ours");
+    let explained = bench.explained();
+    assert!(explained.contains("the medium with the boot's secret"), "{explained}");
+    bench.release();
+    bench.until("available").await;
+    let certificates = bench.certificates();
+    assert!(certificates.contains("\"identity\":\"bmc\""), "{certificates}");
+    let printed = bench.site.cli(["node", "certificates", &bench.id(), "--verify"]);
+    assert!(printed.contains("valid") && printed.contains("bmc"), "{printed}");
+    for kind in [
+        REFUSED,
+        "security.no-bmc-secret",
+        "security.bmc-foreign",
+        "security.bmc-foreign-removed",
+    ] {
+        assert_eq!(bench.events(kind), [] as [Value; 0]);
+    }
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_host_without_the_medium_is_not_taken_for_the_machine() {
+    let bench = Bench::start(Profile::Vm, false, "identity: {bmc: preferred}\n").await;
+    bench.until("available").await;
+    let attacker = Host::with_mac(bench.dhcp, &bench.node().mac()).await;
+    bench.deploy();
+    let ended = bench.pose(&attacker, &[]).await;
+    assert!(
+        ended.code() == Code::Unauthenticated && ended.message().contains("no drive holds the medium"),
+        "{ended}"
+    );
+    // The machine itself, after a power cycle.
+    bench.until("active").await;
+    assert!(bench.node().installed().is_some());
+    assert_eq!(bench.identity(), "bmc");
+    let told = bench.events(REFUSED);
+    assert!(
+        told.len() == 1 && told[0].to_string().contains(&bench.node().mac()),
+        "{told:?}"
+    );
+    // While it is erased, with a secret that it made up: twice gives the node up.
+    bench.release();
+    for _ in 0..2 {
+        let ended = bench.pose(&attacker, &[7; 32]).await;
+        assert!(ended.message().contains("does not know the secret"), "{ended}");
+    }
+    bench.until("quarantined").await;
+    let reason = bench.site.reason(&bench.id());
+    assert!(reason.contains("does not know the secret"), "{reason}");
+    assert_eq!(bench.events(REFUSED).len(), 3);
+    assert!(!bench.certificates().contains("signature"));
+    assert!(
+        bench.node().installed().is_some(),
+        "nothing was erased, and the node says so"
+    );
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_medium_is_for_the_bmc_alone_and_for_its_own_boot_alone() {
+    let bench = Bench::start(Profile::Vm, false, REQUIRED).await;
+    let first = bench.medium().await;
+    assert!(!first.contains('?'), "{first}");
+    let medium = get(&first, BMC).await.expect("the BMC may have it");
+    assert!(medium.contains("CD001") && medium.contains("rackwright-bmc-secret-v1"));
+    assert_eq!(get(&first, BOOT_HOST).await, None, "another address");
+    let (before, seal) = first
+        .strip_suffix("/rackwright.iso")
+        .and_then(|url| url.rsplit_once('/'))
+        .expect("a seal");
+    let guessed = format!("{before}/{}/rackwright.iso", "0".repeat(seal.len()));
+    assert_eq!(get(&guessed, BMC).await, None, "a guess");
+    bench.until("available").await;
+    assert_eq!(get(&first, BMC).await, None, "its boot is over");
+    bench.deploy();
+    let second = bench.medium().await;
+    assert_ne!(first, second);
+    assert_eq!(get(&first, BMC).await, None, "an old boot's");
+    bench.until("active").await;
+    assert_eq!(get(&second, BMC).await, None, "a customer's machine expects none");
+    assert_eq!(bench.identity(), "bmc");
+    bench.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_whose_bmc_takes_no_medium_is_not_taken_where_the_secret_is_required() {
+    let strict = Bench::start(Profile::Instant, true, REQUIRED).await;
+    strict.until("failed").await;
+    let reason = strict.site.reason(&strict.id());
+    assert!(
+        reason.contains("brings none") && reason.contains("not licensed") && reason.contains("identity.bmc_skus"),
+        "{reason}"
+    );
+    assert_eq!(strict.node().view().boots, 0, "it was not even switched on");
+    strict.end().await;
+
+    let bench = Bench::start(Profile::Instant, true, "identity: {bmc: preferred}\n").await;
+    bench.until("available").await;
+    assert_eq!(bench.identity(), "address only");
+    let explained = bench.explained();
+    assert!(
+        explained.contains("brings no secret") && explained.contains("not licensed"),
+        "{explained}"
+    );
+    bench.deploy();
+    bench.until("active").await;
+    bench.release();
+    bench.until("available").await;
+    let certificates = bench.certificates();
+    assert!(certificates.contains("\"identity\":\"address only\""), "{certificates}");
+    let told = bench.events("security.no-bmc-secret");
+    assert!(
+        told.len() == 1 && told[0].to_string().contains("not licensed"),
+        "once: {told:?}"
+    );
+    bench.end().await;
+}
