@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use rackwright_fuzz::changes::{Numbers, changed};
@@ -43,7 +44,9 @@ fn the_switch_of_the_corpus_is_read() {
 #[test]
 fn each_reader_has_an_input() {
     let corpus = corpus();
+    let mut bytes = BTreeSet::new();
     for (byte, name) in readers() {
+        assert!(bytes.insert(byte), "{name} has the first byte of another reader");
         let is_there = corpus.iter().any(|(_, input)| input.first() == Some(&byte));
         assert!(is_there, "no input for {name}");
     }
