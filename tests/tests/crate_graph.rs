@@ -50,7 +50,9 @@ const GRAPH: &[(&str, u8, &[&str])] = &[
     (
         "fuzz",
         1,
-        &["redfish", "netboot", "image", "identity", "ports", "site", "tpm", "spdm"],
+        &[
+            "redfish", "netboot", "image", "identity", "ports", "site", "tpm", "spdm",
+        ],
     ),
 ];
 

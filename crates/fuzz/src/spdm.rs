@@ -6,7 +6,10 @@ use rackwright_spdm::{Statement, keys, verify};
 pub(crate) fn statement(bytes: &[u8]) {
     let known = keys(&String::from_utf8_lossy(bytes));
     let Ok(read) = Statement::parse(bytes) else {
-        assert!(verify(bytes, &[0; 32], &known).is_err(), "what cannot be read is believed");
+        assert!(
+            verify(bytes, &[0; 32], &known).is_err(),
+            "what cannot be read is believed"
+        );
         return;
     };
     assert_eq!([read.signed, read.signature].concat(), bytes);

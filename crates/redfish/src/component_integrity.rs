@@ -72,7 +72,12 @@ impl ComponentIntegrity {
         let list = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let mut said: Vec<SaidMeasurement> = list.iter().take(MEASUREMENTS_MAX).filter_map(said).collect();
         said.sort_by_key(|one| one.index);
-        let identity = ["SPDM", "IdentityAuthentication", "ResponderAuthentication", "ComponentCertificate"];
+        let identity = [
+            "SPDM",
+            "IdentityAuthentication",
+            "ResponderAuthentication",
+            "ComponentCertificate",
+        ];
         Some(Self {
             target: resource
                 .text(&["TargetComponentURI"])

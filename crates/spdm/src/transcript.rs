@@ -211,7 +211,9 @@ fn agreed(reader: &mut Reader<'_>) -> Result<(u8, Asked), Refused> {
         return Err(Refused::MixedVersions);
     }
     if Version::of(answer.version)?.has_context() && answer.first & 1 != 0 {
-        return Err(Refused::Malformed("CAPABILITIES with a block of algorithms is not read"));
+        return Err(Refused::Malformed(
+            "CAPABILITIES with a block of algorithms is not read",
+        ));
     }
     reader.take(length, "CAPABILITIES")?;
     lengthy(reader, NEGOTIATE_ALGORITHMS, "NEGOTIATE_ALGORITHMS", asking.version)?;

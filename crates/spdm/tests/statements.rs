@@ -35,7 +35,11 @@ fn exchange(version: u8, more: &str) -> Vec<u8> {
 /// A key pair, and its certificate as PEM.
 fn pair(of: &'static SignatureAlgorithm) -> (KeyPair, String) {
     let pair = KeyPair::generate_for(of).unwrap();
-    let pem = CertificateParams::new(vec!["gpu".to_owned()]).unwrap().self_signed(&pair).unwrap().pem();
+    let pem = CertificateParams::new(vec!["gpu".to_owned()])
+        .unwrap()
+        .self_signed(&pair)
+        .unwrap()
+        .pem();
     (pair, pem)
 }
 
@@ -109,7 +113,10 @@ fn statements_of_1_1_have_no_agreement_and_those_of_1_3_a_context() {
     assert_eq!(verify(&old, &NONCE, &keys(&pem)).unwrap().measurements.len(), 2);
 
     let (p384, pem) = pair(&PKCS_ECDSA_P384_SHA384);
-    let agreed = AGREED_12.replace("12e", "13e").replace("1261", "1361").replace("1263", "1363");
+    let agreed = AGREED_12
+        .replace("12e", "13e")
+        .replace("1261", "1361")
+        .replace("1263", "1363");
     let mut new = [bytes(&agreed), exchange(0x13, "0011223344556677")].concat();
     let signature = sign_384(&p384, &prefixed("dmtf-spdm-v1.3.*", &new));
     new.extend(signature);
@@ -120,7 +127,9 @@ fn statements_of_1_1_have_no_agreement_and_those_of_1_3_a_context() {
 fn an_exchange_for_each_index_counts_whole() {
     let (pair, pem) = pair(&PKCS_ECDSA_P384_SHA384);
     let own = "5a".repeat(32);
-    let first = bytes(&format!("12e00005 12600000 01 0b0000 05 01 0700 01 0400 cafecafe {own} 0000"));
+    let first = bytes(&format!(
+        "12e00005 12600000 01 0b0000 05 01 0700 01 0400 cafecafe {own} 0000"
+    ));
     let mut statement = [bytes(AGREED_12), first, exchange(0x12, "")].concat();
     let signature = sign_384(&pair, &prefixed("dmtf-spdm-v1.2.*", &statement));
     statement.extend(signature);
@@ -134,7 +143,10 @@ fn what_is_odd_is_refused_and_named() {
     let refused = |statement: &[u8]| Statement::parse(statement).unwrap_err();
     assert!(matches!(refused(b""), Refused::Short(_)));
     assert_eq!(refused(&exchange(0x10, "")), Refused::Version(0x10));
-    assert!(matches!(refused(&exchange(0x12, "")), Refused::Malformed(_)), "1.2 without an agreement");
+    assert!(
+        matches!(refused(&exchange(0x12, "")), Refused::Malformed(_)),
+        "1.2 without an agreement"
+    );
     let mixed = [bytes(AGREED_12), exchange(0x11, "")].concat();
     assert_eq!(refused(&mixed), Refused::MixedVersions);
     let own = "5a".repeat(32);

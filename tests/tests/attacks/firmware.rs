@@ -41,7 +41,10 @@ impl Bench {
             ..FleetConfig::default()
         };
         let fleet = Fleet::start(config).await.expect("the fleet starts");
-        for (index, component) in [0, 1].into_iter().flat_map(|index| components.iter().map(move |one| (index, one))) {
+        for (index, component) in [0, 1]
+            .into_iter()
+            .flat_map(|index| components.iter().map(move |one| (index, one)))
+        {
             fleet.node(index).fit_component(component).expect("it has a key");
         }
         let mut text = Vec::new();

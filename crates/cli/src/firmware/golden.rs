@@ -3,7 +3,8 @@
 use clap::Subcommand;
 use rackwright_api::v1::firmware_service_client::FirmwareServiceClient;
 use rackwright_api::v1::{
-    AddGoldenFirmwareRequest, FirmwareComponent, FirmwareRegister, GoldenFirmware, ListGoldenFirmwareRequest, RemoveGoldenFirmwareRequest,
+    AddGoldenFirmwareRequest, FirmwareComponent, FirmwareRegister, GoldenFirmware, ListGoldenFirmwareRequest,
+    RemoveGoldenFirmwareRequest,
 };
 
 use crate::args::Cx;

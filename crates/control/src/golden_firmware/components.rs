@@ -349,9 +349,16 @@ impl fmt::Display for DifferingComponent {
             } = one;
             match (found.as_str(), expected.as_str()) {
                 ("", expected) => format!("index {index} ({what}) is missing and should be {}", short(expected)),
-                (found, "") => format!("index {index} ({what}) is {}, and no value of it is approved", short(found)),
+                (found, "") => format!(
+                    "index {index} ({what}) is {}, and no value of it is approved",
+                    short(found)
+                ),
                 (found, expected) => {
-                    format!("index {index} ({what}) is {} and should be {}", short(found), short(expected))
+                    format!(
+                        "index {index} ({what}) is {} and should be {}",
+                        short(found),
+                        short(expected)
+                    )
                 }
             }
         });

@@ -202,7 +202,10 @@ fn one_set_has_to_have_all_registers_and_the_nearest_is_named() {
     without.remove(&7);
     let words = self::difference(&old, &[without]).to_string();
     assert!(words.ends_with("no value of it is approved"), "{words}");
-    assert_eq!(found(&old, &[parse("no JSON").registers]), self::found(&old, &[Registers::new()]));
+    assert_eq!(
+        found(&old, &[parse("no JSON").registers]),
+        self::found(&old, &[Registers::new()])
+    );
     assert!(matches!(found(&old, &[Registers::new()]), Finding::Differs(_)));
 }
 
@@ -233,7 +236,11 @@ fn an_update_explains_the_first_change_after_it_and_no_change_of_secure_boot() {
     };
     let first = follow(&FirmwareValuesRow::default(), &values(&old), "ek", at);
     assert_eq!((first.first_seen_at, fault(&first)), (at, String::new()));
-    assert_eq!(follow(&first, &values(&old), "ek", at.plus(1)), first, "the first time is kept");
+    assert_eq!(
+        follow(&first, &values(&old), "ek", at.plus(1)),
+        first,
+        "the first time is kept"
+    );
 
     let mut updated = first.clone();
     (updated.updated_at, updated.updated_to) = (at, "BIOS to 2.1".into());
@@ -244,7 +251,10 @@ fn an_update_explains_the_first_change_after_it_and_no_change_of_secure_boot() {
         "{}",
         fault(&after)
     );
-    assert_eq!(fault(&follow(&after, &values(&flashed), "ek", at.plus(3))), fault(&after));
+    assert_eq!(
+        fault(&follow(&after, &values(&flashed), "ek", at.plus(3))),
+        fault(&after)
+    );
     let again = follow(&after, &values(&hacked), "ek", at.plus(4));
     assert!(
         fault(&again).contains("No update by Rackwright explains it"),
@@ -286,7 +296,10 @@ fn component(key: &str, values: &[(u8, &str)]) -> Component {
 
 fn of_components(list: &[(&str, Component)]) -> Values {
     Values {
-        components: list.iter().map(|(name, one)| ((*name).to_owned(), one.clone())).collect(),
+        components: list
+            .iter()
+            .map(|(name, one)| ((*name).to_owned(), one.clone()))
+            .collect(),
         ..Values::default()
     }
 }
@@ -317,13 +330,26 @@ fn components_are_compared_by_link_and_index_and_a_missing_one_differs() {
     assert!(Ignored::try_from(vec!["/c/GPU_0#256".to_owned()]).is_err());
 
     let mut none = Values::default();
-    assert_eq!(words_of(&none, &golden, &[]), "component /c/GPU_0 is not shown by the BMC");
+    assert_eq!(
+        words_of(&none, &golden, &[]),
+        "component /c/GPU_0 is not shown by the BMC"
+    );
     none.unread = "no answer".into();
-    assert_eq!(words_of(&none, &golden, &[]), "component /c/GPU_0 was not read: no answer");
-    assert_eq!(words_of(&golden, &Values::default(), &[]), "component /c/GPU_0 has no approved values");
+    assert_eq!(
+        words_of(&none, &golden, &[]),
+        "component /c/GPU_0 was not read: no answer"
+    );
+    assert_eq!(
+        words_of(&golden, &Values::default(), &[]),
+        "component /c/GPU_0 has no approved values"
+    );
     let said = of_components(&[("/c/GPU_0", component("", &[(1, "aa"), (2, "bb")]))]);
     assert!(words_of(&said, &golden, &[]).contains("BMC's word only"));
-    assert_eq!(words_of(&golden, &said, &[]), "", "a signature is more than the BMC's word");
+    assert_eq!(
+        words_of(&golden, &said, &[]),
+        "",
+        "a signature is more than the BMC's word"
+    );
     assert_ne!(id_of("h100", &said), id_of("h100", &golden));
     let moved = of_components(&[("/c/GPU_0", component("k9", &[(1, "aa"), (2, "bb")]))]);
     assert_eq!(id_of("h100", &moved), id_of("h100", &golden), "a key is of one machine");

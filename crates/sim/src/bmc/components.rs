@@ -20,7 +20,8 @@ use std::sync::PoisonError;
 pub(super) const COLLECTION: &str = "/redfish/v1/ComponentIntegrity";
 pub(super) const COMPONENT: &str = "/redfish/v1/ComponentIntegrity/{id}";
 pub(super) const CERTIFICATE: &str = "/redfish/v1/ComponentIntegrity/{id}/Certificate";
-pub(super) const SIGN: &str = "/redfish/v1/ComponentIntegrity/{id}/Actions/ComponentIntegrity.SPDMGetSignedMeasurements";
+pub(super) const SIGN: &str =
+    "/redfish/v1/ComponentIntegrity/{id}/Actions/ComponentIntegrity.SPDMGetSignedMeasurements";
 pub(super) const TASK: &str = "/redfish/v1/ComponentIntegrity/{id}/Task";
 pub(super) const SIGNED: &str = "/redfish/v1/ComponentIntegrity/{id}/Signed";
 
@@ -114,7 +115,11 @@ impl Device {
         message.extend(b"responder-measurements signing");
         message.extend(digest(&SHA384, &said).as_ref());
         let signature = self.key.sign(&SystemRandom::new(), &message);
-        said.extend(signature.map_err(|_| Fault::internal("the device cannot sign"))?.as_ref());
+        said.extend(
+            signature
+                .map_err(|_| Fault::internal("the device cannot sign"))?
+                .as_ref(),
+        );
         Ok(said)
     }
 

@@ -17,13 +17,11 @@ pub(super) fn message(row: &GoldenFirmwareRow) -> v1::GoldenFirmware {
     let Values {
         registers, components, ..
     } = parse(&row.body);
-    let registers = registers
-        .into_iter()
-        .map(|(pcr, register)| v1::FirmwareRegister {
-            pcr: pcr.into(),
-            value: register.value,
-            measured: register.events.into_iter().map(|event| event.name).collect(),
-        });
+    let registers = registers.into_iter().map(|(pcr, register)| v1::FirmwareRegister {
+        pcr: pcr.into(),
+        value: register.value,
+        measured: register.events.into_iter().map(|event| event.name).collect(),
+    });
     v1::GoldenFirmware {
         name: format!("{COLLECTION}/{}", row.id),
         sku: row.sku.clone(),
