@@ -1,6 +1,7 @@
 //! `AgentService`: what the ramdisk's agent says and is told.
 
 mod challenge;
+mod components;
 pub(crate) mod unknown;
 
 use std::pin::Pin;
@@ -33,7 +34,7 @@ use crate::bmc_secret;
 use crate::clock;
 use crate::core::Core;
 use crate::ethernet::cabling;
-use crate::golden_firmware::components::{self, ComponentReading};
+use crate::golden_firmware::components::ComponentReading;
 use crate::perform;
 use crate::start::restored;
 use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
@@ -270,13 +271,9 @@ async fn attend(
         Ok(None) => return,
         Err(error) => return gate.refuse(error.into()),
     };
-    match Box::pin(read_components(&core, &agent, &mut gate)).await {
-        Ok(reading) => agent.reading = reading,
-        Err(error) => {
-            tracing::error!(node = agent.node, %error, "an agent could not be taken up");
-            gate.refuse(error.into());
-            return;
-        }
+    if let Err(error) = Box::pin(components::read(&core, &mut agent, &mut gate)).await {
+        gate.refuse(error.into());
+        return;
     }
     // What happens once does not make what lasts larger.
     let arrived = match Box::pin(arrive(&core, &agent, &shown, sender.clone(), end.clone())).await {
@@ -317,33 +314,6 @@ async fn attend(
         () = core.stop.cancelled() => {}
     }
     Box::pin(farewell(&core, node, speaker.number)).await;
-}
-
-/// Reads what the components of an agent's machine say of their firmware, if the session counts so far. That may take minutes,
-/// so that the agent hears first that its stream is open.
-async fn read_components(
-    core: &Core,
-    agent: &Arriving,
-    gate: &mut Gate,
-) -> Result<Option<ComponentReading>, StoreError> {
-    let record = match core.store.node(&Scope::Site, &agent.node).await {
-        Err(StoreError::NotFound { .. }) => return Ok(None),
-        other => other?,
-    };
-    if !components::is_asked(core, &record).await? {
-        return Ok(None);
-    }
-    let mut tx = core.store.write().await?;
-    let admitted = agent_boot::admit(&mut tx, &record, &agent.of, &agent.hello.boot_id).await?;
-    drop(tx);
-    if admitted.is_err() {
-        return Ok(None);
-    }
-    gate.open();
-    tokio::select! {
-        reading = components::read(core, &record) => Ok(Some(reading)),
-        () = core.stop.cancelled() => Ok(None),
-    }
 }
 
 /// An agent that was taken, as what it says is taken.

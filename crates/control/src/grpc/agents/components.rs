@@ -1,0 +1,32 @@
+//! What the components of a machine say of their firmware, before the session of its agent counts.
+
+use rackwright_store::{Scope, StoreError};
+
+use super::{Arriving, Gate};
+use crate::agent_boot;
+use crate::core::Core;
+use crate::golden_firmware::components;
+
+/// Reads what the components of an agent's machine say of their firmware, if the session counts so far. That may take minutes,
+/// so that the agent hears first that its stream is open.
+pub(super) async fn read(core: &Core, agent: &mut Arriving, gate: &mut Gate) -> Result<(), StoreError> {
+    let record = match core.store.node(&Scope::Site, &agent.node).await {
+        Err(StoreError::NotFound { .. }) => return Ok(()),
+        other => other?,
+    };
+    if !components::is_asked(core, &record).await? {
+        return Ok(());
+    }
+    let mut tx = core.store.write().await?;
+    let admitted = agent_boot::admit(&mut tx, &record, &agent.of, &agent.hello.boot_id).await?;
+    drop(tx);
+    if admitted.is_err() {
+        return Ok(());
+    }
+    gate.open();
+    tokio::select! {
+        reading = components::read(core, &record) => agent.reading = Some(reading),
+        () = core.stop.cancelled() => {}
+    }
+    Ok(())
+}
