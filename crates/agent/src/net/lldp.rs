@@ -108,7 +108,10 @@ mod tests {
     const OPEN_VSWITCH: &str = "0207046626d9b1f1cc0403057031060200780a0a6574682d6c6561662d310c08612d7377697463680e0400040004fe3200040d0b\
                                 0000000000000000000000000000000000000000000000000000000000000000380000006626d9b1f1cc000000000000";
 
-    fn frame(elements: &[(u8, &[u8])]) -> Vec<u8> {
+    /// Type and value.
+    type Element<'a> = (u8, &'a [u8]);
+
+    fn frame(elements: &[Element<'_>]) -> Vec<u8> {
         let mut frame = Vec::new();
         for (kind, value) in elements {
             frame.extend((u16::from(*kind) << 9 | u16::try_from(value.len()).unwrap()).to_be_bytes());
@@ -153,8 +156,9 @@ mod tests {
 
     #[test]
     fn frames_that_are_not_as_the_standard_asks_say_nothing() {
-        let (chassis, port, ttl): ((u8, &[u8]), (u8, &[u8]), (u8, &[u8])) =
-            ((1, b"\x07leaf"), (2, b"\x05swp1"), (3, &[0, 9]));
+        let chassis: Element<'_> = (1, b"\x07leaf");
+        let port: Element<'_> = (2, b"\x05swp1");
+        let ttl: Element<'_> = (3, &[0, 9]);
         assert!(parse(&frame(&[chassis, port, ttl])).is_some());
         assert!(
             parse(&frame(&[chassis, port, ttl, (0, &[]), chassis])).is_some(),
