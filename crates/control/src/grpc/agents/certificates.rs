@@ -1,0 +1,109 @@
+//! Certificates of agents: at the registration, and well before the present one ends.
+
+use std::time::Duration;
+
+use rackwright_api::v1;
+use rackwright_api::v1::control_message::Message as Control;
+use rackwright_identity::{ClientIdentity, key_of_request};
+use rackwright_store::{AgentSession, Scope};
+use tokio::sync::mpsc;
+
+use super::{HEARTBEAT_S, Speaker, unknown};
+use crate::agents::ToAgent;
+use crate::clock;
+use crate::core::Core;
+use crate::grpc::errors::ApiError;
+
+/// How long an agent's certificate is good.
+pub(super) const LIFETIME: Duration = Duration::from_secs(3600);
+
+/// A certificate for an agent, and the hash of the authority that signed it.
+pub(super) fn credential(
+    core: &Core,
+    csr_pem: &str,
+    name: &str,
+    of: &AgentSession,
+) -> Result<(ClientIdentity, v1::RegisterResponse, String), ApiError> {
+    let internal = |e: &dyn std::fmt::Display| ApiError::invalid("csr_pem", e.to_string());
+    let identity = if of.boot.is_empty() {
+        ClientIdentity::agent(name, of.generation)
+    } else {
+        ClientIdentity::agent_of_boot(name, of.generation, &of.boot)
+    };
+    let identity = identity.map_err(|e| internal(&e))?;
+    let now = clock::system_time(clock::now());
+    let issued = core
+        .keys
+        .authority
+        .issue_client(csr_pem, &identity, now, LIFETIME)
+        .map_err(|e| internal(&e))?;
+    let answer = v1::RegisterResponse {
+        certificate_pem: issued.certificate_pem,
+        expire_time: Some(issued.validity.not_after.into()),
+        node: unknown::mac_of(name).map_or_else(|| format!("nodes/{name}"), |mac| format!("machines/{mac}")),
+        claim_generation: of.generation,
+        heartbeat_s: HEARTBEAT_S,
+        ca_certificate_pem: core.keys.authority.ca_pem(),
+    };
+    Ok((identity, answer, issued.authority))
+}
+
+/// Gives the agent new certificates to the key that it registered with, well before its present one ends, and of the same
+/// generation and boot; also when another authority signs certificates from now on. Ends when the session counts no more, or the
+/// agent cannot be told.
+pub(super) async fn renew(
+    core: &Core,
+    speaker: &Speaker,
+    key_sha256: &str,
+    csr_pem: &str,
+    sender: &mpsc::Sender<ToAgent>,
+) {
+    let node = speaker.node.as_str();
+    let mut authority = core.authority_changes.watch();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LIFETIME * 2 / 3) => {}
+            // The sender lives as long as the core.
+            _ = authority.changed() => {}
+        }
+        match Box::pin(core.store.node(&Scope::Site, node)).await {
+            Ok(record) if core.agents.held(&record).is_some_and(|s| s.number == speaker.number) => {}
+            Ok(_) => return,
+            Err(error) => {
+                tracing::warn!(node, %error, "the agent's certificate could not be renewed");
+                continue;
+            }
+        }
+        let Some((renewed, signed_by)) = renewed(core, speaker, key_sha256, csr_pem) else {
+            continue;
+        };
+        let message = v1::ControlMessage {
+            message: Some(Control::Renewed(renewed)),
+        };
+        if sender.send(Box::new(message)).await.is_err() {
+            return;
+        }
+        if let Err(error) = core.store.agent_renewed(node, &signed_by).await {
+            tracing::warn!(node, %error, "which authority signed the agent's certificate was not stored");
+        }
+    }
+}
+
+/// A new certificate of a session's own generation and boot, for its own key, and the authority that signed it.
+fn renewed(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str) -> Option<(v1::RegisterResponse, String)> {
+    let node = speaker.node.as_str();
+    if key_of_request(csr_pem).ok().as_deref() != Some(key_sha256) {
+        tracing::warn!(
+            node,
+            "the agent asks for a certificate to another key than it registered; it gets none"
+        );
+        return None;
+    }
+    match credential(core, csr_pem, node, &speaker.of) {
+        Ok((_, renewed, authority)) => Some((renewed, authority)),
+        Err(error) => {
+            tracing::warn!(node, %error, "the agent's certificate could not be renewed");
+            None
+        }
+    }
+}
