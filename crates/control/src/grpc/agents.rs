@@ -568,6 +568,8 @@ pub(crate) async fn farewell(core: &Core, node: &str, number: i64) {
 mod tests {
     use rackwright_lifecycle::State;
 
+    use rackwright_store::Scope;
+
     use super::*;
     use crate::testing;
 
