@@ -177,7 +177,7 @@ fn attacks() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(folder).expect("the attack tests") {
         let path = entry.expect("a folder entry").path();
-        if !path.is_file() {
+        if path.extension().is_none_or(|extension| extension != "rs") {
             continue;
         }
         let module = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
