@@ -4,6 +4,8 @@
 rustc=$1
 shift
 case " $* " in
+# A build script is a program of its own, without libFuzzer.
+*" --crate-name build_script_build "*) exec "$rustc" "$@" ;;
 *" --crate-type bin "* | *" --crate-type lib "* | *" --crate-type rlib "*)
     exec "$rustc" "$@" -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
         -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
