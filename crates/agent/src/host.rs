@@ -105,7 +105,7 @@ pub trait Host: Send + Sync {
     /// There is one, and it was not cleared: why.
     fn clear_tpm(&self) -> Result<bool, String>;
 
-    /// Tells what the Ethernet cards hear by LLDP, from now on and for as long as somebody wants to know. Returns at once.
+    /// Starts to listen for LLDP on the Ethernet cards, and sends what they hear until the receiver is dropped. Returns at once.
     fn hear_neighbours(&self, _told: watch::Sender<Heard>) {}
 
     /// Looks once for the secret that the machine's BMC brings, on a medium in its virtual drive. It may take seconds.

@@ -1,5 +1,5 @@
 //! The secret that the machine's BMC brings, on a medium in its virtual drive: found among the optical and removable drives, kept
-//! in memory, and proven to the control plane without being told.
+//! in memory, and proven to the control plane without crossing the network.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -21,7 +21,7 @@ use crate::text;
 /// How long the medium is waited for: a virtual drive takes seconds to appear, and seconds more to have a medium. Less than the
 /// control plane waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Between two looks. The kernel tells nobody of a medium without udev's polling.
+/// Between two looks. Without udev's polling the kernel announces no medium.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Drives that are looked at: a BMC has a few.
 const DRIVES_MAX: usize = 16;

@@ -130,7 +130,7 @@ pub struct Session<'a> {
     pub neighbours: &'a watch::Receiver<Heard>,
 }
 
-/// What the cards hear, when that is new. Waits for ever where nobody listens any more.
+/// What the cards hear, when that is new. Waits for ever after the listener has ended.
 async fn next_heard(neighbours: &mut watch::Receiver<Heard>) -> Neighbours {
     while neighbours.changed().await.is_ok() {
         if let Some(heard) = &*neighbours.borrow_and_update() {
@@ -171,7 +171,7 @@ impl Session<'_> {
         let mut heartbeats = interval(self.heartbeat);
         heartbeats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut neighbours = self.neighbours.clone();
-        // What was heard before is told on each stream.
+        // Each stream begins with what was heard before.
         neighbours.mark_changed();
         loop {
             tokio::select! {

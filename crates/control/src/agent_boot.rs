@@ -184,7 +184,7 @@ pub async fn give_plan(core: &Core, tx: &mut WriteTx, node: &str, asker: Asker<'
     if row.is_contested() {
         return refused(IS_CONTESTED);
     }
-    // Whoever asks by now is not the machine, which is still off.
+    // The machine is still off: a request at this time comes from another host.
     if row.bmc_secret.is_empty() && core.config.identity.of(&record.spec.sku).asks_bmc(&record) {
         return refused(format!("the BMC of {node} has not taken the medium of this boot yet"));
     }

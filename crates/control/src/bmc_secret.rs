@@ -76,7 +76,7 @@ pub fn boot_of(record: &NodeRecord, rows: &[EffectRow]) -> Option<AgentSession> 
     })
 }
 
-/// The medium for whoever asks for it by this part of its address. None: the node expects no such boot, or its BMC has another
+/// The medium that stands at this part of an address. None: the node expects no such boot, or its BMC has another
 /// address.
 ///
 /// # Errors

@@ -16,7 +16,7 @@ pub struct NodeNeighbours {
     pub heard_at: Timestamp,
     /// The agent's message.
     pub body: Vec<u8>,
-    /// The differences that were told as an event last; empty: none.
+    /// The differences that have become events; empty: none.
     pub told: String,
 }
 
@@ -33,7 +33,7 @@ fn row(row: &Row) -> Result<NodeNeighbours> {
 }
 
 impl Store {
-    /// What a node's cards heard last; none: nothing was ever told.
+    /// What a node's cards heard last; none: the agent has never reported.
     ///
     /// # Errors
     /// The database failed.

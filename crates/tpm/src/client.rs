@@ -24,7 +24,7 @@ const NV_CHUNK: u16 = 256;
 const RETRY: [u32; 3] = [0x908, 0x90a, 0x922];
 const TRIES: usize = 20;
 
-/// TPM_RC_DISABLED: somebody has switched the command off.
+/// TPM_RC_DISABLED: a system has switched the command off.
 const DISABLED: u32 = 0x120;
 /// TPM_RC_LOCKOUT: too many wrong passwords.
 const LOCKED_OUT: u32 = 0x921;

@@ -1,7 +1,7 @@
 //! A medium with a secret, which a BMC shows to its machine as a CD, and the proof that a machine has read the secret.
 //!
 //! The medium is a whole ISO 9660 file system (ECMA-119) with one file, so that firmware, BMCs and people find nothing broken.
-//! The file stands at a fixed place: whoever reads the medium reads one sector and needs no file system.
+//! The file stands at a fixed place: a reader reads one sector and needs no file system.
 
 use ring::hmac;
 

@@ -44,6 +44,21 @@ pub fn settings(dir: &Path, [api, store, dhcp, tftp, http]: [u16; 5], ssh: u16, 
     )
 }
 
+/// Enrols the machines of a fleet, and adds the image "disk".
+pub fn equip(site: &Site, fleet: &Fleet, dir: &Path) {
+    let mut text = Vec::new();
+    fleet
+        .describe(Format::Yaml, None, &mut text)
+        .expect("it can be described");
+    let file = dir.join("nodes.yaml");
+    std::fs::write(&file, text).expect("the file can be written");
+    tokio::task::block_in_place(|| site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
+    let image = dir.join("disk.raw");
+    let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
+    std::fs::write(&image, content).expect("the image can be written");
+    site.cli(["image", "add", "disk", "--file", &image.display().to_string()]);
+}
+
 impl Bench {
     async fn start(profile: Profile, tpm: bool, more: &str) -> Self {
         Self::start_with(profile, tpm, b"vmlinuz", more).await
@@ -68,17 +83,7 @@ impl Bench {
             ..FleetConfig::default()
         };
         let fleet = Fleet::start(config).await.expect("the fleet starts");
-        let mut text = Vec::new();
-        fleet
-            .describe(Format::Yaml, None, &mut text)
-            .expect("it can be described");
-        let file = dir.path().join("nodes.yaml");
-        std::fs::write(&file, text).expect("the file can be written");
-        tokio::task::block_in_place(|| site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
-        let image = dir.path().join("disk.raw");
-        let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
-        std::fs::write(&image, content).expect("the image can be written");
-        site.cli(["image", "add", "disk", "--file", &image.display().to_string()]);
+        equip(&site, &fleet, dir.path());
         Self {
             site,
             fleet,

@@ -268,7 +268,7 @@ async fn two_cables_that_are_exchanged_are_named_on_both_machines_and_hold_them_
     for node in [&one, &two, &silent] {
         hall.deploy(node);
     }
-    // A switch that sends no LLDP holds nobody.
+    // A switch that sends no LLDP holds no machine.
     hall.site().until(&silent.name(), &["active"], SOON).await;
     for (node, other, found, wanted) in [(&one, &two, "swp1", "swp0"), (&two, &one, "swp0", "swp1")] {
         let difference = format!(
@@ -317,7 +317,7 @@ async fn what_a_wire_says_moves_no_port_and_stops_no_machine_of_a_site_that_reco
     let dir = tempfile::tempdir().expect("a folder");
     let hall = Hall::start(dir.path(), 2).await;
     let (one, two) = (hall.node(0), hall.node(1));
-    // Somebody on the wire says that it is another machine's port.
+    // A host on the wire claims to be another machine's port.
     one.cable_to("leaf-1", "swp1");
     hall.hand_over(&one).await;
     let events = hall

@@ -3,13 +3,13 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use rackwright_sim::fleet::{Fleet, FleetConfig, Format, Profile};
+use rackwright_sim::fleet::{Fleet, FleetConfig, Profile};
 use rackwright_sim::lab::install_crypto;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::Site;
 use serde_json::Value;
 
-use crate::attestation::{KEY, settings};
+use crate::attestation::{KEY, equip, settings};
 
 const SOON: Duration = Duration::from_secs(180);
 const NOT_GOLDEN: &str = "security.firmware-not-golden";
@@ -47,17 +47,7 @@ impl Bench {
         {
             fleet.node(index).fit_component(component).expect("it has a key");
         }
-        let mut text = Vec::new();
-        fleet
-            .describe(Format::Yaml, None, &mut text)
-            .expect("it can be described");
-        let file = dir.path().join("nodes.yaml");
-        std::fs::write(&file, text).expect("the file can be written");
-        tokio::task::block_in_place(|| site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
-        let image = dir.path().join("disk.raw");
-        let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
-        std::fs::write(&image, content).expect("the image can be written");
-        site.cli(["image", "add", "disk", "--file", &image.display().to_string()]);
+        equip(&site, &fleet, dir.path());
         Self { site, fleet, _dir: dir }
     }
 

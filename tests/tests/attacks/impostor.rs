@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
-use rackwright_sim::fleet::{Fleet, FleetConfig, Format, Phase, Profile, SimNode};
+use rackwright_sim::fleet::{Fleet, FleetConfig, Phase, Profile, SimNode};
 use rackwright_sim::lab::install_crypto;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::site::Site;
 use serde_json::Value;
 use tonic::Code;
 
+use crate::attestation::equip;
 use host::{Agent, Host, Key, Plan, Session};
 
 const SOON: Duration = Duration::from_secs(180);
@@ -62,17 +63,7 @@ impl Bench {
             ..FleetConfig::default()
         };
         let fleet = Fleet::start(config).await.expect("the fleet starts");
-        let mut text = Vec::new();
-        fleet
-            .describe(Format::Yaml, None, &mut text)
-            .expect("it can be described");
-        let file = dir.path().join("nodes.yaml");
-        std::fs::write(&file, text).expect("the file can be written");
-        tokio::task::block_in_place(|| site.cli(["apply".as_ref(), "-f".as_ref(), file.as_os_str()]));
-        let image = dir.path().join("disk.raw");
-        let content: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
-        std::fs::write(&image, content).expect("the image can be written");
-        site.cli(["image", "add", "disk", "--file", &image.display().to_string()]);
+        equip(&site, &fleet, dir.path());
         let bench = Self {
             site,
             fleet,

@@ -1,7 +1,7 @@
 //! LLDP: what a switch says of itself on each of its ports (IEEE 802.1AB-2016).
 //!
 //! A frame is a list of elements: seven bits of type, nine bits of length, and a value (clause 8.4). Chassis ID, Port ID and Time
-//! To Live come first and in this order, once each (clause 8.2). Frames are hostile input: whoever is on the wire can send them.
+//! To Live come first and in this order, once each (clause 8.2). Frames are hostile input: any host on the wire can send them.
 
 use std::fmt::Write as _;
 

@@ -28,7 +28,7 @@ pub type Heard = Option<Neighbours>;
 
 /// Between two looks for cards whose driver came late, and for neighbours whose time is over.
 const LOOK: Duration = Duration::from_secs(2);
-/// Between two reports: a switch that says something else in each frame is not told of more often.
+/// The shortest time between two reports, also for a switch that says something else in each frame.
 const REPORT: Duration = Duration::from_secs(5);
 /// The protocol number of LLDP in Ethernet frames.
 const ETHERTYPE: u16 = 0x88cc;
@@ -66,7 +66,7 @@ struct Ear {
     known: BTreeMap<usize, Known>,
 }
 
-/// Hears until nobody wants to know any more. Whoever cannot hear says so in the log.
+/// Listens until the receiver is dropped. A card that cannot listen is named in the log.
 pub fn hear(root: &SysRoot, told: watch::Sender<Heard>) {
     let mut ear = match Ear::open(root.clone()) {
         Ok(ear) => ear,
@@ -171,7 +171,7 @@ impl Ear {
             match recvfrom::<LinkAddr>(self.socket.as_raw_fd(), &mut frame) {
                 Ok((length, Some(from))) => self.heard(from.ifindex(), frame.get(..length).unwrap_or_default()),
                 Ok((_, None)) => {}
-                // A card that went down is told once; the others go on.
+                // A card that went down is reported once; the others go on.
                 Err(nix::errno::Errno::ENETDOWN | nix::errno::Errno::EINTR) => {}
                 Err(nix::errno::Errno::EAGAIN) => break,
                 Err(error) => return Err(error.into()),

@@ -1,7 +1,7 @@
 //! Whether the cards of a node are on the switch ports that the site file says, by what the agent hears by LLDP.
 //!
-//! Whoever is at the other end of a cable can send anything: what is heard is evidence of how a machine is cabled, and moves no
-//! port. A difference is shown, told as an event once, and holds the node where the site says so.
+//! Any host at the other end of a cable can send anything: a frame is evidence of the cabling, and moves no
+//! port. A difference is shown, becomes one event, and holds the node where the site says so.
 
 use std::collections::BTreeSet;
 
@@ -269,8 +269,8 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, said: v1::Neighbours) 
     Ok(())
 }
 
-/// What is to be told, and what is told then: a line for each difference. A card that hears nothing at the moment leaves what
-/// was told of it, so that a difference is told once, whatever boots come between.
+/// The new events, and the differences that have become events so far, a line each. A card that hears nothing at the moment keeps
+/// its line, so that a difference becomes one event, however many boots come between.
 fn news(before: &str, findings: &[(Finding, String)]) -> (String, Vec<(&'static str, String)>) {
     let before: BTreeSet<&str> = before.lines().collect();
     let (mut told, mut events) = (Vec::new(), Vec::new());

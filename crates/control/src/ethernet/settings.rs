@@ -41,7 +41,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cabling {
-    /// It is shown, and told as an event.
+    /// It is shown, and becomes an event.
     #[default]
     Recorded,
     /// The node is also neither imaged nor booted into its image before the cable is put right.
@@ -78,7 +78,7 @@ pub struct Managed<'a> {
 impl Settings {
     /// Says what is wrong, a line each.
     pub(crate) fn check(&self, faults: &mut Vec<String>) {
-        // Cables are compared whoever sets the ports.
+        // Cables are compared also where the site sets the ports by hand.
         let cabling = self.cabling;
         let is_only = |base: Self| *self == Self { cabling, ..base };
         if self.by_hand && !is_only(Self::by_hand()) {

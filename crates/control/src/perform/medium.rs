@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::text::{SENTENCE_MAX, cut};
 use crate::{agent_boot, clock};
 
-/// What is to be told of a machine that is switched on, or why it is not.
+/// The events of a machine that is switched on, or why it is not switched on.
 type Ready = Result<Vec<EventRow>, Box<Done>>;
 
 /// Before the machine is switched on: the BMC gets the medium where the machine boots into the agent and the settings ask for a
@@ -134,7 +134,7 @@ async fn noted(core: &Core, record: &NodeRecord, boot: &str, why: Option<String>
         );
         return Err(Box::new(Done::failed("no-bmc-secret", message, false)));
     }
-    // Told once, not at each boot.
+    // One event, not one for each boot.
     if before.is_some_and(|row| row.bmc_secret == why) {
         return Ok(Vec::new());
     }

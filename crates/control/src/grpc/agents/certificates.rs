@@ -50,7 +50,7 @@ pub(super) fn credential(
 
 /// Gives the agent new certificates to the key that it registered with, well before its present one ends, and of the same
 /// generation and boot; also when another authority signs certificates from now on. Ends when the session counts no more, or the
-/// agent cannot be told.
+/// agent cannot be reached.
 pub(super) async fn renew(
     core: &Core,
     speaker: &Speaker,
