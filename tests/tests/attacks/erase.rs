@@ -111,6 +111,13 @@ impl Target {
         self.site.state(&id)
     }
 
+    /// The same, and the machine is free afterwards.
+    pub(crate) fn is_erased(&self, index: usize, words: &[&str]) {
+        let state = self.erased_by(index, words);
+        let id = self.fleet.node(index).name();
+        assert_eq!(state, "available", "{id} after {words:?}: {}", self.site.reason(&id));
+    }
+
     pub(crate) fn certificates(&self, index: usize) -> Vec<Value> {
         let id = self.fleet.node(index).name();
         let list = self.site.json(["node", "certificates", &id]);
@@ -316,7 +323,7 @@ async fn a_drive_that_the_bmc_lists_cannot_be_hidden() {
     }
     // The agent is honest again: every drive is erased and certified.
     node.forge_nothing();
-    assert_eq!(target.erased_by(0, &["readmit"]), "available");
+    target.is_erased(0, &["readmit"]);
     let certificates = target.certificates(0);
     assert_eq!(certificates.len(), 10, "{certificates:?}");
     assert!(
@@ -340,7 +347,7 @@ async fn other_drives_are_certified_only_after_an_operator_accepted_them() {
         .await;
     assert_eq!(target.erased_by(0, &["readmit"]), "quarantined");
     target.is_refused(0, &["NEW-1"]).await;
-    assert_eq!(target.erased_by(0, &["readmit", "--accept-drives"]), "available");
+    target.is_erased(0, &["readmit", "--accept-drives"]);
     let certificates = target.certificates(0);
     assert_eq!(certificates.len(), 1, "{certificates:?}");
     assert_eq!(certificates[0]["drive_serial"], "NEW-1");
@@ -358,7 +365,7 @@ async fn an_inspection_that_the_bmc_contradicts_is_not_accepted() {
     let dir = tempfile::tempdir().expect("a folder");
     let target = Target::start(dir.path(), FleetConfig::default(), |_, _| {}).await;
     let id = target.fleet.node(0).name();
-    assert_eq!(target.erased_by(0, &["release"]), "available");
+    target.is_erased(0, &["release"]);
     target
         .fleet
         .node(0)
