@@ -119,27 +119,56 @@ pub async fn note_secret(core: &Core, node: &str, boot: &str, secret: &str) -> R
     Ok(true)
 }
 
-/// What a decision has to know of the boots of a node's present state.
-///
-/// # Errors
-/// The database failed.
-pub async fn facts(store: &Store, record: &NodeRecord, rows: &[EffectRow]) -> Result<BootFacts, StoreError> {
-    if !record.node.state.boots_agent() || rows.is_empty() {
-        return Ok(BootFacts::default());
+/// What is kept of a node's last boot into the agent, read once for several decisions. A change that decisions have to know of
+/// makes the node due, and the next decision reads all of the node again.
+#[derive(Debug, Default)]
+pub enum LastBoot {
+    /// Not read.
+    #[default]
+    Unread,
+    /// As it was read; none: the node never booted into the agent.
+    Read(Option<AgentBootRow>),
+}
+
+impl LastBoot {
+    async fn row(&mut self, store: &Store, node: &str) -> Result<Option<&AgentBootRow>, StoreError> {
+        if matches!(self, Self::Unread) {
+            *self = Self::Read(store.agent_boot(node).await?);
+        }
+        Ok(match self {
+            Self::Unread => None,
+            Self::Read(row) => row.as_ref(),
+        })
     }
-    let Some(mut row) = store.agent_boot(&record.id).await? else {
-        return Ok(BootFacts::default());
-    };
-    if let Some(boot) = expected(record, rows) {
-        row = row_of(Some(row), record, boot);
+
+    /// What a decision has to know of the boots of a node's present state.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn facts(
+        &mut self,
+        store: &Store,
+        record: &NodeRecord,
+        rows: &[EffectRow],
+    ) -> Result<BootFacts, StoreError> {
+        if !record.node.state.boots_agent() || rows.is_empty() {
+            return Ok(BootFacts::default());
+        }
+        let Some(before) = self.row(store, &record.id).await? else {
+            return Ok(BootFacts::default());
+        };
+        let row = match expected(record, rows) {
+            Some(boot) if boot.id != before.boot => &row_of(Some(before.clone()), record, boot),
+            _ => before,
+        };
+        let is_of_state = row.state_since == record.node.since && row.contests > 0;
+        Ok(BootFacts {
+            contests: if is_of_state { row.contests } else { 0 },
+            contested: is_of_state.then(|| (row.contested_at, row.contested_why.clone())),
+            is_unproven: is_of_state && row.contest_kind == ContestKind::Identity,
+            usual_us: row.usual_us,
+        })
     }
-    let is_of_state = row.state_since == record.node.since && row.contests > 0;
-    Ok(BootFacts {
-        contests: if is_of_state { row.contests } else { 0 },
-        contested: is_of_state.then_some((row.contested_at, row.contested_why)),
-        is_unproven: is_of_state && row.contest_kind == ContestKind::Identity,
-        usual_us: row.usual_us,
-    })
 }
 
 /// The boot that a node's agent is expected from, and what is kept of it; the node is locked.

@@ -24,11 +24,19 @@ fn only_the_root_is_open_to_everybody() {
                 .contains("ServiceRoot.v1_15_0.json>; rel=describedby")
         );
         let query = client
-            .anonymous(Method::GET, "/redfish/v1/?$expand=.")
+            .anonymous(Method::GET, "/redfish/v1/?$select=Systems")
             .send()
             .await
             .unwrap();
         assert_error(query, StatusCode::NOT_IMPLEMENTED, "QueryNotSupported").await;
+        // Expanded are resources that the client may read: none of them here.
+        let expanded = client
+            .anonymous(Method::GET, "/redfish/v1/?$expand=.")
+            .send()
+            .await
+            .unwrap();
+        let expanded: Value = expanded.json().await.unwrap();
+        assert_eq!(expanded["Systems"], json!({"@odata.id": "/redfish/v1/Systems"}));
 
         for request in [
             client.anonymous(Method::GET, SYSTEM),
@@ -46,6 +54,51 @@ fn only_the_root_is_open_to_everybody() {
         }
         assert_eq!(machine.view().power, PowerState::Off);
     });
+}
+
+#[test]
+fn a_collection_comes_with_its_members_if_the_client_asks_for_that() {
+    lab::run_test(
+        "a_collection_comes_with_its_members_if_the_client_asks_for_that",
+        async |namespace| {
+            let (_lab, _, client) = one(&namespace, LabConfig::default()).await;
+            let get = async |path: &str| client.get(path).await;
+            let alone = get("/redfish/v1/AccountService/Accounts").await;
+            for query in ["$expand=.", "$expand=.($levels=1)", "%24expand=.%28%24levels%3D1%29"] {
+                let whole = get(&format!("/redfish/v1/AccountService/Accounts?{query}")).await;
+                assert_eq!(whole["Members@odata.count"], alone["Members@odata.count"]);
+                let members = whole["Members"].as_array().unwrap();
+                assert!(!members.is_empty());
+                for member in members {
+                    let mut member = member.clone();
+                    let path = member["@odata.id"].as_str().unwrap().to_owned();
+                    // The tag of a single resource is in the header.
+                    assert!(
+                        member
+                            .as_object_mut()
+                            .unwrap()
+                            .remove("@odata.etag")
+                            .unwrap()
+                            .is_string()
+                    );
+                    assert_eq!(member, get(&path).await);
+                }
+            }
+            let system = get(&format!("{SYSTEM}?$expand=.")).await;
+            let mut interfaces = system["EthernetInterfaces"].clone();
+            interfaces.as_object_mut().unwrap().remove("@odata.etag");
+            assert_eq!(interfaces, get("/redfish/v1/Systems/1/EthernetInterfaces").await);
+            assert_eq!(system["Links"], get(SYSTEM).await["Links"]);
+            for query in ["$expand=*", "$expand=~", "$expand=.($levels=2)", "$expand=.&$select=Id"] {
+                let refused = client
+                    .request(Method::GET, &format!("{SYSTEM}?{query}"))
+                    .send()
+                    .await
+                    .unwrap();
+                assert_error(refused, StatusCode::NOT_IMPLEMENTED, "QueryNotSupported").await;
+            }
+        },
+    );
 }
 
 #[test]

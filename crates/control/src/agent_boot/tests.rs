@@ -228,7 +228,7 @@ async fn a_contest_ends_the_session_counts_once_a_boot_and_is_forgotten_with_the
         let record = core.store.node(&Scope::Site, "n1").await.unwrap();
         assert_eq!(record.hold.replica, "", "the session is over");
         let rows = core.store.attempts("n1", record.node.since).await.unwrap();
-        let known = facts(&core.store, &record, &rows).await.unwrap();
+        let known = LastBoot::Unread.facts(&core.store, &record, &rows).await.unwrap();
         assert_eq!((known.contests, known.contested.is_some()), (number, true));
     }
     let mut tx = core.store.write().await.unwrap();
@@ -238,7 +238,14 @@ async fn a_contest_ends_the_session_counts_once_a_boot_and_is_forgotten_with_the
     tx.commit().await.unwrap();
     testing::switched_on(&core, "n1").await;
     let rows = core.store.attempts("n1", record.node.since).await.unwrap();
-    assert_eq!(facts(&core.store, &record, &rows).await.unwrap().contests, 0);
+    assert_eq!(
+        LastBoot::Unread
+            .facts(&core.store, &record, &rows)
+            .await
+            .unwrap()
+            .contests,
+        0
+    );
 }
 
 #[tokio::test]
@@ -247,7 +254,11 @@ async fn the_usual_time_is_that_of_the_last_boot_that_was_not_contested() {
     let usual = async || {
         let record = core.store.node(&Scope::Site, "n1").await.unwrap();
         let rows = core.store.attempts("n1", record.node.since).await.unwrap();
-        facts(&core.store, &record, &rows).await.unwrap().usual_us
+        LastBoot::Unread
+            .facts(&core.store, &record, &rows)
+            .await
+            .unwrap()
+            .usual_us
     };
     testing::switched_on(&core, "n1").await;
     let token = plan(&core, HERE).await.unwrap();

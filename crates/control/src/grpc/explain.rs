@@ -7,6 +7,7 @@ use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
 use super::convert;
 use super::errors::ApiError;
+use crate::agent_boot::LastBoot;
 use crate::attestation::AS_SERVED;
 use crate::bmc_secret::INSERTED;
 use crate::bmc_state;
@@ -30,7 +31,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     let now = clock::now();
     let mut record = core.store.node(&Scope::Site, id).await?;
     let rows = core.store.attempts(&record.id, record.node.since).await?;
-    let Gathered { facts, permits } = gather(core, &record, &rows, now).await?;
+    let Gathered { facts, permits } = gather(core, &record, &rows, &mut LastBoot::Unread, now).await?;
     if let Some(turn) = turn(core, &record, &permits, now).await? {
         record.wait_why = turn;
     }

@@ -4,7 +4,7 @@ use rackwright_lifecycle::{Facts, State, Timestamp};
 use rackwright_store::{EffectRow, NodeRecord, Permit, StoreError};
 
 use super::admission;
-use crate::agent_boot;
+use crate::agent_boot::LastBoot;
 use crate::core::Core;
 use crate::credentials;
 use crate::ethernet::cabling;
@@ -27,6 +27,7 @@ pub async fn gather(
     core: &Core,
     record: &NodeRecord,
     rows: &[EffectRow],
+    last_boot: &mut LastBoot,
     now: Timestamp,
 ) -> Result<Gathered, StoreError> {
     let since = record.node.since;
@@ -49,7 +50,7 @@ pub async fn gather(
         boot_target: readings.boot_target.clone(),
         agent,
         miscabled,
-        boots: agent_boot::facts(&core.store, record, rows).await?,
+        boots: last_boot.facts(&core.store, record, rows).await?,
         inventory: readings.inventory.clone(),
         wants_settings,
         attempts: rows.iter().map(|r| r.attempt.clone()).collect(),

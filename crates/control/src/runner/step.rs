@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 
 use super::settle::{settle_firmware, settle_operations, settle_password, settle_power};
 use super::{Gathered, admission, gather};
-use crate::agent_boot;
+use crate::agent_boot::{self, LastBoot};
 use crate::clock;
 use crate::core::{Core, Point};
 use crate::drives;
@@ -99,11 +99,16 @@ enum Next {
 struct Known {
     record: NodeRecord,
     rows: Vec<EffectRow>,
+    last_boot: LastBoot,
 }
 
 impl Known {
-    fn next(record: NodeRecord, rows: Vec<EffectRow>) -> Next {
-        Next::With(Box::new(Self { record, rows }))
+    fn next(record: NodeRecord, rows: Vec<EffectRow>, last_boot: LastBoot) -> Next {
+        Next::With(Box::new(Self {
+            record,
+            rows,
+            last_boot,
+        }))
     }
 }
 
@@ -122,16 +127,24 @@ fn is_ours_to_do(effect: &EffectRow) -> bool {
 async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Result<Next, StoreError> {
     let is_told = core.runs.take_again(id);
     let now = clock::now();
-    let Known { record, rows } = match known.filter(|_| !is_told) {
+    let Known {
+        record,
+        rows,
+        mut last_boot,
+    } = match known.filter(|_| !is_told) {
         Some(known) => known,
         None => {
             let record = core.store.node(&Scope::Site, id).await?;
             let rows = core.store.attempts(id, record.node.since).await?;
-            Known { record, rows }
+            Known {
+                record,
+                rows,
+                last_boot: LastBoot::Unread,
+            }
         }
     };
     core.consoles.seen(&record);
-    let Gathered { facts, permits } = gather(core, &record, &rows, now).await?;
+    let Gathered { facts, permits } = gather(core, &record, &rows, &mut last_boot, now).await?;
     let open = rows.iter().find(|r| r.attempt.outcome == Outcome::Open);
     if !is_our_turn(core, &record, open) {
         return Ok(Next::Elsewhere);
@@ -160,7 +173,12 @@ async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Re
             let Some((record, row)) = begin(core, record, &rows, &permits, effect).await? else {
                 return Ok(Next::Rest);
             };
-            act(core, record, rows, row, nudge).await
+            let known = Known {
+                record,
+                rows,
+                last_boot,
+            };
+            act(core, known, row, nudge).await
         }
         Decision::Wait { why, until } => {
             let until = wait_limit(core, &record, &facts.agent, until);
@@ -260,7 +278,7 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
             perform::cancel_job_at(&session, &open.id);
         }
     }
-    Ok(Known::next(next, Vec::new()))
+    Ok(Known::next(next, Vec::new(), LastBoot::Unread))
 }
 
 /// Takes an edge as a step does, whatever would be decided.
@@ -312,20 +330,19 @@ fn edge_event(record: &NodeRecord, edge: Edge, row: &HistoryRow) -> EventRow {
 }
 
 /// Does the effect that was written down, and stores how it went.
-async fn act(
-    core: &Core,
-    record: NodeRecord,
-    mut rows: Vec<EffectRow>,
-    mut row: EffectRow,
-    nudge: &Notify,
-) -> Result<Next, StoreError> {
+async fn act(core: &Core, known: Known, mut row: EffectRow, nudge: &Notify) -> Result<Next, StoreError> {
+    let Known {
+        record,
+        mut rows,
+        last_boot,
+    } = known;
     let effect = row.attempt.effect;
     tracing::info!(effect = effect.as_str(), id = %row.id, number = row.number, "begin");
     if effect.class() == EffectClass::Once {
         // The agent ends it; a failure to tell the agent is found by its reconnection or the deadline.
         perform::send_job(core, &record.id, &row).await;
         rows.push(row);
-        return Ok(Known::next(record, rows));
+        return Ok(Known::next(record, rows, last_boot));
     }
     let limit = Duration::from_micros(u64::try_from(row.attempt.deadline.since(clock::now())).unwrap_or(0));
     core.point(Point::BeforeEffect, &record.id).await;
@@ -348,7 +365,7 @@ async fn act(
     };
     row.attempt = attempt;
     rows.push(row);
-    Ok(Known::next(record, rows))
+    Ok(Known::next(record, rows, last_boot))
 }
 
 /// The node after an effect, and how that ended.

@@ -9,6 +9,7 @@ use super::bounds;
 use super::checks::records;
 use super::performer::Fake;
 use super::process::Process;
+use crate::agent_boot::LastBoot;
 use crate::clock;
 use crate::runner::{Gathered, gather};
 
@@ -85,7 +86,7 @@ pub async fn put_off(store: &Store, processes: &[Process]) -> Vec<String> {
             .attempts(&record.id, record.node.since)
             .await
             .expect("tries can be read");
-        let gathered = gather(core, &record, &rows, now).await;
+        let gathered = gather(core, &record, &rows, &mut LastBoot::Unread, now).await;
         let Gathered { facts, .. } = gathered.expect("facts can be read");
         let open = rows.iter().find(|row| row.attempt.outcome == Outcome::Open);
         let policy = &core.config.policy;

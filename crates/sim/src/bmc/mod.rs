@@ -7,6 +7,7 @@ mod climate;
 mod components;
 mod console;
 mod events;
+mod expand;
 mod firmware;
 mod host;
 mod in_band;

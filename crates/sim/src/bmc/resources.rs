@@ -3,7 +3,7 @@
 use super::host::{ConsoleWay, Description, Host};
 use super::time::{now_s, time};
 use super::words::ResetType;
-use super::{climate, events, update, web_console};
+use super::{climate, events, expand, update, web_console};
 use serde_json::{Value, json};
 
 /// Makes a document, or `None` where this machine has no such resource.
@@ -142,7 +142,7 @@ fn root(host: &dyn Host) -> Option<Value> {
             "OnlyMemberQuery": false,
             "SelectQuery": false,
             "DeepOperations": {"DeepPATCH": false, "DeepPOST": false},
-            "ExpandQuery": {"ExpandAll": false, "Levels": false, "Links": false, "NoLinks": false},
+            "ExpandQuery": expand::supported(),
         },
         "Systems": link("/redfish/v1/Systems"),
         "Chassis": link("/redfish/v1/Chassis"),

@@ -11,7 +11,7 @@ use super::reply::{Fault, empty, json, tagged};
 use super::resources;
 use super::session::{Refused, Sessions, basic};
 use super::update::Updates;
-use super::{Limits, events, firmware, ordeal, system, tasks, update, web_console};
+use super::{Limits, events, expand, firmware, ordeal, system, tasks, update, web_console};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
@@ -26,7 +26,6 @@ use serde_json::{Map, Value, json};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tower::ServiceExt;
 
 /// Largest request body.
 const BODY_BYTES: usize = 64 * 1024;
@@ -113,13 +112,7 @@ impl hyper::service::Service<Request<Incoming>> for Service {
         let mut request = without_slash(request.map(Body::new));
         request.extensions_mut().insert(To(Arc::clone(&self.bmc)));
         let router = self.router.clone();
-        Box::pin(async move {
-            match router.oneshot(request).await {
-                Ok(response) if response.extensions().get::<HungUp>().is_none() => Ok(response),
-                Ok(_) => Err(HungUp),
-                Err(never) => match never {},
-            }
-        })
+        Box::pin(expand::answer(router, request))
     }
 }
 
