@@ -325,7 +325,7 @@ pub async fn bind(at: SocketAddr, what: &str) -> Result<tokio::net::TcpListener,
 mod tests {
     use std::time::{Duration, SystemTime};
 
-    use rackwright_identity::{ClientAuth, ClientIdentity, ServerCertificate, client_config, server_config};
+    use rackwright_identity::{ClientAuth, ClientIdentity, ClientKey, ServerCertificate, client_config, server_config};
     use rackwright_lifecycle::State as Stage;
     use rackwright_store::MemberRow;
     use rustls_pki_types::pem::PemObject as _;
@@ -361,11 +361,11 @@ mod tests {
     ) -> tokio_rustls::client::TlsStream<TcpStream> {
         let key = rcgen::KeyPair::generate().unwrap();
         let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap();
-        let csr = csr.pem().unwrap();
+        let client_key = ClientKey::of_request(&csr.pem().unwrap()).unwrap();
         let issued = core
             .keys
             .authority
-            .issue_client(&csr, identity, SystemTime::now(), HOUR)
+            .issue_client(&client_key, identity, SystemTime::now(), HOUR)
             .unwrap();
         let chain = CertificateDer::pem_slice_iter(issued.chain_pem.as_bytes());
         let chain: Vec<_> = chain.collect::<Result<_, _>>().unwrap();

@@ -1,12 +1,16 @@
 //! Certificate requests, certificates and erase certificates.
 
-use rackwright_identity::{ClientIdentity, EraseRecord, identify, key_of_request};
+use rackwright_identity::{ClientIdentity, ClientKey, EraseRecord, identify};
 
 /// A request that is taken has one key, written as 64 hex digits.
 pub(crate) fn request(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let Ok(key) = key_of_request(&text) else { return };
-    assert!(key.len() == 64 && key.bytes().all(|b| b.is_ascii_hexdigit()), "{key:?}");
+    let Ok(key) = ClientKey::of_request(&text) else { return };
+    let digest = key.sha256();
+    assert!(
+        digest.len() == 64 && digest.bytes().all(|b| b.is_ascii_hexdigit()),
+        "{digest:?}"
+    );
 }
 
 /// A certificate that names a client names it in one way.

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use rustls_pki_types::CertificateDer;
 
-use crate::authority::{Authority, CertificateError, IssuedCertificate, ServerCredential};
+use crate::authority::{Authority, CertificateError, ClientKey, IssuedCertificate, ServerCredential};
 use crate::client::ClientIdentity;
 use crate::tls::{ClientTrust, TlsError};
 
@@ -169,13 +169,13 @@ impl Authorities {
     /// [`Authority::issue_client`] by the authority that signs client certificates.
     pub fn issue_client(
         &self,
-        csr_pem: &str,
+        key: &ClientKey,
         identity: &ClientIdentity,
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<IssuedCertificate, CertificateError> {
         let issuing = self.read().issuing().clone();
-        issuing.issue_client(csr_pem, identity, now, lifetime)
+        issuing.issue_client(key, identity, now, lifetime)
     }
 
     /// Takes over what the key folder holds now. Answers with what is new, as sentences.

@@ -273,17 +273,15 @@ impl Authority {
         })
     }
 
-    /// A certificate for the client that sent `csr_pem` (PKCS #10). Only the request's public key is used, and only
-    /// after the request proved possession of its private key; names and extensions it asks for are ignored.
+    /// A certificate for a client that has shown its key.
     pub fn issue_client(
         &self,
-        csr_pem: &str,
+        key: &ClientKey,
         identity: &ClientIdentity,
         now: SystemTime,
         lifetime: Duration,
     ) -> Result<IssuedCertificate, CertificateError> {
         identity.checked()?;
-        let public_key = public_key_of_request(csr_pem)?;
         let mut params = self.leaf_params(now, lifetime)?;
         params
             .distinguished_name
@@ -295,7 +293,7 @@ impl Authority {
         params.subject_alt_names = vec![SanType::URI(uri)];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params
-            .signed_by(&public_key, &self.issuer)
+            .signed_by(&key.public_key, &self.issuer)
             .map_err(CertificateError::Encode)?;
         let certificate_pem = to_pem(certificate.der());
         Ok(IssuedCertificate {
@@ -375,36 +373,51 @@ fn server_name(name: &str) -> Result<SanType, CertificateError> {
     }
 }
 
-/// The SHA-256 of the public key that a request (PKCS #10) is for, as 64 hex digits: two requests for one key have one.
-pub fn key_of_request(csr_pem: &str) -> Result<String, CertificateError> {
-    let key = public_key_of_request(csr_pem)?;
-    let digest = ring::digest::digest(&ring::digest::SHA256, &key.subject_public_key_info());
-    Ok(hex::encode(digest))
+/// The public key of a client that has proved by a request (PKCS #10) to have the private key. Names and extensions of the
+/// request are ignored.
+#[derive(Debug)]
+pub struct ClientKey {
+    public_key: SubjectPublicKeyInfo,
+    sha256: String,
 }
 
-fn public_key_of_request(csr_pem: &str) -> Result<SubjectPublicKeyInfo, CertificateError> {
-    let refuse = |what: &str| CertificateError::Request(what.into());
-    if csr_pem.len() > CSR_MAX_BYTES {
-        return Err(refuse("it is larger than 16 KiB"));
+impl ClientKey {
+    /// Reads and checks a request.
+    pub fn of_request(csr_pem: &str) -> Result<Self, CertificateError> {
+        let refuse = |what: &str| CertificateError::Request(what.into());
+        if csr_pem.len() > CSR_MAX_BYTES {
+            return Err(refuse("it is larger than 16 KiB"));
+        }
+        let block = pem::parse(csr_pem).map_err(|_| refuse("it is not PEM"))?;
+        if block.tag() != "CERTIFICATE REQUEST" {
+            return Err(refuse("its PEM block is not a CERTIFICATE REQUEST"));
+        }
+        let (rest, request) =
+            X509CertificationRequest::from_der(block.contents()).map_err(|_| refuse("it is not PKCS #10"))?;
+        if !rest.is_empty() {
+            return Err(refuse("bytes follow it"));
+        }
+        let key = &request.certification_request_info.subject_pki;
+        let algorithm = key.algorithm.algorithm.to_id_string();
+        if algorithm != OID_EC_PUBLIC_KEY && algorithm != OID_ED25519 {
+            return Err(refuse("its key is neither ECDSA (P-256, P-384) nor Ed25519"));
+        }
+        request
+            .verify_signature()
+            .map_err(|_| refuse("its signature is not by its own key"))?;
+        let public_key = SubjectPublicKeyInfo::from_der(key.raw)
+            .map_err(|_| refuse("its key is neither ECDSA (P-256, P-384) nor Ed25519"))?;
+        let digest = ring::digest::digest(&ring::digest::SHA256, &public_key.subject_public_key_info());
+        Ok(Self {
+            public_key,
+            sha256: hex::encode(digest),
+        })
     }
-    let block = pem::parse(csr_pem).map_err(|_| refuse("it is not PEM"))?;
-    if block.tag() != "CERTIFICATE REQUEST" {
-        return Err(refuse("its PEM block is not a CERTIFICATE REQUEST"));
+
+    /// The SHA-256 of the key, as 64 hex digits: two requests for one key have one.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
     }
-    let (rest, request) =
-        X509CertificationRequest::from_der(block.contents()).map_err(|_| refuse("it is not PKCS #10"))?;
-    if !rest.is_empty() {
-        return Err(refuse("bytes follow it"));
-    }
-    let key = &request.certification_request_info.subject_pki;
-    let algorithm = key.algorithm.algorithm.to_id_string();
-    if algorithm != OID_EC_PUBLIC_KEY && algorithm != OID_ED25519 {
-        return Err(refuse("its key is neither ECDSA (P-256, P-384) nor Ed25519"));
-    }
-    request
-        .verify_signature()
-        .map_err(|_| refuse("its signature is not by its own key"))?;
-    SubjectPublicKeyInfo::from_der(key.raw).map_err(|_| refuse("its key is neither ECDSA (P-256, P-384) nor Ed25519"))
 }
 
 /// PEM with `\n` line ends.

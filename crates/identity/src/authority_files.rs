@@ -211,7 +211,7 @@ mod tests {
 
     use super::*;
     use crate::key_files::write_private;
-    use crate::{ClientIdentity, SystemRng};
+    use crate::{ClientIdentity, ClientKey, SystemRng};
 
     fn now() -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(1_790_000_000)
@@ -296,11 +296,10 @@ mod tests {
         let keys = open(dir.path()).unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
         let csr = rcgen::CertificateParams::default().serialize_request(&key).unwrap();
+        let key = ClientKey::of_request(&csr.pem().unwrap()).unwrap();
         let ann = ClientIdentity::member("ann", 1).unwrap();
         let issue = |keys: &KeyFiles| {
-            let issued = keys
-                .authority
-                .issue_client(&csr.pem().unwrap(), &ann, now(), Duration::from_secs(60));
+            let issued = keys.authority.issue_client(&key, &ann, now(), Duration::from_secs(60));
             let issued = issued.unwrap();
             (
                 pem::parse(issued.certificate_pem).unwrap().into_contents(),

@@ -29,7 +29,7 @@ pub use audit::{
     is_signed,
 };
 pub use authorities::Authorities;
-pub use authority::{Authority, CertificateError, IssuedCertificate, ServerCredential, Validity, key_of_request};
+pub use authority::{Authority, CertificateError, ClientKey, IssuedCertificate, ServerCredential, Validity};
 pub use client::{ClientIdentity, ClientKind, IdentifyError, identify, new_epoch};
 pub use erase::{ChainLink, EVIDENCE_MAX, EraseRecord, PayloadError, chain_hash, chain_head, payload_hash};
 pub use key_backup::LockedKeys;

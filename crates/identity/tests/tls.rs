@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rackwright_identity::{
-    Authority, CertificateError, ClientAuth, ClientIdentity, ClientTrust, ServerCertificate, SystemRng, Validity,
-    client_config, identify, server_config,
+    Authority, CertificateError, ClientAuth, ClientIdentity, ClientKey, ClientTrust, ServerCertificate, SystemRng,
+    Validity, client_config, identify, server_config,
 };
 use rcgen::{CertificateParams, CertificateSigningRequest, KeyPair, PublicKeyData as _};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
@@ -31,6 +31,10 @@ fn request() -> (KeyPair, CertificateSigningRequest) {
     (key, csr)
 }
 
+fn client_key(csr_pem: &str) -> ClientKey {
+    ClientKey::of_request(csr_pem).unwrap()
+}
+
 fn credential(
     authority: &Authority,
     identity: &ClientIdentity,
@@ -38,7 +42,7 @@ fn credential(
 ) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
     let (key, csr) = request();
     let issued = authority
-        .issue_client(&csr.pem().unwrap(), identity, now, HOUR)
+        .issue_client(&client_key(&csr.pem().unwrap()), identity, now, HOUR)
         .unwrap();
     let chain = CertificateDer::pem_slice_iter(issued.chain_pem.as_bytes())
         .collect::<Result<_, _>>()
@@ -206,7 +210,7 @@ fn a_member_cannot_sign_certificates() {
     let (key, csr) = request();
     let issued = site
         .issue_client(
-            &csr.pem().unwrap(),
+            &client_key(&csr.pem().unwrap()),
             &ClientIdentity::member("mallory", 7).unwrap(),
             SystemTime::now(),
             HOUR,
@@ -247,7 +251,9 @@ fn only_the_public_key_of_a_request_is_used() {
     params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
     let csr = params.serialize_request(&key).unwrap().pem().unwrap();
     let identity = ClientIdentity::agent("gpu-001", 2).unwrap();
-    let issued = site.issue_client(&csr, &identity, SystemTime::now(), HOUR).unwrap();
+    let issued = site
+        .issue_client(&client_key(&csr), &identity, SystemTime::now(), HOUR)
+        .unwrap();
     let der = CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes()).unwrap();
     assert_eq!(identify(&der).unwrap(), identity);
     let (_, parsed) = x509_parser::parse_x509_certificate(&der).unwrap();
@@ -260,8 +266,6 @@ fn only_the_public_key_of_a_request_is_used() {
 #[test]
 fn broken_requests_are_refused() {
     let site = authority("Rackwright site");
-    let identity = ClientIdentity::member("alice", 7).unwrap();
-    let issue = |csr: &str| site.issue_client(csr, &identity, SystemTime::now(), HOUR);
     let (_, csr) = request();
     let mut der = csr.der().to_vec();
     *der.last_mut().unwrap() ^= 1;
@@ -273,7 +277,7 @@ fn broken_requests_are_refused() {
     let other_tag = csr.pem().unwrap().replace("CERTIFICATE REQUEST", "CERTIFICATE");
     let huge = "x".repeat(1 << 20);
     for text in ["", "nothing", &unsigned, &long, &other_tag, &huge, &site.ca_pem()] {
-        let result = issue(text);
+        let result = ClientKey::of_request(text);
         assert!(matches!(result, Err(CertificateError::Request(_))), "{result:?}");
     }
 }

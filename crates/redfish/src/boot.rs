@@ -10,7 +10,7 @@ use crate::environment::Poll;
 use crate::error::RedfishError;
 use crate::quirks::{BootPayload, Profile};
 use crate::resource::Resource;
-use crate::views::{BootMode, BootView, System};
+use crate::views::{BootMode, BootView, PowerState, System};
 
 const TARGET: &str = "BootSourceOverrideTarget";
 const ENABLED: &str = "BootSourceOverrideEnabled";
@@ -86,6 +86,8 @@ pub struct BootOutcome {
     pub after: BootView,
     /// How that differs from what was asked for.
     pub deviations: Vec<Deviation>,
+    /// The machine's power at that reading; none: the override is not read from the system.
+    pub power: Option<PowerState>,
 }
 
 /// What is to be read back in the end, in the BMC's own words.
@@ -166,7 +168,7 @@ impl BmcClient {
                 place = self.boot_place(self.system().await?).await?;
                 let plan = planned(&place)?;
                 if is_met(&place, &plan) {
-                    return self.outcome(&place, &plan, place.view.clone(), false, Vec::new());
+                    return self.outcome(&place, &plan, None, place.view.clone(), Vec::new());
                 }
                 plan
             }
@@ -290,7 +292,7 @@ impl BmcClient {
             let after = BootView::read(&fresh).completed_by(&place.view);
             let (known, unknown) = differences(profile, plan, &after);
             let Some(first) = unknown.first() else {
-                return self.outcome(place, plan, after, true, known);
+                return self.outcome(place, plan, Some(&fresh), after, known);
             };
             // Setting the target changes the mode on some BMCs: then it is set once more by itself.
             if first.property == MODE && unknown.len() == 1 && !mode_sent_again {
@@ -318,8 +320,8 @@ impl BmcClient {
         &self,
         place: &Place,
         plan: &Plan,
+        read_back: Option<&Resource>,
         after: BootView,
-        changed: bool,
         deviations: Vec<Deviation>,
     ) -> Result<BootOutcome, RedfishError> {
         for Deviation {
@@ -331,13 +333,14 @@ impl BmcClient {
         {
             tracing::info!(bmc = %self.bmc(), property, wanted, seen, note, "boot override reads back differently");
         }
-        let written_to = place.resource.path().to_owned();
+        let read = read_back.unwrap_or(&place.resource);
         Ok(BootOutcome {
-            written_to,
-            changed,
+            written_to: place.resource.path().to_owned(),
+            changed: read_back.is_some(),
             persistence: plan.persistence,
             after,
             deviations,
+            power: (!place.is_settings).then(|| PowerState::read(read.text(&["PowerState"]))),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rackwright_api::v1;
-use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
+use rackwright_identity::{ClientIdentity, ClientKey, KeyFiles, SystemRng};
 use rackwright_sim::lab;
 use rackwright_tests::site::Site;
 use rcgen::{CertificateParams, KeyPair};
@@ -203,7 +203,10 @@ async fn with_a_foreign_certificate(site: &Site, dir: &Path) {
     let (key, csr) = new_key();
     let operator = ClientIdentity::member("operator", 0).expect("a name");
     let hour = Duration::from_secs(3600);
-    let issued = foreign.authority.issue_client(&csr, &operator, SystemTime::now(), hour);
+    let client_key = ClientKey::of_request(&csr).expect("a key");
+    let issued = foreign
+        .authority
+        .issue_client(&client_key, &operator, SystemTime::now(), hour);
     let issued = issued.expect("another authority issues what it likes");
     let identity = Identity::from_pem(issued.certificate_pem, key.serialize_pem());
     let stranger = Api::connect(&authority(&site.dir().join("cli")), Some(identity));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rackwright_api::v1;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
-use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
+use rackwright_identity::{ClientIdentity, ClientKey, KeyFiles, SystemRng};
 use rackwright_sim::fleet::{Fleet, FleetConfig};
 use rackwright_sim::lab::install_crypto;
 use rackwright_store::Store;
@@ -79,8 +79,9 @@ impl Thief {
         let key = rcgen::KeyPair::generate().expect("a key can be made");
         let request = rcgen::CertificateParams::default().serialize_request(&key);
         let request = request.and_then(|request| request.pem()).expect("a request");
+        let client_key = ClientKey::of_request(&request).expect("the request is right");
         let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
-        let issued = self.keys.authority.issue_client(&request, identity, now, hour);
+        let issued = self.keys.authority.issue_client(&client_key, identity, now, hour);
         let file = self.dir.join(format!("{}.stolen.pem", identity.common_name));
         let text = format!(
             "{}{}",

@@ -10,7 +10,7 @@ use rackwright_api::v1::auth_service_client::AuthServiceClient;
 use rackwright_api::v1::event_service_client::EventServiceClient;
 use rackwright_api::v1::image_service_client::ImageServiceClient;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
-use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
+use rackwright_identity::{ClientIdentity, ClientKey, KeyFiles, SystemRng};
 use rackwright_sim::lab::install_crypto;
 use rackwright_tests::client::Client;
 use rackwright_tests::ports::free_port;
@@ -118,9 +118,10 @@ impl Plane {
         let request = request
             .and_then(|request| request.pem())
             .expect("a request can be made");
+        let client_key = ClientKey::of_request(&request).expect("the request is right");
         let hour = Duration::from_secs(3600);
         let authority = keys.expect("the keys are there").authority;
-        let issued = authority.issue_client(&request, identity, SystemTime::now(), hour);
+        let issued = authority.issue_client(&client_key, identity, SystemTime::now(), hour);
         (
             issued.expect("the authority issues").certificate_pem,
             key.serialize_pem(),

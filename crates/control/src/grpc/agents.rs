@@ -13,7 +13,7 @@ use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
 use rackwright_api::v1::agent_service_server::AgentService;
-use rackwright_identity::key_of_request;
+use rackwright_identity::ClientKey;
 use rackwright_lifecycle::{Agent, EffectClass, Reading, seconds};
 use rackwright_store::{AgentBootRow, AgentSession, BootStageRow, EffectRow, StoreError, TokenRow, WriteTx};
 use tokio::sync::{mpsc, oneshot};
@@ -114,7 +114,11 @@ impl AgentService for Agents {
             note_refused(&self.0, &mac, remote).await.map_err(ApiError::from)?;
             return Err(not_valid().into());
         };
-        let (name, of) = match self.registered(&mut tx, &token, &request, &remote).await? {
+        let key = ClientKey::of_request(&request.csr_pem).map_err(|e| ApiError::invalid("csr_pem", e.to_string()))?;
+        let (name, of) = match self
+            .registered(&mut tx, &token, &request, (key.sha256(), &remote))
+            .await?
+        {
             Ok(registered) => registered,
             Err(why) => {
                 self.0.commit(tx).await.map_err(ApiError::from)?;
@@ -123,7 +127,7 @@ impl AgentService for Agents {
             }
         };
         call::note_agent(&name);
-        let (identity, answer, authority) = credential(&self.0, &request.csr_pem, &name, &of)?;
+        let (identity, answer, authority) = credential(&self.0, &key, &name, &of)?;
         tx.agent_certified(&name, &authority).await.map_err(ApiError::from)?;
         let detail = format!(
             "registered as {name}, version {}, boot {}",
@@ -189,9 +193,8 @@ impl Agents {
         tx: &mut WriteTx,
         token: &TokenRow,
         request: &v1::RegisterRequest,
-        remote: &str,
+        (key, remote): (&str, &str),
     ) -> Result<Result<(String, AgentSession), Refused>, ApiError> {
-        let key = key_of_request(&request.csr_pem).map_err(|e| ApiError::invalid("csr_pem", e.to_string()))?;
         let mac = &token.subject;
         if !token.body.is_empty() {
             let asker = Asker { mac, address: remote };
@@ -199,12 +202,12 @@ impl Agents {
             let who = Registering {
                 asker,
                 kernel_boot_id: &kernel_boot_id,
-                key_sha256: &key,
+                key_sha256: key,
             };
             return Ok(agent_boot::register(tx, token, who).await?);
         }
         // An agent that did not hear the answer asks again with the same request: for the same key, nothing is given twice.
-        let used = tx.use_token_as(&token.hash, "agent", &key, clock::now()).await?;
+        let used = tx.use_token_as(&token.hash, "agent", key, clock::now()).await?;
         if used.is_none() || self.0.store.node_of_mac(mac).await?.is_some() {
             // Used by another, or a node's since it was booted: the next boot is that node's.
             return Err(not_valid());

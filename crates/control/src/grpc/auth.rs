@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::auth_service_server::AuthService;
-use rackwright_identity::{ClientIdentity, Rng, Token, TokenHash, new_epoch};
+use rackwright_identity::{ClientIdentity, ClientKey, Rng, Token, TokenHash, new_epoch};
 use rackwright_lifecycle::{Timestamp, seconds};
 use rackwright_store::{EventRow, MemberRecord, MemberRow, Scope, StoreError, WriteTx};
 use secrecy::ExposeSecret as _;
@@ -101,12 +101,13 @@ impl Auth {
         let (role, scope) = caller::rights_of(row)
             .ok_or_else(|| ApiError::Internal(format!("{:?} is no role of this version", row.role)))?;
         let identity = ClientIdentity::member(member, epoch).map_err(|e| ApiError::invalid("member", e.to_string()))?;
+        let key = ClientKey::of_request(csr_pem).map_err(|e| ApiError::invalid("csr_pem", e.to_string()))?;
         let now = clock::system_time(clock::now());
         let issued = self
             .0
             .keys
             .authority
-            .issue_client(csr_pem, &identity, now, MEMBER_LIFETIME);
+            .issue_client(&key, &identity, now, MEMBER_LIFETIME);
         let issued = issued.map_err(|e| ApiError::invalid("csr_pem", e.to_string()))?;
         let ends_at = clock::timestamp(issued.validity.not_after);
         if !tx.certificate_issued(member, epoch, ends_at, &issued.authority).await? {

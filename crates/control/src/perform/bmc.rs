@@ -184,8 +184,16 @@ pub(super) async fn set_boot(core: &Core, record: &NodeRecord, target: BootTarge
                 "boot override reads back otherwise"
             );
         }
-        Ok(Done::succeeded()
-            .seen(move |readings, now| readings.boot_target = Reading::Known { value: target, at: now }))
+        let power = outcome.power.as_ref().map(power_of);
+        Ok(Done::succeeded().seen(move |readings, now| {
+            // A machine that is not off may start at any moment, and use the target up.
+            if power.is_none_or(|power| power == rackwright_lifecycle::Power::Off) {
+                readings.boot_target = Reading::Known { value: target, at: now };
+            }
+            if let Some(value) = power {
+                readings.power = Reading::Known { value, at: now };
+            }
+        }))
     })
 }
 

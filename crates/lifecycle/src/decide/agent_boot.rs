@@ -64,10 +64,23 @@ impl Ctx<'_> {
             }
             _ => {}
         }
+        if self.was_left_off(power_since) {
+            return Err(self.while_off());
+        }
         Err(match self.power_since(power_since)? {
             Power::On => self.while_on(),
             Power::Off | Power::Changing => self.while_off(),
         })
+    }
+
+    /// The machine was off when it was last seen, not long before `since`, nothing speaks against that, and its boot target is to
+    /// be set: the power is read back together with the target.
+    fn was_left_off(&self, since: Timestamp) -> bool {
+        let oldest = self.now.plus(-self.policy.power_age_us());
+        let is_off =
+            matches!(&self.facts.power, Reading::Known { value: Power::Off, at } if *at >= oldest && *at < since);
+        let is_silent = !matches!(self.facts.agent.last(), Some(Agent::Present { .. }));
+        is_off && is_silent && !self.facts.manages_ports && self.facts.boot_target.fresh(self.node.since).is_none()
     }
 
     /// Boots that were to bring the agent; those before settings of the firmware were found otherwise did.

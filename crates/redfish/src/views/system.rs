@@ -22,7 +22,7 @@ pub enum PowerState {
 }
 
 impl PowerState {
-    fn read(text: Option<String>) -> Self {
+    pub(crate) fn read(text: Option<String>) -> Self {
         match text {
             None => Self::Unknown("null".to_owned()),
             Some(text) => match text.to_ascii_lowercase().as_str() {

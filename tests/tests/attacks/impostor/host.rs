@@ -8,7 +8,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message as Up;
 use rackwright_api::v1::agent_service_client::AgentServiceClient;
 use rackwright_api::v1::control_message::Message as Down;
-use rackwright_identity::key_of_request;
+use rackwright_identity::ClientKey;
 use rackwright_sim::fleet::{Attester as _, SimTpm};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, UdpSocket};
@@ -68,7 +68,8 @@ impl Key {
 
     /// What a quote is bound to.
     pub fn sha256(&self) -> String {
-        key_of_request(&self.request()).expect("it is a request")
+        let key = ClientKey::of_request(&self.request()).expect("it is a request");
+        key.sha256().to_owned()
     }
 
     fn request(&self) -> String {

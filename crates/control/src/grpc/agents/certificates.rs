@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::control_message::Message as Control;
-use rackwright_identity::{ClientIdentity, key_of_request};
+use rackwright_identity::{ClientIdentity, ClientKey};
 use rackwright_store::{AgentSession, Scope};
 use tokio::sync::mpsc;
 
@@ -20,7 +20,7 @@ pub(super) const LIFETIME: Duration = Duration::from_secs(3600);
 /// A certificate for an agent, and the hash of the authority that signed it.
 pub(super) fn credential(
     core: &Core,
-    csr_pem: &str,
+    key: &ClientKey,
     name: &str,
     of: &AgentSession,
 ) -> Result<(ClientIdentity, v1::RegisterResponse, String), ApiError> {
@@ -35,7 +35,7 @@ pub(super) fn credential(
     let issued = core
         .keys
         .authority
-        .issue_client(csr_pem, &identity, now, LIFETIME)
+        .issue_client(key, &identity, now, LIFETIME)
         .map_err(|e| internal(&e))?;
     let answer = v1::RegisterResponse {
         certificate_pem: issued.certificate_pem,
@@ -92,14 +92,15 @@ pub(super) async fn renew(
 /// A new certificate of a session's own generation and boot, for its own key, and the authority that signed it.
 fn renewed(core: &Core, speaker: &Speaker, key_sha256: &str, csr_pem: &str) -> Option<(v1::RegisterResponse, String)> {
     let node = speaker.node.as_str();
-    if key_of_request(csr_pem).ok().as_deref() != Some(key_sha256) {
+    let key = ClientKey::of_request(csr_pem).ok();
+    let Some(key) = key.filter(|key| key.sha256() == key_sha256) else {
         tracing::warn!(
             node,
             "the agent asks for a certificate to another key than it registered; it gets none"
         );
         return None;
-    }
-    match credential(core, csr_pem, node, &speaker.of) {
+    };
+    match credential(core, &key, node, &speaker.of) {
         Ok((_, renewed, authority)) => Some((renewed, authority)),
         Err(error) => {
             tracing::warn!(node, %error, "the agent's certificate could not be renewed");
