@@ -12,7 +12,7 @@ use rackwright_redfish::{
     BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, Gates, PowerState, RedfishError, Settings,
     SystemEnvironment,
 };
-use rackwright_store::{EventRow, NodeRecord, Spec};
+use rackwright_store::{BmcAccount, EventRow, NodeRecord, Spec};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -149,8 +149,32 @@ const CLOSING: usize = 64;
 /// A BMC that gives no answer is left alone for a minute at most, give or take half of that.
 const LEFT_ALONE: Duration = Duration::from_secs(90);
 
+/// What a client is made from.
+#[derive(PartialEq, Eq)]
+struct Access {
+    address: String,
+    username: String,
+    password: Vec<u8>,
+    certificate: String,
+    system: String,
+    account: BmcAccount,
+}
+
+impl Access {
+    fn of(spec: &Spec) -> Self {
+        Self {
+            address: spec.bmc_address.clone(),
+            username: spec.bmc_username.clone(),
+            password: spec.bmc_password.clone(),
+            certificate: spec.bmc_certificate.clone(),
+            system: spec.bmc_system.clone(),
+            account: spec.account.clone(),
+        }
+    }
+}
+
 struct Kept {
-    spec: Spec,
+    access: Access,
     client: Arc<BmcClient>,
     used_at: Instant,
     is_at_rest: bool,
@@ -160,6 +184,8 @@ struct Kept {
 #[derive(Default)]
 pub struct Bmcs {
     clients: Mutex<HashMap<String, Kept>>,
+    /// Clients that are given to nobody any more, and that somebody still works with: closed after their last user.
+    retired: Mutex<Vec<Arc<BmcClient>>>,
     /// None: what is built in.
     quirks: Option<Arc<QuirkSet>>,
     /// Who is silent is left alone by all parts of the daemon, and nobody is asked more at once than he bears.
@@ -186,7 +212,7 @@ impl Bmcs {
         let stale = {
             let mut clients = self.clients.lock().await;
             match clients.get_mut(&record.id) {
-                Some(kept) if kept.spec == record.spec => {
+                Some(kept) if kept.access == Access::of(&record.spec) => {
                     kept.used_at = Instant::now();
                     kept.is_at_rest = false;
                     return Ok(kept.client.clone());
@@ -194,17 +220,27 @@ impl Bmcs {
                 _ => clients.remove(&record.id),
             }
         };
-        close(stale).await;
+        self.retire(stale).await;
         let client = Arc::new(self.connect(record, sealer).await?);
         let kept = Kept {
-            spec: record.spec.clone(),
+            access: Access::of(&record.spec),
             client: client.clone(),
             used_at: Instant::now(),
             is_at_rest: false,
         };
         let former = self.clients.lock().await.insert(record.id.clone(), kept);
-        close(former).await;
+        self.retire(former).await;
         Ok(client)
+    }
+
+    /// Closes a client, or leaves that to the time when its last user has ended.
+    async fn retire(&self, kept: Option<Kept>) {
+        let Some(Kept { client, .. }) = kept else { return };
+        if Arc::strong_count(&client) == 1 {
+            close(client).await;
+        } else {
+            self.retired.lock().await.push(client);
+        }
     }
 
     async fn connect(&self, record: &NodeRecord, sealer: &Sealer) -> Result<BmcClient, BmcError> {
@@ -233,16 +269,18 @@ impl Bmcs {
         self.clients.lock().await.len()
     }
 
-    /// Closes the session with a node's BMC.
+    /// Whoever wants a node's BMC next gets a new client. The former one is closed when nobody works with it.
     pub async fn forget(&self, node: &str) {
         let former = self.clients.lock().await.remove(node);
-        close(former).await;
+        self.retire(former).await;
     }
 
     /// Closes every session: a BMC has few of them to give.
     pub async fn close_all(&self) {
-        let all = self.clients.lock().await.drain().map(|(_, kept)| kept).collect();
-        close_many(all).await;
+        let kept = self.clients.lock().await.drain().map(|(_, kept)| kept.client).collect();
+        close_many(kept).await;
+        let retired = std::mem::take(&mut *self.retired.lock().await);
+        close_many(retired).await;
     }
 
     /// Closes connections, and later sessions, that nobody uses, until told to stop.
@@ -271,28 +309,33 @@ impl Bmcs {
                 kept.is_at_rest = true;
             }
             let idle = clients.extract_if(|_, kept| is_idle(kept, IDLE));
-            idle.map(|(_, kept)| kept).collect()
+            idle.map(|(_, kept)| kept.client).collect()
         };
         close_many(idle).await;
+        let left = {
+            let mut retired = self.retired.lock().await;
+            retired
+                .extract_if(.., |client| Arc::strong_count(client) == 1)
+                .collect()
+        };
+        close_many(left).await;
     }
 }
 
-async fn close_many(all: Vec<Kept>) {
+async fn close_many(all: Vec<Arc<BmcClient>>) {
     let mut closing = JoinSet::new();
-    for kept in all {
+    for client in all {
         if closing.len() >= CLOSING {
             closing.join_next().await;
         }
-        closing.spawn(close(Some(kept)));
+        closing.spawn(close(client));
     }
     while closing.join_next().await.is_some() {}
 }
 
-async fn close(kept: Option<Kept>) {
-    if let Some(kept) = kept
-        && let Err(error) = kept.client.close().await
-    {
-        tracing::debug!(bmc = kept.client.address(), %error, "a BMC session could not be closed; it will time out");
+async fn close(client: Arc<BmcClient>) {
+    if let Err(error) = client.close().await {
+        tracing::debug!(bmc = client.address(), %error, "a BMC session could not be closed; it will time out");
     }
 }
 
@@ -447,15 +490,56 @@ mod tests {
         format!("http://{address}")
     }
 
+    /// A node whose BMC counts its sessions.
+    async fn counted(core: &testing::TestCore, open: &Arc<AtomicI64>) -> NodeRecord {
+        let mut record = testing::node("n1", State::Available, None);
+        record.spec.bmc_address = bmc(open.clone()).await;
+        let password = SecretString::from("secret");
+        let sealed = core.keys.sealer.seal(&password, &bmc_password_purpose("n1"));
+        record.spec.bmc_password = sealed.unwrap();
+        record
+    }
+
+    #[tokio::test]
+    async fn a_client_is_closed_by_its_last_user_and_kept_where_only_the_rest_of_the_node_changed() {
+        let core = testing::core().await;
+        let open = Arc::new(AtomicI64::new(0));
+        let mut record = counted(&core, &open).await;
+        let sealer = &core.keys.sealer;
+        let used = core.bmcs.client(&record, sealer).await.unwrap();
+        record.spec.sku = "another".into();
+        record.spec.tpm_ek = "sha256:00".into();
+        let same = core.bmcs.client(&record, sealer).await.unwrap();
+        assert!(Arc::ptr_eq(&used, &same));
+        drop(same);
+        // An effect works with the client while another part has had enough of it.
+        core.bmcs.forget("n1").await;
+        assert_eq!(open.load(Ordering::SeqCst), 1, "somebody works with it");
+        assert_eq!(used.get("/redfish/v1/Systems").await.unwrap_err().status(), Some(404));
+        let fresh = core.bmcs.client(&record, sealer).await.unwrap();
+        assert!(!Arc::ptr_eq(&used, &fresh));
+        core.bmcs.close_idle(Instant::now()).await;
+        assert_eq!(open.load(Ordering::SeqCst), 2, "both are used");
+        drop(used);
+        core.bmcs.close_idle(Instant::now()).await;
+        assert_eq!(open.load(Ordering::SeqCst), 1);
+        // Another account, meanwhile used as well.
+        record.spec.bmc_username = "other".into();
+        let other = core.bmcs.client(&record, sealer).await.unwrap();
+        assert!(!Arc::ptr_eq(&fresh, &other));
+        assert_eq!(fresh.get("/redfish/v1/Systems").await.unwrap_err().status(), Some(404));
+        drop((fresh, other));
+        core.bmcs.forget("n1").await;
+        core.bmcs.close_idle(Instant::now()).await;
+        assert_eq!(open.load(Ordering::SeqCst), 0);
+    }
+
     #[tokio::test]
     async fn a_session_that_nobody_uses_is_closed_and_made_again_when_it_is_wanted() {
         let core = testing::core().await;
         let open = Arc::new(AtomicI64::new(0));
-        let mut record = testing::node("n1", State::Available, None);
-        record.spec.bmc_address = bmc(open.clone()).await;
+        let record = counted(&core, &open).await;
         let sealer = &core.keys.sealer;
-        let password = SecretString::from("secret");
-        record.spec.bmc_password = sealer.seal(&password, &bmc_password_purpose("n1")).unwrap();
         let used = core.bmcs.client(&record, sealer).await.unwrap();
         assert_eq!(open.load(Ordering::SeqCst), 1);
         let later = Instant::now() + IDLE;

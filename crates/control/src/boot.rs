@@ -18,6 +18,7 @@ use rackwright_netboot::{
 use rackwright_store::{BootStageRow, Scope, StoreError, TokenRow, UnknownMachineRow, WriteTx};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::agent_boot::{self, Asker, address_text};
 use crate::bmc_secret;
@@ -350,7 +351,7 @@ async fn store_stages(core: Arc<Core>, mut stages: mpsc::Receiver<BootStageRow>)
 ///
 /// # Errors
 /// The configuration is faulty or a port cannot be had.
-pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = ()>, String> {
+pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = Result<(), String>>, String> {
     let (sender, receiver) = mpsc::channel(STAGES);
     let waiting = sender.downgrade();
     let (unknown, machines) = Sightings::new();
@@ -374,16 +375,19 @@ pub async fn start(core: Arc<Core>, boot: Boot) -> Result<impl Future<Output = (
         stages_waiting: Arc::new(move || waiting.upgrade().map_or(0, |s| s.max_capacity() - s.capacity())),
     };
     *core.boot_counts.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
-    let storing = [
-        tokio::spawn(store_stages(core.clone(), receiver)),
-        tokio::spawn(unknown::store(core.clone(), machines)),
-        tokio::spawn(alarms::store(core.clone(), events)),
-    ];
+    let mut storing = JoinSet::new();
+    storing.spawn(store_stages(core.clone(), receiver));
+    storing.spawn(unknown::store(core.clone(), machines));
+    storing.spawn(alarms::store(core.clone(), events));
     let stop = core.stop.clone();
     Ok(async move {
-        netboot.run(stop).await;
-        for task in storing {
-            task.abort();
+        tokio::select! {
+            biased;
+            served = netboot.run(stop) => served.map_err(|error| format!("a server for machines that boot ended: {error}")),
+            Some(ended) = storing.join_next() => Err(match ended {
+                Ok(()) => "what machines do while they boot is not stored any more".to_owned(),
+                Err(error) => format!("what machines do while they boot is not stored any more: {error}"),
+            }),
         }
     })
 }

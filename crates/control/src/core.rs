@@ -153,6 +153,8 @@ pub struct Core {
     pub unknown_reports: Mutex<Told>,
     /// Ticks when events were committed.
     pub events: watch::Sender<u64>,
+    /// Which parts of the daemon run.
+    pub health: crate::parts::Health,
     /// Whether this process only answers reads.
     pub pause: Pause,
     /// Ends everything.

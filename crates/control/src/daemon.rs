@@ -9,7 +9,6 @@ use rackwright_image::ChunkStore;
 use rackwright_lifecycle::seconds;
 use rackwright_store::{MemberRow, Store, StoreError};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent_boot::Refusals;
@@ -22,6 +21,7 @@ use crate::core::{Core, Listeners, Runs};
 use crate::housekeeping::SERVER_LIFETIME;
 use crate::measured_boot::ServedFiles;
 use crate::metrics::Metrics;
+use crate::parts::{Health, PartEnded, Parts};
 use crate::perform::Hardware;
 use crate::space::Space;
 use crate::start::Start;
@@ -98,6 +98,9 @@ pub enum DaemonError {
         /// Where our keys are.
         keys: PathBuf,
     },
+    /// A part ended that should go on; what it did is done no more, so everything is started again.
+    #[error(transparent)]
+    Part(#[from] PartEnded),
     /// The site's authority was changed, and this replica has only older ones.
     #[error(
         "the authority of this site is {needed}, which is not in {}: copy the folder from another rackwrightd of the site, \
@@ -235,6 +238,7 @@ async fn open_with(
         boot_counts: Mutex::default(),
         unknown_reports: Mutex::default(),
         events: watch::Sender::new(0),
+        health: Health::default(),
         pause,
         stop,
         #[cfg(test)]
@@ -318,50 +322,61 @@ pub async fn run(
     let images = image_http::bind(core.config.store_listen, "the image store")
         .await
         .map_err(DaemonError::Listen)?;
-    let mut tasks = JoinSet::new();
-    tasks.spawn(audit::run(core.clone()));
-    audit::export::spawn(&core, &mut tasks);
-    let api_core = core.clone();
-    let serve_api = async move {
-        if let Err(error) = grpc::run(api_core.clone(), api, api_tls).await {
-            tracing::error!(%error, "the API ended");
-            api_core.stop.cancel();
-        }
-    };
+    let mut parts = Parts::new(core.health.clone());
+    parts.begin("audit", audit::run(core.clone()));
+    audit::export::begin(&core, &mut parts);
+    let serve_api = grpc::run(core.clone(), api, api_tls);
     if core.pause.is_on() {
         invite(&core).await?;
-        tasks.spawn(serve_api);
+        parts.begin("API", serve_api);
         announce(&core, ready)?;
         tokio::select! {
-            () = stop.cancelled() => return end(&core, tasks).await,
+            ended = until_stopped(&core, &mut parts) => return end(&core, parts, ended).await,
             () = core.pause.ending() => tracing::info!("an operator ended the pause"),
         }
-        take_up(&core, &mut tasks).await?;
+        take_up(&core, &mut parts).await?;
     } else {
-        take_up(&core, &mut tasks).await?;
+        take_up(&core, &mut parts).await?;
         invite(&core).await?;
-        tasks.spawn(serve_api);
+        parts.begin("API", serve_api);
     }
-    tasks.spawn(image_http::run(core.clone(), images, images_tls));
-    begin_work(&core, &mut tasks);
-    tasks.spawn(housekeeping::run(core.clone(), certificate.clone(), validity));
+    parts.begin("images", image_http::run(core.clone(), images, images_tls));
+    begin_work(&core, &mut parts);
+    parts.begin(
+        "housekeeping",
+        housekeeping::run(core.clone(), certificate.clone(), validity),
+    );
     if core.pause.is_on() {
         core.pause.lift();
     } else {
         announce(&core, ready)?;
     }
-    stop.cancelled().await;
-    end(&core, tasks).await
+    let ended = until_stopped(&core, &mut parts).await;
+    end(&core, parts, ended).await
+}
+
+/// Waits until the daemon is told to stop, or until a part ends before that: then the other parts are told to stop.
+async fn until_stopped(core: &Core, parts: &mut Parts) -> Result<(), PartEnded> {
+    tokio::select! {
+        biased;
+        () = core.stop.cancelled() => Ok(()),
+        ended = parts.first_end() => {
+            tracing::error!(part = ended.part, why = ended.why, "a part of the daemon ended; the daemon stops");
+            core.stop.cancel();
+            Err(ended)
+        }
+    }
 }
 
 /// Answers machines that boot, and takes up what a former run left.
-async fn take_up(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), DaemonError> {
+async fn take_up(core: &Arc<Core>, parts: &mut Parts) -> Result<(), DaemonError> {
     if let Some(boot) = core.config.boot.clone() {
-        tasks.spawn(boot::start(core.clone(), boot).await.map_err(DaemonError::Listen)?);
+        let boot = boot::start(core.clone(), boot).await;
+        parts.begin("boot", boot.map_err(DaemonError::Listen)?);
     }
     if let Some(ssh) = core.config.console_ssh.clone() {
         let door = console::door::start(core.clone(), &ssh).await;
-        tasks.spawn(door.map_err(DaemonError::Listen)?);
+        parts.begin("console by SSH", door.map_err(DaemonError::Listen)?);
     }
     user_data::seal_plain_rows(core)
         .await
@@ -375,37 +390,37 @@ async fn take_up(core: &Arc<Core>, tasks: &mut JoinSet<()>) -> Result<(), Daemon
 }
 
 /// Begins everything that does something by itself.
-fn begin_work(core: &Arc<Core>, tasks: &mut JoinSet<()>) {
-    tasks.spawn(runner::run(core.clone(), core.stop.clone()));
-    tasks.spawn(clusters::run(core.clone()));
+fn begin_work(core: &Arc<Core>, parts: &mut Parts) {
+    parts.begin("runner", runner::run(core.clone(), core.stop.clone()));
+    parts.begin("clusters", clusters::run(core.clone()));
     if let Some(fabric) = core.config.fabric.clone() {
-        tasks.spawn(clusters::reconcile::run(core.clone(), fabric));
+        parts.begin("fabric", clusters::reconcile::run(core.clone(), fabric));
     }
-    tasks.spawn(replicas::run(core.clone()));
-    tasks.spawn(keys::run(core.clone()));
-    tasks.spawn(replicas::hear(core.clone()));
-    tasks.spawn(crate::rights::run(core.clone()));
-    tasks.spawn(watch_power::run(core.clone()));
-    tasks.spawn(crate::bmc_work::run(core.clone()));
-    tasks.spawn(crate::facility::run(core.clone()));
-    tasks.spawn(crate::firmware_settings::run(core.clone()));
-    tasks.spawn(crate::ethernet::watch::run(core.clone()));
-    tasks.spawn(console::run(core.clone()));
-    tasks.spawn(crate::discovery::run(core.clone()));
+    parts.begin("replicas", replicas::run(core.clone()));
+    parts.begin("keys", keys::run(core.clone()));
+    parts.begin("hints of replicas", replicas::hear(core.clone()));
+    parts.begin("rights", crate::rights::run(core.clone()));
+    parts.begin("power of nodes", watch_power::run(core.clone()));
+    parts.begin("work at BMCs", crate::bmc_work::run(core.clone()));
+    crate::facility::begin(core, parts);
+    parts.begin("firmware settings", crate::firmware_settings::run(core.clone()));
+    parts.begin("switch ports", crate::ethernet::watch::run(core.clone()));
+    parts.begin("consoles", console::run(core.clone()));
+    parts.begin("discovery", crate::discovery::run(core.clone()));
     let tidied = core.clone();
-    tasks.spawn(async move { tidied.bmcs.tidy(tidied.stop.clone()).await });
+    parts.begin("sessions of BMCs", async move {
+        tidied.bmcs.tidy(tidied.stop.clone()).await;
+    });
     let tidied = core.clone();
-    tasks.spawn(async move { tidied.logins.tidy(tidied.stop.clone()).await });
+    parts.begin("logins", async move { tidied.logins.tidy(tidied.stop.clone()).await });
 }
 
-/// Ends everything in order.
-async fn end(core: &Core, mut tasks: JoinSet<()>) -> Result<(), DaemonError> {
+/// Ends everything in order, and says which part had ended before.
+async fn end(core: &Core, parts: Parts, ended: Result<(), PartEnded>) -> Result<(), DaemonError> {
     // Connections of machines that were switched off never say goodbye.
-    let orderly = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(ORDERLY_END, orderly).await.is_err() {
+    if !parts.end(ORDERLY_END).await {
         tracing::info!("connections that did not end in {} s were cut", ORDERLY_END.as_secs());
     }
-    tasks.shutdown().await;
     core.bmcs.close_all().await;
     // A copy that was made before this is then known to be older.
     if !core.pause.is_on()
@@ -418,7 +433,7 @@ async fn end(core: &Core, mut tasks: JoinSet<()>) -> Result<(), DaemonError> {
         tracing::warn!(%error, "other replicas take over only when this one has been silent for a while");
     }
     core.store.close().await;
-    Ok(())
+    Ok(ended?)
 }
 
 async fn invite(core: &Core) -> Result<(), DaemonError> {
@@ -451,6 +466,27 @@ fn announce(core: &Core, ready: Option<&Path>) -> Result<(), DaemonError> {
 mod tests {
     use super::*;
     use crate::testing;
+
+    #[tokio::test]
+    async fn a_part_that_ends_stops_the_daemon_and_is_named() {
+        async fn panics() {
+            panic!("there is a bug")
+        }
+        let core = testing::core().await;
+        let mut parts = Parts::new(core.health.clone());
+        begin_work(&core, &mut parts);
+        parts.begin("odd", panics());
+        let ended = until_stopped(&core, &mut parts).await;
+        let why = "it panicked: there is a bug".to_owned();
+        assert_eq!(ended, Err(PartEnded { part: "odd", why }));
+        assert!(core.stop.is_cancelled());
+        // The others end in order, as on any stop.
+        assert!(parts.end(Duration::from_secs(60)).await);
+        // Parts that end because they were told to are no failure.
+        let mut parts = Parts::new(core.health.clone());
+        begin_work(&core, &mut parts);
+        assert_eq!(until_stopped(&core, &mut parts).await, Ok(()));
+    }
 
     #[tokio::test]
     async fn other_keys_than_those_of_the_databases_site_are_refused() {

@@ -36,6 +36,7 @@ pub mod invite;
 pub mod keys;
 pub mod measured_boot;
 pub mod metrics;
+pub mod parts;
 pub mod perform;
 pub mod replicas;
 pub mod rights;

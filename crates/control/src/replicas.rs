@@ -140,9 +140,14 @@ async fn compare_agents(core: &Core) -> Result<(), StoreError> {
         }
         // Waits for one that is just being stored.
         let mut tx = core.store.write().await?;
-        let hold = tx.node(node).await?.hold;
+        let hold = match tx.node(node).await {
+            Ok(record) => Some(record.hold),
+            // The node was deleted while its agent was connected.
+            Err(StoreError::NotFound { .. }) => None,
+            Err(error) => return Err(error),
+        };
         if let Some(session) = core.agents.session(node)
-            && (hold.replica != core.replica || hold.session != session.number)
+            && hold.is_none_or(|hold| hold.replica != core.replica || hold.session != session.number)
         {
             tracing::warn!(
                 node,
@@ -362,12 +367,12 @@ mod tests {
     #[tokio::test]
     async fn rows_and_connections_are_made_the_same_again() {
         let core = testing::core().await;
-        for id in ["lost", "taken", "good"] {
+        for id in ["lost", "taken", "good", "deleted"] {
             testing::add(&core, &testing::node(id, State::Imaging, None)).await;
         }
         hold(&core, "lost", &core.replica).await;
         let mut ends = Vec::new();
-        for id in ["taken", "good"] {
+        for id in ["taken", "good", "deleted"] {
             let end = CancellationToken::new();
             let agent = testing::arriving(id, testing::booted(&core, id, "b1").await, "b1");
             let arrived = arrive(
@@ -382,6 +387,8 @@ mod tests {
         }
         let mut tx = core.store.write().await.unwrap();
         assert!(tx.release_agent("taken", ends[0].1, clock::now()).await.unwrap());
+        let deleted = tx.node("deleted").await.unwrap();
+        tx.delete_node(&deleted).await.unwrap();
         tx.commit().await.unwrap();
         round(&core).await.unwrap();
         assert_eq!(core.store.node(&Scope::Site, "lost").await.unwrap().hold.replica, "");
@@ -390,7 +397,7 @@ mod tests {
             .filter(|(.., end)| end.is_cancelled())
             .map(|(id, ..)| *id)
             .collect();
-        assert_eq!(ended, ["taken"]);
+        assert_eq!(ended, ["taken", "deleted"]);
         assert_eq!(
             core.store.node(&Scope::Site, "good").await.unwrap().hold.session,
             ends[1].1

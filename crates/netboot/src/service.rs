@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 
 use tokio::net::{TcpListener, UdpSocket};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::arp;
@@ -181,7 +181,10 @@ impl Netboot {
     }
 
     /// Serves until `cancel` is cancelled, then closes every socket; transfers in progress end.
-    pub async fn run(self, cancel: CancellationToken) {
+    ///
+    /// # Errors
+    /// One of the servers panicked: all are ended.
+    pub async fn run(self, cancel: CancellationToken) -> Result<(), JoinError> {
         let shared = self.shared;
         let mut loops = JoinSet::new();
         if let Some(socket) = self.dhcp {
@@ -202,10 +205,9 @@ impl Netboot {
         loops.spawn(tftp::serve(shared.clone(), self.tftp, cancel.clone()));
         loops.spawn(http::serve(shared, self.http, cancel));
         while let Some(ended) = loops.join_next().await {
-            if let Err(error) = ended {
-                tracing::error!(%error, "a network boot server ended by a fault of its own");
-            }
+            ended?;
         }
+        Ok(())
     }
 }
 

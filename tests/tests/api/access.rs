@@ -152,6 +152,11 @@ fn the_services_tell_what_they_are() {
             Ok(ServingStatus::Serving),
             "the whole server"
         );
+        // Each part of the daemon is told by its name.
+        for part in ["runner", "boot", "images", "API"] {
+            let status = health(&api.channel, &format!("rackwright.parts/{part}")).await;
+            assert_eq!(status, Ok(ServingStatus::Serving), "{part}");
+        }
         assert_eq!(health(&api.channel, "rackwright.v1.NoSuch").await, Err(Code::NotFound));
     });
 }

@@ -13,10 +13,10 @@ use rackwright_identity::{AuditEntry, AuditRecord};
 use rackwright_lifecycle::Timestamp;
 use rackwright_store::{AuditFilter, AuditRow};
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinSet;
 
 use super::head::hex;
 use crate::core::Core;
+use crate::parts::Parts;
 
 /// Rows read at once.
 const PAGE: i64 = 500;
@@ -186,13 +186,13 @@ pub fn time(at: Timestamp) -> String {
 }
 
 /// Begins the exports that the settings name.
-pub fn spawn(core: &Arc<Core>, tasks: &mut JoinSet<()>) {
+pub fn begin(core: &Arc<Core>, parts: &mut Parts) {
     if let Some(path) = core.config.audit.file.clone() {
-        tasks.spawn(follow(core.clone(), ToFile::new(path)));
+        parts.begin("audit file", follow(core.clone(), ToFile::new(path)));
     }
     if let Some(server) = core.config.audit.syslog {
         let position = core.config.data_dir.join("audit-syslog");
-        tasks.spawn(follow(core.clone(), ToSyslog::new(server, position)));
+        parts.begin("audit syslog", follow(core.clone(), ToSyslog::new(server, position)));
     }
 }
 

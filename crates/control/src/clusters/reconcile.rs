@@ -34,7 +34,7 @@ pub async fn run(core: Arc<Core>, settings: Settings) {
         Ok(manager) => manager,
         Err(fault) => {
             tracing::error!(fault, "the fabric manager cannot be used: no partition is set up");
-            return;
+            return core.stop.cancelled().await;
         }
     };
     let mut last = Last::default();

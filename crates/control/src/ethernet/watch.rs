@@ -29,7 +29,7 @@ const AT_ONCE: usize = 32;
 /// Runs until the core stops, where the control plane sets ports.
 pub async fn run(core: Arc<Core>) {
     let Some(managed) = core.config.ethernet.managed() else {
-        return;
+        return core.stop.cancelled().await;
     };
     let mut tick = tokio::time::interval(Duration::from_secs(managed.proof_s().into()));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -22,10 +22,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rackwright_site::model::Site;
 use rackwright_site::power::StartRooms;
-use tokio::task::JoinSet;
 
 use crate::core::Core;
 use crate::hall::HallError;
+use crate::parts::Parts;
 
 pub use alarms::{load, reserved};
 pub use settings::Settings;
@@ -81,12 +81,10 @@ impl Facility {
     }
 }
 
-/// Runs until the core stops.
-pub async fn run(core: Arc<Core>) {
-    let mut tasks = JoinSet::new();
-    tasks.spawn(alarms::run(core.clone()));
+/// Begins what watches power and cooling.
+pub fn begin(core: &Arc<Core>, parts: &mut Parts) {
+    parts.begin("power and cooling alarms", alarms::run(core.clone()));
     if let Some(settings) = core.config.facility.clone() {
-        tasks.spawn(poll::run(core, settings));
+        parts.begin("power and cooling readings", poll::run(core.clone(), settings));
     }
-    while tasks.join_next().await.is_some() {}
 }

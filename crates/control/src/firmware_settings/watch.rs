@@ -33,7 +33,7 @@ const AGAIN: i64 = 8;
 pub async fn run(core: Arc<Core>) {
     let interval_s = core.config.settings_watch.interval_s;
     if interval_s == 0 {
-        return;
+        return core.stop.cancelled().await;
     }
     let tick_ms = (u64::from(interval_s) * 1000 / 16).clamp(TICK_MS.0, TICK_MS.1);
     let mut tick = tokio::time::interval(Duration::from_millis(tick_ms));

@@ -111,6 +111,7 @@ async fn through_bmc(core: &Core, record: &NodeRecord) -> Result<Components, Str
     let listed = match client.component_integrity().await {
         Ok(listed) => listed.ok_or_else(|| "the BMC offers no ComponentIntegrity".to_owned())?,
         Err(error) => {
+            drop(client);
             core.bmcs.forget(&record.id).await;
             return Err(told(BmcError::Redfish(error)));
         }

@@ -75,6 +75,8 @@ use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::transport::Server;
+use tonic_health::ServingStatus;
+use tonic_health::server::{HealthReporter, health_reporter};
 
 use self::access::{Gate, Refusals};
 use self::connection::Connection;
@@ -117,7 +119,7 @@ pub async fn run(
     listener: TcpListener,
     tls: Arc<rustls::ServerConfig>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let (health, health_service) = tonic_health::server::health_reporter();
+    let (health, health_service) = health_reporter();
     health.set_serving::<NodeServiceServer<nodes::Nodes>>().await;
     health.set_serving::<ImageServiceServer<images::Images>>().await;
     health
@@ -152,6 +154,7 @@ pub async fn run(
     } else {
         health.set_serving::<ControlServiceServer<control::Control>>().await;
     }
+    tokio::spawn(tell_parts(core.clone(), health.clone()));
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(DESCRIPTORS)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
@@ -195,6 +198,31 @@ pub async fn run(
         .http2_max_header_list_size(HEADERS);
     tokio::try_join!(serve(for_strangers, strangers), serve(for_known, known))?;
     Ok(())
+}
+
+/// The name under which a health check asks for one part of the daemon: "rackwright.parts/runner".
+const PARTS: &str = "rackwright.parts/";
+
+/// Tells health checks which parts of the daemon run. When one has ended, the whole serves no more.
+async fn tell_parts(core: Arc<Core>, health: HealthReporter) {
+    let mut changes = core.health.subscribe();
+    loop {
+        let all = changes.borrow_and_update().clone();
+        let is_whole = all.values().all(|runs| *runs);
+        let parts = all.iter().map(|(part, runs)| (format!("{PARTS}{part}"), *runs));
+        for (service, runs) in parts.chain([(String::new(), is_whole)]) {
+            let status = if runs {
+                ServingStatus::Serving
+            } else {
+                ServingStatus::NotServing
+            };
+            health.set_service_status(service, status).await;
+        }
+        // The sender lives as long as the core.
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
 }
 
 /// Divides connections into those without and those with a certificate: they have different bounds.

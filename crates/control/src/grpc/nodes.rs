@@ -433,7 +433,10 @@ impl NodeService for Nodes {
                 }))
             })
             .await?;
-        self.0.bmcs.forget(id).await;
+        // A label is no reason to log in again.
+        if paths.iter().any(|path| path.starts_with("spec.bmc.")) {
+            self.0.bmcs.forget(id).await;
+        }
         Ok(Response::new(response))
     }
 
@@ -460,6 +463,9 @@ impl NodeService for Nodes {
         let event = asked.event("deleted", &request.name, format!("{} forgot {id}", caller.name));
         tx.add_event(&event).await.map_err(ApiError::from)?;
         asked.end(tx, ()).await?;
+        if let Some(session) = self.0.agents.session(id) {
+            session.end.cancel();
+        }
         self.0.bmcs.forget(id).await;
         Ok(Response::new(()))
     }

@@ -74,6 +74,7 @@ macro_rules! through_bmc {
                 match result {
                     Ok(done) => done,
                     Err(error) => {
+                        drop($client);
                         core.bmcs.forget(&record.id).await;
                         failed(core, record, &BmcError::Redfish(error))
                     }
