@@ -127,17 +127,17 @@ pub enum LastBoot {
     #[default]
     Unread,
     /// As it was read; none: the node never booted into the agent.
-    Read(Option<AgentBootRow>),
+    Read(Option<Box<AgentBootRow>>),
 }
 
 impl LastBoot {
     async fn row(&mut self, store: &Store, node: &str) -> Result<Option<&AgentBootRow>, StoreError> {
         if matches!(self, Self::Unread) {
-            *self = Self::Read(store.agent_boot(node).await?);
+            *self = Self::Read(store.agent_boot(node).await?.map(Box::new));
         }
         Ok(match self {
             Self::Unread => None,
-            Self::Read(row) => row.as_ref(),
+            Self::Read(row) => row.as_deref(),
         })
     }
 

@@ -101,7 +101,7 @@ async fn a_second_host_takes_the_servers_address() {
     assert_eq!(counters.snapshot()["address_conflict_total"], 1);
     drop((honest, impostor));
     cancel.cancel();
-    running.await.unwrap();
+    running.await.unwrap().unwrap();
 }
 
 #[test]

@@ -586,7 +586,11 @@ async fn everything_ends_when_cancelled() {
     let running = tokio::spawn(netboot.run(cancel.clone()));
     let _open = TcpStream::connect(http).await.unwrap();
     cancel.cancel();
-    tokio::time::timeout(LIMIT, running).await.expect("it ends").unwrap();
+    tokio::time::timeout(LIMIT, running)
+        .await
+        .expect("it ends")
+        .unwrap()
+        .unwrap();
     tokio::net::TcpListener::bind(http)
         .await
         .expect("the port is free again");
