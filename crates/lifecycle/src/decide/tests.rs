@@ -328,44 +328,6 @@ fn an_inspection_whose_drives_the_bmc_contradicts_fails_in_the_words_of_the_diff
 }
 
 #[test]
-fn the_power_of_a_machine_that_was_left_off_is_read_with_its_boot_target() {
-    let mut facts = Facts {
-        power: known(Power::Off, -1),
-        bmc: known(Bmc::Identified, 1),
-        ..Facts::default()
-    };
-    let imaging = claimed(State::Imaging);
-    let set = Decision::Act(Effect::SetBoot(BootTarget::Network));
-    assert_eq!(decide_at(&imaging, &facts, 6), set);
-    // Read back with the target: off.
-    facts.boot_target = known(BootTarget::Network, 7);
-    let mut off = facts.clone();
-    off.power = known(Power::Off, 7);
-    assert_eq!(decide_at(&imaging, &off, 8), Decision::Act(Effect::PowerOn));
-    // The BMC did not show the power there.
-    assert_eq!(decide_at(&imaging, &facts, 8), Decision::Act(Effect::ObservePower));
-    // Somebody switched the machine on: the target may be used up.
-    let mut on = facts.clone();
-    on.power = known(Power::On, 7);
-    on.boot_target = Reading::Unknown { since: at(6) };
-    assert_eq!(decide_at(&imaging, &on, 8), Decision::Act(Effect::PowerOff));
-    on.power = known(Power::Off, 9);
-    assert_eq!(decide_at(&imaging, &on, 10), set);
-    // Where switch ports are moved, the power is read before them; a reading that is too old says nothing.
-    facts.boot_target = Reading::Unknown { since: at(0) };
-    let managed = Facts {
-        manages_ports: true,
-        ..facts.clone()
-    };
-    assert_eq!(decide_at(&imaging, &managed, 6), Decision::Act(Effect::ObservePower));
-    let old = Facts {
-        power: known(Power::Off, -100_000),
-        ..facts
-    };
-    assert_eq!(decide_at(&imaging, &old, 6), Decision::Act(Effect::ObservePower));
-}
-
-#[test]
 fn every_state_of_the_agent_wants_a_boot_of_its_own() {
     for (state, node) in [
         (State::Reclaiming, claimed(State::Reclaiming)),
