@@ -1,16 +1,18 @@
-//! Traces of a real `rackwrightd`, as a collector gets them; and a collector that is not there.
+//! Traces and audit records of a real `rackwrightd`, as a collector gets them; and a collector that is not there.
 
 #[path = "telemetry/collector.rs"]
 mod collector;
 #[path = "telemetry/daemon.rs"]
 mod daemon;
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use collector::{Collector, Told};
+use collector::{Collector, Log, Told};
 use daemon::Daemon;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use rackwright_api::v1;
+use rackwright_api::v1::audit_service_client::AuditServiceClient;
 use rackwright_api::v1::auth_service_client::AuthServiceClient;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_sim::fleet::{Fleet, FleetConfig};
@@ -183,5 +185,104 @@ async fn without_its_collector_the_daemon_works_and_counts_what_it_drops() {
     daemon.stop();
     let ended = begun.elapsed();
     assert!(ended < Duration::from_secs(15), "it waits for its collector: {ended:?}");
+    fleet.stop().await;
+}
+
+/// The next log record, awaited: the daemon tries again after 10 s.
+async fn next(collector: &mut Collector) -> Log {
+    let next = tokio::time::timeout(Duration::from_secs(60), collector.logs.recv()).await;
+    next.expect("a record comes in time").expect("the collector runs")
+}
+
+/// What the audit has now, by position, and the method of each record.
+async fn audited(daemon: &Daemon) -> Vec<(u64, String, String)> {
+    let request = v1::ListAuditRequest {
+        page_size: 1000,
+        ..v1::ListAuditRequest::default()
+    };
+    let list = AuditServiceClient::new(daemon.operator()).list_audit(request).await;
+    let list = list.expect("the operator may").into_inner().records;
+    let mut list: Vec<_> = list
+        .into_iter()
+        .map(|one| (one.position, one.hash, one.method))
+        .collect();
+    list.sort();
+    list
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_of_the_audit_reach_the_collector_in_order_and_wait_for_one_that_is_away() {
+    let mut collector = Collector::start().await;
+    collector.is_away.store(true, Ordering::SeqCst);
+    let fleet = Fleet::start(FleetConfig::default()).await.expect("a simulated machine");
+    let authorities = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(&authorities, &collector.certificate).expect("it can be written");
+    let (url, authorities_file) = (&collector.url, authorities.path().display());
+    // The trace of a call is known where traces are recorded.
+    let settings = format!(
+        "audit: {{otlp: {{url: \"{url}\", ca_file: {authorities_file}}}}}\n\
+         telemetry: {{otlp: \"{url}\", ca_file: {authorities_file}}}\n"
+    );
+    let daemon = Daemon::start(&settings).await;
+    let mut nodes = NodeServiceClient::new(daemon.operator());
+    let (header, trace, _) = traceparent(5, true);
+    let enrolled = nodes.enroll_node(below(&header, enrolment(&fleet))).await;
+    enrolled.expect("a new node");
+    let again = v1::EnrollNodeRequest {
+        mutation: None,
+        ..enrolment(&fleet)
+    };
+    nodes.enroll_node(again).await.expect_err("the node is there already");
+    let begun = Instant::now();
+    while value(&daemon.metrics(), "rackwright_audit_exports_failing") == 0 {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "that the collector is away is not told"
+        );
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    collector.is_away.store(false, Ordering::SeqCst);
+    let expected = audited(&daemon).await;
+    assert!(expected.len() >= 3, "{expected:?}");
+    for (position, hash, method) in &expected {
+        let Log {
+            record,
+            attributes,
+            resource,
+        } = next(&mut collector).await;
+        // In order, each once, and the same chain.
+        assert_eq!(attributes["rackwright.audit.position"], position.to_string());
+        assert_eq!(attributes["rackwright.audit.hash"], *hash);
+        assert_eq!(attributes["rpc.method"], *method);
+        assert_eq!(record.event_name, "rackwright.audit");
+        let body = format!("{:?}", record.body);
+        assert!(body.contains(hash.as_str()) && body.contains("signature"), "{body}");
+        assert_eq!(resource["service.name"], "rackwrightd");
+        assert_eq!(resource["service.namespace"], "traced");
+        if method == "NodeService/EnrollNode" {
+            let is_first = attributes["rackwright.audit.outcome"] == "OK";
+            assert_eq!(record.severity_text, if is_first { "INFO" } else { "WARN" });
+            if is_first {
+                assert_eq!(record.trace_id, trace);
+            }
+        }
+    }
+    // What was recorded last goes out before the process ends.
+    let update = v1::RetryNodeRequest {
+        name: "nodes/n1".into(),
+        ..v1::RetryNodeRequest::default()
+    };
+    let _ = nodes.retry_node(update).await;
+    let last = audited(&daemon).await;
+    assert!(last.len() > expected.len());
+    daemon.stop();
+    let (position, hash, _) = last.last().expect("there are records");
+    loop {
+        let log = next(&mut collector).await;
+        if log.attributes["rackwright.audit.position"] == position.to_string() {
+            assert_eq!(log.attributes["rackwright.audit.hash"], *hash);
+            break;
+        }
+    }
     fleet.stop().await;
 }

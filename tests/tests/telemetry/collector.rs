@@ -1,11 +1,16 @@
-//! A collector of traces, over TLS, that keeps what it gets.
+//! A collector of traces and logs, over TLS, that keeps what it gets.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use opentelemetry_proto::tonic::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
+use opentelemetry_proto::tonic::collector::logs::v1::{ExportLogsServiceRequest, ExportLogsServiceResponse};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -22,6 +27,42 @@ pub struct Told {
     pub attributes: BTreeMap<String, String>,
     pub resource: BTreeMap<String, String>,
     pub scope_header: Option<String>,
+}
+
+/// A log record, and who told of it.
+#[derive(Debug, Clone)]
+pub struct Log {
+    pub record: LogRecord,
+    pub attributes: BTreeMap<String, String>,
+    pub resource: BTreeMap<String, String>,
+}
+
+struct Logs {
+    sender: mpsc::UnboundedSender<Log>,
+    is_away: Arc<AtomicBool>,
+}
+
+#[tonic::async_trait]
+impl LogsService for Logs {
+    async fn export(
+        &self,
+        request: Request<ExportLogsServiceRequest>,
+    ) -> Result<Response<ExportLogsServiceResponse>, Status> {
+        if self.is_away.load(Ordering::SeqCst) {
+            return Err(Status::unavailable("this collector is being restarted"));
+        }
+        for logs in request.into_inner().resource_logs {
+            let resource = texts(&logs.resource.unwrap_or_default().attributes);
+            for record in logs.scope_logs.into_iter().flat_map(|scope| scope.log_records) {
+                let _ = self.sender.send(Log {
+                    attributes: texts(&record.attributes),
+                    record,
+                    resource: resource.clone(),
+                });
+            }
+        }
+        Ok(Response::new(ExportLogsServiceResponse::default()))
+    }
 }
 
 fn texts(attributes: &[KeyValue]) -> BTreeMap<String, String> {
@@ -66,6 +107,10 @@ pub struct Collector {
     pub certificate: String,
     inbox: mpsc::UnboundedReceiver<Vec<Told>>,
     pub seen: Vec<Told>,
+    /// Log records, in the order in which they came.
+    pub logs: mpsc::UnboundedReceiver<Log>,
+    /// Log records are not taken for now.
+    pub is_away: Arc<AtomicBool>,
 }
 
 impl Collector {
@@ -73,6 +118,12 @@ impl Collector {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let url = format!("https://{}", listener.local_addr().expect("it has an address"));
         let (sender, inbox) = mpsc::unbounded_channel();
+        let (log_sender, logs) = mpsc::unbounded_channel();
+        let is_away = Arc::new(AtomicBool::new(false));
+        let logs_service = Logs {
+            sender: log_sender,
+            is_away: is_away.clone(),
+        };
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
         let certificate = made.cert.pem();
         let identity = Identity::from_pem(&certificate, made.signing_key.serialize_pem());
@@ -81,6 +132,7 @@ impl Collector {
             .tls_config(tls)
             .expect("TLS can be set up")
             .add_service(TraceServiceServer::new(Inbox(sender)))
+            .add_service(LogsServiceServer::new(logs_service))
             .serve_with_incoming(TcpListenerStream::new(listener));
         tokio::spawn(serve);
         Self {
@@ -88,6 +140,8 @@ impl Collector {
             certificate,
             inbox,
             seen: Vec::new(),
+            logs,
+            is_away,
         }
     }
 

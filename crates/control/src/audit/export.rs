@@ -1,11 +1,11 @@
-//! Exports: the lines of a file, and the tasks that follow the chain to a file or a syslog server.
+//! Exports: the lines of a file, and the tasks that follow the chain to a file, a syslog server or a collector.
 //!
 //! A line is a JSON object. The first one names the chain and its signing keys; each further one is a record with its hash and
 //! signature. `rackwrightd audit verify --file` checks such a file with a public key alone.
 
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +15,10 @@ use rackwright_store::{AuditFilter, AuditRow};
 use serde::{Deserialize, Serialize};
 
 use super::head::hex;
+use super::otlp::ToOtlp;
 use crate::core::Core;
 use crate::parts::Parts;
+use crate::telemetry::Collector;
 
 /// Rows read at once.
 const PAGE: i64 = 500;
@@ -37,6 +39,8 @@ pub struct Settings {
     pub file: Option<PathBuf>,
     /// Address of a syslog server that takes RFC 5424 over UDP.
     pub syslog: Option<SocketAddr>,
+    /// A collector that takes logs by OTLP over gRPC.
+    pub otlp: Option<Collector>,
 }
 
 impl Settings {
@@ -44,6 +48,9 @@ impl Settings {
     pub(crate) fn check(&self, faults: &mut Vec<String>) {
         if self.file.as_ref().is_some_and(|file| !file.is_absolute()) {
             faults.push("audit.file: must be an absolute path".into());
+        }
+        if let Some(otlp) = &self.otlp {
+            otlp.check("audit.otlp", "url", faults);
         }
     }
 }
@@ -85,7 +92,7 @@ pub struct KeyLine {
 }
 
 /// The line of a record.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs)]
 pub struct RecordLine {
@@ -194,11 +201,15 @@ pub fn begin(core: &Arc<Core>, parts: &mut Parts) {
         let position = core.config.data_dir.join("audit-syslog");
         parts.begin("audit syslog", follow(core.clone(), ToSyslog::new(server, position)));
     }
+    if let Some(collector) = core.config.audit.otlp.clone() {
+        let target = ToOtlp::new(collector, &core.config);
+        parts.begin("audit OTLP", follow(core.clone(), target));
+    }
 }
 
 /// The last record of a target.
 #[derive(Debug, Default)]
-struct Last {
+pub(super) struct Last {
     /// 0: there is none.
     position: i64,
     /// Empty: not known.
@@ -206,7 +217,7 @@ struct Last {
 }
 
 /// A place to which records go in order.
-trait Target: Send + 'static {
+pub(super) trait Target: Send + 'static {
     /// For the log.
     fn name(&self) -> String;
     /// The last record that is there.
@@ -398,7 +409,7 @@ fn push(text: &mut Vec<u8>, line: &Line) -> std::io::Result<()> {
     Ok(())
 }
 
-fn line(row: &AuditRow) -> std::io::Result<RecordLine> {
+pub(super) fn line(row: &AuditRow) -> std::io::Result<RecordLine> {
     let record = AuditRecord::decode(&row.record);
     let record = record.map_err(|error| std::io::Error::other(format!("record {}: {error}", row.position)))?;
     Ok(RecordLine::of(record, row))
@@ -407,7 +418,7 @@ fn line(row: &AuditRow) -> std::io::Result<RecordLine> {
 /// A syslog server. A file says how far it has got.
 struct ToSyslog {
     server: SocketAddr,
-    position: PathBuf,
+    place: Place,
     socket: Option<std::net::UdpSocket>,
 }
 
@@ -415,7 +426,7 @@ impl ToSyslog {
     fn new(server: SocketAddr, position: PathBuf) -> Self {
         Self {
             server,
-            position,
+            place: Place(position),
             socket: None,
         }
     }
@@ -427,16 +438,7 @@ impl Target for ToSyslog {
     }
 
     fn last(&mut self) -> std::io::Result<Last> {
-        let text = match std::fs::read_to_string(&self.position) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Last::default()),
-            Err(error) => return Err(error),
-        };
-        let (position, hash) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
-        Ok(Last {
-            position: position.parse().map_err(std::io::Error::other)?,
-            hash: hash.to_owned(),
-        })
+        self.place.last()
     }
 
     fn add(&mut self, _: &Core, rows: &[AuditRow]) -> std::io::Result<()> {
@@ -452,17 +454,35 @@ impl Target for ToSyslog {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         for row in rows {
             socket.send(syslog(&line(row)?, host.trim())?.as_bytes())?;
-            keep(&self.position, row)?;
+            self.place.keep(row)?;
         }
         self.socket = Some(socket);
         Ok(())
     }
 }
 
-fn keep(path: &Path, row: &AuditRow) -> std::io::Result<()> {
-    let new = path.with_extension("new");
-    std::fs::write(&new, format!("{} {}\n", row.position, row.hash))?;
-    std::fs::rename(&new, path)
+/// A file that says how far an export has got.
+pub(super) struct Place(pub(super) PathBuf);
+
+impl Place {
+    pub(super) fn last(&self) -> std::io::Result<Last> {
+        let text = match std::fs::read_to_string(&self.0) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Last::default()),
+            Err(error) => return Err(error),
+        };
+        let (position, hash) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
+        Ok(Last {
+            position: position.parse().map_err(std::io::Error::other)?,
+            hash: hash.to_owned(),
+        })
+    }
+
+    pub(super) fn keep(&self, row: &AuditRow) -> std::io::Result<()> {
+        let new = self.0.with_extension("new");
+        std::fs::write(&new, format!("{} {}\n", row.position, row.hash))?;
+        std::fs::rename(&new, &self.0)
+    }
 }
 
 /// A record as a message of RFC 5424: facility 13 (log audit), severity 5 (notice) or 4 (warning).

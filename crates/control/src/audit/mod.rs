@@ -13,6 +13,7 @@ pub mod export;
 mod fields;
 pub mod head;
 pub mod local;
+mod otlp;
 pub mod request;
 pub mod verify;
 

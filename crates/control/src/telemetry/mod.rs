@@ -1,6 +1,7 @@
 //! Traces for a collector, by OTLP over gRPC, where the configuration names one: a span for each call, each run of a
 //! node's steps and each effect. Whoever makes a span never waits: what the queue cannot hold is dropped and counted.
 
+mod collector;
 mod queue;
 
 use std::collections::BTreeMap;
@@ -14,12 +15,10 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{Sampler, SdkTracer, SdkTracerProvider};
 use rackwright_lifecycle::{Outcome, Timestamp};
 use rackwright_store::{EffectRow, NodeRecord};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::SecretString;
 use serde::Deserialize;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
@@ -31,13 +30,11 @@ use crate::clock;
 use crate::config::Config;
 use crate::metrics::SpanCounts;
 use crate::replicas;
+pub use collector::{Collector, CollectorError};
 use queue::{Queue, Sender};
 
 /// Our own crates' spans go out, not those of the HTTP/2 connection that carries them.
 const OURS: &str = "rackwright";
-/// A collector that does not take the connection, or a batch, by then is away.
-const CONNECT: Duration = Duration::from_secs(3);
-const SEND: Duration = Duration::from_secs(5);
 /// What is left may take so long to be sent when the process ends.
 const FLUSH: Duration = Duration::from_secs(5);
 
@@ -66,77 +63,29 @@ fn everything() -> f64 {
 impl Settings {
     /// Says what is wrong, a line each.
     pub(crate) fn check(&self, faults: &mut Vec<String>) {
-        match (self.is_https(), &self.ca_file) {
-            (true, Some(file)) if !file.is_file() => {
-                faults.push(format!("telemetry.ca_file: {} is not a file", file.display()));
-            }
-            (true, None) => faults.push("telemetry.ca_file: is needed with https://".into()),
-            (false, Some(_)) => faults.push("telemetry.ca_file: means nothing without https://".into()),
-            _ => {}
-        }
-        if !self.is_https() && !self.otlp.starts_with("http://") || Endpoint::from_shared(self.otlp.clone()).is_err() {
-            faults.push(format!("telemetry.otlp: {:?} is no http:// or https:// URL", self.otlp));
-        }
+        self.collector().check("telemetry", "otlp", faults);
         if !(0.0..=1.0).contains(&self.sample) {
             faults.push("telemetry.sample: must be from 0 to 1".into());
         }
-        if let Err(fault) = self.metadata() {
-            faults.push(fault);
+    }
+
+    fn collector(&self) -> Collector {
+        Collector {
+            url: self.otlp.clone(),
+            ca_file: self.ca_file.clone(),
+            headers: self.headers.clone(),
         }
-    }
-
-    fn is_https(&self) -> bool {
-        self.otlp.starts_with("https://")
-    }
-
-    fn metadata(&self) -> Result<MetadataMap, String> {
-        let mut map = MetadataMap::new();
-        for (name, value) in &self.headers {
-            let key: Result<AsciiMetadataKey, _> = name.to_ascii_lowercase().parse();
-            let value: Result<AsciiMetadataValue, _> = value.expose_secret().parse();
-            let (Ok(key), Ok(mut value)) = (key, value) else {
-                return Err(format!(
-                    "telemetry.headers: {name:?} is no header, or its value is not ASCII"
-                ));
-            };
-            value.set_sensitive(true);
-            map.insert(key, value);
-        }
-        Ok(map)
-    }
-
-    fn endpoint(&self) -> Result<Endpoint, TelemetryError> {
-        let endpoint = Endpoint::from_shared(self.otlp.clone())?
-            .connect_timeout(CONNECT)
-            .timeout(SEND);
-        let Some(path) = &self.ca_file else { return Ok(endpoint) };
-        let pem = std::fs::read(path).map_err(|source| TelemetryError::Authorities {
-            path: path.clone(),
-            source,
-        })?;
-        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
-        Ok(endpoint.tls_config(tls)?)
     }
 }
 
-/// Why traces cannot be sent.
-#[derive(Debug, thiserror::Error)]
-pub enum TelemetryError {
-    /// The certificates cannot be read.
-    #[error("telemetry.ca_file {} cannot be read", path.display())]
-    Authorities {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// They, or the URL, are not what they should be.
-    #[error("the connection to the telemetry collector cannot be set up; look at telemetry.otlp and telemetry.ca_file")]
-    Connection(#[from] tonic::transport::Error),
-    /// A header.
-    #[error("{0}")]
-    Header(String),
+/// What a collector is told of this process.
+pub(crate) fn attributes(config: &Config) -> [(&'static str, String); 4] {
+    [
+        ("service.name", "rackwrightd".to_owned()),
+        ("service.namespace", config.site.clone()),
+        ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("service.instance.id", replicas::name(&config.data_dir)),
+    ]
 }
 
 /// Makes spans of what has happened already; of nothing where no collector is configured.
@@ -167,22 +116,20 @@ impl Telemetry {
     ///
     /// # Errors
     /// The certificates cannot be read.
-    pub fn start(config: &Config) -> Result<Self, TelemetryError> {
+    pub fn start(config: &Config) -> Result<Self, CollectorError> {
         let counts = SpanCounts::default();
         let Some(settings) = &config.telemetry else {
             return Ok(Self::default());
         };
+        let collector = settings.collector();
         let resource = Resource::builder_empty()
-            .with_attribute(KeyValue::new("service.name", "rackwrightd"))
-            .with_attribute(KeyValue::new("service.namespace", config.site.clone()))
-            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
-            .with_attribute(KeyValue::new("service.instance.id", replicas::name(&config.data_dir)))
+            .with_attributes(attributes(config).map(|(name, value)| KeyValue::new(name, value)))
             .build();
         let stop = CancellationToken::new();
         let (queue, waiting) = Queue::new(counts.clone());
         let sender = Sender {
-            client: TraceServiceClient::new(settings.endpoint()?.connect_lazy()),
-            metadata: settings.metadata().map_err(TelemetryError::Header)?,
+            client: TraceServiceClient::new(collector.channel()?),
+            metadata: collector.metadata()?,
             resource: (&resource).into(),
             counts: counts.clone(),
             is_away: false,

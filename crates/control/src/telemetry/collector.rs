@@ -1,0 +1,113 @@
+//! A collector that takes OTLP over gRPC, as the settings name it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::Deserialize;
+use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+
+/// A collector that does not take the connection, or a batch, by then is away.
+const CONNECT: Duration = Duration::from_secs(3);
+const SEND: Duration = Duration::from_secs(5);
+
+/// A collector, as written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Collector {
+    /// URL of the collector's OTLP/gRPC port.
+    pub(crate) url: String,
+    /// PEM file with the authorities that may have signed the collector's certificate.
+    #[serde(default)]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Sent with every batch.
+    #[serde(default)]
+    pub(crate) headers: BTreeMap<String, SecretString>,
+}
+
+/// Why nothing can be sent to a collector.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectorError {
+    /// The certificates cannot be read.
+    #[error("the authorities of the collector in {} cannot be read", path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// They, or the URL, are not what they should be.
+    #[error("the connection to the collector {url} cannot be set up; look at its URL and its ca_file")]
+    Connection {
+        /// The collector.
+        url: String,
+        /// Why.
+        #[source]
+        source: tonic::transport::Error,
+    },
+    /// A header.
+    #[error("{0}")]
+    Header(String),
+}
+
+impl Collector {
+    /// Says what is wrong, a line each. `place` is the part of the settings, `url` the name of the URL in it.
+    pub(crate) fn check(&self, place: &str, url: &str, faults: &mut Vec<String>) {
+        match (self.is_https(), &self.ca_file) {
+            (true, Some(file)) if !file.is_file() => {
+                faults.push(format!("{place}.ca_file: {} is not a file", file.display()));
+            }
+            (true, None) => faults.push(format!("{place}.ca_file: is needed with https://")),
+            (false, Some(_)) => faults.push(format!("{place}.ca_file: means nothing without https://")),
+            _ => {}
+        }
+        if !self.is_https() && !self.url.starts_with("http://") || Endpoint::from_shared(self.url.clone()).is_err() {
+            faults.push(format!("{place}.{url}: {:?} is no http:// or https:// URL", self.url));
+        }
+        if let Err(CollectorError::Header(fault)) = self.metadata() {
+            faults.push(format!("{place}.headers: {fault}"));
+        }
+    }
+
+    fn is_https(&self) -> bool {
+        self.url.starts_with("https://")
+    }
+
+    /// The headers of each batch.
+    pub(crate) fn metadata(&self) -> Result<MetadataMap, CollectorError> {
+        let mut map = MetadataMap::new();
+        for (name, value) in &self.headers {
+            let key: Result<AsciiMetadataKey, _> = name.to_ascii_lowercase().parse();
+            let value: Result<AsciiMetadataValue, _> = value.expose_secret().parse();
+            let (Ok(key), Ok(mut value)) = (key, value) else {
+                let fault = format!("{name:?} is no header, or its value is not ASCII");
+                return Err(CollectorError::Header(fault));
+            };
+            value.set_sensitive(true);
+            map.insert(key, value);
+        }
+        Ok(map)
+    }
+
+    /// A channel, which connects when there is something to send.
+    pub(crate) fn channel(&self) -> Result<Channel, CollectorError> {
+        let failed = |source| CollectorError::Connection {
+            url: self.url.clone(),
+            source,
+        };
+        let endpoint = Endpoint::from_shared(self.url.clone()).map_err(failed)?;
+        let endpoint = endpoint.connect_timeout(CONNECT).timeout(SEND);
+        let Some(path) = &self.ca_file else {
+            return Ok(endpoint.connect_lazy());
+        };
+        let pem = std::fs::read(path).map_err(|source| CollectorError::Authorities {
+            path: path.clone(),
+            source,
+        })?;
+        let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
+        Ok(endpoint.tls_config(tls).map_err(failed)?.connect_lazy())
+    }
+}
