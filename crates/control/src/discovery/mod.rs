@@ -17,13 +17,14 @@ mod scan;
 pub mod settings;
 pub mod wanted;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rackwright_lifecycle::seconds;
 use rackwright_store::{DiscoveryRow, EventRow, FindingRow, StoreError};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 use tonic::Code;
 
@@ -86,7 +87,7 @@ impl Discoveries {
 
 /// Runs until the core stops; what is under way is stored then.
 pub async fn run(core: Arc<Core>) {
-    let mut tasks = tokio::task::JoinSet::new();
+    let mut tasks = Tasks::default();
     loop {
         if let Err(error) = take_up(&core, &mut tasks).await {
             tracing::warn!(%error, "discoveries could not be taken up; the next round tries again");
@@ -94,14 +95,43 @@ pub async fn run(core: Arc<Core>) {
         tokio::select! {
             () = core.stop.cancelled() => break,
             () = core.discoveries.wake.notified() => {}
-            Some(_) = tasks.join_next() => {}
+            Some(ended) = tasks.running.join_next_with_id() => tasks.ended(&core, ended).await,
             () = tokio::time::sleep(ROUND) => {}
         }
     }
-    while tasks.join_next().await.is_some() {}
+    while let Some(ended) = tasks.running.join_next_with_id().await {
+        tasks.ended(&core, ended).await;
+    }
 }
 
-async fn take_up(core: &Arc<Core>, tasks: &mut tokio::task::JoinSet<()>) -> Result<(), StoreError> {
+/// Discoveries that run here.
+#[derive(Default)]
+struct Tasks {
+    running: JoinSet<()>,
+    ids: HashMap<Id, String>,
+}
+
+impl Tasks {
+    /// However a discovery's task ends, another one may begin. One that panicked would do so again, so that discovery has failed.
+    async fn ended(&mut self, core: &Core, ended: Result<(Id, ()), JoinError>) {
+        let (task, panicked) = match ended {
+            Ok((task, ())) => (task, None),
+            Err(error) => (error.id(), Some(error)),
+        };
+        let Some(id) = self.ids.remove(&task) else { return };
+        if let Some(error) = panicked {
+            tracing::error!(discovery = id, %error, "a discovery panicked");
+            let why = "it ended by a fault of the control plane; the log has more".to_owned();
+            let failed = async { end(core, core.store.discovery(&id).await?, &End::Failed(why)).await };
+            if let Err(error) = failed.await {
+                tracing::warn!(discovery = id, %error, "that a discovery has failed was not stored");
+            }
+        }
+        core.discoveries.end(&id);
+    }
+}
+
+async fn take_up(core: &Arc<Core>, tasks: &mut Tasks) -> Result<(), StoreError> {
     // A restored database may list discoveries that ended long ago.
     if core.store.is_restored().await? {
         return Ok(());
@@ -120,15 +150,15 @@ async fn take_up(core: &Arc<Core>, tasks: &mut tokio::task::JoinSet<()>) -> Resu
                 continue;
             }
         }
-        let core = core.clone();
-        tasks.spawn(async move {
+        let (core, of) = (core.clone(), id.clone());
+        let task = tasks.running.spawn(async move {
             if let Err(error) = work(&core, &id).await {
                 tracing::warn!(discovery = id, %error, "a discovery was interrupted; it is taken up again");
                 // Not at once: the database is away.
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-            core.discoveries.end(&id);
         });
+        tasks.ids.insert(task.id(), of);
     }
     Ok(())
 }

@@ -133,3 +133,22 @@ async fn places_that_a_former_process_finished_are_not_looked_at_again() {
     let kept = kept.iter().find(|row| row.place == place).expect("it is kept");
     assert_eq!(kept.tries, 2);
 }
+
+#[tokio::test]
+async fn a_discovery_that_panicked_has_failed_and_keeps_no_other_from_beginning() {
+    async fn panics() {
+        panic!("an answer that nobody expected")
+    }
+    let core = testing::core().await;
+    begun(&core, &[]).await;
+    assert!(core.discoveries.begin("d1"));
+    let mut tasks = Tasks::default();
+    let task = tasks.running.spawn(panics());
+    tasks.ids.insert(task.id(), "d1".to_owned());
+    let ended = tasks.running.join_next_with_id().await.expect("it ends");
+    tasks.ended(&core, ended).await;
+    assert!(core.discoveries.begin("d1"), "its place is free again");
+    let row = core.store.discovery("d1").await.unwrap();
+    assert_eq!(row.phase, "done");
+    assert!(row.message.contains("a fault of the control plane"), "{}", row.message);
+}

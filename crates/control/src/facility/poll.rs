@@ -13,7 +13,7 @@ use rackwright_redfish::Shortcut;
 use rackwright_site::model::Site;
 use rackwright_site::power::readings::Reading;
 use rackwright_store::{ReadingRow, Scope, StoreError};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::MissedTickBehavior;
 
 use super::Settings;
@@ -75,8 +75,10 @@ pub(super) async fn run(core: Arc<Core>, settings: Settings) {
                     tracing::warn!(%error, "power and cooling are not read now; tried again in a moment");
                 }
             }
-            Some(ended) = reading.nodes.join_next(), if !reading.nodes.is_empty() => poll.ended(ended).await,
-            Some(ended) = reading.equipment.join_next(), if !reading.equipment.is_empty() => poll.ended(ended).await,
+            Some(ended) = reading.nodes.join_next_with_id(), if !reading.nodes.is_empty() => poll.ended(ended).await,
+            Some(ended) = reading.equipment.join_next_with_id(), if !reading.equipment.is_empty() => {
+                poll.ended(ended).await;
+            }
         }
     }
     reading.nodes.shutdown().await;
@@ -103,6 +105,8 @@ struct Poll {
     core: Arc<Core>,
     settings: Settings,
     entries: HashMap<Key, Entry>,
+    /// What each task reads.
+    under_way: HashMap<Id, Key>,
     /// Nodes that are due next.
     nodes: BTreeSet<(Timestamp, Key)>,
     /// Equipment that is due next.
@@ -119,6 +123,7 @@ impl Poll {
         Self {
             settings,
             entries: HashMap::new(),
+            under_way: HashMap::new(),
             nodes: BTreeSet::new(),
             equipment: BTreeSet::new(),
             listed_at: Timestamp::default(),
@@ -226,18 +231,38 @@ impl Poll {
             certificate: entry.certificate.clone(),
         };
         entry.is_under_way = true;
-        reading.of(key.0).spawn(async move {
+        let of = key.clone();
+        let task = reading.of(key.0).spawn(async move {
             match key.0 {
                 Kind::Node => of_node(&core, &turns, key, shortcut, limit).await,
                 _ => of_equipment(&core, &turns, &settings, key, &equipment, shortcut, limit).await,
             }
         });
+        self.under_way.insert(task.id(), of);
     }
 
-    async fn ended(&mut self, ended: Result<Done, JoinError>) {
-        match ended {
-            Ok(done) => self.done(done).await,
-            Err(error) => tracing::error!(%error, "a reading panicked"),
+    /// A reading that panicked is one that gave nothing: the next one comes at its time.
+    async fn ended(&mut self, ended: Result<(Id, Done), JoinError>) {
+        let id = match &ended {
+            Ok((id, _)) => *id,
+            Err(error) => error.id(),
+        };
+        let key = self.under_way.remove(&id);
+        match (ended, key) {
+            (Ok((_, done)), _) => self.done(done).await,
+            (Err(error), Some(key)) => {
+                tracing::error!(kind = key.0.as_str(), name = key.1, %error, "a reading panicked");
+                let failure = "the reading ended by a fault of the control plane; its log has more".to_owned();
+                self.done(Done {
+                    key,
+                    shortcut: Shortcut::default(),
+                    row: None,
+                    failure,
+                    is_gone: false,
+                })
+                .await;
+            }
+            (Err(error), None) => tracing::error!(%error, "a reading panicked"),
         }
     }
 

@@ -4,6 +4,8 @@ use secrecy::SecretString;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 
+use rackwright_store::Scope;
+
 use super::*;
 use crate::testing;
 
@@ -28,6 +30,35 @@ async fn slow_nodes_keep_no_equipment_from_being_read() {
     assert_eq!((reading.nodes.len(), reading.equipment.len()), (1, 1));
     assert!(poll.entries[&key(Kind::Cooling, "cdu-1")].is_under_way);
     assert!(!poll.entries[&key(Kind::Node, "n1")].is_under_way);
+}
+
+#[tokio::test]
+async fn equipment_whose_reading_panicked_is_read_again_and_told_after_some_times() {
+    async fn panics() -> Done {
+        panic!("a body that nobody expected")
+    }
+    let core = testing::core_with("facility: {}\n").await;
+    let mut poll = Poll::new((*core).clone(), core.config.facility.clone().unwrap());
+    let of = key(Kind::Cooling, "cdu-1");
+    poll.entries.insert(of.clone(), Entry::default());
+    let mut reading = Lanes::default();
+    for _ in 0..MISSES {
+        let now = clock::now();
+        poll.equipment = BTreeSet::from([(now, of.clone())]);
+        poll.begin(now, &mut reading);
+        assert!(poll.entries[&of].is_under_way);
+        // In place of what was begun.
+        reading.equipment.shutdown().await;
+        poll.under_way.clear();
+        let task = reading.equipment.spawn(panics());
+        poll.under_way.insert(task.id(), of.clone());
+        let ended = reading.equipment.join_next_with_id().await.unwrap();
+        poll.ended(ended).await;
+        assert!(!poll.entries[&of].is_under_way, "it would never be read again");
+    }
+    let events = core.store.events(&Scope::Site, 0, "", 100).await.unwrap();
+    let unread: Vec<_> = events.iter().filter(|event| event.kind == "facility.unread").collect();
+    assert_eq!(unread.len(), 1, "{events:?}");
 }
 
 fn cdu(address: String) -> Equipment {
