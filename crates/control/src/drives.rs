@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use prost::Message as _;
 use rackwright_api::v1::{Drive, Inventory};
 use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::drives::{Difference, DriveList, KnownDrive, ReportedDrive, Source, judge, unnamed_missing};
@@ -10,6 +9,7 @@ use rackwright_redfish::DriveInfo;
 use rackwright_store::{EventRow, NodeRecord, StoreError, WriteTx};
 
 use crate::core::Core;
+use crate::stored;
 use crate::text::{NAME_MAX, SENTENCE_MAX, cut};
 
 /// Most drives and namespaces of one machine.
@@ -24,8 +24,8 @@ const WORDS_MAX: usize = 320;
 /// # Errors
 /// The database failed.
 pub async fn of_node(core: &Core, node: &str) -> Result<Inventory, StoreError> {
-    let bytes = core.store.inventory(node).await?.unwrap_or_default();
-    Ok(Inventory::decode(bytes.as_slice()).unwrap_or_default())
+    let bytes = core.store.inventory(node).await?;
+    Ok(stored::inventory(node, bytes.as_deref())?.unwrap_or_default())
 }
 
 /// A name that stays with the drive wherever it goes: serial number and WWN, because NVMe namespaces share the former;
@@ -80,7 +80,7 @@ pub async fn recorded(core: &Core, record: &NodeRecord) -> Result<Vec<DriveList>
         return Ok(lists);
     }
     if let Some(bytes) = core.store.expected_inventory(&record.id).await? {
-        let inventory = Inventory::decode(bytes.as_slice()).unwrap_or_default();
+        let inventory: Inventory = stored::message("inventory", &record.id, &bytes)?;
         lists.push(DriveList {
             source: Source::Inspection,
             at: record.node.evidence.clean_at.unwrap_or_default(),
@@ -226,7 +226,37 @@ pub async fn accept(tx: &mut WriteTx, record: &mut NodeRecord, by: &str, now: Ti
 
 #[cfg(test)]
 mod tests {
+    use rackwright_lifecycle::State;
+
     use super::*;
+    use crate::testing;
+
+    #[tokio::test]
+    async fn an_inventory_that_cannot_be_read_is_not_a_machine_without_drives() {
+        let core = testing::core().await;
+        testing::add(&core, &testing::node("n1", State::Reclaiming, None)).await;
+        assert_eq!(
+            of_node(&core, "n1").await.unwrap(),
+            Inventory::default(),
+            "none was ever reported"
+        );
+        let mut tx = core.store.write().await.unwrap();
+        tx.save_inventory("n1", b"no message").await.unwrap();
+        tx.expect_inventory("n1").await.unwrap();
+        tx.commit().await.unwrap();
+        let record = core.store.node(&rackwright_store::Scope::Site, "n1").await.unwrap();
+        let errors = [
+            of_node(&core, "n1").await.map(drop).unwrap_err(),
+            recorded(&core, &record).await.map(drop).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(
+                matches!(error, StoreError::Corrupt { what: "inventory", .. }),
+                "{error}"
+            );
+            assert!(error.to_string().contains("n1"), "{error}");
+        }
+    }
 
     #[test]
     fn drives_are_told_apart_by_what_stays_with_them() {

@@ -22,6 +22,7 @@ use crate::attestation::{BY_TPM, FirmwarePolicy, Known, Shown};
 use crate::clock;
 use crate::core::Core;
 use crate::grpc::convert;
+use crate::stored;
 use crate::text::{SENTENCE_MAX, cut};
 
 /// Events of a register that are kept: they name what differs, and the value alone decides.
@@ -86,10 +87,16 @@ pub struct Values {
     pub unread: String,
 }
 
-/// What is stored of a node or of golden values. What cannot be read has no values, and so equals nothing.
-#[must_use]
-pub fn parse(body: &str) -> Values {
-    serde_json::from_str::<Body>(body).unwrap_or_default().values()
+/// What is stored of a node or of golden values.
+///
+/// # Errors
+/// The body is something else.
+pub fn parse(id: &str, body: &str) -> Result<Values, StoreError> {
+    Ok(body_of(id, body)?.values())
+}
+
+fn body_of(id: &str, body: &str) -> Result<Body, StoreError> {
+    stored::json("values of firmware", id, body)
 }
 
 /// The body with the keys by which components sign now taken for good. The error names a component that is not known.
@@ -97,7 +104,7 @@ pub fn parse(body: &str) -> Values {
 /// # Errors
 /// A component could not be asked, so that its values cannot be approved.
 pub fn approve(body: &str) -> Result<String, String> {
-    let mut body: Body = serde_json::from_str(body).unwrap_or_default();
+    let mut body: Body = serde_json::from_str(body).map_err(|error| format!("its values cannot be read: {error}"))?;
     if !body.unread.is_empty() {
         return Err(format!("its components were not read: {}", body.unread));
     }
@@ -403,14 +410,20 @@ impl Judgement<'_> {
     }
 }
 
-fn golden_of(rows: &[GoldenFirmwareRow]) -> Vec<(String, Values)> {
-    rows.iter().map(|row| (row.id.clone(), parse(&row.body))).collect()
+fn golden_of(rows: &[GoldenFirmwareRow]) -> Result<Vec<(String, Values)>, StoreError> {
+    let golden = |row: &GoldenFirmwareRow| Ok((row.id.clone(), parse(&row.id, &row.body)?));
+    rows.iter().map(golden).collect()
 }
 
 /// The row after a session that showed these values. An update by the control plane explains the first change after it, and
 /// no later one. The key by which a component signs first is kept.
-fn follow(before: &FirmwareValuesRow, found: &Values, ek: &str, now: Timestamp) -> FirmwareValuesRow {
-    let stored: Body = serde_json::from_str(&before.body).unwrap_or_default();
+fn follow(
+    before: &FirmwareValuesRow,
+    found: &Values,
+    ek: &str,
+    now: Timestamp,
+) -> Result<FirmwareValuesRow, StoreError> {
+    let stored = body_of(&before.node, &before.body)?;
     let mut row = before.clone();
     (row.updated_at, row.updated_to) = (Timestamp(0), String::new());
     let mut keys = stored.keys.clone();
@@ -423,7 +436,7 @@ fn follow(before: &FirmwareValuesRow, found: &Values, ek: &str, now: Timestamp) 
     let is_same = values(&stored.registers) == values(&found.registers)
         && (&stored.components, &stored.unread) == (&found.components, &found.unread);
     if is_same && keys == stored.keys && before.tpm_ek == ek && !before.body.is_empty() {
-        return row;
+        return Ok(row);
     }
     let update = (before.updated_at != Timestamp(0)).then(|| Update {
         at: before.updated_at,
@@ -444,7 +457,7 @@ fn follow(before: &FirmwareValuesRow, found: &Values, ek: &str, now: Timestamp) 
     row.first_seen_at = now;
     row.tpm_ek = ek.to_owned();
     row.body = serde_json::to_string(&body).unwrap_or_default();
-    row
+    Ok(row)
 }
 
 /// What a session shows of the firmware. None: nothing is known. The error says why the machine is not taken.
@@ -479,7 +492,7 @@ fn shown_values(
 }
 
 /// How stored values stand. A machine without a TPM is compared by its components alone.
-fn finding(core: &Core, body: &Body, golden: &[GoldenFirmwareRow]) -> Finding {
+fn finding(core: &Core, body: &Body, golden: &[GoldenFirmwareRow]) -> Result<Finding, StoreError> {
     let settings = &core.config.identity;
     let none = BTreeSet::new();
     let compared = match body.registers.is_empty() {
@@ -487,7 +500,7 @@ fn finding(core: &Core, body: &Body, golden: &[GoldenFirmwareRow]) -> Finding {
         false => &settings.firmware_registers.0,
     };
     let ignored = &settings.firmware_ignored_measurements;
-    compare(&body.values(), &golden_of(golden), compared, ignored)
+    Ok(compare(&body.values(), &golden_of(golden)?, compared, ignored))
 }
 
 /// Compares what a session shows of the firmware, and keeps it: what its TPM says, and what its components said just before. The
@@ -515,13 +528,13 @@ pub async fn judge(
         node: id.clone(),
         ..FirmwareValuesRow::default()
     });
-    let mut row = follow(&before, &values, &known.ek, now);
+    let mut row = follow(&before, &values, &known.ek, now)?;
     let golden = tx.golden_firmware_of(sku).await?;
-    let stored: Body = serde_json::from_str(&row.body).unwrap_or_default();
+    let stored = body_of(id, &row.body)?;
     let judgement = Judgement {
         record,
         body: &stored,
-        finding: finding(core, &stored, &golden),
+        finding: finding(core, &stored, &golden)?,
     };
     let fault = judgement.fault().filter(|_| policy != FirmwarePolicy::Recorded);
     row.reported = fault.clone().unwrap_or_default();
@@ -553,10 +566,7 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<[v1::FactLine; 
     let (name, of_components) = ("firmware measurements", "firmware components");
     let row = core.store.firmware_values(&record.id).await?;
     let row = row.filter(|row| !row.body.is_empty());
-    let stored: Body = row
-        .as_ref()
-        .and_then(|row| serde_json::from_str(&row.body).ok())
-        .unwrap_or_default();
+    let stored = body_of(&record.id, row.as_ref().map_or("", |row| row.body.as_str()))?;
     let is_asked = record.identity.attests_components || !stored.components.is_empty() || !stored.unread.is_empty();
     let components = match is_asked {
         false => "not offered by the BMC".to_owned(),
@@ -574,7 +584,7 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<[v1::FactLine; 
     let judgement = Judgement {
         record,
         body: &stored,
-        finding: finding(core, &stored, &rows),
+        finding: finding(core, &stored, &rows)?,
     };
     let value = match (&judgement.finding, judgement.fault()) {
         (Finding::Golden(id), None) => {

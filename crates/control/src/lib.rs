@@ -45,6 +45,7 @@ pub mod runner;
 mod simulation;
 pub mod space;
 pub mod start;
+pub mod stored;
 pub mod telemetry;
 #[cfg(test)]
 mod testing;

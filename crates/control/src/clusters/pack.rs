@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_site::fabric::{Guid, Membership, PKey};
 use rackwright_site::handover::{
@@ -16,7 +15,8 @@ use super::network;
 use super::partitions::Fabric;
 use super::reserve::ReserveError;
 use crate::core::Core;
-use crate::hall;
+use crate::hall::{self, HallError};
+use crate::stored;
 
 /// Formats of which each node's name must be sayable; a cluster without a partition has no sheet of one.
 fn formats(has_partition: bool) -> Vec<Format> {
@@ -90,19 +90,25 @@ pub async fn make(core: &Core, record: &ClusterRecord, nodes: &[NodeRecord]) -> 
     let newest = core.store.newest_reports(&record.id).await?;
     for node in nodes {
         let body = newest.get(&node.id);
-        let report = body.and_then(|body| v1::Report::decode(body.as_slice()).ok());
+        let report: Option<v1::Report> = body.map(|body| stored::message("report", &node.id, body)).transpose()?;
         reports.extend(report.iter().flat_map(|report| rows(&node.id, report)));
         if counted.is_empty()
             && let Some(bytes) = core.store.inventory(&node.id).await?
-            && let Ok(inventory) = v1::Inventory::decode(bytes.as_slice())
-            && let Some(found) = processors(&inventory)
+            && let Some(found) = processors(&stored::message("inventory", &node.id, &bytes)?)
         {
             // A cluster has nodes of one SKU.
             counted.insert(record.spec.sku.clone(), found);
         }
     }
     reports.extend(network::report(&record.id, record.network.as_ref()));
-    let fabric = Fabric::parse(&core.store.hall().await?.fabric).ok();
+    let hall = core.store.hall().await?;
+    let fabric: Option<Fabric> = match hall.fabric.is_empty() {
+        true => None,
+        false => Some(
+            Fabric::parse(&hall.fabric)
+                .map_err(|error| HallError::Broken(format!("what is known of the fabric cannot be read: {error}")))?,
+        ),
+    };
     let members: Vec<(String, String)> = nodes
         .iter()
         .map(|node| (node.id.clone(), node.address.clone()))

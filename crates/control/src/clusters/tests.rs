@@ -203,6 +203,12 @@ async fn the_pack_of_a_cluster_names_its_nodes_and_its_partition_and_no_others()
     let record = cluster(&core, "alpha").await;
     let nodes = core.store.nodes_of_cluster(&Scope::Site, "alpha").await.unwrap();
     let files = super::pack::make(&core, &record, &nodes).await.unwrap();
+    // What is known of the fabric cannot be read: there is no pack, and none without partitions.
+    let mut tx = core.store.write().await.unwrap();
+    tx.put_fabric("{").await.unwrap();
+    tx.commit().await.unwrap();
+    let broken = super::pack::make(&core, &record, &nodes).await.unwrap_err().to_string();
+    assert!(broken.contains("the fabric cannot be read"), "{broken}");
     let text: String = files
         .iter()
         .map(|file| format!("{}\n{}", file.name, file.text))

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use super::look::Body;
 use super::wanted::normal;
 use crate::core::Core;
+use crate::stored;
 use crate::text::{SENTENCE_MAX, cut};
 
 /// Rows that are read or stored together.
@@ -128,8 +129,8 @@ pub async fn judge_all(core: &Core, discovery: &str) -> Result<Vec<FindingRow>, 
     let rows: Vec<FindingRow> = findings(core, discovery).await?.into_iter().filter(is_bmc).collect();
     let bodies: Vec<Body> = rows
         .iter()
-        .map(|row| serde_json::from_str(&row.body).unwrap_or_default())
-        .collect();
+        .map(|row| stored::json("finding of a discovery", &row.address, &row.body))
+        .collect::<Result<_, _>>()?;
     let all: Vec<Seen> = rows.iter().zip(&bodies).map(|(row, body)| seen(row, body)).collect();
     let nodes = nodes(core).await?;
     let known = &nodes.known;

@@ -36,6 +36,7 @@ use self::scan::{End, LEASE_S, Scan};
 use self::wanted::{Heard, Plan, Secrets, Wanted};
 use crate::clock;
 use crate::core::Core;
+use crate::stored;
 
 /// Between looks for discoveries that nobody works on.
 const ROUND: Duration = Duration::from_secs(10);
@@ -182,7 +183,7 @@ async fn work(core: &Arc<Core>, id: &str) -> Result<(), StoreError> {
         }
     }
     if row.phase == "looking" {
-        let heard: Heard = serde_json::from_str(&row.heard).unwrap_or_default();
+        let heard: Heard = stored::json("discovery", id, &row.heard)?;
         let plan = Plan::new(&wanted, &heard, max);
         let looker = Looker {
             core: core.clone(),

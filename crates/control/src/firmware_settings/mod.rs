@@ -22,7 +22,9 @@ pub use wanted::Wishes;
 pub use watch::run;
 
 use rackwright_site::model::{SeenSettings, SettingRow, Standing, WantedSettings, compare, is_as_wanted};
-use rackwright_store::SettingsRead;
+use rackwright_store::{SettingsRead, StoreError};
+
+use crate::stored::json;
 
 /// As it is stored. `is_proof`: it was read after a start that the control plane made.
 #[must_use]
@@ -35,10 +37,12 @@ pub fn stored(rows: &[SettingRow], is_proof: bool) -> SettingsRead {
     }
 }
 
-/// As it was stored; nothing of what does not read any more.
-#[must_use]
-pub fn rows_of(body: &str) -> Vec<SettingRow> {
-    serde_json::from_str(body).unwrap_or_default()
+/// As it was stored.
+///
+/// # Errors
+/// The body is something else.
+pub fn rows_of(node: &str, body: &str) -> Result<Vec<SettingRow>, StoreError> {
+    json("settings of the firmware", node, body)
 }
 
 /// What is wanted now beside what was read before, when something else may have been wanted; and whether it was read.
@@ -100,9 +104,11 @@ mod tests {
         }
         assert!(!restated(&wanted("x"), &[])[0].1);
         assert_eq!(
-            rows_of(&stored(&compare(&wanted("x"), &readings[1]), false).body).len(),
+            rows_of("n1", &stored(&compare(&wanted("x"), &readings[1]), false).body)
+                .unwrap()
+                .len(),
             1
         );
-        assert!(rows_of("nonsense").is_empty());
+        assert!(rows_of("n1", "nonsense").is_err());
     }
 }

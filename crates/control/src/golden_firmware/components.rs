@@ -84,7 +84,12 @@ pub async fn is_asked(core: &Core, record: &NodeRecord) -> Result<bool, StoreErr
         return Ok(true);
     }
     let golden = core.store.golden_firmware_of(&record.spec.sku).await?;
-    Ok(golden.iter().any(|row| !parse(&row.body).components.is_empty()))
+    for row in golden {
+        if !parse(&row.id, &row.body)?.components.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Reads what the components of a machine say.

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 
 use rackwright_api::v1;
 use rackwright_api::v1::boot_service_server::BootService;
-use rackwright_store::UnknownMachineRow;
+use rackwright_store::{StoreError, UnknownMachineRow};
 use tonic::{Request, Response, Status};
 
 use super::errors::ApiError;
@@ -40,7 +40,11 @@ pub fn mac(text: &str) -> Result<String, ApiError> {
 }
 
 /// The machines after the MAC address `after`, of all in order.
-fn page(rows: Vec<UnknownMachineRow>, after: &str, pages: &Pages<'_>) -> v1::ListUnknownMachinesResponse {
+fn page(
+    rows: Vec<UnknownMachineRow>,
+    after: &str,
+    pages: &Pages<'_>,
+) -> Result<v1::ListUnknownMachinesResponse, StoreError> {
     let mut page = v1::ListUnknownMachinesResponse::default();
     let limit = usize::try_from(pages.limit).unwrap_or(usize::MAX);
     let (mut bytes, mut last) = (0, "");
@@ -52,10 +56,10 @@ fn page(rows: Vec<UnknownMachineRow>, after: &str, pages: &Pages<'_>) -> v1::Lis
             page.next_page_token = pages.token_after(last);
             break;
         }
-        page.machines.push(convert::unknown_machine(row.clone()));
+        page.machines.push(convert::unknown_machine(row.clone())?);
         last = &row.mac;
     }
-    page
+    Ok(page)
 }
 
 #[tonic::async_trait]
@@ -88,7 +92,7 @@ impl BootService for Boot {
         };
         let after = pages.after(&request.page_token)?;
         let rows = self.0.store.unknown_machines().await.map_err(ApiError::from)?;
-        Ok(Response::new(page(rows, after, &pages)))
+        Ok(Response::new(page(rows, after, &pages).map_err(ApiError::from)?))
     }
 
     async fn get_counters(
@@ -111,9 +115,23 @@ impl BootService for Boot {
 
 #[cfg(test)]
 mod tests {
+    use prost::Message as _;
     use rackwright_lifecycle::Timestamp;
 
     use super::*;
+
+    /// A stored inventory of a little more than so many bytes.
+    fn inventory(bytes: usize) -> Vec<u8> {
+        let drive = v1::Drive {
+            name: "x".repeat(bytes),
+            ..v1::Drive::default()
+        };
+        let inventory = v1::Inventory {
+            drives: vec![drive],
+            ..v1::Inventory::default()
+        };
+        inventory.encode_to_vec()
+    }
 
     #[test]
     fn a_page_ends_before_it_is_too_large_to_be_taken() {
@@ -124,7 +142,7 @@ mod tests {
             architecture: String::new(),
             relay: String::new(),
             system_uuid: String::new(),
-            inventory: (bytes > 0).then(|| vec![0; bytes]),
+            inventory: (bytes > 0).then(|| inventory(bytes)),
         };
         let large = PAGE_BYTES / 2 + 1;
         let rows = vec![
@@ -141,7 +159,7 @@ mod tests {
         };
         let (mut token, mut read) = (String::new(), Vec::new());
         loop {
-            let page = page(rows.clone(), pages.after(&token).unwrap(), &pages);
+            let page = page(rows.clone(), pages.after(&token).unwrap(), &pages).unwrap();
             read.push(page.machines.iter().map(|m| m.mac[15..].to_owned()).collect::<Vec<_>>());
             token = page.next_page_token;
             if token.is_empty() {

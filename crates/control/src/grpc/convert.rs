@@ -1,14 +1,14 @@
 //! Conversions between what is stored and what is sent.
 
-use prost::Message as _;
 use prost_types::Timestamp as ProtoTime;
 use rackwright_api::google::rpc;
 use rackwright_api::v1;
 use rackwright_lifecycle::{Agent, Outcome, Power, Reading, State, Timestamp};
 use rackwright_store::{BootStageRow, EffectRow, EventRow, HistoryRow, ImageRow, ImageVersionRow, NodeRecord};
-use rackwright_store::{OperationRow, UnknownMachineRow};
+use rackwright_store::{OperationRow, StoreError, UnknownMachineRow};
 
 use crate::core::Core;
+use crate::stored;
 
 /// A point in time.
 #[must_use]
@@ -276,20 +276,15 @@ pub fn boot_stage(row: BootStageRow) -> v1::BootStage {
 
 /// A machine nobody enrolled.
 #[must_use]
-pub fn unknown_machine(row: UnknownMachineRow) -> v1::UnknownMachine {
-    v1::UnknownMachine {
+pub fn unknown_machine(row: UnknownMachineRow) -> Result<v1::UnknownMachine, StoreError> {
+    let inventory = stored::inventory(&row.mac, row.inventory.as_deref())?;
+    Ok(v1::UnknownMachine {
         mac: row.mac,
         first_seen: time(row.first_seen),
         last_seen: time(row.last_seen),
         architecture: row.architecture,
         relay: row.relay,
         system_uuid: row.system_uuid,
-        inventory: inventory(row.inventory),
-    }
-}
-
-/// A stored inventory.
-#[must_use]
-pub fn inventory(bytes: Option<Vec<u8>>) -> Option<v1::Inventory> {
-    bytes.and_then(|b| v1::Inventory::decode(b.as_slice()).ok())
+        inventory,
+    })
 }

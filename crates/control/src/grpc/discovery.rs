@@ -19,6 +19,7 @@ use crate::core::Core;
 use crate::discovery::look::Body;
 use crate::discovery::wanted::{Heard, Plan, SecretLogin, Secrets, Target, Wanted, WantedTarget, overlap};
 use crate::discovery::{DEADLINE_MIN, KEPT, TRIES, TRIES_MAX, secrets_purpose};
+use crate::stored;
 
 /// Ports looked at in ranges.
 const PORTS_MAX: usize = 4;
@@ -205,12 +206,12 @@ fn internal(error: &dyn std::fmt::Display) -> ApiError {
     ApiError::Internal(error.to_string())
 }
 
-fn discovery(row: &DiscoveryRow, counts: Vec<(String, i64)>) -> v1::Discovery {
-    let wanted: Wanted = serde_json::from_str(&row.spec).unwrap_or_default();
-    let heard: Heard = serde_json::from_str(&row.heard).unwrap_or_default();
+fn discovery(row: &DiscoveryRow, counts: Vec<(String, i64)>) -> Result<v1::Discovery, StoreError> {
+    let wanted: Wanted = stored::json("discovery", &row.id, &row.spec)?;
+    let heard: Heard = stored::json("discovery", &row.id, &row.heard)?;
     let notes = std::iter::once(row.message.clone()).chain(heard.notes);
     let notes: Vec<String> = notes.filter(|note| !note.is_empty()).collect();
-    v1::Discovery {
+    Ok(v1::Discovery {
         name: format!("discoveries/{}", row.id),
         requested_by: row.requested_by.clone(),
         create_time: convert::time(row.created_at),
@@ -223,7 +224,7 @@ fn discovery(row: &DiscoveryRow, counts: Vec<(String, i64)>) -> v1::Discovery {
         silent: row.silent,
         counts: counts.into_iter().filter(|(state, _)| state != "asking").collect(),
         operation: format!("operations/{}", row.id),
-    }
+    })
 }
 
 /// Name of a finding: its address without the usual scheme.
@@ -232,14 +233,14 @@ fn finding_name(row: &FindingRow) -> String {
     format!("discoveries/{}/findings/{address}", row.discovery)
 }
 
-fn finding(row: FindingRow, other_addresses: Vec<String>) -> v1::Finding {
-    let body: Body = serde_json::from_str(&row.body).unwrap_or_default();
+fn finding(row: FindingRow, other_addresses: Vec<String>) -> Result<v1::Finding, StoreError> {
+    let body: Body = stored::json("finding of a discovery", &row.address, &row.body)?;
     let node = if row.node.is_empty() {
         String::new()
     } else {
         format!("nodes/{}", row.node)
     };
-    v1::Finding {
+    Ok(v1::Finding {
         name: finding_name(&row),
         address: row.address,
         other_addresses,
@@ -263,7 +264,7 @@ fn finding(row: FindingRow, other_addresses: Vec<String>) -> v1::Finding {
         labels: body.labels.into_iter().collect(),
         source: body.source,
         login_tries: u32::try_from(row.tries).unwrap_or_default(),
-    }
+    })
 }
 
 /// The request without its labels, which have no order.
@@ -326,7 +327,7 @@ impl DiscoveryService for Discovery {
         let id = names::id_of("name", &request.get_ref().name, "discoveries")?;
         let row = self.0.store.discovery(id).await.map_err(ApiError::from)?;
         let counts = self.0.store.finding_counts(id).await.map_err(ApiError::from)?;
-        Ok(Response::new(discovery(&row, counts)))
+        Ok(Response::new(discovery(&row, counts).map_err(ApiError::from)?))
     }
 
     async fn list_discoveries(
@@ -347,7 +348,7 @@ impl DiscoveryService for Discovery {
         let mut discoveries = Vec::with_capacity(rows.len());
         for row in &rows {
             let counts = self.0.store.finding_counts(&row.id).await.map_err(ApiError::from)?;
-            discoveries.push(discovery(row, counts));
+            discoveries.push(discovery(row, counts).map_err(ApiError::from)?);
         }
         Ok(Response::new(v1::ListDiscoveriesResponse {
             discoveries,
@@ -392,7 +393,7 @@ impl DiscoveryService for Discovery {
             finding(row, others)
         });
         Ok(Response::new(v1::ListFindingsResponse {
-            findings: findings.collect(),
+            findings: findings.collect::<Result<_, _>>().map_err(ApiError::from)?,
             next_page_token,
         }))
     }
@@ -408,7 +409,7 @@ impl DiscoveryService for Discovery {
 /// One discovery looks at an address at a time, and not too many are open.
 fn check_open(open: &[DiscoveryRow], wanted: &Wanted, max: u64) -> Result<(), ApiError> {
     for row in open {
-        let other: Wanted = serde_json::from_str(&row.spec).unwrap_or_default();
+        let other: Wanted = stored::json("discovery", &row.id, &row.spec)?;
         if let Some(both) = overlap(wanted, &other, max) {
             let subject = format!("discoveries/{}", row.id);
             let message = format!("discovery {} of {} looks at {both} already", row.id, row.requested_by);

@@ -142,7 +142,8 @@ async fn firmware_settings(core: &Core, record: &NodeRecord) -> Result<Option<v1
     let row = core.store.node_settings(&record.id).await?;
     let known = row
         .as_ref()
-        .map(|row| firmware_settings::rows_of(&row.body))
+        .map(|row| firmware_settings::rows_of(&record.id, &row.body))
+        .transpose()?
         .unwrap_or_default();
     let rows = firmware_settings::restated(&wanted, &known);
     let read: Vec<_> = rows

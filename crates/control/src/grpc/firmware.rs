@@ -20,6 +20,7 @@ use super::{caller, convert, intent, windows};
 use crate::clock;
 use crate::core::Core;
 use crate::firmware;
+use crate::stored;
 
 /// The largest file taken: bundles for whole baseboards have some GiB.
 const SIZE_MAX: u64 = 8 << 30;
@@ -131,14 +132,15 @@ impl Firmware {
 }
 
 /// What was read of a node last: when, and what.
-fn seen(node: &str, row: Option<&FirmwareSeenRow>) -> (v1::NodeFirmware, FirmwareState) {
-    let state = row.and_then(|row| serde_json::from_str(&row.body).ok());
+fn seen(node: &str, row: Option<&FirmwareSeenRow>) -> Result<(v1::NodeFirmware, FirmwareState), StoreError> {
+    let body = row.map_or("", |row| row.body.as_str());
+    let state: FirmwareState = stored::json("firmware of the node", node, body)?;
     let message = v1::NodeFirmware {
         name: format!("nodes/{node}"),
         seen_time: row.and_then(|row| convert::time(row.at)),
         ..v1::NodeFirmware::default()
     };
-    (message, state.unwrap_or_default())
+    Ok((message, state))
 }
 
 /// How a node stands of which `wanted` is wanted, by what was read of it last.
@@ -147,8 +149,8 @@ fn compliance(
     wanted: &[WantedFirmware],
     row: Option<&FirmwareSeenRow>,
     files: &[FirmwareFileRow],
-) -> v1::NodeCompliance {
-    let (seen, state) = seen(&record.id, row);
+) -> Result<v1::NodeCompliance, StoreError> {
+    let (seen, state) = seen(&record.id, row)?;
     let rows = firmware::rows(wanted, &state, files);
     let drift: Vec<&Row> = rows.iter().filter(|row| row.verdict.is_drift()).collect();
     let word = match (&seen.seen_time, drift.is_empty()) {
@@ -157,13 +159,13 @@ fn compliance(
         (Some(_), false) => "drift",
     };
     let is_known = seen.seen_time.is_some();
-    v1::NodeCompliance {
+    Ok(v1::NodeCompliance {
         node: format!("nodes/{}", record.id),
         sku: record.spec.sku.clone(),
         state: word.to_owned(),
         seen_time: seen.seen_time,
         rows: drift.into_iter().filter(|_| is_known).map(row_message).collect(),
-    }
+    })
 }
 
 /// One page of the report: the site, the files and what was read are asked for once each, whatever the number of nodes.
@@ -179,7 +181,7 @@ async fn report_of(core: &Core, after: &str, records: &[NodeRecord]) -> Result<V
         .map(|record| (record, firmware::wanted_in(&site, record)))
         .filter(|(_, wanted)| !wanted.is_empty());
     let told = wanting.map(|(record, wanted)| compliance(record, wanted, seen.get(&*record.id).copied(), &files));
-    Ok(told.collect())
+    told.collect()
 }
 
 #[tonic::async_trait]
@@ -252,7 +254,7 @@ impl FirmwareService for Firmware {
         let wanted = firmware::wanted_of(&self.0, &record).await.map_err(ApiError::from)?;
         let files = self.0.store.firmware_files().await.map_err(ApiError::from)?;
         let row = self.0.store.firmware_seen(&record.id).await.map_err(ApiError::from)?;
-        let (mut answer, state) = seen(&record.id, row.as_ref());
+        let (mut answer, state) = seen(&record.id, row.as_ref()).map_err(ApiError::from)?;
         answer.rows = firmware::rows(&wanted, &state, &files)
             .iter()
             .map(row_message)
@@ -374,7 +376,11 @@ impl FirmwareService for Firmware {
         caller::member(&self.0, &request).await?;
         let rows = self.0.store.golden_firmware().await.map_err(ApiError::from)?;
         Ok(Response::new(v1::ListGoldenFirmwareResponse {
-            golden: rows.iter().map(golden::message).collect(),
+            golden: rows
+                .iter()
+                .map(golden::message)
+                .collect::<Result<_, _>>()
+                .map_err(ApiError::from)?,
         }))
     }
 

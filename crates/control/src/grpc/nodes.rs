@@ -22,6 +22,7 @@ use crate::bmc;
 use crate::clock;
 use crate::core::Core;
 use crate::ethernet::cabling;
+use crate::stored;
 use crate::user_data;
 
 /// Fields a filter over nodes may name.
@@ -38,7 +39,7 @@ type Answer<T> = Result<Response<T>, Status>;
 
 impl Nodes {
     async fn read(&self, record: &NodeRecord) -> Result<v1::Node, ApiError> {
-        let mut inventory = convert::inventory(self.0.store.inventory(&record.id).await?);
+        let mut inventory = stored::inventory(&record.id, self.0.store.inventory(&record.id).await?.as_deref())?;
         if let Some(inventory) = &mut inventory {
             cabling::name_neighbours(&self.0, &record.id, &mut inventory.nics).await?;
         }

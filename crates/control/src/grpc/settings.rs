@@ -78,7 +78,8 @@ impl Settings {
         };
         let known = row
             .as_ref()
-            .map(|row| firmware_settings::rows_of(&row.body))
+            .map(|row| firmware_settings::rows_of(&record.id, &row.body))
+            .transpose()?
             .unwrap_or_default();
         let rows = firmware_settings::restated(&wanted, &known);
         let is_astray = |(row, is_read): &(SettingRow, bool)| *is_read && row.standing != Standing::AsWanted;

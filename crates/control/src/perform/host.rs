@@ -20,6 +20,7 @@ use crate::clock;
 use crate::core::Core;
 use crate::grpc::convert;
 use crate::grpc::nodes::deployment_key_purpose;
+use crate::stored;
 
 /// Between two looks at a machine that does not answer yet.
 const OUTSIDE_PAUSE: Duration = Duration::from_secs(2);
@@ -183,13 +184,14 @@ async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
             other => Done::failed("host-probe", told(&other), true),
         })
     })?;
-    let stored = core
+    let expected_inventory = core
         .store
         .expected_inventory(&record.id)
         .await
+        .and_then(|bytes| stored::inventory(&record.id, bytes.as_deref()))
         .map_err(|e| Box::new(Done::unread(&e)))?;
     let expected = Expected {
-        inventory: convert::inventory(stored).unwrap_or_default(),
+        inventory: expected_inventory.unwrap_or_default(),
         former_boot_id: former_boot_id(core, record).await?,
         image_digest: host.claim.image_digest.clone(),
         claim_generation: host.claim.generation,

@@ -16,8 +16,8 @@ use super::{Incoming, connected, next, stage};
 use crate::agents::{QUEUE, Session, ToAgent};
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::convert;
 use crate::grpc::errors::ApiError;
+use crate::stored;
 use crate::text::{NAME_MAX, cut};
 
 /// Begins the names in such agents' certificates. No node's id has a dot in it.
@@ -129,7 +129,7 @@ async fn report(core: &Core, mac: &str, inventory: &v1::Inventory) -> Result<(),
             row
         }
     };
-    if convert::inventory(row.inventory).as_ref() == Some(inventory) {
+    if stored::inventory(mac, row.inventory.as_deref())?.as_ref() == Some(inventory) {
         return Ok(());
     }
     tx.save_unknown_inventory(mac, &bytes, now).await?;
@@ -303,7 +303,9 @@ mod tests {
         report(&core, MAC, &huge).await.unwrap();
         let kept = core.store.unknown_machines().await.unwrap();
         assert_eq!(
-            convert::unknown_machine(kept[0].clone()).inventory,
+            crate::grpc::convert::unknown_machine(kept[0].clone())
+                .unwrap()
+                .inventory,
             Some(inventory("S2"))
         );
         for n in 0..300 {

@@ -19,6 +19,7 @@ use crate::discovery::finish;
 use crate::discovery::look::{Body, GoodLogin, login_purpose};
 use crate::discovery::wanted::normal;
 use crate::hall::HallError;
+use crate::stored;
 
 /// Findings of one call.
 const AT_ONCE: usize = 1000;
@@ -195,8 +196,8 @@ impl Planner<'_> {
     fn plan(&self, rows: Vec<FindingRow>) -> Result<Vec<Planned>, ApiError> {
         let bodies: Vec<Body> = rows
             .iter()
-            .map(|row| serde_json::from_str(&row.body).unwrap_or_default())
-            .collect();
+            .map(|row| stored::json("finding of a discovery", &row.address, &row.body))
+            .collect::<Result<_, _>>()?;
         let seen: Vec<_> = rows
             .iter()
             .zip(&bodies)
@@ -385,7 +386,7 @@ async fn carry_out(
         Deed::Update { node } => {
             let mut record = tx.node(&node).await?;
             told.node = format!("nodes/{node}");
-            let body: Body = serde_json::from_str(&row.body).unwrap_or_default();
+            let body: Body = stored::json("finding of a discovery", &row.address, &row.body)?;
             let pin = finish::pin_of(&record.spec.bmc_certificate);
             if !record.spec.bmc_certificate.is_empty() && pin != body.certificate {
                 "skip".clone_into(&mut told.action);

@@ -1,7 +1,7 @@
 //! Golden values of firmware: an operator approves what a node shows.
 
 use rackwright_api::v1;
-use rackwright_store::{FirmwareValuesRow, GoldenFirmwareRow};
+use rackwright_store::{FirmwareValuesRow, GoldenFirmwareRow, StoreError};
 
 use super::super::asked::Asked;
 use super::super::errors::ApiError;
@@ -13,16 +13,16 @@ const COLLECTION: &str = "golden-firmware";
 /// Golden values of one SKU: each session of its nodes is compared with all of them.
 const OF_A_SKU_MAX: usize = 16;
 
-pub(super) fn message(row: &GoldenFirmwareRow) -> v1::GoldenFirmware {
+pub(super) fn message(row: &GoldenFirmwareRow) -> Result<v1::GoldenFirmware, StoreError> {
     let Values {
         registers, components, ..
-    } = parse(&row.body);
+    } = parse(&row.id, &row.body)?;
     let registers = registers.into_iter().map(|(pcr, register)| v1::FirmwareRegister {
         pcr: pcr.into(),
         value: register.value,
         measured: register.events.into_iter().map(|event| event.name).collect(),
     });
-    v1::GoldenFirmware {
+    Ok(v1::GoldenFirmware {
         name: format!("{COLLECTION}/{}", row.id),
         sku: row.sku.clone(),
         node: format!("nodes/{}", row.node),
@@ -31,7 +31,7 @@ pub(super) fn message(row: &GoldenFirmwareRow) -> v1::GoldenFirmware {
         reason: row.reason.clone(),
         registers: registers.collect(),
         components: components.into_iter().map(component).collect(),
-    }
+    })
 }
 
 fn component((name, component): (String, Component)) -> v1::FirmwareComponent {
@@ -71,7 +71,7 @@ pub(super) async fn add(
         ));
     };
     let sku = &record.spec.sku;
-    let id = id_of(sku, &parse(&values.body));
+    let id = id_of(sku, &parse(node, &values.body)?);
     if !request.values.is_empty() && request.values != id {
         let fault = format!("the machine shows the values {id} now, and not {}", request.values);
         let hint = format!("look at `rackwright node explain {node}` again");
@@ -98,7 +98,7 @@ pub(super) async fn add(
         tx.put_firmware_values(&seen).await?;
     }
     if let Some(former) = &former {
-        return asked.end(tx, message(former)).await;
+        return asked.end(tx, message(former)?).await;
     }
     let row = GoldenFirmwareRow {
         id,
@@ -110,7 +110,7 @@ pub(super) async fn add(
         reason,
     };
     tx.add_golden_firmware(&row).await?;
-    let answer = message(&row);
+    let answer = message(&row)?;
     let words = format!(
         "{} approved the firmware values {} of {node} for SKU {sku}: {}",
         row.approved_by, row.id, row.reason

@@ -90,7 +90,7 @@ async fn show(core: &Core, digest: &str) -> String {
     let mut tx = core.store.write().await.unwrap();
     tx.put_firmware_values(&row).await.unwrap();
     core.commit(tx).await.unwrap();
-    id_of("h100", &parse(&row.body))
+    id_of("h100", &parse("n1", &row.body).unwrap())
 }
 
 #[tokio::test]

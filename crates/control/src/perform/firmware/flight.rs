@@ -8,7 +8,7 @@ use rackwright_redfish::{
 };
 use rackwright_site::firmware::same;
 use rackwright_site::model::FirmwareActivation;
-use rackwright_store::{EventRow, FirmwareUpdateRow};
+use rackwright_store::{EventRow, FirmwareUpdateRow, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -77,7 +77,15 @@ pub(super) struct Flight {
 impl Run<'_> {
     pub(super) async fn load(&self) -> Result<Option<Flight>, Stop> {
         let row = self.core.store.firmware_update(&self.record.id).await?;
-        Ok(row.and_then(|row| serde_json::from_str(&row.body).ok()))
+        let row = row.filter(|row| !row.body.is_empty());
+        let read = |row: FirmwareUpdateRow| {
+            serde_json::from_str(&row.body).map_err(|error| StoreError::Corrupt {
+                what: "firmware update",
+                id: self.record.id.clone(),
+                source: error.into(),
+            })
+        };
+        Ok(row.map(read).transpose()?)
     }
 
     pub(super) fn row(&self, flight: &Flight) -> FirmwareUpdateRow {

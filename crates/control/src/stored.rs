@@ -1,0 +1,64 @@
+//! Reading what the database holds as JSON or as a message. What cannot be read is corrupt: an error that names it, and never
+//! the same as nothing.
+
+use rackwright_api::v1::Inventory;
+use rackwright_store::StoreError;
+use serde::de::DeserializeOwned;
+
+/// What JSON says; nothing was ever stored where there is no text.
+///
+/// # Errors
+/// The text is something else.
+pub fn json<T: DeserializeOwned + Default>(what: &'static str, id: &str, text: &str) -> Result<T, StoreError> {
+    if text.is_empty() {
+        return Ok(T::default());
+    }
+    serde_json::from_str(text).map_err(|error| corrupt(what, id, error))
+}
+
+/// What a message says.
+///
+/// # Errors
+/// The bytes are something else.
+pub fn message<M: prost::Message + Default>(what: &'static str, id: &str, bytes: &[u8]) -> Result<M, StoreError> {
+    M::decode(bytes).map_err(|error| corrupt(what, id, error))
+}
+
+/// The inventory of a node or machine, if one is stored.
+///
+/// # Errors
+/// The bytes are something else.
+pub fn inventory(id: &str, bytes: Option<&[u8]>) -> Result<Option<Inventory>, StoreError> {
+    bytes.map(|bytes| message("inventory", id, bytes)).transpose()
+}
+
+fn corrupt(what: &'static str, id: &str, source: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    StoreError::Corrupt {
+        what,
+        id: id.to_owned(),
+        source: source.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_named_and_is_not_nothing() {
+        assert_eq!(json::<Vec<u8>>("list", "n1", "").unwrap(), [0_u8; 0]);
+        assert_eq!(json::<Vec<u8>>("list", "n1", "[1]").unwrap(), [1]);
+        let error = json::<Vec<u8>>("list", "n1", "{").unwrap_err();
+        assert!(
+            error.to_string().contains("list") && error.to_string().contains("n1"),
+            "{error}"
+        );
+        assert_eq!(inventory("n1", None).unwrap(), None);
+        assert_eq!(inventory("n1", Some(&[])).unwrap(), Some(Inventory::default()));
+        let error = inventory("n1", Some(b"no message")).unwrap_err();
+        assert!(
+            matches!(error, StoreError::Corrupt { what: "inventory", .. }),
+            "{error}"
+        );
+    }
+}
