@@ -275,7 +275,9 @@ pub fn boot_stage(row: BootStageRow) -> v1::BootStage {
 }
 
 /// A machine nobody enrolled.
-#[must_use]
+///
+/// # Errors
+/// The stored inventory cannot be read.
 pub fn unknown_machine(row: UnknownMachineRow) -> Result<v1::UnknownMachine, StoreError> {
     let inventory = stored::inventory(&row.mac, row.inventory.as_deref())?;
     Ok(v1::UnknownMachine {
