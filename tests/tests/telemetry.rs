@@ -237,7 +237,7 @@ async fn records_of_the_audit_reach_the_collector_in_order_and_wait_for_one_that
     while value(&daemon.metrics(), "rackwright_audit_exports_failing") == 0 {
         assert!(
             begun.elapsed() < Duration::from_secs(60),
-            "that the collector is away is not told"
+            "no metric shows that the collector is away"
         );
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -184,7 +184,7 @@ struct Kept {
 #[derive(Default)]
 pub struct Bmcs {
     clients: Mutex<HashMap<String, Kept>>,
-    /// Clients that are given to nobody any more, and that somebody still works with: closed after their last user.
+    /// Clients that were replaced while an effect or a call used them. Each is closed after its last user.
     retired: Mutex<Vec<Arc<BmcClient>>>,
     /// None: what is built in.
     quirks: Option<Arc<QuirkSet>>,
@@ -269,7 +269,7 @@ impl Bmcs {
         self.clients.lock().await.len()
     }
 
-    /// Whoever wants a node's BMC next gets a new client. The former one is closed when nobody works with it.
+    /// The next use of a node's BMC makes a new client. The former client is closed after its last user.
     pub async fn forget(&self, node: &str) {
         let former = self.clients.lock().await.remove(node);
         self.retire(former).await;
@@ -514,7 +514,7 @@ mod tests {
         drop(same);
         // An effect works with the client while another part has had enough of it.
         core.bmcs.forget("n1").await;
-        assert_eq!(open.load(Ordering::SeqCst), 1, "somebody works with it");
+        assert_eq!(open.load(Ordering::SeqCst), 1, "an effect uses the client");
         assert_eq!(used.get("/redfish/v1/Systems").await.unwrap_err().status(), Some(404));
         let fresh = core.bmcs.client(&record, sealer).await.unwrap();
         assert!(!Arc::ptr_eq(&used, &fresh));

@@ -48,7 +48,7 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// None yet. What becomes of them is told to `health`.
+    /// No part yet. `health` shows which parts run.
     pub fn new(health: Health) -> Self {
         Self {
             tasks: JoinSet::new(),
@@ -70,12 +70,12 @@ impl Parts {
     /// Waits for the first part that ends. For ever, if there is none.
     pub async fn first_end(&mut self) -> PartEnded {
         match self.tasks.join_next_with_id().await {
-            Some(ended) => self.told(ended),
+            Some(ended) => self.named(ended),
             None => std::future::pending().await,
         }
     }
 
-    fn told(&mut self, ended: Result<(Id, Option<String>), JoinError>) -> PartEnded {
+    fn named(&mut self, ended: Result<(Id, Option<String>), JoinError>) -> PartEnded {
         let (id, why) = match ended {
             Ok((id, why)) => (id, why.unwrap_or_else(|| "it returned, which it should not".to_owned())),
             Err(error) => (error.id(), reason(error)),
@@ -85,14 +85,14 @@ impl Parts {
         PartEnded { part, why }
     }
 
-    /// Waits until all have ended, which were told to. Those that take longer are cut off: false.
+    /// Waits until all parts have ended, after they were told to. Parts that take longer than `limit` are cut off: false.
     pub async fn end(mut self, limit: Duration) -> bool {
         let orderly = async {
             while let Some(ended) = self.tasks.join_next_with_id().await {
                 if let Err(error) = &ended
                     && error.is_panic()
                 {
-                    let PartEnded { part, why } = self.told(ended);
+                    let PartEnded { part, why } = self.named(ended);
                     tracing::error!(part, why, "a part of the daemon panicked at its end");
                 }
             }

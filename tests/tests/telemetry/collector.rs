@@ -29,7 +29,7 @@ pub struct Told {
     pub scope_header: Option<String>,
 }
 
-/// A log record, and who told of it.
+/// A log record, and the process that sent it.
 #[derive(Debug, Clone)]
 pub struct Log {
     pub record: LogRecord,

@@ -78,7 +78,7 @@ impl Settings {
     }
 }
 
-/// What a collector is told of this process.
+/// The attributes of this process, for a collector.
 pub(crate) fn attributes(config: &Config) -> [(&'static str, String); 4] {
     [
         ("service.name", "rackwrightd".to_owned()),

@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(decide_at(&imaging, &off, 8), Decision::Act(Effect::PowerOn));
         // The BMC did not show the power there.
         assert_eq!(decide_at(&imaging, &facts, 8), Decision::Act(Effect::ObservePower));
-        // Somebody switched the machine on: the target may be used up.
+        // The machine was switched on by hand: the target may be used up.
         let mut on = facts.clone();
         on.power = known(Power::On, 7);
         on.boot_target = Reading::Unknown { since: at(6) };

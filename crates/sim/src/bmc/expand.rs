@@ -96,7 +96,7 @@ fn path_of(value: &Value) -> Option<&str> {
     (!path.contains('#')).then_some(path)
 }
 
-/// The resource; none: whoever asks may not read it, or it is not there. The reference stays then.
+/// The resource; none: it is not there, or the client may not read it. The reference stays then.
 async fn resource(router: &Router, headers: &HeaderMap, to: &To, reference: &Value) -> Option<Value> {
     let mut request = Request::get(path_of(reference)?).body(Body::empty()).ok()?;
     *request.headers_mut() = headers.clone();
