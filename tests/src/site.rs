@@ -455,6 +455,26 @@ impl Site {
         }
     }
 
+    /// Waits until the node is active since another moment than `before`, an earlier `node get`. States in between may be too
+    /// short to be seen.
+    ///
+    /// # Panics
+    /// When it is not within `limit`.
+    pub async fn until_active_anew(&self, id: &str, before: &Value, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let since = |node: &Value| node["status"]["state_since"].clone();
+        assert!(!since(before).is_null(), "no node: {before}");
+        loop {
+            let node = self.json(["node", "get", id]);
+            let is_active = node["status"]["state"] == "NODE_STATE_ACTIVE";
+            if is_active && since(&node) != since(before) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "not active anew after {limit:?}: {node}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     /// Waits until the boot trace of `mac` says `word`: stages are written behind the packets they tell of.
     ///
     /// # Panics

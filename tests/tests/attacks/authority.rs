@@ -296,7 +296,7 @@ async fn honest_members_and_machines_go_on_through_a_rotation_of_the_authority()
     plane.site.cli(["node", "deploy", &id, "--image", "disk"]);
     plane
         .site
-        .until(&id, &["imaging", "rebooting", "validating"], SOON)
+        .until(&id, &["imaging", "rebooting", "validating", "active"], SOON)
         .await;
     plane.site.until(&id, &["active"], SOON).await;
     plane.site.stop().await;

@@ -172,8 +172,8 @@ async fn user_data_of_a_customer_is_in_no_file_and_no_answer() {
         (false, false),
         "after the hand-over"
     );
-    let node = site.json(["node", "get", id]);
-    assert_eq!(node["status"]["claim"]["has_user_data"], true, "{node}");
+    let before = site.json(["node", "get", id]);
+    assert_eq!(before["status"]["claim"]["has_user_data"], true, "{before}");
 
     // Another system needs it again, and the CLI says so.
     let reimaged = site.try_cli(["node", "reimage", id, "--image", "disk", "--yes"]);
@@ -182,8 +182,7 @@ async fn user_data_of_a_customer_is_in_no_file_and_no_answer() {
     assert_eq!(kept(&store(dir.path()).await, id).await, (false, true));
     let node = site.json(["node", "get", id]);
     assert_ne!(node["status"]["claim"]["has_user_data"], true, "{node}");
-    site.until(id, &["imaging", "rebooting", "validating"], SOON).await;
-    site.until(id, &["active"], SOON).await;
+    site.until_active_anew(id, &before, SOON).await;
     let said = [
         site.cli(["events", "-o", "json"]),
         site.cli(["node", "explain", id]),
