@@ -13,6 +13,14 @@ pub fn json<T: DeserializeOwned + Default>(what: &'static str, id: &str, text: &
     if text.is_empty() {
         return Ok(T::default());
     }
+    present(what, id, text)
+}
+
+/// What JSON says that was stored.
+///
+/// # Errors
+/// The text is something else.
+pub fn present<T: DeserializeOwned>(what: &'static str, id: &str, text: &str) -> Result<T, StoreError> {
     serde_json::from_str(text).map_err(|error| corrupt(what, id, error))
 }
 
@@ -48,6 +56,7 @@ mod tests {
     fn what_cannot_be_read_is_named_and_is_not_nothing() {
         assert_eq!(json::<Vec<u8>>("list", "n1", "").unwrap(), [0_u8; 0]);
         assert_eq!(json::<Vec<u8>>("list", "n1", "[1]").unwrap(), [1]);
+        assert!(present::<Vec<u8>>("list", "n1", "").is_err());
         let error = json::<Vec<u8>>("list", "n1", "{").unwrap_err();
         assert!(
             error.to_string().contains("list") && error.to_string().contains("n1"),

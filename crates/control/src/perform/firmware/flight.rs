@@ -8,7 +8,7 @@ use rackwright_redfish::{
 };
 use rackwright_site::firmware::same;
 use rackwright_site::model::FirmwareActivation;
-use rackwright_store::{EventRow, FirmwareUpdateRow, StoreError};
+use rackwright_store::{EventRow, FirmwareUpdateRow};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -16,6 +16,7 @@ use super::{Run, Stop};
 use crate::bmc::BmcError;
 use crate::clock;
 use crate::firmware::link;
+use crate::stored;
 
 /// How long things may take.
 pub(super) struct Patience {
@@ -78,13 +79,7 @@ impl Run<'_> {
     pub(super) async fn load(&self) -> Result<Option<Flight>, Stop> {
         let row = self.core.store.firmware_update(&self.record.id).await?;
         let row = row.filter(|row| !row.body.is_empty());
-        let read = |row: FirmwareUpdateRow| {
-            serde_json::from_str(&row.body).map_err(|error| StoreError::Corrupt {
-                what: "firmware update",
-                id: self.record.id.clone(),
-                source: error.into(),
-            })
-        };
+        let read = |row: FirmwareUpdateRow| stored::present("firmware update", &self.record.id, &row.body);
         Ok(row.map(read).transpose()?)
     }
 
