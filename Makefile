@@ -26,11 +26,11 @@ help: ## This list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
-demo: deps images build ## Two real machines from power-off to handed over and back; KEEP=1 leaves the lab running
+demo: deps-demo images build ## Two real machines from power-off to handed over and back; KEEP=1 leaves the lab running
 	KEEP=$(KEEP) $(BIN)/rackwright-demo
 
 .PHONY: demo-cluster
-demo-cluster: deps build ## Two customers get clusters of 128 simulated machines on the fabric of a real OpenSM
+demo-cluster: deps-cluster build ## Two customers get clusters of 128 simulated machines on the fabric of a real OpenSM
 	$(BIN)/rackwright-demo-cluster
 
 # Lints and images side by side: images wait for packages and for one long link of the agent. Programs and tests are built at
@@ -91,6 +91,17 @@ build: ## Control plane, CLI and lab, to target/
 deps: ## Installs what is missing from Debian's packages, and says what
 	@images/deps.sh
 
+# What one target needs, and no more: on a newcomer's machine the demo installs no database and no web server.
+.PHONY: deps-demo deps-cluster deps-bench
+deps-demo:
+	@images/deps.sh build images lab
+
+deps-cluster:
+	@images/deps.sh build fabric
+
+deps-bench:
+	@images/deps.sh build bench
+
 .PHONY: tools
 tools: ## Installs the two cargo tools that the tests need: cargo-nextest and cargo-deny
 	@command -v cargo-nextest >/dev/null || { echo 'tools: installing cargo-nextest (runs the tests)' >&2; cargo install --locked cargo-nextest; }
@@ -134,12 +145,12 @@ fresh: ## demo and test in a fresh clone on a minimal Debian with only Rust (WHO
 	tests/fresh.sh demo test
 
 .PHONY: bench-image
-bench-image: deps ## Our image writer against dd, qemu-img and bmaptool; prints JSON
+bench-image: deps-bench ## Our image writer against dd, qemu-img and bmaptool; prints JSON
 	@cargo build --locked --release -p rackwright-image --bin rackwright-bench-image >&2
 	@target/release/rackwright-bench-image run
 
 .PHONY: bench-store
-bench-store: deps ## Changes a second of the embedded database, against a COMMIT for each; prints JSON
+bench-store: deps-bench ## Changes a second of the embedded database, against a COMMIT for each; prints JSON
 	@cargo bench --locked --quiet -p rackwright-store --bench commits
 
 # How many machines `make chaos` deploys.
@@ -156,14 +167,14 @@ NODES ?= 1000 10000
 FLEET_ARGS ?=
 
 .PHONY: bench-fleet
-bench-fleet: deps release ## NODES simulated machines through their whole life, 1,000 and 10,000 if not said; prints JSON
+bench-fleet: deps-bench release ## NODES simulated machines through their whole life, 1,000 and 10,000 if not said; prints JSON
 	@for nodes in $(NODES); do target/release/rackwright bench fleet --nodes $$nodes $(FLEET_ARGS); done
 
 # What bench-placement is told: PLACEMENT_ARGS='latency --pods 98', or 'trace --days 30'.
 PLACEMENT_ARGS ?=
 
 .PHONY: bench-placement
-bench-placement: deps ## Where clusters go: time of a decision among 100,000 nodes, and a month's utilisation; prints JSON
+bench-placement: deps-bench ## Where clusters go: time of a decision among 100,000 nodes, and a month's utilisation; prints JSON
 	@cargo build --locked --release -p rackwright-site --bin rackwright-bench-placement >&2
 	@target/release/rackwright-bench-placement $(PLACEMENT_ARGS)
 
@@ -172,7 +183,7 @@ bench-peers: deps release ## The same for 50 nodes beside OpenStack Ironic (RACK
 	@tests/bench-peers.sh
 
 .PHONY: bench-redfish
-bench-redfish: deps ## Walks and power cycles of simulated BMCs by our Redfish client and by sushy; prints JSON
+bench-redfish: deps-bench ## Walks and power cycles of simulated BMCs by our Redfish client and by sushy; prints JSON
 	@cargo build --locked --release -p rackwright-sim -p rackwright-redfish --bins >&2
 	@tests/bench-redfish.sh
 

@@ -11,17 +11,19 @@
 #   ROUNDS        rounds (default: 3)
 #   SECONDS_EACH  seconds of walks, and of power cycles, of a run (default: 5)
 #   BMCS          BMCs at once (default: 50)
+#   PROGRAMS      folder of rackwright-bench-redfish and rackwright-sim (default: target/release)
 set -euo pipefail
 REPO=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PROFILE=${PROFILE:-instant} ROUNDS=${ROUNDS:-3} SECONDS_EACH=${SECONDS_EACH:-5} BMCS=${BMCS:-50}
+PROGRAMS=${PROGRAMS:-$REPO/target/release}
 
 die() {
     printf 'bench-redfish: error: %s\n' "$*" >&2
     exit 1
 }
 
-ours=$REPO/target/release/rackwright-bench-redfish
-sim=$REPO/target/release/rackwright-sim
+ours=$PROGRAMS/rackwright-bench-redfish
+sim=$PROGRAMS/rackwright-sim
 for program in "$ours" "$sim"; do
     [ -x "$program" ] || die "$program is missing: 'make bench-redfish' builds it"
 done

@@ -1,0 +1,94 @@
+//! The benchmarks, each for a few seconds: that they run, and print what their documentation promises. Their figures are
+//! not judged: the computer is shared, and these programs are not optimised.
+
+use std::path::Path;
+use std::process::Command;
+
+use rackwright_tests::site::{program, texts};
+use serde_json::Value;
+
+/// The lines of JSON that a benchmark prints, and whether the program ended with success.
+fn lines(command: &mut Command) -> (Vec<Value>, bool) {
+    let output = command.output().expect("the benchmark starts");
+    let (printed, errors) = texts(&output);
+    let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}\n{errors}"));
+    let lines: Vec<Value> = printed.lines().map(parse).collect();
+    assert!(!lines.is_empty(), "{} prints nothing\n{errors}", output.status);
+    (lines, output.status.success())
+}
+
+/// The lines whose field `name` is `value`.
+fn with<'a>(lines: &'a [Value], name: &str, value: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line[name] == value).collect()
+}
+
+#[track_caller]
+fn positive(line: &Value, names: &[&str]) {
+    for name in names {
+        assert!(line[*name].as_f64().is_some_and(|x| x > 0.0), "{name} in {line}");
+    }
+}
+
+/// `make bench-fleet` with twelve machines.
+#[test]
+fn the_fleet_benchmark_takes_all_machines_through_their_life() {
+    let mut command = Command::new(program("rackwright"));
+    command.args(["bench", "fleet", "--nodes", "12", "--phases", "enrol,inspect,deploy,release,list"]);
+    let (lines, is_success) = lines(&mut command);
+    assert!(is_success, "{lines:?}");
+    for phase in ["enrol", "inspect", "deploy", "release", "total"] {
+        let of_phase = with(&lines, "phase", phase);
+        assert_eq!(of_phase.len(), 1, "{phase}: {lines:?}");
+        assert_eq!(of_phase[0]["right"], 12, "{}", of_phase[0]);
+        positive(of_phase[0], &["seconds"]);
+    }
+    assert_eq!(with(&lines, "phase", "list").len(), 1, "{lines:?}");
+}
+
+/// `make bench-placement` with one pod, and one day that counts. The program also fails when placement is slower than its aim,
+/// which these slow programs may be: its exit status says nothing here.
+#[test]
+fn the_placement_benchmark_measures_decisions_and_utilisation() {
+    let mut command = Command::new(program("rackwright-bench-placement"));
+    command.args(["--pods", "1", "--requests", "40", "--days", "1"]);
+    let (lines, _) = lines(&mut command);
+    let hall = with(&lines, "bench", "hall");
+    assert_eq!(hall.len(), 1, "{lines:?}");
+    positive(hall[0], &["nodes", "clusters", "filled"]);
+    let decisions = with(&lines, "bench", "latency");
+    assert_eq!(decisions.len(), 4, "{lines:?}");
+    for line in decisions {
+        assert_eq!(line["requests"], 40, "{line}");
+        positive(line, &["p50_us", "p99_us", "max_us"]);
+    }
+    let months = with(&lines, "bench", "month");
+    assert_eq!(months.len(), 3, "ours and two others: {lines:?}");
+    for line in months {
+        positive(line, &["clusters", "utilisation"]);
+    }
+}
+
+/// `make bench-redfish` with two BMCs and one round of half seconds.
+#[test]
+fn the_redfish_benchmark_measures_both_clients() {
+    let program = program("rackwright-bench-redfish");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench-redfish.sh");
+    let mut command = Command::new(script);
+    let settings = [("ROUNDS", "1"), ("SECONDS_EACH", "0.5"), ("BMCS", "2"), ("PROFILE", "instant")];
+    command.envs(settings).env("PROGRAMS", program.parent().expect("a folder"));
+    let (lines, is_success) = lines(&mut command);
+    assert!(is_success, "{lines:?}");
+    for client in ["rackwright", "sushy"] {
+        let of_client = with(&lines, "client", client);
+        assert_eq!(of_client.len(), 2, "one BMC, then two: {lines:?}");
+        for line in of_client {
+            positive(&line["walk"], &["runs", "requests", "cpu_s"]);
+            positive(&line["cycle"], &["runs", "cpu_s"]);
+        }
+    }
+    let ratios: Vec<&Value> = lines.iter().filter(|line| line["cpu_us_per_request_ratio"].is_number()).collect();
+    assert_eq!(ratios.len(), 2, "{lines:?}");
+    for line in ratios {
+        positive(line, &["requests_per_walk", "walks_per_s_ratio", "cpu_ms_per_cycle_ratio"]);
+    }
+}
