@@ -102,7 +102,7 @@ impl Eraser for SimEraser {
             serial_number: facts.drive.serial_number,
             size_bytes: facts.drive.size_bytes,
             method: EraseMethod::NvmeSanitizeCrypto.into(),
-            samples,
+            samples: samples.into(),
             sample_bytes: 4096,
             start_time: now,
             end_time: now,
