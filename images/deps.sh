@@ -61,6 +61,7 @@ python3-libvirt        | test       | the test driver of libvirt and its module 
 ipmitool               | test       | BMCs at ipmi:// (also on the machines of a control plane that has such), and their tests
 openvswitch-switch     | test       | a real Ethernet switch (the tests start it in namespaces of their own; as a service it stays off)
 openipmi               | test       | ipmi_sim, a BMC that speaks IPMI only (the tests start it; as a service it stays off)
+procps                 | test       | kill: programs that a test ends
 '
 
 say() { printf 'deps: %s\n' "$*" >&2; }

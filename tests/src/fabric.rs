@@ -9,12 +9,15 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use rackwright_fabric::{Diags, OpenSm, OpenSmSettings, Process, ToolSettings, Tools};
 use rackwright_site::fabric::{Device, Fabric, FatTree, Guid, Plan, PortRef, Speed};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
+
+use crate::process;
 
 /// Anything that ibsim or OpenSM is waited for. Five times what a busy computer needs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -228,27 +231,21 @@ impl Lab {
     async fn say(&mut self, commands: &[String]) {
         self.quiet().await;
         let before = self.sweeps_seen();
-        self.signal("STOP").await;
+        self.signal(Signal::SIGSTOP);
         for command in commands {
             let done = *self.prompts.borrow();
             writeln!(self.console, "{command}").expect("the console takes it");
             let next = timeout(PATIENCE, self.prompts.wait_for(|prompts| *prompts > done)).await;
             next.expect("ibsim does it in time").expect("ibsim runs");
         }
-        self.signal("CONT").await;
-        self.signal("HUP").await;
+        self.signal(Signal::SIGCONT);
+        self.signal(Signal::SIGHUP);
         self.wait_for_sweep(before).await;
         self.quiet().await;
     }
 
-    async fn signal(&self, name: &str) {
-        let pid = self.opensm.id().expect("OpenSM runs").to_string();
-        let sent = Command::new("kill")
-            .args([&format!("-{name}"), &pid])
-            .status()
-            .await
-            .expect("kill runs");
-        assert!(sent.success(), "kill -{name}: {sent}");
+    fn signal(&self, signal: Signal) {
+        process::signal(self.opensm.id().expect("OpenSM runs"), signal);
     }
 
     /// Waits until OpenSM has written nothing for a second. Nothing tells that nothing more will come.
@@ -265,7 +262,7 @@ impl Lab {
     /// Tells OpenSM to read its files, and waits for the sweep.
     pub async fn sweep_after_hangup(&self) {
         let before = self.sweeps_seen();
-        self.signal("HUP").await;
+        self.signal(Signal::SIGHUP);
         self.wait_for_sweep(before).await;
     }
 

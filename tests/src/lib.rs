@@ -8,6 +8,7 @@ pub mod ipmi;
 pub mod neighbour;
 pub mod plane;
 pub mod ports;
+pub mod process;
 pub mod site;
 pub mod timing;
 pub mod wire;

@@ -5,9 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use rackwright_sim::lab::{Lab, Machine, SERVER_IPV4};
 use serde_json::Value;
 use tokio::process::Child;
+
+use crate::process;
 
 /// How long a machine of the lab may take to another state. It takes a minute or two on a busy computer; but an emulated
 /// machine hangs once in some hundred boots before its system is up, and what the control plane does about that, a second
@@ -273,12 +276,7 @@ impl Site {
     /// When it does not end within 30 s.
     pub async fn halt(&mut self) {
         let Some(mut daemon) = self.daemon.take() else { return };
-        let pid = daemon.id().expect("rackwrightd runs").to_string();
-        let sent = Command::new("kill")
-            .args(["-TERM", &pid])
-            .status()
-            .expect("kill can be run");
-        assert!(sent.success());
+        process::signal(daemon.id().expect("rackwrightd runs"), Signal::SIGTERM);
         let ended = tokio::time::timeout(Duration::from_secs(30), daemon.wait()).await;
         assert!(
             ended.is_ok(),

@@ -1,6 +1,8 @@
 //! Attacks against a running `rackwrightd`: each test plays an attacker and fails if the attack succeeds.
 //! `docs/security.md` lists the attacks with the name of the test that tries each one. `make test-attacks` runs them all.
 
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+
 #[path = "attacks/attestation.rs"]
 mod attestation;
 #[path = "attacks/audit.rs"]

@@ -33,7 +33,14 @@ fn positive(line: &Value, names: &[&str]) {
 #[test]
 fn the_fleet_benchmark_takes_all_machines_through_their_life() {
     let mut command = Command::new(program("rackwright"));
-    command.args(["bench", "fleet", "--nodes", "12", "--phases", "enrol,inspect,deploy,release,list"]);
+    command.args([
+        "bench",
+        "fleet",
+        "--nodes",
+        "12",
+        "--phases",
+        "enrol,inspect,deploy,release,list",
+    ]);
     let (lines, is_success) = lines(&mut command);
     assert!(is_success, "{lines:?}");
     for phase in ["enrol", "inspect", "deploy", "release", "total"] {
@@ -74,8 +81,15 @@ fn the_redfish_benchmark_measures_both_clients() {
     let program = program("rackwright-bench-redfish");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("bench-redfish.sh");
     let mut command = Command::new(script);
-    let settings = [("ROUNDS", "1"), ("SECONDS_EACH", "0.5"), ("BMCS", "2"), ("PROFILE", "instant")];
-    command.envs(settings).env("PROGRAMS", program.parent().expect("a folder"));
+    let settings = [
+        ("ROUNDS", "1"),
+        ("SECONDS_EACH", "0.5"),
+        ("BMCS", "2"),
+        ("PROFILE", "instant"),
+    ];
+    command
+        .envs(settings)
+        .env("PROGRAMS", program.parent().expect("a folder"));
     let (lines, is_success) = lines(&mut command);
     assert!(is_success, "{lines:?}");
     for client in ["rackwright", "sushy"] {
@@ -86,9 +100,15 @@ fn the_redfish_benchmark_measures_both_clients() {
             positive(&line["cycle"], &["runs", "cpu_s"]);
         }
     }
-    let ratios: Vec<&Value> = lines.iter().filter(|line| line["cpu_us_per_request_ratio"].is_number()).collect();
+    let ratios: Vec<&Value> = lines
+        .iter()
+        .filter(|line| line["cpu_us_per_request_ratio"].is_number())
+        .collect();
     assert_eq!(ratios.len(), 2, "{lines:?}");
     for line in ratios {
-        positive(line, &["requests_per_walk", "walks_per_s_ratio", "cpu_ms_per_cycle_ratio"]);
+        positive(
+            line,
+            &["requests_per_walk", "walks_per_s_ratio", "cpu_ms_per_cycle_ratio"],
+        );
     }
 }

@@ -324,3 +324,26 @@ fn the_pure_crates_reach_nothing_that_acts() {
         assert!(impure.is_empty(), "{pure} reaches {impure:?}");
     }
 }
+
+/// Clippy reads one file: that of the daemon's crate repeats the list of all crates, and adds to it.
+#[test]
+fn the_daemons_disallowed_methods_are_those_of_all_crates_and_more() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let listed = |file: &str| -> BTreeSet<String> {
+        let text = std::fs::read_to_string(root.join(file)).unwrap_or_else(|e| panic!("{file}: {e}"));
+        text.lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.trim().to_owned())
+            .collect()
+    };
+    let (all, daemon) = (listed("clippy.toml"), listed("crates/control/clippy.toml"));
+    assert!(
+        all.iter().filter(|line| line.starts_with("{ path")).count() > 5,
+        "{all:?}"
+    );
+    let missing: Vec<_> = all.difference(&daemon).collect();
+    assert!(
+        missing.is_empty(),
+        "missing in crates/control/clippy.toml: {missing:#?}"
+    );
+}

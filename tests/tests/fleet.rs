@@ -1,6 +1,8 @@
 //! Simulated machines that run the agent's real code, and a real `rackwrightd` that inspects, images and erases them: BMCs,
 //! DHCP, boot HTTP, gRPC and the image store are all spoken over sockets.
 
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+
 #[path = "fleet/accounts.rs"]
 mod accounts;
 #[path = "fleet/bmc_log.rs"]

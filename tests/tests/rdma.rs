@@ -1,6 +1,8 @@
 //! The traffic program between two machines with RDMA adapters in software (soft-RoCE): real kernels, the real libibverbs,
 //! and a cable between them. `make images` builds the machines (images/rdma); QEMU must be 7.2 or newer.
 
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;

@@ -15,6 +15,7 @@ use prost_types::Timestamp;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The present time as protobuf carries it.
+#[expect(clippy::disallowed_methods, reason = "this is the agent's clock module")]
 pub fn timestamp() -> Timestamp {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp {

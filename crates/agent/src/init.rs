@@ -139,6 +139,7 @@ fn keep_lease(up: Up) {
     };
     thread::spawn(move || {
         loop {
+            #[expect(clippy::disallowed_methods, reason = "the thread of the lease does nothing else")]
             thread::sleep(lease.time / 2);
             match dhcp::obtain(&up.nic, up.mac, Some(address), Instant::now() + lease.time / 2) {
                 Ok(again) if again.addressing.address == up.addressing.address => lease = again,
@@ -174,6 +175,7 @@ fn supervise(modules: PipeReader) -> String {
             "the agent ended, {status}; start {} of {RESTARTS}",
             attempt + 1
         ));
+        #[expect(clippy::disallowed_methods, reason = "PID 1 runs no async code")]
         thread::sleep(RESTART_PAUSE);
         // By now the modules are loaded, or will not be.
         input = Stdio::null();
@@ -207,9 +209,11 @@ fn give_up(root: &SysRoot, on_fatal: OnFatal, why: &str) -> ! {
     if let Ok(mut log) = File::options().write(true).open("/dev/kmsg") {
         let _ = writeln!(log, "rackwright-agent: {why}");
     }
+    #[expect(clippy::disallowed_methods, reason = "PID 1 runs no async code")]
     thread::sleep(LAST_WORDS);
     let failed = KernelPower::new(&root.proc).perform(action);
     line(&format!("rackwright-agent: {failed:?}"));
     // PID 1 ends, the kernel panics, and resets.
+    #[expect(clippy::disallowed_methods, reason = "PID 1 has nothing left to drop")]
     std::process::exit(1)
 }

@@ -33,6 +33,7 @@ mod node;
 mod operation;
 mod output;
 mod power;
+mod random;
 mod retry;
 mod save;
 mod site;

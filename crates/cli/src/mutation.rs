@@ -1,10 +1,13 @@
 //! What every mutating command takes: an idempotency key and, optionally, the version it was decided on.
 
+use std::time::UNIX_EPOCH;
+
 use clap::Args;
 use rackwright_api::v1::Mutation;
-use ring::rand::{SecureRandom as _, SystemRandom};
+use ring::rand::SecureRandom as _;
 
 use crate::error::CliError;
+use crate::{random, units};
 
 /// The two options every mutating command has.
 #[derive(Debug, Clone, Default, Args)]
@@ -79,13 +82,10 @@ impl EachMutation {
 /// A random UUID (version 4).
 pub fn fresh_key() -> String {
     let mut bytes = [0u8; 16];
-    if SystemRandom::new().fill(&mut bytes).is_err() {
+    if random::source().fill(&mut bytes).is_err() {
         // The kernel's random source does not fail once the machine runs; a key from the clock is still a key.
-        let nanos = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_nanos();
-        bytes = nanos.to_le_bytes();
+        let since = units::system_time().duration_since(UNIX_EPOCH);
+        bytes = since.unwrap_or_default().as_nanos().to_le_bytes();
     }
     uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
 }

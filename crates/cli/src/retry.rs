@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ring::rand::{SecureRandom as _, SystemRandom};
 
+use crate::random;
+
 /// Delays that double from `first` to `cap`, each shortened by up to half at random so that many clients that lost the
 /// same server do not come back in step.
 #[derive(Debug)]
@@ -20,7 +22,7 @@ impl Backoff {
             next: first,
             cap,
             left: attempts,
-            random: SystemRandom::new(),
+            random: random::source(),
         }
     }
 

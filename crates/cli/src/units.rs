@@ -101,9 +101,15 @@ pub fn memory(count: u64) -> String {
     }
 }
 
+/// Now.
+#[expect(clippy::disallowed_methods, reason = "this is the CLI's clock")]
+pub fn system_time() -> SystemTime {
+    SystemTime::now()
+}
+
 /// Seconds since the epoch, now.
 pub fn now() -> f64 {
-    SystemTime::now()
+    system_time()
         .duration_since(UNIX_EPOCH)
         .map_or(0.0, |d| d.as_secs_f64())
 }

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
 use rackwright_identity::TokenHash;
-use rackwright_lifecycle::{BootFacts, Power, Timestamp, expected_boot, seconds};
+use rackwright_lifecycle::{BootFacts, EventKind, Power, Timestamp, expected_boot, seconds};
 use rackwright_store::{
     AgentBootRow, AgentSession, ContestKind, EffectRow, EventRow, NodeRecord, Scope, Store, StoreError, TokenRow,
     WriteTx,
@@ -375,7 +375,7 @@ pub async fn identify(
     };
     let event = EventRow {
         at: row.contested_at,
-        kind: "security.attestation-refused".into(),
+        kind: EventKind::SecurityAttestationRefused,
         target: format!("nodes/{id}"),
         message: format!("a machine that answered for {id} was refused: {why}. {follows}"),
         attributes: [("mac", &row.mac), ("address", &row.address)]
@@ -418,7 +418,7 @@ pub async fn enrol_tpm(tx: &mut WriteTx, inspected: &NodeRecord, next: &mut Node
     let id = &inspected.id;
     let event = EventRow {
         at: clock::now(),
-        kind: "security.tpm-enrolled".into(),
+        kind: EventKind::SecurityTpmEnrolled,
         target: format!("nodes/{id}"),
         message: format!("{id} is known by its TPM from now on: {ek}"),
         attributes: [("tpm_ek".to_owned(), ek.clone())].into(),
@@ -455,7 +455,7 @@ async fn contest(
     ];
     let event = EventRow {
         at: now,
-        kind: "security.boot-contested".into(),
+        kind: EventKind::SecurityBootContested,
         target: format!("nodes/{id}"),
         message,
         attributes: attributes
@@ -682,7 +682,7 @@ pub async fn tell_refusal(core: &Core, node: &str, of: &AgentSession, address: &
             address
         }
     );
-    core.event("security.agent-refused", &format!("nodes/{node}"), &message)
+    core.event(EventKind::SecurityAgentRefused, &format!("nodes/{node}"), &message)
         .await;
 }
 

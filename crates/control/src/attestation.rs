@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_api::v1;
-use rackwright_identity::payload_hash;
+use rackwright_identity::{Rng as _, SystemRng, payload_hash};
 use rackwright_lifecycle::State;
 use rackwright_store::{AgentBootRow, AgentSession, NodeRecord};
 use rackwright_tpm::client::CERTIFICATE_MAX;
@@ -16,7 +16,7 @@ use rackwright_tpm::pcr::{ASKED, COUNT, Values, selection};
 use rackwright_tpm::public::{Kind, PUBLIC_MAX, Public};
 use rackwright_tpm::quote::{QUOTE_MAX, Quote, SIGNATURE_MAX, verify};
 use rackwright_tpm::{binding, firmware, sha256, sha256_text};
-use ring::rand::{SecureRandom as _, SystemRandom};
+use ring::rand::SystemRandom;
 use serde::Deserialize;
 
 use crate::golden_firmware::components::Ignored;
@@ -218,8 +218,7 @@ pub fn digest(text: &str) -> Option<String> {
 /// There are no random numbers.
 pub fn challenge(node: &str, of: &AgentSession) -> Result<v1::Challenge, String> {
     let mut nonce = vec![0; 32];
-    let filled = SystemRandom::new().fill(&mut nonce);
-    filled.map_err(|_| "there are no random numbers".to_owned())?;
+    SystemRng.fill(&mut nonce).map_err(|error| error.to_string())?;
     Ok(v1::Challenge {
         nonce,
         node: node.to_owned(),
@@ -279,10 +278,14 @@ impl Pending {
         let key = |kind, bytes: &[u8]| Public::parse(kind, bytes).map_err(|e| e.to_string());
         let ek = key(Kind::Endorsement, &keys.endorsement_public)?;
         let ak = key(Kind::Attestation, &keys.attestation_public)?;
-        let random = SystemRandom::new();
         let (mut nonce, mut secret) = ([0; 32], [0; SECRET]);
-        let filled = random.fill(&mut nonce).and_then(|()| random.fill(&mut secret));
-        filled.map_err(|_| "there are no random numbers".to_owned())?;
+        let filled = SystemRng.fill(&mut nonce).and_then(|()| SystemRng.fill(&mut secret));
+        filled.map_err(|error| error.to_string())?;
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "ring makes the ephemeral key, from its own kind of source"
+        )]
+        let random = SystemRandom::new();
         let made = credential::make(&ek, &ak.name(), &secret, &random).map_err(|e| e.to_string())?;
         let certificate = &keys.endorsement_certificate;
         let certificate_sha256 = match certificate.as_slice() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackwright_identity::Sealer;
 use rackwright_ipmi::{Account, Ipmi, IpmiAddress, IpmiError, Manners};
-use rackwright_lifecycle::{Power, Timestamp};
+use rackwright_lifecycle::{EventKind, Power, Timestamp};
 use rackwright_redfish::quirks::QuirkSet;
 use rackwright_redfish::{
     BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, Gates, PowerState, RedfishError, Settings,
@@ -103,7 +103,7 @@ impl BmcError {
         };
         Some(EventRow {
             at: now,
-            kind: "security.bmc-certificate-changed".into(),
+            kind: EventKind::SecurityBmcCertificateChanged,
             target: format!("nodes/{node}"),
             message: message.to_owned(),
             ..EventRow::default()

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_redfish::EventLog;
 use rackwright_store::{BmcLogRow, EventRow, Scope, StoreError};
 use tokio::task::JoinSet;
@@ -178,7 +178,7 @@ async fn keep(core: &Core, mut row: BmcLogRow, outcome: Result<Outcome, Failure>
 fn event(row: &BmcLogRow, at: Timestamp, message: &str) -> EventRow {
     EventRow {
         at,
-        kind: format!("bmc.{}", row.wanted),
+        kind: EventKind::parse(&format!("bmc.{}", row.wanted)),
         target: format!("nodes/{}", row.node),
         message: cut(message, SENTENCE_MAX),
         attributes: [("asked_by".to_owned(), row.wanted_by.clone())].into(),

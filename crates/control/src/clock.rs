@@ -7,6 +7,7 @@ use rackwright_lifecycle::Timestamp;
 
 /// Now, in microseconds since 1970 UTC.
 #[must_use]
+#[expect(clippy::disallowed_methods, reason = "this is the daemon's clock module")]
 pub fn now() -> Timestamp {
     #[cfg(test)]
     if let Some(now) = simulated::get() {

@@ -294,6 +294,7 @@ impl Config {
     ///
     /// # Errors
     /// It cannot be read, is not YAML of this form, or its values do not fit together.
+    #[expect(clippy::disallowed_methods, reason = "called at the start")]
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
             path: path.to_owned(),

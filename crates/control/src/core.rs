@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rackwright_identity::{KeyFiles, Rng};
 use rackwright_image::ChunkStore;
-use rackwright_lifecycle::{Outcome, Timestamp};
+use rackwright_lifecycle::{EventKind, Outcome, Timestamp};
 use rackwright_netboot::connections::{Connections, Limits};
 use rackwright_store::{EffectRow, EventRow, NodeRecord, Store, StoreError, WriteTx};
 use tokio::sync::{Notify, watch};
@@ -282,10 +282,10 @@ impl Core {
     }
 
     /// Stores one event by itself.
-    pub async fn event(&self, kind: &str, target: &str, message: &str) {
+    pub async fn event(&self, kind: EventKind, target: &str, message: &str) {
         let event = EventRow {
             at: clock::now(),
-            kind: kind.to_owned(),
+            kind,
             target: target.to_owned(),
             message: message.to_owned(),
             ..EventRow::default()
@@ -296,7 +296,7 @@ impl Core {
             self.commit(tx).await
         };
         if let Err(error) = stored.await {
-            tracing::error!(kind, target, message, %error, "an event could not be stored");
+            tracing::error!(kind = %event.kind, target, message, %error, "an event could not be stored");
         }
     }
 

@@ -416,7 +416,7 @@ fn begin_work(core: &Arc<Core>, parts: &mut Parts) {
 }
 
 /// Ends everything in order, and says which part had ended before.
-async fn end(core: &Core, parts: Parts, ended: Result<(), PartEnded>) -> Result<(), DaemonError> {
+async fn end(core: &Arc<Core>, parts: Parts, ended: Result<(), PartEnded>) -> Result<(), DaemonError> {
     // Connections of machines that were switched off never say goodbye.
     if !parts.end(ORDERLY_END).await {
         tracing::info!("connections that did not end in {} s were cut", ORDERLY_END.as_secs());
@@ -443,6 +443,7 @@ async fn invite(core: &Core) -> Result<(), DaemonError> {
     Ok(())
 }
 
+#[expect(clippy::disallowed_methods, reason = "called at the start")]
 fn announce(core: &Core, ready: Option<&Path>) -> Result<(), DaemonError> {
     if core.pause.is_on() {
         println!(

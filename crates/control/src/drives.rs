@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use rackwright_api::v1::{Drive, Inventory};
-use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::drives::{Difference, DriveList, KnownDrive, ReportedDrive, Source, judge, unnamed_missing};
+use rackwright_lifecycle::{EventKind, Timestamp};
 use rackwright_redfish::DriveInfo;
 use rackwright_store::{EventRow, NodeRecord, StoreError, WriteTx};
 
@@ -129,7 +129,7 @@ pub fn differ_event(node: &str, differences: &[Difference], now: Timestamp) -> E
     let words: Vec<String> = differences.iter().map(ToString::to_string).collect();
     EventRow {
         at: now,
-        kind: "drives.differ".into(),
+        kind: EventKind::DrivesDiffer,
         target: format!("nodes/{node}"),
         message: cut(&words.join("; "), SENTENCE_MAX),
         attributes: [("differences".to_owned(), differences.len().to_string())].into(),
@@ -154,7 +154,7 @@ pub async fn inspected(tx: &mut WriteTx, node: &str, now: Timestamp) -> Result<(
         if !differences.is_empty() {
             let event = differ_event(node, &differences, now);
             tx.add_event(&EventRow {
-                kind: "drives.changed".into(),
+                kind: EventKind::DrivesChanged,
                 ..event
             })
             .await?;
@@ -214,7 +214,7 @@ pub async fn accept(tx: &mut WriteTx, record: &mut NodeRecord, by: &str, now: Ti
         .collect();
     tx.add_event(&EventRow {
         at: now,
-        kind: "drives.accepted".into(),
+        kind: EventKind::DrivesAccepted,
         target: format!("nodes/{node}"),
         message: cut(&format!("{by} accepted the drives {}", names.join(", ")), SENTENCE_MAX),
         attributes: [("by".to_owned(), by.to_owned())].into(),

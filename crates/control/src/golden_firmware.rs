@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use rackwright_api::v1;
-use rackwright_lifecycle::{State, Timestamp};
+use rackwright_lifecycle::{EventKind, State, Timestamp};
 use rackwright_store::{EventRow, FirmwareValuesRow, GoldenFirmwareRow, NodeRecord, StoreError, WriteTx};
 use rackwright_tpm::firmware::{REGISTERS, name, purpose};
 use rackwright_tpm::log::Event;
@@ -401,7 +401,7 @@ impl Judgement<'_> {
         }
         EventRow {
             at,
-            kind: "security.firmware-not-golden".into(),
+            kind: EventKind::SecurityFirmwareNotGolden,
             target: format!("nodes/{id}"),
             message: format!("{fault}. {}", self.advice()),
             attributes: attributes.into_iter().collect(),

@@ -1,5 +1,7 @@
 //! What keeps the daemon's secrets from other users of its computer: no core dump, files for their owner alone.
 
+#![expect(clippy::disallowed_methods, reason = "called at the start")]
+
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};

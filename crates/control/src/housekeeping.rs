@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_identity::{ServerCertificate, Validity};
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_store::{EventRow, StoreError};
 use tonic::Code;
 
@@ -123,7 +123,7 @@ async fn warn_of_ending_certificates(core: &Core, now: Timestamp) -> Result<(), 
         );
         tx.add_event(&EventRow {
             at: now,
-            kind: "security.member-certificate-ends".into(),
+            kind: EventKind::SecurityMemberCertificateEnds,
             target: format!("members/{}", member.name),
             message,
             ..EventRow::default()
@@ -178,8 +178,8 @@ mod tests {
         for _ in 0..2 {
             round(&core).await.unwrap();
             let events = core.store.events(&Scope::Site, 0, "", 9).await.unwrap();
-            let told: Vec<_> = events.iter().map(|e| (e.kind.as_str(), e.target.as_str())).collect();
-            assert_eq!(told, [("security.member-certificate-ends", "members/soon")]);
+            let told: Vec<_> = events.iter().map(|e| (e.kind.to_string(), e.target.as_str())).collect();
+            assert_eq!(told, [("security.member-certificate-ends".to_owned(), "members/soon")]);
             assert!(events[0].message.contains("ends in 6 days"), "{events:?}");
         }
         let mut tx = core.store.write().await.unwrap();

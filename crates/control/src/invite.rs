@@ -3,12 +3,14 @@
 //! This is for a site where no operator can log in. The holder of a control plane's keys and database can do anything with the
 //! site anyway. This command does it in the open: it stores an event before it makes a token.
 
+#![expect(clippy::disallowed_methods, reason = "a command, and no daemon")]
+
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_store::{EventRow, Store, StoreError};
 
 use crate::audit::local::{self, LocalError};
@@ -179,7 +181,7 @@ pub async fn invite_from(
     let mut tx = store.write().await?;
     tx.add_event(&EventRow {
         at: now,
-        kind: "security.operator-invited-locally".into(),
+        kind: EventKind::SecurityOperatorInvitedLocally,
         target: format!("members/{name}"),
         message: format!(
             "{name} was invited as an operator on the control plane's host by {}: {reason}",

@@ -3,6 +3,9 @@
 //! What calls write is intent; what the runner does is decided by `rackwright-lifecycle` and performed here; what was
 //! seen is stored as readings. No transaction and no lock is held while the network is waited for.
 
+// A test may read clocks and files, and wait for what it started.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 pub mod agent_boot;
 pub mod agents;
 pub mod attestation;

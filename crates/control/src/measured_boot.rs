@@ -1,5 +1,7 @@
 //! What the boot services serve, as firmware and boot loaders measure it.
 
+#![expect(clippy::disallowed_methods, reason = "runs in spawn_blocking")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

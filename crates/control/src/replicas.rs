@@ -29,6 +29,7 @@ const LISTED_S: i64 = 24 * 3600;
 
 /// This replica's name: the computer's, and the data folder, which is one process's alone.
 #[must_use]
+#[expect(clippy::disallowed_methods, reason = "called at the start")]
 pub fn name(data_dir: &Path) -> String {
     let computer = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     format!("{}:{}", computer.trim(), data_dir.display())
@@ -209,7 +210,7 @@ pub async fn hear(core: Arc<Core>) {
 mod tests {
     use rackwright_api::v1;
     use rackwright_api::v1::control_message::Message as Control;
-    use rackwright_lifecycle::{Agent, Attempt, Effect, Reading, State};
+    use rackwright_lifecycle::{Agent, Attempt, Effect, Reading, State, Wait};
     use rackwright_store::{AgentSession, Readings, Scope};
     use tokio::sync::mpsc;
     use tokio_util::sync::CancellationToken;
@@ -246,7 +247,7 @@ mod tests {
             let mut tx = core.store.write().await.unwrap();
             tx.begin_effect(&row).await.unwrap();
             tx.commit().await.unwrap();
-            testing::rest(core, &id, "").await;
+            testing::rest(core, &id, &Wait::Rest).await;
         }
     }
 
@@ -312,7 +313,7 @@ mod tests {
     async fn who_is_alone_takes_up_every_unfinished_node() {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Inspecting, None)).await;
-        testing::rest(&core, "n1", "").await;
+        testing::rest(&core, "n1", &Wait::Rest).await;
         recover(&core).await.unwrap();
         assert!(core.store.next_due(&core.replica).await.unwrap().unwrap() <= clock::now());
     }
@@ -409,11 +410,11 @@ mod tests {
         let core = testing::core().await;
         testing::add(&core, &testing::node("n1", State::Available, None)).await;
         hold(&core, "n1", "other").await;
-        testing::rest(&core, "n1", "the other").await;
+        testing::rest(&core, "n1", &Wait::PowerSettling).await;
         let nudge = core.runs.begin("n1").unwrap();
         step_until_rest(core.clone(), "n1".into(), nudge).await;
         let record = core.store.node(&Scope::Site, "n1").await.unwrap();
-        assert_eq!(record.wait_why, "the other", "nothing was decided");
+        assert_eq!(record.wait, Wait::PowerSettling, "nothing was decided");
         assert!(core.store.next_due("other").await.unwrap().unwrap() <= clock::now());
         assert_eq!(core.store.next_due(&core.replica).await.unwrap(), None);
     }

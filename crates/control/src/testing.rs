@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rackwright_api::v1;
-use rackwright_lifecycle::{Attempt, Claim, Effect, Evidence, Node, Outcome, State, Timestamp, Wanted};
+use rackwright_lifecycle::{Attempt, Claim, Effect, Evidence, Node, Outcome, State, Timestamp, Wait, Wanted};
 use rackwright_store::{
     AgentBootRow, AgentSession, ClusterRecord, ClusterSpec, EffectRow, Hold, Identity, NodeRecord, Readings, Scope,
     Spec,
@@ -104,7 +104,7 @@ pub fn node(id: &str, state: State, image_digest: Option<&str>) -> NodeRecord {
         hold: Hold::default(),
         address: String::new(),
         address_witness: String::new(),
-        wait_why: String::new(),
+        wait: Wait::Rest,
         wait_until: at,
         due_at: at,
         created_at: at,
@@ -119,10 +119,10 @@ pub fn cluster(id: &str) -> ClusterRecord {
 }
 
 /// Puts a node to rest for an hour, as it is.
-pub async fn rest(core: &Core, id: &str, why: &str) {
+pub async fn rest(core: &Core, id: &str, wait: &Wait) {
     let record = core.store.node(&Scope::Site, id).await.unwrap();
     let hour = clock::now().plus(rackwright_lifecycle::seconds(3600));
-    core.store.rest(&record, why, hour).await.unwrap();
+    core.store.rest(&record, wait, hour).await.unwrap();
 }
 
 /// Puts a node in.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use rackwright_api::v1;
 use rackwright_image::StoreError as ChunkStoreError;
 use rackwright_image::{Format, ImportError, ImportProgress, ImportRequest, Imported, Room, Sha256, SignaturePolicy};
+use rackwright_lifecycle::EventKind;
 use rackwright_store::{EventRow, ImageVersionBody, ImageVersionRow, Scope, StoreError, UploadRow};
 use tonic::Code;
 
@@ -58,6 +59,7 @@ impl Uploads {
     ///
     /// # Errors
     /// The folder cannot be made.
+    #[expect(clippy::disallowed_methods, reason = "called at the start")]
     pub fn open(dir: PathBuf) -> std::io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
         Ok(Self {
@@ -81,6 +83,7 @@ impl Uploads {
 
     /// Bytes that have arrived.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "metadata of an open file")]
     pub fn received(&self, id: &str) -> u64 {
         std::fs::metadata(self.path(id)).map_or(0, |m| m.len())
     }
@@ -144,6 +147,10 @@ impl Uploads {
     }
 
     /// Removes the file of an upload.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "one file; the data of large ones is freed by the kernel later"
+    )]
     pub fn discard(&self, id: &str) {
         if let Err(error) = std::fs::remove_file(self.path(id))
             && error.kind() != std::io::ErrorKind::NotFound
@@ -172,6 +179,7 @@ pub async fn take_up_imports(core: &Arc<Core>) -> Result<(), StoreError> {
 }
 
 /// The right to import an upload; None while another process has it. Ends with the process.
+#[expect(clippy::disallowed_methods, reason = "one file that is opened")]
 fn lock_file(path: &Path) -> Option<File> {
     let file = File::open(path).ok()?;
     file.try_lock().ok().map(|()| file)
@@ -304,18 +312,18 @@ async fn finish(core: &Core, upload: &UploadRow, operation: &str, result: Ended)
             let row = version_row(upload, imported, now);
             tx.add_image_version(&row, &core.new_id()).await?;
             let said = format!("{} has the new version {}", upload.image_id, row.digest);
-            (Code::Ok, String::new(), "image.imported", said)
+            (Code::Ok, String::new(), EventKind::ImageImported, said)
         }
         Err((code, message)) => {
             let said = format!("{} was not taken in: {message}", upload.image_id);
-            (*code, message.clone(), "image.refused", said)
+            (*code, message.clone(), EventKind::ImageRefused, said)
         }
     };
     tx.end_operation(operation, code as i32, &message, now).await?;
     tx.delete_upload(&upload.id).await?;
     let event = EventRow {
         at: now,
-        kind: kind.into(),
+        kind,
         target,
         message: said,
         ..EventRow::default()
@@ -380,7 +388,7 @@ mod tests {
         let core = testing::core().await;
         let operation = OperationRow {
             id: "o1".into(),
-            kind: "import-image".into(),
+            kind: rackwright_lifecycle::OperationKind::ImportImage,
             target: "images/i1".into(),
             ..OperationRow::default()
         };

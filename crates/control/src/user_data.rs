@@ -6,7 +6,7 @@
 //!   are replaced or get another image need it.
 
 use rackwright_identity::{SealError, Sealer};
-use rackwright_lifecycle::{State, cluster};
+use rackwright_lifecycle::{EventKind, State, cluster};
 use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, NodeRecord, SealedUserData, StoreError, WriteTx};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -127,7 +127,7 @@ pub async fn seal_plain_rows(core: &Core) -> Result<(), PlainRowsError> {
     let mut tx = core.store.write().await?;
     tx.add_event(&EventRow {
         at: clock::now(),
-        kind: "security.user-data-sealed".into(),
+        kind: EventKind::SecurityUserDataSealed,
         target: "site".into(),
         message: format!(
             "user data of {nodes} nodes and {clusters} clusters was stored in the clear by an older version; it is sealed \

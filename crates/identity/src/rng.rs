@@ -18,6 +18,10 @@ pub trait Rng: Send + Sync {
 pub struct SystemRng;
 
 impl Rng for SystemRng {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this is the random module of the control plane"
+    )]
     fn fill(&self, bytes: &mut [u8]) -> Result<(), RngError> {
         ring::rand::SystemRandom::new().fill(bytes).map_err(|_| RngError)
     }

@@ -1,5 +1,6 @@
 //! What stays in a store, what goes, and what a killed import leaves.
 
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 #![allow(clippy::unwrap_used)]
 
 mod support;

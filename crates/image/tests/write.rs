@@ -1,5 +1,6 @@
 //! Images on targets: whole, or not at all.
 
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 #![allow(clippy::unwrap_used)]
 
 mod support;

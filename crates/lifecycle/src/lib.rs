@@ -11,11 +11,13 @@ pub mod cluster;
 pub mod decide;
 pub mod drives;
 pub mod effect;
+pub mod event;
 pub mod facts;
 pub mod limits;
 pub mod line;
 mod names;
 pub mod node;
+pub mod operation;
 pub mod outcome;
 pub mod policy;
 pub mod time;
@@ -29,10 +31,12 @@ pub use decide::{
     is_interrupted, power_loss, verdict_on_open,
 };
 pub use effect::{BootTarget, Effect, EffectClass, Network};
+pub use event::EventKind;
 pub use facts::{Agent, Attempt, Bmc, BmcCare, BootFacts, Facts, FirmwareFacts, Outcome, Power, Reading};
 pub use limits::{Kind, Limits, Need, Resource, Scope};
 pub use line::Head;
 pub use node::{Claim, Doubt, DoubtCause, Evidence, Node, PowerGoal, PowerRequest, Seat, Wanted};
+pub use operation::OperationKind;
 pub use policy::Policy;
 pub use time::{Timestamp, minutes, seconds};
 pub use window::{MaintenanceWindow, Span, Weekly};

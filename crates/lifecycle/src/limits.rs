@@ -70,7 +70,8 @@ impl ImageLimits {
 }
 
 /// What is bounded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Switching on.
     PowerOn,
@@ -106,7 +107,7 @@ impl Kind {
 ///
 /// In this order a node takes what it needs, the narrow before the wide, and in this order whoever changes several locks
 /// them.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Resource {
     /// What for.
     pub kind: Kind,
@@ -115,7 +116,8 @@ pub struct Resource {
 }
 
 /// Machines that share something.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Scope {
     /// A machine by itself, while an alarm about what it hangs on keeps it from starting.
     Alarm(String),

@@ -10,6 +10,7 @@ use ring::rand::{SecureRandom as _, SystemRandom};
 pub(crate) struct NoRandom;
 
 /// 32 hex digits of 128 random bits.
+#[expect(clippy::disallowed_methods, reason = "this is the random module of network boot")]
 pub(crate) fn unguessable() -> Result<String, NoRandom> {
     let mut bytes = [0u8; 16];
     SystemRandom::new().fill(&mut bytes).map_err(|_| NoRandom)?;

@@ -2,6 +2,7 @@
 //!
 //! The test starts itself again in a namespace of its own; everything in it ends with it.
 
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 #![allow(clippy::unwrap_used, reason = "a failing test may panic")]
 
 #[path = "common/mod.rs"]

@@ -1,5 +1,6 @@
 //! The servers over real sockets on loopback: no privileges, no firmware.
 
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 #![allow(clippy::unwrap_used, reason = "a failing test may panic")]
 
 #[path = "common/mod.rs"]

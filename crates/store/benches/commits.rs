@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{Edge, EventKind, Timestamp};
 use rackwright_store::{EventRow, Store};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -19,7 +19,7 @@ fn event(n: i64) -> EventRow {
     EventRow {
         position: 0,
         at: Timestamp(n),
-        kind: "bench".into(),
+        kind: EventKind::Edge(Edge::Written),
         target: "nodes/bench".into(),
         message: "a change".into(),
         attributes: [].into(),

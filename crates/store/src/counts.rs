@@ -18,14 +18,12 @@ impl Store {
         rows.iter().map(|r| Ok((r.try_get(0)?, r.try_get(1)?))).collect()
     }
 
-    /// How many nodes wait, by state and the first `Wait::HEAD` characters of what was decided to wait for. Nodes at rest
-    /// do not.
+    /// How many nodes wait, by state and by the kind of what they wait for (`Wait::label`). Nodes at rest do not wait.
     ///
     /// # Errors
     /// The database failed.
     pub async fn count_waiting(&self) -> Result<Vec<(String, String, i64)>> {
-        let sql = "SELECT state, substr(wait_why, 1, 36), COUNT(*) FROM nodes WHERE wait_why <> '' \
-                   GROUP BY state, substr(wait_why, 1, 36)";
+        let sql = "SELECT state, wait_kind, COUNT(*) FROM nodes WHERE wait_kind <> '' GROUP BY state, wait_kind";
         let rows = statement(sql).aside().fetch_all(&self.readers).await?;
         let row = |r: &Row| Ok((r.try_get(0)?, r.try_get(1)?, r.try_get(2)?));
         rows.iter().map(row).collect()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{EventKind, Timestamp};
 
 use crate::database::{Kind, Writer, begin};
 use crate::error::corrupt;
@@ -24,7 +24,7 @@ pub struct EventRow {
     /// When.
     pub at: Timestamp,
     /// Kind.
-    pub kind: String,
+    pub kind: EventKind,
     /// Resource name.
     pub target: String,
     /// A sentence.
@@ -96,7 +96,7 @@ impl Store {
                 Ok(EventRow {
                     position,
                     at: Timestamp(row.try_get("at")?),
-                    kind: row.try_get("kind")?,
+                    kind: EventKind::parse(row.try_get("kind")?),
                     target: row.try_get("target")?,
                     message: row.try_get("message")?,
                     attributes,
@@ -163,9 +163,9 @@ impl WriteTx {
                 query = query.once();
             }
             for event in chunk {
-                let attributes =
-                    serde_json::to_string(&event.attributes).map_err(|e| corrupt("event", &event.kind, e))?;
-                query = query.bind(event.at.0).bind(&event.kind).bind(&event.target);
+                let kind = event.kind.to_string();
+                let attributes = serde_json::to_string(&event.attributes).map_err(|e| corrupt("event", &kind, e))?;
+                query = query.bind(event.at.0).bind(kind).bind(&event.target);
                 query = query.bind(&event.message).bind(attributes);
                 if let Some(position) = &mut position {
                     *position += 1;

@@ -246,12 +246,12 @@ impl WriteTx {
     }
 
     /// Opens an alarm, or notes that it is still so; `nodes` are those that it holds from now on. The time at which it was
-    /// opened first stays. Nodes that it blocked and does not block any more are due if they wait for alarms to clear, by the
-    /// head of what they wait for. True when some are.
+    /// opened first stays. Nodes that it blocked and does not block any more are due if they wait for alarms to clear. True when
+    /// some are.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn put_alarm(&mut self, row: &AlarmRow, nodes: &[String], waits_begin: &str) -> Result<bool> {
+    pub async fn put_alarm(&mut self, row: &AlarmRow, nodes: &[String]) -> Result<bool> {
         let sql = "SELECT node_id FROM facility_holds WHERE alarm_id = $1 AND blocks = 1 ORDER BY node_id";
         let before = statement(sql).bind(&row.id).fetch_all(&mut self.tx).await?;
         let before: Vec<String> = before
@@ -278,7 +278,7 @@ impl WriteTx {
         let freed: Vec<&String> = before.iter().filter(|node| !held.contains(node)).collect();
         let mut are_due = false;
         for some in freed.chunks(HELD_AT_ONCE) {
-            are_due |= self.wake_held(some, waits_begin, row.seen_at).await?;
+            are_due |= self.wake_held(some, row.seen_at).await?;
         }
         Ok(are_due)
     }
@@ -300,14 +300,13 @@ impl WriteTx {
         Ok(())
     }
 
-    async fn wake_held(&mut self, nodes: &[&String], waits_begin: &str, now: Timestamp) -> Result<bool> {
-        let places: Vec<String> = (0..nodes.len()).map(|n| format!("${}", n + 4)).collect();
+    async fn wake_held(&mut self, nodes: &[&String], now: Timestamp) -> Result<bool> {
+        let places: Vec<String> = (0..nodes.len()).map(|n| format!("${}", n + 2)).collect();
         let sql = format!(
-            "UPDATE nodes SET due_at = $1 WHERE id IN ({}) AND due_at > $1 AND substr(wait_why, 1, CAST($2 AS INTEGER)) = $3",
+            "UPDATE nodes SET due_at = $1 WHERE id IN ({}) AND due_at > $1 AND wait_kind = 'alarm'",
             places.join(", ")
         );
-        let head = i64::try_from(waits_begin.chars().count()).unwrap_or(i64::MAX);
-        let query = statement(sql).bind(now.0).bind(head).bind(waits_begin);
+        let query = statement(sql).bind(now.0);
         let query = nodes.iter().fold(query, |query, node| query.bind(*node));
         Ok(query.execute(&mut self.tx).await? > 0)
     }
@@ -318,15 +317,14 @@ impl WriteTx {
         Ok(())
     }
 
-    /// Clears an alarm. Nodes that wait for alarms to clear, by the head of what they wait for, are due then.
+    /// Clears an alarm. Nodes that wait for alarms to clear are due then.
     ///
     /// # Errors
     /// The database failed.
-    pub async fn clear_alarm(&mut self, id: &str, waits_begin: &str, now: Timestamp) -> Result<()> {
+    pub async fn clear_alarm(&mut self, id: &str, now: Timestamp) -> Result<()> {
         let sql = "UPDATE nodes SET due_at = $1 WHERE id IN (SELECT node_id FROM facility_holds WHERE alarm_id = $2 \
-                   AND blocks = 1) AND due_at > $1 AND substr(wait_why, 1, CAST($3 AS INTEGER)) = $4";
-        let head = i64::try_from(waits_begin.chars().count()).unwrap_or(i64::MAX);
-        let query = statement(sql).bind(now.0).bind(id).bind(head).bind(waits_begin);
+                   AND blocks = 1) AND due_at > $1 AND wait_kind = 'alarm'";
+        let query = statement(sql).bind(now.0).bind(id);
         query.execute(&mut self.tx).await?;
         self.let_go(id).await?;
         let query = statement("DELETE FROM facility_alarms WHERE id = $1").bind(id);

@@ -57,6 +57,7 @@ mod sql;
 mod terms;
 mod unerased;
 mod usage;
+mod waits;
 
 use std::sync::Arc;
 

@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rackwright_lifecycle::{
-    Agent, Bmc, BootTarget, Claim, Edge, Evidence, Network, Node, Power, Reading, State, Timestamp, Wanted,
+    Agent, Bmc, BootTarget, Claim, Edge, Evidence, Network, Node, Power, Reading, State, Timestamp, Wait, Wanted,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::error::corrupt;
 use crate::seen::readings_text;
 use crate::sql::{Row, statement};
-use crate::{AgentSession, BmcAccount, Change, Hold, Result, Scope, Store, StoreError, WriteTx, restored};
+use crate::{AgentSession, BmcAccount, Change, Hold, Result, Scope, Store, StoreError, WriteTx, restored, waits};
 
 /// How to reach the node's BMC, and what class of machine it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ pub struct NodeRecord {
     /// How that is known: "dhcp" (we gave it), "connection" (its agent's registered boot came from there), or empty.
     pub address_witness: String,
     /// What it waits for.
-    pub wait_why: String,
+    pub wait: Wait,
     /// Until when.
     pub wait_until: Timestamp,
     /// When somebody looks at it next. Every change of the node by anybody else sets it.
@@ -158,7 +158,7 @@ pub struct Term {
     pub negated: bool,
 }
 
-pub(crate) const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readings, address, due_at, wait_why, wait_until, \
+pub(crate) const COLUMNS: &str = "SELECT id, uid, version, state, state_since, body, readings, address, due_at, wait, wait_until, \
                        created_at, updated_at, agent_holder, agent_session, agent_gone_at, agent_generation, agent_boot, \
                        agent_identity, address_witness, doubt_cause, doubt_since, doubt_why, doubt_generation FROM nodes n";
 
@@ -230,7 +230,7 @@ impl NodeRecord {
             address: row.try_get("address")?,
             address_witness: row.try_get("address_witness")?,
             due_at: Timestamp(row.try_get("due_at")?),
-            wait_why: row.try_get("wait_why")?,
+            wait: waits::from_text(&id, row.try_get("wait")?)?,
             wait_until: Timestamp(row.try_get("wait_until")?),
             created_at: Timestamp(row.try_get("created_at")?),
             updated_at: Timestamp(row.try_get("updated_at")?),
@@ -422,11 +422,13 @@ impl Store {
     ///
     /// # Errors
     /// `Conflict`: it was changed or made due since, or its agent came or went.
-    pub async fn rest(&self, seen: &NodeRecord, why: &str, until: Timestamp) -> Result<()> {
-        let sql = "UPDATE nodes SET due_at = $1, wait_why = $2, wait_until = $1 \
+    pub async fn rest(&self, seen: &NodeRecord, wait: &Wait, until: Timestamp) -> Result<()> {
+        let sql = "UPDATE nodes SET due_at = $1, wait = $2, wait_until = $1, wait_kind = $7 \
                    WHERE id = $3 AND version = $4 AND agent_session = $5 AND due_at = $6";
-        let query = statement(sql).bind(until.0).bind(why).bind(&seen.id);
+        let (text, kind) = waits::columns(&seen.id, wait)?;
+        let query = statement(sql).bind(until.0).bind(text).bind(&seen.id);
         let query = query.bind(seen.version).bind(seen.hold.session).bind(seen.due_at.0);
+        let query = query.bind(kind);
         if self.execute(query).await? == 0 {
             return Err(StoreError::Conflict {
                 kind: "node",
@@ -478,7 +480,7 @@ impl WriteTx {
     /// `Exists`.
     pub async fn insert_node(&mut self, record: &NodeRecord) -> Result<()> {
         let sql = "INSERT INTO nodes (id, uid, version, state, state_since, sku, body, readings, claimed_image, \
-                   held_image, address, due_at, wait_why, wait_until, created_at, updated_at, customer, customer_since, \
+                   held_image, address, due_at, wait, wait_until, created_at, updated_at, customer, customer_since, \
                    doubt_cause, doubt_since, doubt_why, doubt_generation) \
                    VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, '', $10, '', 0, $10, $10, $11, $10, $12, $13, $14, $15) \
                    ON CONFLICT DO NOTHING";

@@ -1,7 +1,8 @@
 //! Operations: what somebody asked for and how it ended.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{OperationKind, Timestamp};
 
+use crate::error::corrupt;
 use crate::sql::{Row, statement};
 use crate::{Result, Scope, Store, StoreError, WriteTx};
 
@@ -12,8 +13,8 @@ pub struct OperationRow {
     pub id: String,
     /// Grows with every change.
     pub version: i64,
-    /// "deploy", "release", ...
-    pub kind: String,
+    /// What was asked for.
+    pub kind: OperationKind,
     /// Resource name.
     pub target: String,
     /// Member who asked.
@@ -36,10 +37,11 @@ const COLUMNS: &str = "SELECT id, version, kind, target, requested_by, created_a
                        cancel_requested FROM operations";
 
 fn from_row(row: &Row) -> Result<OperationRow> {
+    let id: String = row.try_get("id")?;
+    let kind: String = row.try_get("kind")?;
     Ok(OperationRow {
-        id: row.try_get("id")?,
         version: row.try_get("version")?,
-        kind: row.try_get("kind")?,
+        kind: OperationKind::parse(&kind).ok_or_else(|| corrupt("operation", &id, format!("unknown kind {kind:?}")))?,
         target: row.try_get("target")?,
         requested_by: row.try_get("requested_by")?,
         created_at: Timestamp(row.try_get("created_at")?),
@@ -48,6 +50,7 @@ fn from_row(row: &Row) -> Result<OperationRow> {
         code: i32::try_from(row.try_get::<i64>("code")?).unwrap_or(2),
         message: row.try_get("message")?,
         cancel_requested: row.try_get::<i64>("cancel_requested")? != 0,
+        id,
     })
 }
 
@@ -131,7 +134,7 @@ impl WriteTx {
                    code, message, cancel_requested) VALUES ($1, 1, $2, $3, $4, $5, $6, NULL, 0, '', 0)";
         let query = statement(sql)
             .bind(&row.id)
-            .bind(&row.kind)
+            .bind(row.kind.as_str())
             .bind(&row.target)
             .bind(&row.requested_by);
         query

@@ -10,12 +10,12 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::{Head, Need, Resource, Timestamp, line, minutes};
+use rackwright_lifecycle::{Head, Need, Resource, Timestamp, Wait, line, minutes};
 
 use crate::database::Kind as Database;
 use crate::error::{DatabaseError, corrupt};
 use crate::sql::{Row, statement};
-use crate::{Result, Store, WriteTx};
+use crate::{Result, Store, WriteTx, waits};
 
 /// A node in line is looked at again after this, whatever happens: the safety net, in microseconds.
 const NET_US: i64 = minutes(10);
@@ -184,9 +184,11 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn rest_in_line(&mut self, node: &str, why: &str) -> Result<()> {
-        let query = statement("UPDATE nodes SET wait_why = $1, wait_until = due_at WHERE id = $2").bind(why);
-        query.bind(node).execute(&mut self.tx).await?;
+    pub async fn rest_in_line(&mut self, node: &str, wait: &Wait) -> Result<()> {
+        let (text, kind) = waits::columns(node, wait)?;
+        let query =
+            statement("UPDATE nodes SET wait = $1, wait_until = due_at, wait_kind = $3 WHERE id = $2").bind(text);
+        query.bind(node).bind(kind).execute(&mut self.tx).await?;
         Ok(())
     }
 

@@ -29,6 +29,10 @@ pub(crate) fn open_writer(path: &Path) -> rusqlite::Result<Connection> {
     let begun = Instant::now();
     loop {
         match connection.execute_batch(WAL) {
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "connections have threads of their own; SQLite sends no event here"
+            )]
             Err(error) if is_busy(&error) && begun.elapsed() < PATIENCE => std::thread::sleep(PAUSE),
             done => return done.map(|()| connection),
         }

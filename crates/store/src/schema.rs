@@ -38,6 +38,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../migrations/0030_uefi.sql"),
     include_str!("../migrations/0031_bmc_secret.sql"),
     include_str!("../migrations/0032_neighbours.sql"),
+    include_str!("../migrations/0033_waits.sql"),
 ];
 
 /// The first version that stores no cloud-config in the clear.

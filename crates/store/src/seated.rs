@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use rackwright_lifecycle::{Power, Reading, State, Timestamp};
+use rackwright_lifecycle::{Power, Reading, State, Timestamp, Wait};
 
 use crate::error::corrupt;
 use crate::sql::{Row, statement};
-use crate::{Readings, Result, Scope, Store};
+use crate::{Readings, Result, Scope, Store, waits};
 
 /// A node of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct SeatedNode {
     /// Since when.
     pub since: Timestamp,
     /// What it waits for.
-    pub wait_why: String,
+    pub wait: Wait,
     /// Its power.
     pub power: Reading<Power>,
 }
@@ -42,7 +42,7 @@ fn seated(row: &Row) -> Result<SeatedNode> {
         cluster: row.try_get("cluster_id")?,
         state: State::parse(&state).ok_or_else(|| corrupt("node", &node, format!("unknown state {state:?}")))?,
         since: Timestamp(row.try_get("state_since")?),
-        wait_why: row.try_get("wait_why")?,
+        wait: waits::from_text(&node, row.try_get("wait")?)?,
         power: readings.power,
         node,
     })
@@ -54,7 +54,7 @@ impl Store {
     /// # Errors
     /// The database failed.
     pub async fn seated_nodes(&self) -> Result<Vec<SeatedNode>> {
-        let sql = "SELECT n.id, c.cluster_id, n.state, n.state_since, n.wait_why, n.readings FROM cluster_nodes c \
+        let sql = "SELECT n.id, c.cluster_id, n.state, n.state_since, n.wait, n.readings FROM cluster_nodes c \
                    JOIN nodes n ON n.id = c.node_id WHERE n.state IN ('active', 'validating') ORDER BY n.id";
         let rows = statement(sql).aside().fetch_all(&self.readers).await?;
         rows.iter().map(seated).collect()

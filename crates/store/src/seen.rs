@@ -1,10 +1,10 @@
 //! What was seen of nodes: readings, inventories, addresses.
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{Timestamp, Wait};
 
 use crate::error::corrupt;
 use crate::sql::statement;
-use crate::{NodeRecord, Readings, Result, WriteTx};
+use crate::{NodeRecord, Readings, Result, WriteTx, waits};
 
 /// Readings as they are stored; the same readings are the same text.
 pub(crate) fn readings_text(id: &str, readings: &Readings) -> Result<String> {
@@ -34,13 +34,15 @@ impl WriteTx {
     ///
     /// # Errors
     /// The database failed.
-    pub async fn wait(&mut self, id: &str, why: &str, until: Timestamp, readings: &Readings) -> Result<()> {
-        let sql = "UPDATE nodes SET due_at = $1, wait_why = $2, wait_until = $1, readings = $3 WHERE id = $4";
+    pub async fn wait(&mut self, id: &str, wait: &Wait, until: Timestamp, readings: &Readings) -> Result<()> {
+        let sql =
+            "UPDATE nodes SET due_at = $1, wait = $2, wait_until = $1, readings = $3, wait_kind = $5 WHERE id = $4";
+        let (text, kind) = waits::columns(id, wait)?;
         let query = statement(sql)
             .bind(until.0)
-            .bind(why)
+            .bind(text)
             .bind(readings_text(id, readings)?);
-        query.bind(id).execute(&mut self.tx).await?;
+        query.bind(id).bind(kind).execute(&mut self.tx).await?;
         self.due.retain(|node| node != id);
         Ok(())
     }

@@ -95,6 +95,7 @@ pub fn wait_for_end(guests: &Guests, folder: Option<&Path>, deadline: Duration, 
     let alive = || -> Option<SystemTime> { folder?.join(ALIVE).metadata().ok()?.modified().ok() };
     let mut seen = alive();
     while begun.elapsed() < deadline && guests.idle() < idle {
+        #[expect(clippy::disallowed_methods, reason = "the thread of the watch does nothing else")]
         std::thread::sleep(LOOK.min(idle / 4));
         let now = alive();
         // Only that it is another: the machine's clock may be set meanwhile.

@@ -5,6 +5,9 @@
 //! the system's own library: where there is an adapter, the static program goes on as a dynamic one that it carries
 //! (`carried`), and by TCP where that cannot be. Whoever does not know the token that both sides were given is sent nothing.
 
+// A test may read clocks and files, and wait for what it started.
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 mod args;
 #[cfg(target_feature = "crt-static")]
 mod carried;

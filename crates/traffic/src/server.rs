@@ -88,6 +88,10 @@ pub fn listen(deadline: Duration, port: u16) -> Result<(), String> {
         if let Some(folder) = folder {
             let _ = std::fs::remove_dir_all(folder);
         }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the main thread waits for connections, and nothing else is to end"
+        )]
         std::process::exit(0);
     };
     let watching = std::thread::Builder::new().spawn(watch);
@@ -100,6 +104,10 @@ pub fn listen(deadline: Duration, port: u16) -> Result<(), String> {
 }
 
 /// Serves every connection in a thread of its own.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the main thread only accepts connections, and this program has no async code"
+)]
 pub fn serve(listener: &TcpListener, token: Token, guests: &Arc<Guests>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {

@@ -99,6 +99,12 @@ pub async fn probe(session: &Session, options: ProbeOptions) -> Result<Probe, Pr
     Ok(Probe { readings, clock })
 }
 
+/// The clock of this computer, with which the machine's is compared.
+#[expect(clippy::disallowed_methods, reason = "both ends of the comparison are real clocks")]
+fn local_time() -> SystemTime {
+    SystemTime::now()
+}
+
 /// The reading with the shortest way there and back.
 async fn read_clock(session: &Session) -> Result<(ClockSpan, Option<ClockReading>), SshError> {
     let limits = RunLimits {
@@ -107,7 +113,7 @@ async fn read_clock(session: &Session) -> Result<(ClockSpan, Option<ClockReading
     };
     let mut best: Option<(Duration, ClockSpan, Option<ClockReading>)> = None;
     for _ in 0..CLOCK_TRIES {
-        let sent = SystemTime::now();
+        let sent = local_time();
         let began = tokio::time::Instant::now();
         let output = session.run("date +clock=%s.%N </dev/null\n", limits).await?;
         let took = began.elapsed();
@@ -124,7 +130,7 @@ async fn read_clock(session: &Session) -> Result<(ClockSpan, Option<ClockReading
             break;
         }
     }
-    let now = SystemTime::now();
+    let now = local_time();
     Ok(best.map_or(
         (
             ClockSpan {

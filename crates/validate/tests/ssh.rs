@@ -1,5 +1,6 @@
 //! Against real servers: who is let in, who is talked to, and what happens when the other side misbehaves.
 
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use rackwright_tests::ports::free_port;
+use rackwright_tests::process::signal;
 use rackwright_tests::site::program;
 use tempfile::TempDir;
 
@@ -81,7 +83,7 @@ impl Postgres {
 
     /// Ends it without a word to anybody, and starts it again.
     pub async fn restart(&mut self) {
-        signal(&self.server, "-QUIT");
+        signal(self.server.id(), Signal::SIGQUIT);
         self.server.wait().expect("it ends");
         self.server = serve(self.dir.path());
         self.answers().await;
@@ -90,13 +92,9 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        signal(&self.server, "-QUIT");
+        signal(self.server.id(), Signal::SIGQUIT);
         let _ = self.server.wait();
     }
-}
-
-fn signal(child: &Child, signal: &str) {
-    let _ = Command::new("kill").args([signal, &child.id().to_string()]).status();
 }
 
 fn is_root() -> bool {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
+use rackwright_tests::process;
 use rackwright_tests::site::program;
 use tempfile::TempDir;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
@@ -132,8 +134,7 @@ impl Daemon {
 
     /// Asks it to end, and waits until it has.
     pub fn stop(mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").arg(pid).status().expect("kill runs").success());
+        process::signal(self.child.id(), Signal::SIGTERM);
         assert!(self.child.wait().expect("it is ours").success());
     }
 }

@@ -309,8 +309,7 @@ fn name_of(entry: &[u8]) -> String {
 /// When the kernel gives no random bytes.
 pub fn random_guid() -> io::Result<Guid> {
     let mut guid = [0; 16];
-    let drawn = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut guid);
-    drawn.map_err(|_| io::Error::other("the kernel gives no random bytes"))?;
+    crate::random::fill(&mut guid)?;
     guid[7] = guid[7] & 0x0F | 0x40;
     guid[8] = guid[8] & 0x3F | 0x80;
     Ok(guid)

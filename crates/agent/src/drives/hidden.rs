@@ -53,6 +53,7 @@ pub fn until_shown(is_shown: impl Fn() -> bool) -> bool {
             return false;
         }
         // The kernel tells of new block devices by uevents, to which PID 1 does not listen.
+        #[expect(clippy::disallowed_methods, reason = "an erase has a thread of its own")]
         std::thread::sleep(POLL);
     }
     true

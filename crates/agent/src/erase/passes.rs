@@ -198,10 +198,10 @@ struct Pattern(LessSafeKey);
 impl Pattern {
     fn new() -> Result<Self, MethodError> {
         let mut key = [0; 32];
-        let drawn = ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut key);
-        let key = drawn.and_then(|()| UnboundKey::new(&AES_256_GCM, &key));
+        crate::random::fill(&mut key).map_err(|error| MethodError::Failed(error.to_string()))?;
+        let key = UnboundKey::new(&AES_256_GCM, &key);
         key.map(|key| Self(LessSafeKey::new(key)))
-            .map_err(|_| MethodError::Failed("the kernel gives no random bytes".into()))
+            .map_err(|_| MethodError::Failed("AES-256-GCM takes no key".into()))
     }
 
     fn fill(&self, index: u64, buffer: &mut [u8]) {

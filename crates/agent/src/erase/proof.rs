@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 
 use rackwright_api::v1::EraseMethod;
-use ring::rand::{SecureRandom as _, SystemRandom};
 
 use super::board::Line;
 use crate::drives::aligned::Aligned;
@@ -182,9 +181,7 @@ struct Draw(blake3::OutputReader);
 impl Draw {
     fn new() -> io::Result<Self> {
         let mut key = [0; blake3::KEY_LEN];
-        SystemRandom::new()
-            .fill(&mut key)
-            .map_err(|_| io::Error::other("the kernel gives no random bytes"))?;
+        crate::random::fill(&mut key)?;
         Ok(Self(blake3::Hasher::new_keyed(&key).finalize_xof()))
     }
 

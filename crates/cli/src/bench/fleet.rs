@@ -1,7 +1,7 @@
 //! `rackwright bench fleet`: every machine of a simulated fleet through its life, with what that cost.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -301,9 +301,7 @@ impl Run<'_> {
         stand.simulator().reset_peak()?;
         let before = Spent::of(stand)?;
         let begun = Instant::now();
-        let begun_s = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0.0, |since| since.as_secs_f64());
+        let begun_s = units::now();
         let mut listing = None;
         let mut seconds = None;
         match phase {

@@ -64,7 +64,7 @@ pub async fn run(cx: &Cx, args: WindowArgs) -> Result<(), CliError> {
     let doing = format!("read or set the maintenance window of {}", args.target);
     let sets = args.never || args.now_for.is_some() || !args.weekly.is_empty();
     let window = if sets {
-        let now = std::time::SystemTime::now();
+        let now = units::system_time();
         let once = args.now_for.map(|lasts| OnceWindow {
             start_time: Some(now.into()),
             end_time: Some((now + lasts).into()),

@@ -2,6 +2,8 @@
 //!
 //! What it prints is compared with recorded scripts in `tests/golden`; `UPDATE_GOLDEN=1` records them anew.
 
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
+
 // Helpers outside test functions fail a test the same way.
 #![allow(clippy::unwrap_used)]
 

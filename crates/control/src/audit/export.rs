@@ -3,6 +3,11 @@
 //! A line is a JSON object. The first one names the chain and its signing keys; each further one is a record with its hash and
 //! signature. `rackwrightd audit verify --file` checks such a file with a public key alone.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "runs in spawn_blocking: a file that is appended to, and syslog"
+)]
+
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;

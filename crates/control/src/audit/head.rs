@@ -1,5 +1,10 @@
 //! The newest signed head of the audit, in a file outside of the database.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "called in spawn_blocking, at the start and at the end"
+)]
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 

@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackwright_identity::{AUDIT_RECORD_MAX, AuditEntry, AuditHead, AuditRecord, CertificateSigner, KeyFiles};
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{EventKind, Timestamp};
 use rackwright_store::{AuditRow, EventRow, Store, StoreError, WriteTx};
 use tokio::sync::Notify;
 
@@ -261,7 +261,7 @@ async fn stands(tx: &mut WriteTx, known: &AuditHead, found: &AuditHead) -> Resul
 fn lost(known: &AuditHead) -> EventRow {
     EventRow {
         at: clock::now(),
-        kind: "security.audit-gap".into(),
+        kind: EventKind::SecurityAuditGap,
         target: "site".into(),
         message: format!(
             "audit records were lost or replaced: record {} is not the one that was known here; `rackwrightd audit verify` \
@@ -378,7 +378,7 @@ pub async fn run(core: Arc<Core>) {
             return;
         }
         summarise(&core, false).await;
-        let kept = core.audit.keep_head(&core.keys.signer);
+        let kept = keep_head(&core).await;
         if let Err(error) = &kept
             && !failed
         {
@@ -390,6 +390,13 @@ pub async fn run(core: Arc<Core>) {
             () = tokio::time::sleep(HEAD_PAUSE) => {}
         }
     }
+}
+
+/// [`Audit::keep_head`], which waits for the disk, away from the threads of async code.
+async fn keep_head(core: &Arc<Core>) -> std::io::Result<()> {
+    let of = core.clone();
+    let kept = tokio::task::spawn_blocking(move || of.audit.keep_head(&of.keys.signer)).await;
+    kept.unwrap_or_else(|error| Err(std::io::Error::other(error)))
 }
 
 async fn summarise(core: &Core, is_end: bool) {
@@ -409,13 +416,13 @@ pub async fn begin(core: &Core, message: &str) -> Result<(), StoreError> {
 }
 
 /// The process ends: stores what is left, and the newest head.
-pub async fn end(core: &Core) {
+pub async fn end(core: &Arc<Core>) {
     summarise(core, true).await;
     let stored = core.audit(local_record(None, "stop", "site", "")).await;
     if let Err(error) = stored {
         tracing::warn!(%error, "the end of this process is not in the audit");
     }
-    if let Err(error) = core.audit.keep_head(&core.keys.signer) {
+    if let Err(error) = keep_head(core).await {
         tracing::error!(%error, "the head of the audit cannot be written beside the keys");
     }
 }

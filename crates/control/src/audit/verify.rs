@@ -224,6 +224,7 @@ fn check_anchors(anchors: &[AuditHead], head: &AuditHead) -> Result<(), AuditBro
 ///
 /// # Errors
 /// As [`database`].
+#[expect(clippy::disallowed_methods, reason = "a command, and no daemon")]
 pub fn file(path: &Path, key: &str, known_gaps: &[u64]) -> Result<String, VerifyError> {
     let failed = |source| VerifyError::File {
         path: path.to_owned(),

@@ -1,5 +1,7 @@
 //! Taking a backup.
 
+#![expect(clippy::disallowed_methods, reason = "a command, and no daemon")]
+
 use std::fs::{self, DirBuilder};
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -7,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rackwright_identity::{KeyFiles, LockedKeys, SystemRng};
+use rackwright_lifecycle::EventKind;
 use rackwright_store::{Database, DatabaseSite, EventRow, Store};
 
 use super::manifest::{Described, FILE, Kind, Manifest};
@@ -77,7 +80,7 @@ async fn announce(config: &Config, target: &Path) -> Result<(), BackupError> {
     let mut tx = store.write().await?;
     tx.add_event(&EventRow {
         at: clock::now(),
-        kind: "security.backed-up".into(),
+        kind: EventKind::SecurityBackedUp,
         target: "site".into(),
         message: format!(
             "a backup of database and keys is taken on the control plane's host: {}",

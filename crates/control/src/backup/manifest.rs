@@ -1,5 +1,7 @@
 //! What a backup says of itself, and whether the backup is whole.
 
+#![expect(clippy::disallowed_methods, reason = "a command, and no daemon")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;

@@ -1,5 +1,7 @@
 //! Restoring a backup.
 
+#![expect(clippy::disallowed_methods, reason = "a command, and no daemon")]
+
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};

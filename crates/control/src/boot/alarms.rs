@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rackwright_lifecycle::EventKind;
 use rackwright_netboot::Stage;
 use rackwright_store::EventRow;
 use tokio::sync::mpsc;
@@ -22,7 +23,7 @@ const MOST: usize = 32;
 #[derive(Debug)]
 pub(super) struct Alarms {
     events: mpsc::Sender<EventRow>,
-    told: Mutex<HashMap<(&'static str, IpAddr), Instant>>,
+    told: Mutex<HashMap<(EventKind, IpAddr), Instant>>,
 }
 
 impl Alarms {
@@ -35,18 +36,18 @@ impl Alarms {
     /// Takes a stage of a boot that is an alarm. `remote`: for another DHCP server its address.
     pub(super) fn saw(&self, stage: Stage, detail: &str, remote: IpAddr, now: Instant) {
         let kind = match stage {
-            Stage::RogueDhcp => "security.rogue-dhcp",
-            Stage::DhcpDecline | Stage::AddressConflict => "security.address-conflict",
+            Stage::RogueDhcp => EventKind::SecurityRogueDhcp,
+            Stage::DhcpDecline | Stage::AddressConflict => EventKind::SecurityAddressConflict,
             _ => return,
         };
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.retain(|_, at| now.duration_since(*at) < AGAIN);
-        if told.len() >= MOST || told.contains_key(&(kind, remote)) {
+        if told.len() >= MOST || told.contains_key(&(kind.clone(), remote)) {
             return;
         }
         let event = EventRow {
             at: clock::now(),
-            kind: kind.to_owned(),
+            kind: kind.clone(),
             target: "boot-network".to_owned(),
             message: cut(detail, SENTENCE_MAX),
             ..EventRow::default()
@@ -60,7 +61,7 @@ impl Alarms {
 /// Stores alarms as they come. Runs for ever.
 pub(super) async fn store(core: Arc<Core>, mut events: mpsc::Receiver<EventRow>) {
     while let Some(event) = events.recv().await {
-        core.event(&event.kind, &event.target, &event.message).await;
+        core.event(event.kind, &event.target, &event.message).await;
     }
 }
 

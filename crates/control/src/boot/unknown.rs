@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_store::{EventRow, StoreError, UnknownMachineRow};
 use tokio::sync::mpsc;
 
@@ -124,7 +124,7 @@ async fn store_batch(core: &Core, batch: &[UnknownMachineRow], told: &mut Told) 
             let mac = &row.mac;
             let event = EventRow {
                 at: now,
-                kind: "boot.unknown-machine".into(),
+                kind: EventKind::BootUnknownMachine,
                 target: format!("machines/{mac}"),
                 message: format!("a machine with MAC address {mac} asked to boot and belongs to no node"),
                 ..EventRow::default()

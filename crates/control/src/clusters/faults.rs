@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::cluster::Impaired;
+use rackwright_lifecycle::{EventKind, Timestamp};
 use rackwright_site::fabric::Guid;
 use rackwright_site::watch::{Fault, Faults, Kind, broken, impaired};
 use rackwright_store::EventRow;
@@ -178,7 +178,7 @@ impl News {
         if all > MAX_EVENTS {
             events.push(EventRow {
                 at: now,
-                kind: "fabric.faults".to_owned(),
+                kind: EventKind::FabricFaults,
                 target: "fabric".to_owned(),
                 message: format!(
                     "{} faults more came or went; `rackwright fabric faults` has those that are open",
@@ -213,10 +213,10 @@ pub fn counting_words(open: &Open) -> String {
 fn event(open: &Open, is_mended: bool, now: Timestamp) -> EventRow {
     let fault = &open.fault;
     let kind = match (fault.kind, is_mended) {
-        (Kind::Cable, false) => "fabric.cable",
-        (Kind::Cable, true) => "fabric.cable-mended",
-        (Kind::PortAbsent, false) => "fabric.port-absent",
-        (Kind::PortAbsent, true) => "fabric.port-back",
+        (Kind::Cable, false) => EventKind::FabricCable,
+        (Kind::Cable, true) => EventKind::FabricCableMended,
+        (Kind::PortAbsent, false) => EventKind::FabricPortAbsent,
+        (Kind::PortAbsent, true) => EventKind::FabricPortBack,
     };
     let mut message = match is_mended {
         true => format!("no longer: {}", fault.text),
@@ -239,7 +239,7 @@ fn event(open: &Open, is_mended: bool, now: Timestamp) -> EventRow {
     ];
     EventRow {
         at: now,
-        kind: kind.to_owned(),
+        kind,
         target: "fabric".to_owned(),
         message,
         attributes: attributes
@@ -293,13 +293,19 @@ mod tests {
         let news = watch.settle(&found(&faults, 5), Timestamp(5));
         assert!(news.links_changed && news.nodes_changed);
         let events = news.events(Timestamp(5));
-        let told: Vec<_> = events.iter().map(|event| (&*event.kind, &*event.message)).collect();
+        let told: Vec<_> = events
+            .iter()
+            .map(|event| (event.kind.to_string(), event.message.as_str()))
+            .collect();
         assert_eq!(
             told,
             [
-                ("fabric.cable", "up1 is out; cluster beta counts on a broken link"),
-                ("fabric.port-absent", "c1 is out; nodes of alpha are on it"),
-                ("fabric.port-absent", "c9 is out"),
+                (
+                    "fabric.cable".to_owned(),
+                    "up1 is out; cluster beta counts on a broken link"
+                ),
+                ("fabric.port-absent".to_owned(), "c1 is out; nodes of alpha are on it"),
+                ("fabric.port-absent".to_owned(), "c9 is out"),
             ]
         );
         assert_eq!(events[0].attributes["ends"], "a/1 - b/1");

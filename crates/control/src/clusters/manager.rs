@@ -157,6 +157,7 @@ impl Settings {
     ///
     /// # Errors
     /// A file cannot be read, or the settings are unusable.
+    #[expect(clippy::disallowed_methods, reason = "called at the start")]
     pub fn manager(&self) -> Result<Arc<dyn FabricManager>, String> {
         let diags = Diags::new(Tools::new(ToolSettings {
             folder: self.tools.folder.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_fabric::{FabricManager, Proof};
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_store::{EventRow, StoreError};
 
 use super::manager::{Settings, chain};
@@ -137,7 +137,7 @@ async fn bring(
                 let ports = applied.reading.tables.read.len();
                 let ms = now.since(begun) / 1000;
                 let message = format!("partitions of version {version} are in place: {ports} ports read in {ms} ms");
-                tx.add_event(&event("fabric.proven", &message, now)).await?;
+                tx.add_event(&event(EventKind::FabricProven, &message, now)).await?;
             }
             *last = Last::default();
             if fabric.is_draining() {
@@ -146,7 +146,7 @@ async fn bring(
         }
         Err(fault) => {
             if was != fault {
-                tx.add_event(&event("fabric.fault", &fault, now)).await?;
+                tx.add_event(&event(EventKind::FabricFault, &fault, now)).await?;
             }
             tracing::warn!(fault, "partitions are not in place");
             fabric.fault = fault;
@@ -165,10 +165,10 @@ async fn bring(
     Ok(())
 }
 
-fn event(kind: &str, message: &str, at: Timestamp) -> EventRow {
+fn event(kind: EventKind, message: &str, at: Timestamp) -> EventRow {
     EventRow {
         at,
-        kind: kind.to_owned(),
+        kind,
         target: "fabric".to_owned(),
         message: message.to_owned(),
         ..EventRow::default()

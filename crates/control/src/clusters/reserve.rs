@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rackwright_api::v1;
 use rackwright_lifecycle::cluster::{Swap, has_failed};
-use rackwright_lifecycle::{Seat, Timestamp};
+use rackwright_lifecycle::{EventKind, Seat, Timestamp};
 use rackwright_site::fabric::Guid;
 use rackwright_site::model::{Site, SkuId};
 use rackwright_site::placement::{Bandwidth, CustomerId, Request, SkuId as PlacedSku};
@@ -366,7 +366,7 @@ pub async fn replace(core: &Core, mut record: ClusterRecord, node: &str, reason:
             tx.save_cluster(&mut record, now).await?;
             if is_new {
                 let message = format!("no node can take the place of {node} in {}: {refused}", record.id);
-                tx.add_event(&event(&record.id, "cluster.no-replacement", message, now))
+                tx.add_event(&event(&record.id, EventKind::ClusterNoReplacement, message, now))
                     .await?;
             }
             core.commit(tx).await?;
@@ -434,7 +434,7 @@ async fn exchange(
     tx.save_hall(&mut row).await?;
     let from = if *was_spare { "the spare " } else { "" };
     let message = format!("{from}{by} takes the place of {node} in {}: {reason}", record.id);
-    tx.add_event(&event(&record.id, "cluster.replaced", message, now))
+    tx.add_event(&event(&record.id, EventKind::ClusterReplaced, message, now))
         .await?;
     core.commit(tx).await?;
     for due in [*node, by.as_str()] {
@@ -469,10 +469,10 @@ async fn put_out(tx: &mut WriteTx, node: &str, why: &str, now: Timestamp) -> Res
 
 /// An event about a cluster.
 #[must_use]
-pub fn event(cluster: &str, kind: &str, message: String, at: Timestamp) -> EventRow {
+pub fn event(cluster: &str, kind: EventKind, message: String, at: Timestamp) -> EventRow {
     EventRow {
         at,
-        kind: kind.to_owned(),
+        kind,
         target: format!("clusters/{cluster}"),
         message,
         ..EventRow::default()

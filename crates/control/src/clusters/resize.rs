@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{EventKind, Timestamp};
 use rackwright_site::model::{NodeId, Site};
 use rackwright_site::placement::ClusterId;
 use rackwright_site::planner::{NamedPlacement, Planner};
@@ -258,7 +258,8 @@ pub async fn part(
     tx.save_cluster(&mut record, now).await?;
     tx.save_hall(&mut row).await?;
     let message = format!("{} are erased and no nodes of {} any more", nodes.join(", "), record.id);
-    tx.add_event(&event(&record.id, "cluster.shrunk", message, now)).await?;
+    tx.add_event(&event(&record.id, EventKind::ClusterShrunk, message, now))
+        .await?;
     core.commit(tx).await?;
     core.clusters.partitions.notify_one();
     Ok(())

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::cluster::{Member, Rollout};
+use rackwright_lifecycle::{EventKind, OperationKind, Timestamp};
 use rackwright_store::{ClusterRecord, ClusterSpec, Former, StoreError, WriteTx};
 use tonic::Code;
 
@@ -104,7 +104,7 @@ pub async fn rewrite(
     tx.save_cluster(&mut record, now).await?;
     let listed: Vec<&str> = written_to.iter().copied().collect();
     let message = format!("{} gets another image on {}", record.id, listed.join(", "));
-    tx.add_event(&event(&record.id, "cluster.reimaging", message, now))
+    tx.add_event(&event(&record.id, EventKind::ClusterReimaging, message, now))
         .await?;
     core.commit(tx).await?;
     for name in written_to {
@@ -126,7 +126,7 @@ pub async fn stop(core: &Core, mut record: ClusterRecord, why: String, now: Time
     tx.save_cluster(&mut record, now).await?;
     let message = format!("the reimage of {} stopped: {why}", record.id);
     end(&mut tx, &record, &message, now).await?;
-    tx.add_event(&event(&record.id, "cluster.reimage-stopped", message, now))
+    tx.add_event(&event(&record.id, EventKind::ClusterReimageStopped, message, now))
         .await?;
     Ok(core.commit(tx).await?)
 }
@@ -152,7 +152,7 @@ pub async fn roll_back(
     tx.save_cluster(&mut record, now).await?;
     let message = format!("{} goes back to its former image: {why}", record.id);
     end(&mut tx, &record, &message, now).await?;
-    tx.add_event(&event(&record.id, "cluster.rolled-back", message, now))
+    tx.add_event(&event(&record.id, EventKind::ClusterRolledBack, message, now))
         .await?;
     Ok(core.commit(tx).await?)
 }
@@ -160,7 +160,10 @@ pub async fn roll_back(
 /// Whoever asked for the new image is told that it is not on the nodes.
 async fn end(tx: &mut WriteTx, record: &ClusterRecord, message: &str, now: Timestamp) -> Result<(), StoreError> {
     for operation in tx.open_operations(&format!("clusters/{}", record.id)).await? {
-        if matches!(operation.kind.as_str(), "reimage-cluster" | "roll-back-cluster") {
+        if matches!(
+            operation.kind,
+            OperationKind::ReimageCluster | OperationKind::RollBackCluster
+        ) {
             tx.end_operation(&operation.id, Code::Aborted as i32, message, now)
                 .await?;
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackwright_lifecycle::cluster::{
     Decision, Edge, Effect, Facts, Member, Partition, Standing, State, Wait, decide, member,
 };
-use rackwright_lifecycle::{Timestamp, minutes, seconds};
+use rackwright_lifecycle::{EventKind, OperationKind, Timestamp, minutes, seconds};
 use rackwright_site::fabric::Guid;
 use rackwright_store::{ClusterHistoryRow, ClusterRecord, NodeRecord, Scope, StoreError, WriteTx};
 use tokio::task::JoinSet;
@@ -119,14 +119,7 @@ pub fn members(cluster: &str, nodes: &[NodeRecord], units: &Units) -> Vec<Member
     let of = |record: &NodeRecord| {
         // Those that the site does not know are one more unit.
         let unit = units.get(&record.id).copied().unwrap_or(u32::MAX);
-        member(
-            cluster,
-            &record.id,
-            &record.node,
-            unit,
-            &record.wait_why,
-            &record.reason,
-        )
+        member(cluster, &record.id, &record.node, unit, &record.wait, &record.reason)
     };
     nodes.iter().map(of).collect()
 }
@@ -259,7 +252,7 @@ async fn take_edge(
         format!(": {reason}")
     };
     let message = format!("{} went from {from} to {to}{because}", record.id);
-    let mut told = event(&record.id, &format!("cluster.{edge}"), message, now);
+    let mut told = event(&record.id, EventKind::Cluster(edge), message, now);
     told.attributes = [("from".to_owned(), from.to_string()), ("to".to_owned(), to.to_string())].into();
     tx.add_event(&told).await?;
     settle(&mut tx, &record, now).await?;
@@ -307,7 +300,7 @@ async fn settle_all_but_links(core: &Core, record: &ClusterRecord, now: Timestam
         return Err(StoreError::Conflict { kind, id });
     }
     for operation in tx.open_operations(&target).await? {
-        if operation.kind != "release-cluster" {
+        if operation.kind != OperationKind::ReleaseCluster {
             tx.end_operation(&operation.id, Code::Ok as i32, "", now).await?;
         }
     }
@@ -318,9 +311,9 @@ async fn settle_all_but_links(core: &Core, record: &ClusterRecord, now: Timestam
 async fn settle(tx: &mut WriteTx, record: &ClusterRecord, now: Timestamp) -> Result<(), StoreError> {
     let state = record.cluster.state;
     for operation in tx.open_operations(&format!("clusters/{}", record.id)).await? {
-        let ended = match (operation.kind.as_str(), state) {
-            ("release-cluster", State::Released) => Some(Code::Ok),
-            ("release-cluster", _) => None,
+        let ended = match (operation.kind, state) {
+            (OperationKind::ReleaseCluster, State::Released) => Some(Code::Ok),
+            (OperationKind::ReleaseCluster, _) => None,
             (_, State::Ready) => Some(Code::Ok),
             (_, State::Failed) => Some(Code::Unavailable),
             (_, State::Releasing) => Some(Code::Aborted),
@@ -386,7 +379,7 @@ async fn act(
                 "the lease of {} ends in {hours} h; everything on its nodes is erased then",
                 record.id
             );
-            tx.add_event(&event(&record.id, "cluster.lease-ends", message, now))
+            tx.add_event(&event(&record.id, EventKind::ClusterLeaseEnds, message, now))
                 .await?;
             Ok(core.commit(tx).await?)
         }

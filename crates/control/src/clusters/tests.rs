@@ -92,7 +92,7 @@ pub(crate) async fn put(core: &Core, node: &str, change: impl FnOnce(&mut NodeRe
 /// The node is checked, and waits for its cluster.
 pub(crate) async fn check(core: &Core, node: &str) {
     put(core, node, |record| record.node.state = NodeState::Validating).await;
-    testing::rest(core, node, &Wait::Cluster.to_string()).await;
+    testing::rest(core, node, &Wait::Cluster).await;
 }
 
 /// The node is its customer's.

@@ -142,7 +142,7 @@ async fn look(
 fn is_up(node: &SeatedNode) -> bool {
     let runs = match node.state {
         State::Active => true,
-        State::Validating => Wait::label_of(&node.wait_why) == Wait::Cluster.label(),
+        State::Validating => node.wait == Wait::Cluster,
         _ => false,
     };
     let is_off = matches!(node.power, Reading::Known { value: Power::Off, .. });

@@ -151,7 +151,10 @@ impl Stage {
 
     async fn events(&self) -> Vec<(String, String)> {
         let events = self.core.store.events(&Scope::Site, 0, "fabric", 100).await.unwrap();
-        events.into_iter().map(|event| (event.kind, event.message)).collect()
+        events
+            .into_iter()
+            .map(|event| (event.kind.to_string(), event.message))
+            .collect()
     }
 
     async fn faults(&self) -> rackwright_api::v1::ListFabricFaultsResponse {
@@ -261,7 +264,7 @@ async fn a_checked_node_whose_port_stays_absent_is_replaced_before_the_hand_over
         check(&stage.core, node).await;
         // In this state for long.
         put(&stage.core, node, |record| record.node.since = Timestamp(1)).await;
-        crate::testing::rest(&stage.core, node, &rackwright_lifecycle::Wait::Cluster.to_string()).await;
+        crate::testing::rest(&stage.core, node, &rackwright_lifecycle::Wait::Cluster).await;
     }
     let bad = nodes.last().unwrap();
     let id = stage.site.node_named(bad).unwrap();

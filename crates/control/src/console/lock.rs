@@ -30,6 +30,7 @@ impl Held {
             .unwrap_or_else(|_| Err("the console's lock was not taken".into()))
     }
 
+    #[expect(clippy::disallowed_methods, reason = "runs in spawn_blocking")]
     fn take_now(folder: &Path, replica: &str) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
         fs::DirBuilder::new()

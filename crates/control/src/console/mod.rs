@@ -234,6 +234,7 @@ impl Consoles {
 }
 
 /// Removes recordings that are too old, of whatever node, also of those that are forgotten.
+#[expect(clippy::disallowed_methods, reason = "runs in spawn_blocking")]
 fn sweep(folder: &Path, age_us: i64, now_us: i64) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_lifecycle::EventKind;
 use rackwright_serial::{Entry, Guest, Said};
 use rackwright_store::Scope;
 use tokio::sync::broadcast::error::RecvError;
@@ -53,7 +54,7 @@ pub async fn enter(core: &Arc<Core>, caller: Caller, node: &str, entry: Entry) -
         Entry::TakeOver => "has taken over",
     };
     let (target, message) = (format!("nodes/{node}"), format!("{who} {verb} the console"));
-    core.event("console.attached", &target, &message).await;
+    core.event(EventKind::ConsoleAttached, &target, &message).await;
     let (input, typed) = mpsc::channel(QUEUE);
     let (said, output) = mpsc::channel(QUEUE);
     let core = Arc::clone(core);

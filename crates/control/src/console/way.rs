@@ -3,6 +3,7 @@
 //! A further way is a further arm of [`open`]: whatever it is, it ends in a [`Line`].
 
 use rackwright_ipmi::Ipmi;
+use rackwright_lifecycle::EventKind;
 use rackwright_redfish::{BmcClient, ConsoleOffer, Settings, Shortcut, SshConsole, WebConsole};
 use rackwright_serial::{DialError, Line, Way, meet};
 use rackwright_store::NodeRecord;
@@ -170,7 +171,7 @@ async fn by_ssh(core: &Core, record: &NodeRecord, ssh: SshConsole) -> Result<Lin
         Ok(met) => met,
         Err(error @ DialError::HostKeyChanged { .. }) => {
             let target = format!("nodes/{}", record.id);
-            core.event("security.bmc-host-key-changed", &target, &error.to_string())
+            core.event(EventKind::SecurityBmcHostKeyChanged, &target, &error.to_string())
                 .await;
             return Err(WayError::Ssh(error));
         }

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use rackwright_lifecycle::{Outcome, Timestamp};
+use rackwright_lifecycle::{EventKind, Outcome, Timestamp};
 use rackwright_redfish::AccountPolicy;
 use rackwright_store::{BmcAccount, EventRow, NodeRecord, PendingPassword, Spec, StoreError};
 use secrecy::SecretString;
@@ -341,16 +341,16 @@ impl Work<'_> {
     async fn proven(&self, inside: &dyn Inside, pending: PendingPassword) -> Done {
         let (id, former) = (&self.record.id, &self.record.spec.bmc_username);
         let now = clock::now();
-        let event = |kind: &str, message: String| EventRow {
+        let event = |kind: EventKind, message: String| EventRow {
             at: now,
-            kind: kind.to_owned(),
+            kind,
             target: format!("nodes/{id}"),
             message,
             ..EventRow::default()
         };
         let mut done = Done::succeeded();
         done.events.push(event(
-            "bmc.password-changed",
+            EventKind::BmcPasswordChanged,
             format!("the BMC of {id} has a new password for {}", pending.username),
         ));
         let settings = self.core.config.bmc_accounts.as_ref();
@@ -359,14 +359,14 @@ impl Work<'_> {
             match inside.disable(former).await {
                 Ok(()) => {
                     let message = format!("the account {former} of the BMC of {id} can log in no more");
-                    done.events.push(event("bmc.account-disabled", message));
+                    done.events.push(event(EventKind::BmcAccountDisabled, message));
                 }
                 Err(knock) => {
                     let message = format!(
                         "the account {former} of the BMC of {id} could not be disabled and still has its password: {}",
                         knock.text()
                     );
-                    done.events.push(event("security.bmc-account-left", message));
+                    done.events.push(event(EventKind::SecurityBmcAccountLeft, message));
                 }
             }
         }

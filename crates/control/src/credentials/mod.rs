@@ -16,7 +16,7 @@ pub mod reveal;
 pub mod settings;
 mod tries;
 
-use rackwright_lifecycle::{Account, AccountRules, Timestamp};
+use rackwright_lifecycle::{Account, AccountRules, EventKind, Timestamp};
 use rackwright_store::{EventRow, NodeRecord, Spec, StoreError};
 
 use crate::bmc::{self, BmcError};
@@ -90,7 +90,7 @@ pub async fn change(core: &Core, record: &NodeRecord) -> Done {
 pub fn refused_event(node: &str, message: &str, now: Timestamp) -> EventRow {
     EventRow {
         at: now,
-        kind: "security.bmc-login-refused".into(),
+        kind: EventKind::SecurityBmcLoginRefused,
         target: format!("nodes/{node}"),
         message: format!(
             "{message}; nothing is tried with this name and password any more: `rackwright node update {node}` sets what \

@@ -4,6 +4,7 @@
 //! anyhow; this does it, also while the daemon is down, and writes it down first.
 
 use rackwright_identity::{KeyFiles, Sealer, SystemRng};
+use rackwright_lifecycle::EventKind;
 use rackwright_store::{EventRow, Scope, Store, StoreError};
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -115,7 +116,7 @@ pub async fn reveal_from(store: &Store, sealer: &Sealer, node: &str, reason: &st
     let mut tx = store.write().await?;
     tx.add_event(&EventRow {
         at: clock::now(),
-        kind: "security.bmc-password-shown".into(),
+        kind: EventKind::SecurityBmcPasswordShown,
         target: format!("nodes/{node}"),
         message: format!("the BMC password of {node} was shown on the control plane's host: {reason}"),
         ..EventRow::default()

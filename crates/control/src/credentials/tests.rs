@@ -94,7 +94,7 @@ impl Lab {
 
     async fn events(&self) -> Vec<String> {
         let events = self.core.store.events(&Scope::Site, 0, "", 100).await.unwrap();
-        events.into_iter().map(|event| event.kind).collect()
+        events.into_iter().map(|event| event.kind.to_string()).collect()
     }
 }
 

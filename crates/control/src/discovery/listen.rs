@@ -95,6 +95,7 @@ fn known(source: &str, address: String) -> WantedTarget {
 type Way = io::Result<(SocketAddr, SocketAddr)>;
 
 /// The ways to ask, each with the name of where it begins.
+#[expect(clippy::disallowed_methods, reason = "sysfs answers from memory")]
 fn ways(settings: &Settings) -> Vec<(String, Way)> {
     let v4 = |from: Ipv4Addr| (SocketAddr::from((from, 0)), SocketAddr::from((GROUP_V4, SSDP_PORT)));
     if settings.ssdp_from.is_empty() {

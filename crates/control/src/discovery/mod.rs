@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rackwright_lifecycle::seconds;
+use rackwright_lifecycle::{EventKind, seconds};
 use rackwright_store::{DiscoveryRow, EventRow, FindingRow, StoreError};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -312,7 +312,7 @@ async fn end(core: &Core, mut row: DiscoveryRow, how: &End) -> Result<(), StoreE
     let found: Vec<String> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
     let event = EventRow {
         at: now,
-        kind: "discovery.ended".into(),
+        kind: EventKind::DiscoveryEnded,
         target: format!("discoveries/{}", row.id),
         message: format!(
             "{} of {} targets looked at, {} silent; found: {}",

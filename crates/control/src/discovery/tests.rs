@@ -1,4 +1,4 @@
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{OperationKind, Timestamp};
 use rackwright_store::OperationRow;
 use tokio::net::TcpListener;
 
@@ -32,7 +32,7 @@ async fn begun(core: &TestCore, addresses: &[String]) -> DiscoveryRow {
     };
     let operation = OperationRow {
         id: "d1".into(),
-        kind: "discover".into(),
+        kind: OperationKind::Discover,
         target: "discoveries/d1".into(),
         created_at: clock::now(),
         deadline: clock::now().plus(seconds(3600)),

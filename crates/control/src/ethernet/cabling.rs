@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use prost::Message as _;
 use rackwright_api::v1;
-use rackwright_lifecycle::{Agent, Reading, State, Timestamp};
+use rackwright_lifecycle::{Agent, EventKind, Reading, State, Timestamp};
 use rackwright_site::model::{EthernetPort, Site};
 use rackwright_store::{EventRow, NodeNeighbours, NodeRecord, StoreError};
 
@@ -255,7 +255,7 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, said: v1::Neighbours) 
     for (kind, message) in events {
         let event = EventRow {
             at: now,
-            kind: kind.to_owned(),
+            kind,
             target: format!("nodes/{node}"),
             message,
             ..EventRow::default()
@@ -271,7 +271,7 @@ pub(crate) async fn heard(core: &Core, speaker: &Speaker, said: v1::Neighbours) 
 
 /// The new events, and the differences that have become events so far, a line each. A card that hears nothing at the moment keeps
 /// its line, so that a difference becomes one event, however many boots come between.
-fn news(before: &str, findings: &[(Finding, String)]) -> (String, Vec<(&'static str, String)>) {
+fn news(before: &str, findings: &[(Finding, String)]) -> (String, Vec<(EventKind, String)>) {
     let before: BTreeSet<&str> = before.lines().collect();
     let (mut told, mut events) = (Vec::new(), Vec::new());
     for (finding, more) in findings {
@@ -282,7 +282,7 @@ fn news(before: &str, findings: &[(Finding, String)]) -> (String, Vec<(&'static 
             Finding::Right(EthernetPort { nic, switch, port }) => {
                 if before.iter().any(|line| of_card(&line)) {
                     let message = format!("{nic} is cabled to {switch}/{port} now, as the site file says");
-                    events.push(("ethernet.cabling-right", message));
+                    events.push((EventKind::EthernetCablingRight, message));
                 }
             }
             Finding::Elsewhere { .. } => {
@@ -291,7 +291,7 @@ fn news(before: &str, findings: &[(Finding, String)]) -> (String, Vec<(&'static 
                 };
                 if !before.contains(difference.as_str()) {
                     let message = format!("{difference}{more}. Move the cable, or correct the site file");
-                    events.push(("ethernet.cabling", message));
+                    events.push((EventKind::EthernetCabling, message));
                 }
                 told.push(difference);
             }

@@ -122,7 +122,7 @@ fn a_difference_is_told_once_and_its_end_is_told() {
     };
     let wrong = with(found("n2", &[heard("eth0", "leaf-1", "swp1")]));
     let (told, events) = news("", &wrong);
-    assert_eq!((events.len(), events[0].0), (1, "ethernet.cabling"));
+    assert_eq!((events.len(), &events[0].0), (1, &EventKind::EthernetCabling));
     assert_eq!(news(&told, &wrong), (told.clone(), Vec::new()));
     // A new boot has heard nothing yet.
     let silent = with(found("n2", &[]));
@@ -131,7 +131,7 @@ fn a_difference_is_told_once_and_its_end_is_told() {
     assert_eq!(news(&told, &other).1.len(), 1);
     let right = with(found("n2", &[heard("eth0", "leaf-1", "swp2")]));
     let (told, events) = news(&told, &right);
-    assert_eq!((told.as_str(), events[0].0), ("", "ethernet.cabling-right"));
+    assert_eq!((told.as_str(), &events[0].0), ("", &EventKind::EthernetCablingRight));
     assert!(news("", &right).1.is_empty());
 }
 

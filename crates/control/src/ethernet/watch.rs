@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::{Reading, Timestamp};
+use rackwright_lifecycle::{EventKind, Reading, Timestamp};
 use rackwright_ports::{Access, PortState, SwitchReading, Vlan, report};
 use rackwright_site::model::Site;
 use rackwright_store::{EventRow, NodeNetwork, StoreError};
@@ -125,15 +125,19 @@ async fn look(core: &Arc<Core>, silent: &mut BTreeSet<String>) -> Look {
         match read {
             Ok(read) => {
                 if silent.remove(&name) {
-                    core.event("ethernet.read-again", &target, &format!("switch {name} is read again"))
-                        .await;
+                    core.event(
+                        EventKind::EthernetReadAgain,
+                        &target,
+                        &format!("switch {name} is read again"),
+                    )
+                    .await;
                 }
                 readings.insert(name, read);
             }
             Err(words) => {
                 if silent.insert(name.clone()) {
                     let message = format!("the ports of switch {name} are not known: {words}");
-                    core.event("ethernet.unread", &target, &message).await;
+                    core.event(EventKind::EthernetUnread, &target, &message).await;
                 }
             }
         }
@@ -185,7 +189,7 @@ async fn strayed(core: &Core, row: &NodeNetwork, words: &str, begun: Timestamp) 
     readings.network = Reading::Unknown { since: now };
     let event = EventRow {
         at: now,
-        kind: "security.port-moved".into(),
+        kind: EventKind::SecurityPortMoved,
         target: format!("nodes/{}", row.node),
         message: format!("{words}; it is moved back"),
         ..EventRow::default()

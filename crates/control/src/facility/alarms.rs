@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::{Timestamp, Wait, seconds};
+use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_site::model::{NodeId, Site};
 use rackwright_site::planner::NamedPlacement;
 use rackwright_site::power::readings::{Below, Finding, FindingKind, Judgement, Readings, judge};
@@ -246,10 +246,10 @@ fn id(kind: FindingKind, subject: &str) -> String {
 /// Clears an alarm; nodes that waited for it are due.
 async fn clear(core: &Core, row: &AlarmRow, why: &str, now: Timestamp) -> Result<(), StoreError> {
     let mut tx = core.store.write().await?;
-    tx.clear_alarm(&row.id, Wait::ALARM, now).await?;
+    tx.clear_alarm(&row.id, now).await?;
     let event = EventRow {
         at: now,
-        kind: format!("facility.{}-cleared", row.kind),
+        kind: EventKind::Facility(format!("{}-cleared", row.kind)),
         target: row.subject.clone(),
         message: format!("cleared: {}: {why}", row.message),
         attributes: [("nodes".to_owned(), row.nodes.to_string())].into(),
@@ -315,10 +315,10 @@ impl Docket<'_> {
             }
             (row.blocks, row.cordons) = (false, false);
             let mut tx = self.core.store.write().await?;
-            tx.put_alarm(row, &[], Wait::ALARM).await?;
+            tx.put_alarm(row, &[]).await?;
             let event = EventRow {
                 at: self.now,
-                kind: format!("facility.{}-ignored", row.kind),
+                kind: EventKind::Facility(format!("{}-ignored", row.kind)),
                 target: row.subject.clone(),
                 message: format!("holds nothing any more, by facility.ignore: {}", row.message),
                 ..EventRow::default()
@@ -393,7 +393,7 @@ impl Docket<'_> {
                 .map(|id| self.site.node(*id).name.to_string())
                 .collect();
             let mut tx = self.core.store.write().await?;
-            let are_due = tx.put_alarm(&row, &nodes, Wait::ALARM).await?;
+            let are_due = tx.put_alarm(&row, &nodes).await?;
             if !is_same {
                 tracing::warn!(alarm = row.id, message = row.message, nodes = row.nodes, "alarm");
                 self.tell(&mut tx, &row, &nodes).await?;
@@ -443,7 +443,7 @@ impl Docket<'_> {
         };
         let event = EventRow {
             at: self.now,
-            kind: format!("facility.{}", row.kind),
+            kind: EventKind::Facility(row.kind.clone()),
             target: row.subject.clone(),
             message: format!("{}{consequence}. {}", row.message, row.advice),
             attributes: [
@@ -469,7 +469,7 @@ impl Docket<'_> {
             }
             let event = EventRow {
                 at: self.now,
-                kind: "facility.cluster".into(),
+                kind: EventKind::FacilityCluster,
                 target: format!("clusters/{cluster}"),
                 // Customers read this: what it is, not where in the building.
                 message: format!(

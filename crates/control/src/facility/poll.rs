@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_redfish::Shortcut;
 use rackwright_site::model::Site;
 use rackwright_site::power::readings::Reading;
@@ -281,7 +281,7 @@ impl Poll {
             if *kind != Kind::Node && entry.misses >= MISSES {
                 let message = format!("{name} is read again");
                 self.core
-                    .event("facility.read-again", &target(*kind, name), &message)
+                    .event(EventKind::FacilityReadAgain, &target(*kind, name), &message)
                     .await;
             }
             entry.misses = 0;
@@ -298,7 +298,9 @@ impl Poll {
                 "{name} could not be read {MISSES} times in a row, so nothing is known of it: {}",
                 done.failure
             );
-            self.core.event("facility.unread", &target(*kind, name), &message).await;
+            self.core
+                .event(EventKind::FacilityUnread, &target(*kind, name), &message)
+                .await;
         }
         if done.failure == NO_ACCOUNT && self.has_account {
             self.has_account = false;

@@ -102,6 +102,7 @@ impl Settings {
     }
 
     /// The account on PDUs and cooling units, read anew each time: whoever changes the password changes the file.
+    #[expect(clippy::disallowed_methods, reason = "called at the start")]
     pub(super) fn account(&self) -> Result<Option<(String, SecretString)>, String> {
         let (Some(username), Some(path)) = (&self.username, &self.password_file) else {
             return Ok(None);

@@ -29,6 +29,10 @@ pub struct Writing {
 }
 
 impl Drop for Writing {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "drop cannot await; a file of an upload that broke off is removed"
+    )]
     fn drop(&mut self) {
         if !self.is_kept {
             let _ = std::fs::remove_file(&self.path);
@@ -66,6 +70,7 @@ impl Files {
     ///
     /// # Errors
     /// The folder cannot be made or read.
+    #[expect(clippy::disallowed_methods, reason = "called at the start")]
     pub fn open(dir: PathBuf) -> std::io::Result<Self> {
         std::fs::create_dir_all(&dir)?;
         for entry in std::fs::read_dir(&dir)? {
@@ -157,6 +162,7 @@ fn hex(hash: Context) -> String {
     hash.finish().as_ref().iter().fold(String::new(), digits)
 }
 
+#[expect(clippy::disallowed_methods, reason = "runs in spawn_blocking")]
 pub(crate) fn digest_of(path: &Path) -> std::io::Result<(String, u64)> {
     let mut file = std::fs::File::open(path)?;
     let (mut hash, mut buffer, mut bytes) = (Context::new(&SHA256), vec![0; PIECE], 0);

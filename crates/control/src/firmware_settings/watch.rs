@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_redfish::{BmcClient, Shortcut};
 use rackwright_site::model::{SettingRow, WantedSettings, told};
 use rackwright_store::{EventRow, NodeRecord, Scope, StoreError};
@@ -202,7 +202,7 @@ async fn keep(core: &Core, seen: &NodeRecord, rows: &[SettingRow]) -> Result<boo
 fn drift(record: &NodeRecord, rows: &[SettingRow], now: Timestamp) -> EventRow {
     EventRow {
         at: now,
-        kind: "node.settings-drift".into(),
+        kind: EventKind::NodeSettingsDrift,
         target: format!("nodes/{}", record.id),
         message: format!(
             "settings of the firmware of {} are not as wanted: {}",

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use rackwright_identity::{Rng as _, SystemRng};
 use rackwright_redfish::{BmcClient, ComponentIntegrity, SaidMeasurement};
 use rackwright_spdm::{Key, Measurement, hex, keys, sha256_hex, verify};
 use rackwright_store::{NodeRecord, StoreError};
-use ring::rand::{SecureRandom as _, SystemRandom};
 use serde::{Deserialize, Serialize};
 
 use super::{CHANGES_MAX, parse, short};
@@ -142,8 +142,8 @@ async fn ask(client: &BmcClient, one: &ComponentIntegrity) -> Component {
         return said(&one.said);
     }
     let mut nonce = [0; 32];
-    if SystemRandom::new().fill(&mut nonce).is_err() {
-        return Component::unknown("there are no random numbers");
+    if let Err(error) = SystemRng.fill(&mut nonce) {
+        return Component::unknown(error);
     }
     let signed = match client.signed_measurements(one, &nonce).await {
         Ok(signed) => signed,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use prost::Message;
 use rackwright_api::v1::{Mutation, Operation};
-use rackwright_lifecycle::{Timestamp, minutes};
+use rackwright_lifecycle::{EventKind, OperationKind, Timestamp, minutes};
 use rackwright_store::{DeploymentKeys, EventRow, NodeRecord, OperationRow, RequestKey, Scope, WriteTx};
 use secrecy::ExposeSecret as _;
 
@@ -173,13 +173,13 @@ impl<'a> Asked<'a> {
 
     /// A new operation row of this call.
     #[must_use]
-    pub fn new_operation(&self, kind: &str, target: &str, deadline_min: i64) -> OperationRow {
+    pub fn new_operation(&self, kind: OperationKind, target: &str, deadline_min: i64) -> OperationRow {
         let id = self.core.new_id();
         call::note_operation(&id);
         OperationRow {
             id,
             version: 1,
-            kind: kind.to_owned(),
+            kind,
             target: target.to_owned(),
             requested_by: self.caller.name.clone(),
             created_at: self.now,
@@ -190,10 +190,10 @@ impl<'a> Asked<'a> {
 
     /// Who did what: an event of its own for what has no edge.
     #[must_use]
-    pub fn event(&self, kind: &str, target: &str, message: String) -> EventRow {
+    pub fn event(&self, kind: EventKind, target: &str, message: String) -> EventRow {
         EventRow {
             at: self.now,
-            kind: kind.to_owned(),
+            kind,
             target: target.to_owned(),
             message,
             attributes: [("by".to_owned(), self.caller.name.clone())].into(),
@@ -208,7 +208,7 @@ impl<'a> Asked<'a> {
     pub async fn node_operation(
         &self,
         id: &str,
-        kind: &str,
+        kind: OperationKind,
         change: impl FnOnce(&mut NodeRecord) -> Result<Beside, ApiError>,
     ) -> Result<Operation, ApiError> {
         let mut tx = match self.begin().await? {
@@ -217,7 +217,7 @@ impl<'a> Asked<'a> {
         };
         let mut record = tx.node_of(&self.caller.scope, id).await?;
         self.check_version(&format!("nodes/{id}"), record.version)?;
-        self.undoubted(&record, kind)?;
+        self.undoubted(&record, kind.as_str())?;
         let beside = change(&mut record)?;
         if beside.accepts_drives && !drives::accept(&mut tx, &mut record, &self.caller.name, self.now).await? {
             return Err(ApiError::precondition(
@@ -230,7 +230,7 @@ impl<'a> Asked<'a> {
             let by = &self.caller.name;
             let what = if ek.is_empty() { "no TPM" } else { &ek };
             let message = format!("{by} accepted {what} for {id}, in place of {:?}", record.spec.tpm_ek);
-            tx.add_event(&self.event("security.tpm-accepted", &format!("nodes/{id}"), message))
+            tx.add_event(&self.event(EventKind::SecurityTpmAccepted, &format!("nodes/{id}"), message))
                 .await?;
             record.spec.tpm_ek = ek;
         }
@@ -242,7 +242,7 @@ impl<'a> Asked<'a> {
         let operation = self.new_operation(kind, &format!("nodes/{id}"), 7 * 24 * 60);
         tx.insert_operation(&operation).await?;
         let message = format!("{} asked for {kind} of {id}", self.caller.name);
-        tx.add_event(&self.event("requested", &operation.target, message))
+        tx.add_event(&self.event(EventKind::Requested, &operation.target, message))
             .await?;
         let response = self.end(tx, convert::operation(&operation, None)).await?;
         self.core.is_due(id);
@@ -273,7 +273,7 @@ impl<'a> Asked<'a> {
             tx.put_labels(&record).await?;
         }
         let message = format!("{} asked for {kind} of {id}", self.caller.name);
-        tx.add_event(&self.event("requested", &format!("nodes/{id}"), message))
+        tx.add_event(&self.event(EventKind::Requested, &format!("nodes/{id}"), message))
             .await?;
         let node = convert::node(self.core, &record, None, self.now);
         let response = self.end(tx, node).await?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rackwright_api::v1;
 use rackwright_api::v1::auth_service_server::AuthService;
 use rackwright_identity::{ClientIdentity, ClientKey, Rng, Token, TokenHash, new_epoch};
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_store::{EventRow, MemberRecord, MemberRow, Scope, StoreError, WriteTx};
 use secrecy::ExposeSecret as _;
 use tonic::{Request, Response, Status};
@@ -173,7 +173,7 @@ impl Auth {
         let credential = self.credential(&mut tx, &request.csr_pem, member, &row).await?;
         tx.add_event(&EventRow {
             at: now,
-            kind: "security.member-joined".into(),
+            kind: EventKind::SecurityMemberJoined,
             target: format!("members/{}", token.subject),
             message: "a token was redeemed".into(),
             ..EventRow::default()
@@ -272,7 +272,7 @@ impl AuthService for Auth {
         };
         let message = format!("{} invited {} as {}{of}", caller.name, request.member, row.role);
         let event = asked.event(
-            "security.token-created",
+            EventKind::SecurityTokenCreated,
             &format!("members/{}", request.member),
             message,
         );

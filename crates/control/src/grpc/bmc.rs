@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::bmc_service_server::BmcService;
+use rackwright_lifecycle::EventKind;
 use rackwright_redfish::{EventLog, LogEntry};
 use rackwright_store::{BmcLogRow, NodeRecord, Scope};
 use tonic::{Request, Response, Status};
@@ -167,7 +168,7 @@ impl Bmc {
         tx.want_of_bmc(&row).await?;
         if wanted != "read" {
             let message = format!("{} asked for {wanted} of the BMC of {id}", asked.caller().name);
-            tx.add_event(&asked.event("requested", name, message)).await?;
+            tx.add_event(&asked.event(EventKind::Requested, name, message)).await?;
         }
         let work = asked.end(tx, work_of(&row)).await?;
         self.0.bmc_work.notify_one();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::cluster_service_server::ClusterService;
-use rackwright_lifecycle::Timestamp;
 use rackwright_lifecycle::cluster::{Edge, Partition, Standing, State};
+use rackwright_lifecycle::{EventKind, OperationKind, Timestamp};
 use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Replaced, Scope};
 use tonic::{Code, Request, Response, Status};
 
@@ -317,14 +317,18 @@ impl Clusters {
         let lease_end = lease(spec.lease_end.as_ref(), asked.now(), "spec.lease_end")?;
         let labels: BTreeMap<String, String> = labels.into_iter().collect();
         let (mut tx, record) = reserve::create(&self.0, &wanted, lease_end, labels, asked.now()).await?;
-        let operation = asked.new_operation("create-cluster", &format!("clusters/{}", record.id), OPERATION_MIN);
+        let operation = asked.new_operation(
+            OperationKind::CreateCluster,
+            &format!("clusters/{}", record.id),
+            OPERATION_MIN,
+        );
         tx.insert_operation(&operation).await?;
         let (nodes, customer) = (record.spec.nodes, &record.customer);
         let message = format!(
             "{caller} asked for {}: {nodes} nodes of {} for {customer}",
             record.id, record.spec.sku
         );
-        tx.add_event(&asked.event("requested", &operation.target, message))
+        tx.add_event(&asked.event(EventKind::Requested, &operation.target, message))
             .await?;
         let response = asked.end_in(tx, convert::operation(&operation, None)).await?;
         self.wake();
@@ -340,11 +344,11 @@ impl Clusters {
         let id = names::id_of("name", &request.name, "clusters")?;
         let node = names::id_of("node", &request.node, "nodes")?;
         let change = |record: &mut ClusterRecord| replace(record, node, &request.reason);
-        self.operation(asked, id, "replace-node", change).await
+        self.operation(asked, id, OperationKind::ReplaceNode, change).await
     }
 
     pub(super) async fn release(&self, asked: &Asked<'_>, id: &str) -> Result<v1::Operation, ApiError> {
-        self.operation(asked, id, "release-cluster", release).await
+        self.operation(asked, id, OperationKind::ReleaseCluster, release).await
     }
 
     fn wake(&self) {
@@ -357,7 +361,7 @@ impl Clusters {
         &self,
         asked: &Asked<'_>,
         id: &str,
-        kind: &str,
+        kind: OperationKind,
         change: impl FnOnce(&mut ClusterRecord) -> Result<(), ApiError>,
     ) -> Result<v1::Operation, ApiError> {
         let mut tx = match asked.begin().await? {
@@ -372,7 +376,7 @@ impl Clusters {
         let operation = asked.new_operation(kind, &format!("clusters/{id}"), OPERATION_MIN);
         tx.insert_operation(&operation).await?;
         let message = format!("{kind} of {id} was asked for");
-        tx.add_event(&asked.event("requested", &operation.target, message))
+        tx.add_event(&asked.event(EventKind::Requested, &operation.target, message))
             .await?;
         let response = asked.end(tx, convert::operation(&operation, None)).await?;
         self.wake();
@@ -590,7 +594,7 @@ impl ClusterService for Clusters {
             .await
             .map_err(ApiError::from)?;
         let told = format!("{} set the lease of {id}", caller.name);
-        tx.add_event(&asked.event("cluster.lease", &request.name, told))
+        tx.add_event(&asked.event(EventKind::ClusterLease, &request.name, told))
             .await
             .map_err(ApiError::from)?;
         let response = asked.end(tx, message(&record)).await?;
@@ -627,7 +631,11 @@ impl ClusterService for Clusters {
             ended.await.map_err(ApiError::from)?;
         }
         tx.delete_cluster(&record).await.map_err(ApiError::from)?;
-        let event = asked.event("deleted", &request.name, format!("{} forgot {id}", caller.name));
+        let event = asked.event(
+            EventKind::Deleted,
+            &request.name,
+            format!("{} forgot {id}", caller.name),
+        );
         tx.add_event(&event).await.map_err(ApiError::from)?;
         asked.end(tx, ()).await?;
         Ok(Response::new(()))

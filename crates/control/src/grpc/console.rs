@@ -8,7 +8,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::attach_console_request::Message as Asked_;
 use rackwright_api::v1::attach_console_response::Message as Told;
 use rackwright_api::v1::console_service_server::ConsoleService;
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_serial::record::Piece;
 use rackwright_serial::{Entry, Guest, Said, public_key};
 use rackwright_store::{SSH_KEYS_MAX, Scope, SshKeyRow, StoreError, WriteTx};
@@ -76,7 +76,11 @@ async fn take_key(
         "{} took over the SSH key {}, which {} had registered",
         caller.name, row.fingerprint, former.member
     );
-    let event = asked.event("security.ssh-key-taken", &format!("members/{}", former.member), message);
+    let event = asked.event(
+        EventKind::SecuritySshKeyTaken,
+        &format!("members/{}", former.member),
+        message,
+    );
     tx.add_event(&event).await?;
     Ok(tx.add_ssh_key(row).await?)
 }
@@ -296,7 +300,7 @@ impl ConsoleService for Console {
         pinned.map_err(ApiError::from)?;
         let what = if key.is_empty() { "whichever answers next" } else { key };
         let message = format!("{}: the console's SSH host key of {id} is {what}", caller.name);
-        let event = asked.event("security.bmc-host-key-set", &format!("nodes/{id}"), message);
+        let event = asked.event(EventKind::SecurityBmcHostKeySet, &format!("nodes/{id}"), message);
         tx.add_event(&event).await.map_err(ApiError::from)?;
         let answer = v1::ConsoleHostKey {
             node: request.node.clone(),
@@ -329,7 +333,11 @@ impl ConsoleService for Console {
             return Err(ApiError::Taken(vec![("public_key".into(), fault)]).into());
         }
         let message = format!("{} registered the SSH key {}", caller.name, row.fingerprint);
-        let event = asked.event("security.ssh-key-added", &format!("members/{}", caller.name), message);
+        let event = asked.event(
+            EventKind::SecuritySshKeyAdded,
+            &format!("members/{}", caller.name),
+            message,
+        );
         tx.add_event(&event).await.map_err(ApiError::from)?;
         Ok(Response::new(asked.end(tx, key_message(row)).await?))
     }
@@ -356,7 +364,11 @@ impl ConsoleService for Console {
             return Err(ApiError::NotFound { kind: "ssh key", name }.into());
         }
         let message = format!("{} removed the SSH key {}", caller.name, request.fingerprint);
-        let event = asked.event("security.ssh-key-removed", &format!("members/{}", caller.name), message);
+        let event = asked.event(
+            EventKind::SecuritySshKeyRemoved,
+            &format!("members/{}", caller.name),
+            message,
+        );
         tx.add_event(&event).await.map_err(ApiError::from)?;
         Ok(Response::new(asked.end(tx, ()).await?))
     }
@@ -389,7 +401,7 @@ impl ConsoleService for Console {
         let expires_at = asked.now().plus(seconds(lifetime_s));
         let token = token::make(&self.0, &mut tx, &caller, &pass.record, expires_at).await?;
         let message = format!("{} made a token for one login at the console", caller.name);
-        let event = asked.event("security.console-token-created", &request.node, message);
+        let event = asked.event(EventKind::SecurityConsoleTokenCreated, &request.node, message);
         tx.add_event(&event).await.map_err(ApiError::from)?;
         asked.end(tx, v1::CreateConsoleTokenResponse::default()).await?;
         Ok(Response::new(v1::CreateConsoleTokenResponse {

@@ -1,5 +1,6 @@
 //! `ControlService`: the control plane itself.
 
+use rackwright_lifecycle::EventKind;
 use std::sync::Arc;
 
 use rackwright_api::v1;
@@ -77,7 +78,7 @@ impl ControlService for Control {
         }
         let mut tx = self.0.store.write().await.map_err(ApiError::from)?;
         let message = format!("{} ended the pause of {}", caller.name, self.0.replica);
-        tx.add_event(&asked.event("security.control-resumed", "site", message))
+        tx.add_event(&asked.event(EventKind::SecurityControlResumed, "site", message))
             .await
             .map_err(ApiError::from)?;
         let answer = self.state(false).await?;

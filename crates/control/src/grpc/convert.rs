@@ -3,7 +3,7 @@
 use prost_types::Timestamp as ProtoTime;
 use rackwright_api::google::rpc;
 use rackwright_api::v1;
-use rackwright_lifecycle::{Agent, Outcome, Power, Reading, State, Timestamp};
+use rackwright_lifecycle::{Agent, Outcome, Power, Reading, State, Timestamp, Wait};
 use rackwright_store::{BootStageRow, EffectRow, EventRow, HistoryRow, ImageRow, ImageVersionRow, NodeRecord};
 use rackwright_store::{OperationRow, StoreError, UnknownMachineRow};
 
@@ -86,13 +86,13 @@ pub fn node(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, 
 
 fn status(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, now: Timestamp) -> v1::NodeStatus {
     let deadline = core.config.policy.state_deadline(record.node.state, record.node.since);
-    let waits = record.wait_until > now && !record.wait_why.is_empty();
+    let waits = record.wait_until > now && record.wait != Wait::Rest;
     let presence = core.agents.presence(record, now);
     v1::NodeStatus {
         state: state(record.node.state).into(),
         state_since: time(record.node.since),
         state_deadline: deadline.and_then(time),
-        waiting_for: if waits { record.wait_why.clone() } else { String::new() },
+        waiting_for: if waits { record.wait.to_string() } else { String::new() },
         waiting_until: if waits { time(record.wait_until) } else { None },
         reason: record.reason.clone(),
         claim: record.node.claim.as_ref().map(|c| v1::Claim {
@@ -149,7 +149,7 @@ pub fn operation(row: &OperationRow, progress: Option<v1::Progress>) -> v1::Oper
     let failed = row.ended_at.is_some() && row.code != 0;
     v1::Operation {
         name: format!("operations/{}", row.id),
-        kind: row.kind.clone(),
+        kind: row.kind.to_string(),
         target: row.target.clone(),
         requested_by: row.requested_by.clone(),
         create_time: time(row.created_at),
@@ -212,7 +212,7 @@ pub fn event(row: EventRow) -> v1::Event {
     v1::Event {
         position: u64::try_from(row.position).unwrap_or(0),
         time: time(row.at),
-        kind: row.kind,
+        kind: row.kind.to_string(),
         target: row.target,
         message: row.message,
         attributes: row.attributes.into_iter().collect(),

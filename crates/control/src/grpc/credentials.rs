@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::credential_service_server::CredentialService;
+use rackwright_lifecycle::{EventKind, OperationKind};
 use rackwright_store::{FactoryCredential, NodeRecord};
 use secrecy::SecretString;
 use tonic::{Request, Response, Status};
@@ -113,7 +114,7 @@ impl CredentialService for Credentials {
             "{} added the factory password of {} on {}",
             caller.name, one.username, one.pattern
         );
-        tx.add_event(&asked.event("bmc.credential-added", &name, message))
+        tx.add_event(&asked.event(EventKind::BmcCredentialAdded, &name, message))
             .await
             .map_err(ApiError::from)?;
         Ok(Response::new(asked.end(tx, shown(&one)).await?))
@@ -148,7 +149,7 @@ impl CredentialService for Credentials {
             .into());
         }
         let message = format!("{} removed a factory password", caller.name);
-        tx.add_event(&asked.event("bmc.credential-removed", &request.name, message))
+        tx.add_event(&asked.event(EventKind::BmcCredentialRemoved, &request.name, message))
             .await
             .map_err(ApiError::from)?;
         asked.end(tx, ()).await?;
@@ -177,6 +178,8 @@ impl CredentialService for Credentials {
             record.spec.account.asked_at = Some(now);
             Ok(Beside::default())
         };
-        Ok(Response::new(asked.node_operation(id, "bmc-password", change).await?))
+        Ok(Response::new(
+            asked.node_operation(id, OperationKind::BmcPassword, change).await?,
+        ))
     }
 }

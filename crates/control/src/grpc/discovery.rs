@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::discovery_service_server::DiscoveryService;
+use rackwright_lifecycle::{EventKind, OperationKind};
 use rackwright_site::discovery::{Ranges, TARGETS_MAX};
 use rackwright_store::{DiscoveryRow, FindingRow, StoreError};
 use tonic::{Request, Response, Status};
@@ -297,7 +298,7 @@ impl DiscoveryService for Discovery {
         };
         let open = tx.open_discoveries().await.map_err(ApiError::from)?;
         check_open(&open, &wanted, max)?;
-        let mut operation = asked.new_operation("discover", "", DEADLINE_MIN);
+        let mut operation = asked.new_operation(OperationKind::Discover, "", DEADLINE_MIN);
         operation.target = format!("discoveries/{}", operation.id);
         let text = serde_json::to_string(&secrets).map_err(|e| internal(&e))?;
         let sealed = self.0.keys.sealer.seal(&text.into(), &secrets_purpose(&operation.id));
@@ -315,7 +316,7 @@ impl DiscoveryService for Discovery {
         tx.insert_discovery(&row, KEPT).await.map_err(ApiError::from)?;
         tx.insert_operation(&operation).await.map_err(ApiError::from)?;
         let message = format!("{} began a discovery of {} addresses", caller.name, row.total);
-        let event = asked.event("requested", &operation.target, message);
+        let event = asked.event(EventKind::Requested, &operation.target, message);
         tx.add_event(&event).await.map_err(ApiError::from)?;
         let response = asked.end(tx, convert::operation(&operation, None)).await?;
         self.0.discoveries.wake();

@@ -1,6 +1,7 @@
 //! Nodes whose records may be older than their machines: what is refused meanwhile, and how an operator settles it.
 
 use rackwright_api::v1;
+use rackwright_lifecycle::EventKind;
 use rackwright_store::{NodeRecord, Scope};
 
 use super::asked::Asked;
@@ -55,7 +56,7 @@ pub async fn believe(core: &Core, asked: &Asked<'_>, id: &str, reason: &str) -> 
     believed(&mut record, reason)?;
     tx.save_node(&mut record, asked.now()).await?;
     let message = format!("{} believes the record of {id}: {}", asked.caller().name, reason.trim());
-    let event = asked.event("security.node-believed", &format!("nodes/{id}"), message);
+    let event = asked.event(EventKind::SecurityNodeBelieved, &format!("nodes/{id}"), message);
     tx.add_event(&event).await?;
     // A cluster rests while one of its nodes is doubted.
     if let Some(cluster) = core.store.cluster_of_node(id).await? {

@@ -32,8 +32,9 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     let mut record = core.store.node(&Scope::Site, id).await?;
     let rows = core.store.attempts(&record.id, record.node.since).await?;
     let Gathered { facts, permits } = gather(core, &record, &rows, &mut LastBoot::Unread, now).await?;
+    let mut line = String::new();
     if let Some(turn) = turn(core, &record, &permits, now).await? {
-        record.wait_why = turn;
+        (record.wait, line) = turn;
     }
     if let Some(at) = core.watch.seen_at(id) {
         seen_again(&mut record.readings, at);
@@ -45,6 +46,11 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
     {
         let deadline = core.config.policy.state_deadline(record.node.state, record.node.since);
         status.state_deadline = deadline.and_then(|at| convert::time(at.plus(facts.in_line_us)));
+    }
+    if let Some(status) = &mut node.status
+        && !status.waiting_for.is_empty()
+    {
+        status.waiting_for.push_str(&line);
     }
     let open = rows.iter().find(|r| r.attempt.ended_at.is_none());
     let progress = open.and_then(|r| core.agents.progress(&r.node_id, &r.id));
@@ -68,7 +74,7 @@ pub async fn explain(core: &Core, id: &str) -> Result<v1::Explanation, ApiError>
         time: at.and_then(convert::time),
     });
     Ok(v1::Explanation {
-        summary: summary(&record, progress.as_ref(), now),
+        summary: summary(&record, &line, progress.as_ref(), now),
         hints: hints(&record),
         history: history.iter().map(convert::transition).collect(),
         attempts: rows.iter().rev().take(ATTEMPTS).map(convert::attempt).collect(),
@@ -175,7 +181,7 @@ async fn turn(
     record: &NodeRecord,
     permits: &[Permit],
     now: Timestamp,
-) -> Result<Option<String>, StoreError> {
+) -> Result<Option<(Wait, String)>, StoreError> {
     let Some(permit) = permits.iter().find(|permit| !permit.is_taken) else {
         return Ok(None);
     };
@@ -187,7 +193,7 @@ async fn turn(
             .collect();
         return Ok((!told.is_empty()).then(|| {
             let why = told.join("; ");
-            Wait::Alarm { why }.to_string()
+            (Wait::Alarm { why }, String::new())
         }));
     }
     let queue = core.store.queue(&permit.resource, now).await?;
@@ -197,10 +203,11 @@ async fn turn(
         taken: queue.taken,
         room: queue.room,
     };
-    Ok(Some(format!(
-        "{wait}, {} in line, of which {before} asked before it; customers take turns",
+    let line = format!(
+        ", {} in line, of which {before} asked before it; customers take turns",
         queue.waiting
-    )))
+    );
+    Ok(Some((wait, line)))
 }
 
 /// What the watch over nodes at rest has seen to be so still, which is not stored.
@@ -228,16 +235,16 @@ fn words(us: i64) -> String {
     }
 }
 
-fn summary(record: &NodeRecord, progress: Option<&v1::JobProgress>, now: Timestamp) -> String {
+fn summary(record: &NodeRecord, line: &str, progress: Option<&v1::JobProgress>, now: Timestamp) -> String {
     let mut text = format!(
         "{} has been {} for {}",
         record.id,
         record.node.state,
         words(now.since(record.node.since))
     );
-    if record.wait_until > now && !record.wait_why.is_empty() {
-        text.push_str(&format!(", waiting for {}", record.wait_why));
-        if !Wait::is_open_ended(&record.wait_why) {
+    if record.wait_until > now && record.wait != Wait::Rest {
+        text.push_str(&format!(", waiting for {}{line}", record.wait));
+        if !record.wait.is_open_ended() {
             let left = words(record.wait_until.since(now));
             text.push_str(&format!(", for another {left} at most"));
         }
@@ -325,7 +332,7 @@ fn hints(record: &NodeRecord) -> Vec<String> {
         hints.splice(0..0, told);
     }
     if let Some(mac) = record.identity.macs.first()
-        && record.wait_why.contains("boot")
+        && record.wait.is_for_a_boot()
     {
         hints.push(format!("rackwright boot trace {mac}: how far its network boot got"));
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::firmware_service_server::FirmwareService;
+use rackwright_lifecycle::{EventKind, OperationKind};
 use rackwright_redfish::FirmwareState;
 use rackwright_site::firmware::Row;
 use rackwright_site::model::WantedFirmware;
@@ -205,7 +206,7 @@ impl FirmwareService for Firmware {
         tx.add_firmware_file(&row).await.map_err(ApiError::from)?;
         let event = rackwright_store::EventRow {
             at: clock::now(),
-            kind: "firmware.added".into(),
+            kind: EventKind::FirmwareAdded,
             target: format!("firmware/{digest}"),
             message: format!("{} added {} {}", caller.name, row.component, row.version),
             attributes: [("by".to_owned(), caller.name.clone())].into(),
@@ -238,7 +239,7 @@ impl FirmwareService for Firmware {
             return Err(ApiError::precondition(&request.name, "an update is using it", hint).into());
         }
         let event = asked.event(
-            "firmware.removed",
+            EventKind::FirmwareRemoved,
             &request.name,
             format!("{} removed {digest}", caller.name),
         );
@@ -314,7 +315,9 @@ impl FirmwareService for Firmware {
         let now = asked.now();
         let change = |record: &mut NodeRecord| intent::firmware(record, now).map(|()| Beside::default());
         Ok(Response::new(
-            asked.node_operation(&record.id, "firmware", change).await?,
+            asked
+                .node_operation(&record.id, OperationKind::Firmware, change)
+                .await?,
         ))
     }
 

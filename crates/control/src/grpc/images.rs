@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rackwright_api::v1;
 use rackwright_api::v1::image_service_server::ImageService;
 use rackwright_image::ImageDigest;
+use rackwright_lifecycle::{EventKind, OperationKind};
 use rackwright_store::{StoreError, UploadBody, UploadRow};
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
@@ -309,7 +310,7 @@ impl ImageService for Images {
             let hint = "`rackwright operation list` shows it";
             return Err(ApiError::precondition(&request.name, "its import was begun before", hint).into());
         }
-        let operation = asked.new_operation("import-image", &format!("images/{}", row.image_id), 24 * 60);
+        let operation = asked.new_operation(OperationKind::ImportImage, &format!("images/{}", row.image_id), 24 * 60);
         tx.insert_operation(&operation).await.map_err(ApiError::from)?;
         tx.begin_import(&row.id, &operation.id).await.map_err(ApiError::from)?;
         let response = asked.end(tx, convert::operation(&operation, None)).await?;
@@ -397,7 +398,7 @@ impl ImageService for Images {
                 .map_err(ApiError::from)?;
         }
         let event = asked.event(
-            "image.deleted",
+            EventKind::ImageDeleted,
             &request.name,
             format!("{} deleted {}", caller.name, request.name),
         );

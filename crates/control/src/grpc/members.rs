@@ -2,7 +2,7 @@
 
 use rackwright_api::v1;
 use rackwright_identity::new_epoch;
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{EventKind, Timestamp};
 use rackwright_store::{MemberRecord, MemberTokenRow, Scope, WriteTx};
 
 use super::asked::Asked;
@@ -139,7 +139,7 @@ impl Target {
         ))
     }
 
-    fn event(&self, asked: &Asked<'_>, kind: &str, did: &str) -> rackwright_store::EventRow {
+    fn event(&self, asked: &Asked<'_>, kind: EventKind, did: &str) -> rackwright_store::EventRow {
         let message = format!("{} {did}", asked.caller().name);
         asked.event(kind, &format!("members/{}", self.member.name), message)
     }
@@ -176,7 +176,7 @@ pub async fn set_role(asked: &Asked<'_>, request: &v1::SetMemberRoleRequest) -> 
         target.member.name, target.member.given.role
     );
     tx.set_member_role(&target.member.name, word).await?;
-    tx.add_event(&target.event(asked, "security.member-role-set", &did))
+    tx.add_event(&target.event(asked, EventKind::SecurityMemberRoleSet, &did))
         .await?;
     word.clone_into(&mut target.member.given.role);
     asked.end(tx, message(target.member)).await
@@ -196,7 +196,7 @@ pub async fn revoke(core: &Core, asked: &Asked<'_>, request: &v1::RevokeMemberRe
     let epoch = new_epoch(core.rng.as_ref()).map_err(|e| ApiError::Internal(e.to_string()))?;
     tx.revoke_member(&target.member.name, epoch).await?;
     let did = format!("ended all certificates, SSH keys and tokens of {}", target.member.name);
-    tx.add_event(&target.event(asked, "security.member-revoked", &did))
+    tx.add_event(&target.event(asked, EventKind::SecurityMemberRevoked, &did))
         .await?;
     target.member.certificate_ends_at = None;
     asked.end(tx, message(target.member)).await
@@ -215,7 +215,7 @@ pub async fn delete(asked: &Asked<'_>, request: &v1::DeleteMemberRequest) -> Res
     target.check_not_last()?;
     tx.delete_member(&target.member.name).await?;
     let did = format!("deleted {}, who was {}", target.member.name, target.member.given.role);
-    tx.add_event(&target.event(asked, "security.member-deleted", &did))
+    tx.add_event(&target.event(asked, EventKind::SecurityMemberDeleted, &did))
         .await?;
     asked.end(tx, ()).await
 }
@@ -237,7 +237,11 @@ pub async fn delete_token(asked: &Asked<'_>, request: &v1::DeleteTokenRequest) -
         name: id.to_owned(),
     })?;
     let message = format!("{} ended the token {id} for {}", caller.name, token.member);
-    let event = asked.event("security.token-deleted", &format!("members/{}", token.member), message);
+    let event = asked.event(
+        EventKind::SecurityTokenDeleted,
+        &format!("members/{}", token.member),
+        message,
+    );
     tx.add_event(&event).await?;
     asked.end(tx, ()).await
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::node_service_server::NodeService;
-use rackwright_lifecycle::{Evidence, Node, State, Timestamp, Wanted};
+use rackwright_lifecycle::{EventKind, Evidence, Node, OperationKind, State, Timestamp, Wait, Wanted};
 use rackwright_store::{
     BmcAccount, DeploymentKeys, Hold, Identity, NodeRecord, PendingPassword, Proof, Readings, Scope, Spec, StoreError,
 };
@@ -97,7 +97,7 @@ impl Nodes {
             hold: Hold::default(),
             address: String::new(),
             address_witness: String::new(),
-            wait_why: String::new(),
+            wait: Wait::Rest,
             wait_until: Timestamp::default(),
             due_at: now,
             created_at: now,
@@ -138,14 +138,14 @@ impl Nodes {
             Some(cluster) => Err(intent::leaves_cluster(record, cluster)),
             None => intent::deploy(record, deployment, image),
         };
-        self.claim(asked, id, "deploy", deployment, change).await
+        self.claim(asked, id, OperationKind::Deploy, deployment, change).await
     }
 
     pub(super) async fn claim(
         &self,
         asked: &Asked<'_>,
         id: &str,
-        kind: &str,
+        kind: OperationKind,
         deployment: v1::Deployment,
         change: impl FnOnce(&mut NodeRecord, &v1::Deployment, intent::Image) -> Result<(u64, u32), ApiError>,
     ) -> Result<v1::Operation, ApiError> {
@@ -278,10 +278,10 @@ impl NodeService for Nodes {
             Err(former) => return Ok(Response::new(former)),
         };
         tx.insert_node(&record).await.map_err(ApiError::from)?;
-        let operation = asked.new_operation("enroll", &format!("nodes/{}", record.id), 7 * 24 * 60);
+        let operation = asked.new_operation(OperationKind::Enroll, &format!("nodes/{}", record.id), 7 * 24 * 60);
         tx.insert_operation(&operation).await.map_err(ApiError::from)?;
         let event = asked.event(
-            "requested",
+            EventKind::Requested,
             &operation.target,
             format!("{} enrolled {}", caller.name, record.id),
         );
@@ -323,10 +323,10 @@ impl NodeService for Nodes {
                 }
                 other => other.map_err(ApiError::from)?,
             }
-            let operation = asked.new_operation("enroll", &format!("nodes/{}", record.id), 7 * 24 * 60);
+            let operation = asked.new_operation(OperationKind::Enroll, &format!("nodes/{}", record.id), 7 * 24 * 60);
             tx.insert_operation(&operation).await.map_err(ApiError::from)?;
             let event = asked.event(
-                "requested",
+                EventKind::Requested,
                 &operation.target,
                 format!("{} enrolled {}", caller.name, record.id),
             );
@@ -461,7 +461,11 @@ impl NodeService for Nodes {
         }
         tx.forget_permits(id, asked.now()).await.map_err(ApiError::from)?;
         tx.delete_node(&record).await.map_err(ApiError::from)?;
-        let event = asked.event("deleted", &request.name, format!("{} forgot {id}", caller.name));
+        let event = asked.event(
+            EventKind::Deleted,
+            &request.name,
+            format!("{} forgot {id}", caller.name),
+        );
         tx.add_event(&event).await.map_err(ApiError::from)?;
         asked.end(tx, ()).await?;
         if let Some(session) = self.0.agents.session(id) {
@@ -484,7 +488,9 @@ impl NodeService for Nodes {
         let id = names::id_of("name", &request.name, "nodes")?;
         let (action, now) = (request.action(), asked.now());
         let change = |record: &mut NodeRecord| intent::power(record, action, now).map(|()| Beside::default());
-        Ok(Response::new(asked.node_operation(id, "power", change).await?))
+        Ok(Response::new(
+            asked.node_operation(id, OperationKind::Power, change).await?,
+        ))
     }
 
     async fn deploy_node(&self, request: Request<v1::DeployNodeRequest>) -> Answer<v1::Operation> {
@@ -503,7 +509,9 @@ impl NodeService for Nodes {
         let id = names::id_of("name", &request.name, "nodes")?;
         let deployment = request.deployment.clone().unwrap_or_default();
         theirs::check_deployment(&caller.scope, &deployment)?;
-        let operation = self.claim(&asked, id, "reimage", deployment, intent::reimage).await?;
+        let operation = self
+            .claim(&asked, id, OperationKind::Reimage, deployment, intent::reimage)
+            .await?;
         Ok(Response::new(theirs::operation(&caller.scope, operation)))
     }
 
@@ -513,7 +521,9 @@ impl NodeService for Nodes {
         let asked = Asked::new(&self.0, &caller, "ReleaseNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         let change = |record: &mut NodeRecord| intent::release(record).map(|()| Beside::default());
-        Ok(Response::new(asked.node_operation(id, "release", change).await?))
+        Ok(Response::new(
+            asked.node_operation(id, OperationKind::Release, change).await?,
+        ))
     }
 
     async fn hold_node(&self, request: Request<v1::HoldNodeRequest>) -> Answer<v1::Node> {
@@ -535,7 +545,9 @@ impl NodeService for Nodes {
         let id = names::id_of("name", &request.name, "nodes")?;
         let confirmed = request.confirm_erase;
         let change = |record: &mut NodeRecord| intent::resume(record, confirmed).map(|()| Beside::default());
-        Ok(Response::new(asked.node_operation(id, "resume", change).await?))
+        Ok(Response::new(
+            asked.node_operation(id, OperationKind::Resume, change).await?,
+        ))
     }
 
     async fn quarantine_node(&self, request: Request<v1::QuarantineNodeRequest>) -> Answer<v1::Node> {
@@ -563,7 +575,9 @@ impl NodeService for Nodes {
             ..Beside::default()
         };
         let change = |record: &mut NodeRecord| intent::readmit(record, confirmed).map(|()| beside);
-        Ok(Response::new(asked.node_operation(id, "readmit", change).await?))
+        Ok(Response::new(
+            asked.node_operation(id, OperationKind::Readmit, change).await?,
+        ))
     }
 
     async fn retry_node(&self, request: Request<v1::RetryNodeRequest>) -> Answer<v1::Operation> {
@@ -572,7 +586,9 @@ impl NodeService for Nodes {
         let asked = Asked::new(&self.0, &caller, "RetryNode", request.mutation.as_ref(), &request)?;
         let id = names::id_of("name", &request.name, "nodes")?;
         let change = |record: &mut NodeRecord| intent::retry(record).map(|()| Beside::default());
-        Ok(Response::new(asked.node_operation(id, "retry", change).await?))
+        Ok(Response::new(
+            asked.node_operation(id, OperationKind::Retry, change).await?,
+        ))
     }
 
     async fn believe_node(&self, request: Request<v1::BelieveNodeRequest>) -> Answer<v1::Node> {

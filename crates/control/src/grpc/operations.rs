@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::operation_service_server::OperationService;
-use rackwright_lifecycle::{Effect, Outcome, State, Timestamp};
+use rackwright_lifecycle::{Effect, OperationKind, Outcome, State, Timestamp, Wait};
 use rackwright_store::{NodeRecord, OperationRow, Scope, StoreError, WriteTx};
 use tonic::{Code, Request, Response, Status};
 
@@ -32,11 +32,11 @@ pub struct Operations(pub Arc<Core>);
 impl Operations {
     async fn message(&self, scope: &Scope, row: &OperationRow) -> Result<v1::Operation, StoreError> {
         let mut progress = if row.ended_at.is_none() {
-            progress(&self.0, row).await?
+            progress(&self.0, scope, row).await?
         } else {
             None
         };
-        if let (true, "firmware", Some(progress)) = (row.cancel_requested, row.kind.as_str(), &mut progress) {
+        if let (true, OperationKind::Firmware, Some(progress)) = (row.cancel_requested, row.kind, &mut progress) {
             progress.step.push_str("; cancelled: it ends after this piece");
         }
         Ok(theirs::operation(scope, convert::operation(row, progress)))
@@ -67,15 +67,15 @@ impl Operations {
             let hint = format!("`rackwright operation get {id}` shows how it ended");
             return Err(ApiError::precondition(&name, "the operation is done", hint));
         }
-        match (row.kind.as_str(), node) {
-            ("deploy", Some(mut record)) => {
+        match (row.kind, node) {
+            (OperationKind::Deploy, Some(mut record)) => {
                 super::doubts::undoubted(&record, "release")?;
                 super::intent::release(&mut record)?;
                 tx.save_node(&mut record, asked.now()).await?;
             }
-            ("power", Some(record)) => cancel_power(&mut tx, &row, record, asked.now()).await?,
-            ("firmware", Some(record)) => cancel_firmware(&mut tx, &row, record, asked.now()).await?,
-            ("import-image" | "discover", _) => {}
+            (OperationKind::Power, Some(record)) => cancel_power(&mut tx, &row, record, asked.now()).await?,
+            (OperationKind::Firmware, Some(record)) => cancel_firmware(&mut tx, &row, record, asked.now()).await?,
+            (OperationKind::ImportImage | OperationKind::Discover, _) => {}
             (kind, _) => {
                 let hint = "`rackwright node quarantine` or `node hold` stops work on a node";
                 let message =
@@ -109,7 +109,7 @@ async fn cancel_power(
             true => (Code::Cancelled, "cancelled"),
             false => (Code::Aborted, "a later request took its place"),
         };
-        if other.kind == "power" && other.created_at <= row.created_at {
+        if other.kind == OperationKind::Power && other.created_at <= row.created_at {
             tx.end_operation(&other.id, code as i32, message, now).await?;
         }
     }
@@ -136,25 +136,27 @@ async fn cancel_firmware(
             true => (Code::Cancelled, "cancelled"),
             false => (Code::Aborted, "a later request took its place"),
         };
-        if other.kind == "firmware" && other.created_at <= row.created_at {
+        if other.kind == OperationKind::Firmware && other.created_at <= row.created_at {
             tx.end_operation(&other.id, code as i32, message, now).await?;
         }
     }
     Ok(())
 }
 
-/// How far an operation on a node is: the state's share of the whole, and the bytes of the job at hand.
-async fn progress(core: &Core, row: &OperationRow) -> Result<Option<v1::Progress>, StoreError> {
-    if row.kind == "import-image" {
+/// How far an operation on a node is: the state's share of the whole, and the bytes of the job at hand. A customer is shown
+/// the state alone, as what the node waits for may tell of others and of the hall.
+async fn progress(core: &Core, scope: &Scope, row: &OperationRow) -> Result<Option<v1::Progress>, StoreError> {
+    if row.kind == OperationKind::ImportImage {
         return Ok(core.uploads.progress(&row.id));
     }
-    if row.kind == "discover" {
+    if row.kind == OperationKind::Discover {
         return super::discovery::progress(core, &row.id).await.map(Some);
     }
     let Some(id) = row.target.strip_prefix("nodes/") else {
         return Ok(None);
     };
-    if row.kind == "firmware"
+    if row.kind == OperationKind::Firmware
+        && *scope == Scope::Site
         && let Some(told) = core.firmware.told(id)
     {
         return Ok(Some(v1::Progress {
@@ -178,9 +180,10 @@ async fn progress(core: &Core, row: &OperationRow) -> Result<Option<v1::Progress
         total => u64::from(to - from) * job.logical_bytes.min(total) / total,
     };
     let step = match open.map(|r| r.attempt.effect) {
+        _ if *scope != Scope::Site => record.node.state.to_string(),
         Some(Effect::WriteImage | Effect::EraseDrives) if !job.step.is_empty() => job.step.clone(),
-        _ if record.wait_why.is_empty() => record.node.state.to_string(),
-        _ => format!("{}: waiting for {}", record.node.state, record.wait_why),
+        _ if record.wait == Wait::Rest => record.node.state.to_string(),
+        _ => format!("{}: waiting for {}", record.node.state, record.wait),
     };
     Ok(Some(v1::Progress {
         step,

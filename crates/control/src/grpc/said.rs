@@ -1,5 +1,6 @@
 //! For tests: the calls of an operator without a connection, by the way that every mutating call takes.
 
+use rackwright_lifecycle::OperationKind;
 use std::sync::Arc;
 
 use prost::Message;
@@ -228,7 +229,9 @@ pub async fn reimage_with(
     let caller = operator();
     let asked = Asked::new(core, &caller, "ReimageNode", request.mutation.as_ref(), &request)?;
     let nodes = Nodes(core.clone());
-    nodes.claim(&asked, id, "reimage", deployment, intent::reimage).await
+    nodes
+        .claim(&asked, id, OperationKind::Reimage, deployment, intent::reimage)
+        .await
 }
 
 /// Asks for it under an idempotency key. A refusal is an answer like another.
@@ -259,21 +262,31 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str
         Wish::Deploy => nodes.deploy(&asked, id, deployment).await.map(drop),
         Wish::Reimage => {
             let change = intent::reimage;
-            nodes.claim(&asked, id, "reimage", deployment, change).await.map(drop)
+            nodes
+                .claim(&asked, id, OperationKind::Reimage, deployment, change)
+                .await
+                .map(drop)
         }
         Wish::Release => asked
-            .node_operation(id, "release", simple(intent::release))
+            .node_operation(id, OperationKind::Release, simple(intent::release))
             .await
             .map(drop),
         Wish::Resume => asked
-            .node_operation(id, "resume", simple(|record| intent::resume(record, true)))
+            .node_operation(id, OperationKind::Resume, simple(|record| intent::resume(record, true)))
             .await
             .map(drop),
         Wish::Readmit => asked
-            .node_operation(id, "readmit", simple(|record| intent::readmit(record, true)))
+            .node_operation(
+                id,
+                OperationKind::Readmit,
+                simple(|record| intent::readmit(record, true)),
+            )
             .await
             .map(drop),
-        Wish::Retry => asked.node_operation(id, "retry", simple(intent::retry)).await.map(drop),
+        Wish::Retry => asked
+            .node_operation(id, OperationKind::Retry, simple(intent::retry))
+            .await
+            .map(drop),
         Wish::Hold => asked
             .node_change(id, "hold", |r| intent::hold(r, "a look at it"))
             .await
@@ -289,7 +302,7 @@ pub async fn wish(core: &Arc<Core>, key: &str, id: &str, wish: Wish, image: &str
                 v1::PowerAction::Cycle
             };
             let change = |r: &mut NodeRecord| intent::power(r, action, now).map(|()| Beside::default());
-            asked.node_operation(id, "power", change).await.map(drop)
+            asked.node_operation(id, OperationKind::Power, change).await.map(drop)
         }
         Wish::Cancel => {
             let open = core

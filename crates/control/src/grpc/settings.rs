@@ -1,5 +1,6 @@
 //! `SettingsService`: settings of machines' firmware against what their SKUs want.
 
+use rackwright_lifecycle::OperationKind;
 use std::sync::Arc;
 
 use rackwright_api::v1;
@@ -136,7 +137,7 @@ impl Settings {
             }
             intent::apply_settings(record).map(|()| Beside::default())
         };
-        asked.node_operation(id, "settings", change).await
+        asked.node_operation(id, OperationKind::Settings, change).await
     }
 }
 

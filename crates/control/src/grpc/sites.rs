@@ -8,6 +8,7 @@ use std::time::Duration;
 use rackwright_api::v1;
 use rackwright_api::v1::get_site_response::Message as GetSite;
 use rackwright_api::v1::site_service_server::SiteService;
+use rackwright_lifecycle::EventKind;
 use rackwright_site::file::Checked;
 use rackwright_site::finding::{Finding, Severity};
 use rackwright_site::model::{Action, Change, Site, diff};
@@ -285,7 +286,8 @@ impl Sites {
             row.version,
             site.nodes.len()
         );
-        tx.add_event(&asked.event("site.applied", "site", message)).await?;
+        tx.add_event(&asked.event(EventKind::SiteApplied, "site", message))
+            .await?;
         let response = asked.end(tx, response).await?;
         core.wishes.forget();
         // What a cluster waits for may be in it.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use rackwright_api::google::rpc;
 use rackwright_api::v1;
+use rackwright_lifecycle::EventKind;
 use rackwright_store::Scope;
 
 use super::errors::ApiError;
@@ -171,17 +172,8 @@ pub fn operation(scope: &Scope, operation: v1::Operation) -> v1::Operation {
         message: ASK.to_owned(),
         details: Vec::new(),
     };
-    let progress = |progress: v1::Progress| v1::Progress {
-        // What it waits for may tell of others and of the hall.
-        step: match progress.step.split_once(": ") {
-            Some((step, _)) => step.to_owned(),
-            None => progress.step,
-        },
-        ..progress
-    };
     v1::Operation {
         error: operation.error.map(error),
-        progress: operation.progress.map(progress),
         ..operation
     }
 }
@@ -192,19 +184,15 @@ pub fn event(scope: &Scope, event: v1::Event) -> Option<v1::Event> {
     if *scope == Scope::Site {
         return Some(event);
     }
-    let is_shown = |kind: &str| match kind.split_once('.') {
-        // Edges, and what was asked for.
-        None => true,
-        Some((about, _)) => matches!(about, "power" | "cluster" | "image"),
-    };
-    if !is_shown(&event.kind) {
+    let kind = EventKind::parse(&event.kind);
+    if !kind.is_for_customers() {
         return None;
     }
     let (from, to) = (event.attributes.get("from"), event.attributes.get("to"));
     let message = match (from, to) {
         (Some(from), Some(to)) => format!("{} went from {from} to {to}", event.target),
         // Who asked is told: it is one of theirs, or the site.
-        _ if event.kind == "requested" => event.message.clone(),
+        _ if kind == EventKind::Requested => event.message.clone(),
         _ => format!("{}: {}", event.target, event.kind),
     };
     let told = |(name, _): &(String, String)| matches!(name.as_str(), "from" | "to" | "generation");

@@ -1,7 +1,7 @@
 //! Maintenance windows: who has a machine says when it may be disturbed.
 
 use rackwright_api::v1;
-use rackwright_lifecycle::{MaintenanceWindow, Span, Weekly};
+use rackwright_lifecycle::{EventKind, MaintenanceWindow, Span, Weekly};
 use rackwright_store::{Scope, WindowRow};
 
 use super::asked::Asked;
@@ -114,7 +114,7 @@ pub(super) async fn set(
     };
     tx.put_maintenance_window(&row).await?;
     let words = format!("{} set when it may be disturbed", asked.caller().name);
-    tx.add_event(&asked.event("maintenance-window", &window.target, words))
+    tx.add_event(&asked.event(EventKind::MaintenanceWindow, &window.target, words))
         .await?;
     let answer = asked.end(tx, message(window.target, &wanted)).await?;
     for node in nodes {

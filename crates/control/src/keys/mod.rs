@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rackwright_identity::KeyFiles;
+use rackwright_lifecycle::EventKind;
 use rackwright_store::{ReplicaKeys, Store, StoreError};
 
 use crate::clock;
@@ -172,7 +173,7 @@ async fn round(core: &Arc<Core>, told: &mut Told) -> Result<(), StoreError> {
     let message = format!(
         "all secrets are sealed under key {present}; `rackwrightd rotate-keys sealing --finish` removes the older keys"
     );
-    core.event("security.secrets-resealed", "site", &message).await;
+    core.event(EventKind::SecuritySecretsResealed, "site", &message).await;
     told.done = present;
     Ok(())
 }

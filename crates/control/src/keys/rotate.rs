@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rackwright_identity::{KeyFileError, KeyFiles, OldSealingKeys, SystemRng, seal_header};
+use rackwright_lifecycle::EventKind;
 use rackwright_store::{EventRow, Store, StoreError};
 
 use crate::audit::local::{self, LocalError};
@@ -115,7 +116,7 @@ pub(super) async fn open(config: &Config) -> Result<(KeyFiles, Store), RotateErr
 pub(super) fn event(message: &str) -> EventRow {
     EventRow {
         at: clock::now(),
-        kind: "security.keys-rotated".into(),
+        kind: EventKind::SecurityKeysRotated,
         target: "site".into(),
         message: message.to_owned(),
         ..EventRow::default()

@@ -283,7 +283,7 @@ async fn a_running_process_takes_a_new_key_up_and_says_when_all_is_sealed_under_
     );
 
     let events = core.store.events(&Scope::Site, 0, "site", 100).await.unwrap();
-    let kinds: Vec<String> = events.into_iter().map(|event| event.kind).collect();
+    let kinds: Vec<String> = events.into_iter().map(|event| event.kind.to_string()).collect();
     assert_eq!(
         kinds,
         [

@@ -25,7 +25,8 @@ pub(super) const FRESH: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WaitLabels {
     state: &'static str,
-    reason: &'static str,
+    /// The kind of a `Wait`.
+    reason: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -194,13 +195,13 @@ impl Gauges {
             let longest = since.map_or(0.0, |(_, since)| seconds(now.since(*since)));
             self.oldest.get_or_create(&label).set(longest);
             let mut at_rest = nodes;
-            for (_, why, n) in waiting.iter().filter(|(name, ..)| name == state) {
-                let reason = Wait::label_of(why);
-                self.waiting.get_or_create(&WaitLabels { state, reason }).inc_by(*n);
+            for (_, kind, n) in waiting.iter().filter(|(name, ..)| name == state) {
+                let reason = kind.clone();
+                self.waiting.get_or_create(&WaitLabels { state, reason }).set(*n);
                 at_rest -= n;
             }
             if at_rest > 0 {
-                let reason = Wait::Rest.label();
+                let reason = Wait::Rest.label().to_owned();
                 self.waiting.get_or_create(&WaitLabels { state, reason }).set(at_rest);
             }
         }
@@ -255,6 +256,7 @@ fn whole(n: usize) -> i64 {
 }
 
 /// User and system time, and resident memory, of this process (proc(5)); zeros where the kernel does not tell.
+#[expect(clippy::disallowed_methods, reason = "procfs answers from memory")]
 fn process() -> (f64, i64) {
     /// `USER_HZ`, which is 100 on every architecture of ours (man 7 time).
     const TICKS_A_SECOND: f64 = 100.0;

@@ -2,7 +2,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rackwright_lifecycle::Wait;
+use rackwright_lifecycle::{Effect, Wait};
 
 use super::*;
 use crate::core::BootCounts;
@@ -121,13 +121,17 @@ fn waiting(told: &str) -> Vec<&str> {
 #[tokio::test]
 async fn nodes_are_told_by_what_they_wait_for_and_the_database_is_not_asked_by_everyone() {
     let core = testing::core().await;
-    for (id, why) in [
-        ("n1", Wait::AgentBoot.to_string()),
-        ("n2", "the next try of power-on: BMC n2 is away".into()),
-        ("n3", "the next try of identify: BMC n3 is away".into()),
+    let retry = |effect, bmc| Wait::Retry {
+        effect,
+        message: format!("BMC {bmc} is away"),
+    };
+    for (id, wait) in [
+        ("n1", Wait::AgentBoot),
+        ("n2", retry(Effect::PowerOn, "n2")),
+        ("n3", retry(Effect::Identify, "n3")),
     ] {
         testing::add(&core, &testing::node(id, State::Inspecting, None)).await;
-        testing::rest(&core, id, &why).await;
+        testing::rest(&core, id, &wait).await;
     }
     let begun = Instant::now();
     let first = scrape(&core).await.unwrap();
@@ -142,7 +146,7 @@ async fn nodes_are_told_by_what_they_wait_for_and_the_database_is_not_asked_by_e
         .find_map(|l| l.strip_prefix("rackwright_oldest_in_state_seconds{state=\"inspecting\"} "));
     assert!(longest.unwrap().parse::<f64>().unwrap() > 1e9);
 
-    testing::rest(&core, "n1", "").await;
+    testing::rest(&core, "n1", &Wait::Rest).await;
     let second = scrape(&core).await.unwrap();
     assert!(waiting(&second) == wanted || begun.elapsed() >= read::FRESH, "{second}");
     core.metrics.gauges.forget().await;

@@ -6,7 +6,7 @@ use rackwright_api::v1;
 use rackwright_api::v1::control_message::Message as Control;
 use rackwright_api::v1::job::Work;
 use rackwright_api::v1::job_report::Result as JobResult;
-use rackwright_lifecycle::{Claim, Effect, Outcome};
+use rackwright_lifecycle::{Claim, Effect, EventKind, Outcome};
 use rackwright_store::{DeploymentKeys, EffectRow, EventRow, NodeRecord, Scope, StoreError};
 use secrecy::ExposeSecret as _;
 
@@ -248,7 +248,7 @@ fn bounded(mut done: Done) -> Done {
 fn written_event(node: &str, written: &v1::WriteImageResult) -> EventRow {
     EventRow {
         at: clock::now(),
-        kind: "image.written".into(),
+        kind: EventKind::ImageWritten,
         target: format!("nodes/{node}"),
         message: format!(
             "{} ({}) was written in {:.1} s",

@@ -4,7 +4,7 @@ use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::bmc_state::{
     BmcReading, Conclusion, Held, Item, Listed, Part, Verdict, Wish, conclude, judge,
 };
-use rackwright_lifecycle::{BootTarget, Effect, Reading, State, Timestamp};
+use rackwright_lifecycle::{BootTarget, Effect, EventKind, Reading, State, Timestamp};
 use rackwright_redfish::{BmcClient, BmcState, ErrorKind, RedfishError, StateItem, StateListed, StatePart, StateScope};
 use rackwright_store::{AgentSession, BmcStateLine, BmcStateRow, EventRow, NodeRecord, StoreError};
 
@@ -258,10 +258,10 @@ fn lines(concluded: &Conclusion) -> Vec<BmcStateLine> {
     concluded.lines.iter().take(LINES_MAX).map(line).collect()
 }
 
-fn event(record: &NodeRecord, kind: &str, message: String, part: Part, now: Timestamp) -> EventRow {
+fn event(record: &NodeRecord, kind: EventKind, message: String, part: Part, now: Timestamp) -> EventRow {
     EventRow {
         at: now,
-        kind: kind.into(),
+        kind,
         target: format!("nodes/{}", record.id),
         message: cut(&message, SENTENCE_MAX),
         attributes: [("part".to_owned(), part.plural().to_owned())].into(),
@@ -275,7 +275,7 @@ fn found_event(record: &NodeRecord, words: &str, part: Part, now: Timestamp) -> 
     } else {
         format!("{words} on the BMC of {} is not ours", record.id)
     };
-    event(record, "security.bmc-foreign", message, part, now)
+    event(record, EventKind::SecurityBmcForeign, message, part, now)
 }
 
 /// How the cleaning ends. `earlier` was removed before in the same state.
@@ -310,7 +310,7 @@ fn cleaned(
             )
         };
         done.events
-            .push(event(record, "security.bmc-foreign-removed", message, part, now));
+            .push(event(record, EventKind::SecurityBmcForeignRemoved, message, part, now));
     }
     let earlier = earlier
         .into_iter()

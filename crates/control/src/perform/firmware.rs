@@ -18,7 +18,7 @@ mod place;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rackwright_lifecycle::{Outcome, Power, Reading, State};
+use rackwright_lifecycle::{EventKind, OperationKind, Outcome, Power, Reading, State};
 use rackwright_redfish::{BmcClient, FirmwareState, PowerGoal};
 use rackwright_site::firmware::{Row, Verdict};
 use rackwright_site::model::{FirmwareOrder, WantedFirmware};
@@ -222,7 +222,7 @@ impl Run<'_> {
             _ if record.node.wanted.firmware.is_none() => Wish::Gone,
             _ => {
                 let open = tx.open_operations(&format!("nodes/{}", record.id)).await?;
-                let mut asked = open.iter().filter(|one| one.kind == "firmware").peekable();
+                let mut asked = open.iter().filter(|one| one.kind == OperationKind::Firmware).peekable();
                 match asked.peek().is_some() && asked.all(|one| one.cancel_requested) {
                     true => Wish::Cancelled,
                     false => Wish::Stands,
@@ -339,13 +339,13 @@ impl Run<'_> {
             .map(|row| format!("{} {} ({})", row.component, row.wanted, row.verdict.name()))
             .collect();
         let message = format!("not brought to what the SKU wants: {}", words.join(", "));
-        (!words.is_empty()).then(|| self.event("firmware.left", message))
+        (!words.is_empty()).then(|| self.event(EventKind::FirmwareLeft, message))
     }
 
-    fn event(&self, kind: &str, message: String) -> EventRow {
+    fn event(&self, kind: EventKind, message: String) -> EventRow {
         EventRow {
             at: clock::now(),
-            kind: kind.to_owned(),
+            kind,
             target: format!("nodes/{}", self.record.id),
             message,
             ..EventRow::default()

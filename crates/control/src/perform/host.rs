@@ -6,7 +6,7 @@ use std::time::Duration;
 use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_identity::SshKeyPair;
-use rackwright_lifecycle::{Claim, Effect, Outcome, is_interrupted};
+use rackwright_lifecycle::{Claim, Effect, EventKind, Outcome, is_interrupted};
 use rackwright_store::{EventRow, NodeRecord, Proof, Scope};
 use rackwright_validate::{
     Deployment, Expected, HandOver, HandOverError, ImageSays, ProbeError, Profile, SeedScrub, SshError, SshTarget,
@@ -96,8 +96,8 @@ pub async fn login_to(core: &Core, record: &NodeRecord) -> Result<SshTarget, Str
 ///
 /// # Errors
 /// Its profile cannot be read, for people.
-pub fn thresholds(core: &Core, sku: &str) -> Result<Profile, String> {
-    profile(core, sku).map_err(|done| match done.outcome {
+pub async fn thresholds(core: &Core, sku: &str) -> Result<Profile, String> {
+    profile(core, sku).await.map_err(|done| match done.outcome {
         Outcome::Failed { message, .. } => message,
         other => format!("{other:?}"),
     })
@@ -152,12 +152,13 @@ async fn interrupted(core: &Core, record: &NodeRecord, nudge: &Notify) {
     }
 }
 
-fn profile(core: &Core, sku: &str) -> Result<Profile, Box<Done>> {
+async fn profile(core: &Core, sku: &str) -> Result<Profile, Box<Done>> {
     let fail = |message: String| Box::new(Done::failed("profile", message, false));
     let Some(path) = core.config.profiles.get(sku) else {
         return Profile::embedded_default().map_err(|e| fail(e.to_string()));
     };
-    let text = std::fs::read_to_string(path).map_err(|e| fail(format!("{}: {e}", path.display())))?;
+    let read = tokio::fs::read_to_string(path).await;
+    let text = read.map_err(|e| fail(format!("{}: {e}", path.display())))?;
     Profile::parse(&path.display().to_string(), &text).map_err(|e| fail(e.to_string()))
 }
 
@@ -171,7 +172,7 @@ pub(super) async fn validate(core: &Core, record: &NodeRecord, nudge: &Notify) -
 
 async fn checks(core: &Core, record: &NodeRecord) -> Result<Done, Box<Done>> {
     let host = host(core, record).await?;
-    let profile = profile(core, &record.spec.sku)?;
+    let profile = profile(core, &record.spec.sku).await?;
     let started = clock::now();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(core.config.policy.validate_s.into());
     let logins = &core.logins;
@@ -272,7 +273,11 @@ fn reported(
     };
     done.events.push(EventRow {
         at: clock::now(),
-        kind: if good { "validation.passed" } else { "validation.failed" }.into(),
+        kind: if good {
+            EventKind::ValidationPassed
+        } else {
+            EventKind::ValidationFailed
+        },
         target: format!("nodes/{}", record.id),
         message: format!(
             "{} of {} checks passed",
@@ -339,7 +344,7 @@ fn handed_over(record: &NodeRecord, outcome: &HandOver) -> Done {
         let why: String = why.chars().take(200).collect();
         done.events.push(EventRow {
             at: clock::now(),
-            kind: "security.seed-not-scrubbed".into(),
+            kind: EventKind::SecuritySeedNotScrubbed,
             target: format!("nodes/{}", record.id),
             message: format!("our public key is still in the seed partition: {why}"),
             ..EventRow::default()

@@ -1,7 +1,7 @@
 //! The medium by which a BMC brings its machine a secret: inserted before the machine is switched on into the agent, and ejected
 //! before anything else runs on it.
 
-use rackwright_lifecycle::BootTarget;
+use rackwright_lifecycle::{BootTarget, EventKind};
 use rackwright_redfish::{BmcClient, MediaKind, RedfishError};
 use rackwright_store::{EventRow, NodeRecord};
 
@@ -140,7 +140,7 @@ async fn noted(core: &Core, record: &NodeRecord, boot: &str, why: Option<String>
     }
     Ok(vec![EventRow {
         at: clock::now(),
-        kind: "security.no-bmc-secret".into(),
+        kind: EventKind::SecurityNoBmcSecret,
         target: format!("nodes/{id}"),
         message: format!("{id} is known by its addresses only, unless it has a TPM: its BMC brings no secret: {why}"),
         ..EventRow::default()

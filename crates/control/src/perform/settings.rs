@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rackwright_lifecycle::{Outcome, SETTINGS_DIFFER};
+use rackwright_lifecycle::{EventKind, Outcome, SETTINGS_DIFFER};
 use rackwright_redfish::{BmcClient, RedfishError};
 use rackwright_site::model::{is_as_wanted, told};
 use rackwright_store::{EventRow, NodeRecord};
@@ -104,7 +104,7 @@ async fn followed(core: &Core, record: &NodeRecord, client: &BmcClient) -> Resul
 fn verified(node: &str, count: usize) -> EventRow {
     EventRow {
         at: clock::now(),
-        kind: "node.settings-verified".into(),
+        kind: EventKind::NodeSettingsVerified,
         target: format!("nodes/{node}"),
         message: format!("{count} wanted settings of the firmware of {node} are in force, as read after a start"),
         ..EventRow::default()

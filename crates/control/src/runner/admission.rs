@@ -83,7 +83,7 @@ pub async fn hold(
     tx.ask(asker(record, permits, now), &[line], now).await?;
     let wait = why.map(|why| Wait::Alarm { why });
     if let Some(wait) = &wait {
-        tx.rest_in_line(&record.id, &wait.to_string()).await?;
+        tx.rest_in_line(&record.id, wait).await?;
     }
     Ok(wait)
 }
@@ -153,7 +153,7 @@ pub async fn admit(
         taken: in_line.taken,
         room: in_line.room,
     };
-    tx.rest_in_line(&record.id, &wait.to_string()).await?;
+    tx.rest_in_line(&record.id, &wait).await?;
     Ok(Some(wait))
 }
 
@@ -199,7 +199,7 @@ mod tests {
         take(&core, "n1").await;
         let record = step(&core, "n2").await;
         assert_eq!(
-            record.wait_why,
+            record.wait.to_string(),
             "its turn to be switched on, in line at circuit C7: 1 of 1 in use"
         );
         assert!(core.store.open_effects().await.unwrap().is_empty());
@@ -208,7 +208,7 @@ mod tests {
             told.summary.split_once(", waiting for ").unwrap().1,
             format!(
                 "{}, 1 in line, of which 0 asked before it; customers take turns",
-                record.wait_why
+                record.wait
             )
         );
 
@@ -218,7 +218,7 @@ mod tests {
         tx.save_node(&mut record, clock::now()).await.unwrap();
         tx.commit().await.unwrap();
         let record = step(&core, "n2").await;
-        assert_eq!(record.wait_why, "");
+        assert_eq!(record.wait, Wait::Rest);
         assert!(core.store.permits("n2").await.unwrap().is_empty());
         assert_eq!(core.store.permits("n1").await.unwrap().len(), 1);
     }

@@ -2,7 +2,7 @@
 
 use rackwright_lifecycle::node::PowerRequest;
 use rackwright_lifecycle::outcome::{Request, firmware_outcome, power_outcome};
-use rackwright_lifecycle::{State, Timestamp, account_outcome};
+use rackwright_lifecycle::{OperationKind, State, Timestamp, account_outcome};
 use rackwright_store::{NodeRecord, OperationRow, StoreError, WriteTx};
 use tonic::Code;
 
@@ -11,16 +11,26 @@ use crate::core::Core;
 /// What somebody asked of the node ends when the node gets there, or to where it cannot be got to any more.
 pub(super) async fn settle_operations(tx: &mut WriteTx, record: &NodeRecord, now: Timestamp) -> Result<(), StoreError> {
     for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
-        let request = match operation.kind.as_str() {
-            "enroll" => Request::Enroll,
-            "deploy" | "reimage" => Request::Deploy,
-            "release" | "readmit" => Request::Release,
-            "resume" | "retry" => Request::Resume,
-            "settings" => Request::Settings,
+        let request = match operation.kind {
+            OperationKind::Enroll => Request::Enroll,
+            OperationKind::Deploy | OperationKind::Reimage => Request::Deploy,
+            OperationKind::Release | OperationKind::Readmit => Request::Release,
+            OperationKind::Resume | OperationKind::Retry => Request::Resume,
+            OperationKind::Settings => Request::Settings,
             // Made wherever the node is at rest next, or given up.
-            "bmc-password" => continue,
-            // The power of a node at rest: whatever moved the node ended that.
-            _ => {
+            OperationKind::BmcPassword => continue,
+            // Those of a node at rest: the move has ended the rest. The others are not about nodes.
+            OperationKind::Power
+            | OperationKind::Firmware
+            | OperationKind::Discover
+            | OperationKind::ImportImage
+            | OperationKind::CreateCluster
+            | OperationKind::ReleaseCluster
+            | OperationKind::ResizeCluster
+            | OperationKind::ReimageCluster
+            | OperationKind::RollBackCluster
+            | OperationKind::ReplaceNode
+            | OperationKind::RetryCluster => {
                 let message = format!("the node went to {} meanwhile", record.node.state);
                 tx.end_operation(&operation.id, Code::Aborted as i32, &message, now)
                     .await?;
@@ -78,7 +88,7 @@ pub(super) async fn settle_firmware(
         return Ok(());
     };
     for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
-        if operation.kind == "firmware" {
+        if operation.kind == OperationKind::Firmware {
             let (code, message) = match &ended {
                 Ok(()) => (Code::Ok, ""),
                 Err(message) if operation.cancel_requested => (Code::Cancelled, message.as_str()),
@@ -108,7 +118,7 @@ pub(super) async fn settle_power(
         return Ok(());
     };
     for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
-        if operation.kind == "power" {
+        if operation.kind == OperationKind::Power {
             let (code, message) = match &ended {
                 _ if operation.created_at < wish.at => (Code::Aborted, "a later request took its place".to_owned()),
                 Ok(()) => (Code::Ok, String::new()),
@@ -142,7 +152,7 @@ pub(super) async fn settle_password(
         return Ok(());
     };
     for operation in tx.open_operations(&format!("nodes/{}", record.id)).await? {
-        if operation.kind != "bmc-password" {
+        if operation.kind != OperationKind::BmcPassword {
             continue;
         }
         let (code, message) = match &ended {

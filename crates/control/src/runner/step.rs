@@ -6,8 +6,8 @@ use std::time::Duration;
 use rackwright_lifecycle::drives::Source;
 use rackwright_lifecycle::outcome::apply;
 use rackwright_lifecycle::{
-    Agent, Attempt, Decision, Edge, Effect, EffectClass, Kind, Outcome, Power, Reading, State, Timestamp, Wait, decide,
-    usage, verdict_on_open,
+    Agent, Attempt, Decision, Edge, Effect, EffectClass, EventKind, Kind, Outcome, Power, Reading, State, Timestamp,
+    Wait, decide, usage, verdict_on_open,
 };
 use rackwright_store::{EffectRow, EventRow, HistoryRow, NodeRecord, Permit, Readings, Scope, StoreError, WriteTx};
 use tokio::sync::Notify;
@@ -183,13 +183,7 @@ async fn step(core: &Core, id: &str, nudge: &Notify, known: Option<Known>) -> Re
         Decision::Wait { why, until } => {
             let until = wait_limit(core, &record, &facts.agent, until);
             core.metrics.waits(why.label());
-            // A node at rest waits for nothing: there is nothing to tell.
-            let told = if why == Wait::Rest {
-                String::new()
-            } else {
-                why.to_string()
-            };
-            core.store.rest(&record, &told, until).await?;
+            core.store.rest(&record, &why, until).await?;
             if why == Wait::Cluster {
                 wake_cluster_of(core, &record).await?;
             }
@@ -223,8 +217,8 @@ async fn take_edge(core: &Core, record: &NodeRecord, edge: Edge, reason: &str) -
     let now = clock::now();
     let Some(node) = apply(&record.node, edge, now) else {
         tracing::error!(node = %record.id, %edge, state = %record.node.state, "the chart has no such edge");
-        let why = "an edge that the chart does not have (a bug)";
-        core.store.rest(record, why, core.lease_end(now)).await?;
+        let why = format!("the chart has no edge {edge} from {}", record.node.state);
+        core.store.rest(record, &Wait::Bug { why }, core.lease_end(now)).await?;
         return Ok(Next::Again);
     };
     let mut next = record.clone();
@@ -316,7 +310,7 @@ fn edge_event(record: &NodeRecord, edge: Edge, row: &HistoryRow) -> EventRow {
     };
     EventRow {
         at: row.at,
-        kind: edge.as_str().to_owned(),
+        kind: EventKind::Edge(edge),
         target: format!("nodes/{}", record.id),
         message: format!("{} went from {} to {}{because}", record.id, row.from, row.to),
         attributes: [
@@ -471,8 +465,8 @@ async fn begin(
         // Leased for as long as the effect may take. A wish that comes meanwhile makes it due at once; the step that runs
         // here takes it up when the effect has ended.
         current.due_at = row.attempt.deadline;
-        let why = Wait::Effect(effect).to_string();
-        tx.wait(&current.id, &why, current.due_at, &current.readings).await?;
+        let wait = Wait::Effect(effect);
+        tx.wait(&current.id, &wait, current.due_at, &current.readings).await?;
     }
     core.commit(tx).await?;
     if let Some(kind) = Kind::of(effect).filter(|_| !needs.is_empty()) {
@@ -667,14 +661,14 @@ async fn finish(
 /// Whoever watches the node is told when its power is seen to be another, or anew after we changed it.
 pub fn power_event(node: &str, before: &Reading<Power>, after: &Reading<Power>, now: Timestamp) -> Option<EventRow> {
     let power = after.last().filter(|power| before.last() != Some(power))?;
-    let word = match power {
-        Power::On => "on",
-        Power::Off => "off",
+    let (kind, word) = match power {
+        Power::On => (EventKind::PowerOn, "on"),
+        Power::Off => (EventKind::PowerOff, "off"),
         Power::Changing => return None,
     };
     Some(EventRow {
         at: now,
-        kind: format!("power.{word}"),
+        kind,
         target: format!("nodes/{node}"),
         message: format!("{node} is {word}"),
         ..EventRow::default()
@@ -684,7 +678,7 @@ pub fn power_event(node: &str, before: &Reading<Power>, after: &Reading<Power>, 
 fn failure_event(node: &str, effect_id: &str, code: &str, message: &str, now: Timestamp) -> EventRow {
     EventRow {
         at: now,
-        kind: "effect.failed".into(),
+        kind: EventKind::EffectFailed,
         target: format!("nodes/{node}"),
         message: message.to_owned(),
         attributes: [

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rackwright_api::v1::control_message::Message as Control;
-use rackwright_lifecycle::{Effect, Outcome, State, minutes};
+use rackwright_lifecycle::{Edge, Effect, EventKind, OperationKind, Outcome, State, minutes};
 use rackwright_store::{EventRow, NodeRecord, OperationRow, Scope, Store};
 use tonic::Code;
 
@@ -47,7 +47,7 @@ impl Follower {
                 continue;
             };
             // Nobody is available by an inspection or an erase whose settings were not proven after the state began.
-            let by_us = matches!(event.kind.as_str(), "inspected" | "erased");
+            let by_us = matches!(event.kind, EventKind::Edge(Edge::Inspected | Edge::Erased));
             if world.wants_settings && by_us {
                 let is_set = world.machine(id).is_set;
                 let is_proven = proof.is_some_and(|row| row.verified_at.is_some() && row.drifted_at.is_none());
@@ -57,7 +57,7 @@ impl Follower {
                     ));
                 }
             }
-            if event.kind == "erased" && world.machine(id).has_back_door {
+            if event.kind == EventKind::Edge(Edge::Erased) && world.machine(id).has_back_door {
                 let wrong = format!("{id} is available, and its former customer's account is on its BMC");
                 world.wrong.push(wrong);
             }
@@ -72,7 +72,7 @@ impl Follower {
                 let wrong = format!("{id} went from {from} to {to} (generation {generation:?}) with {content:?} on it");
                 world.wrong.push(wrong);
             }
-            let edge = (event.kind.clone(), from.clone(), to.clone());
+            let edge = (event.kind.to_string(), from.clone(), to.clone());
             self.seen.entry(id.to_owned()).or_default().push(edge);
         }
     }
@@ -216,7 +216,7 @@ pub async fn all_states(store: &Store) -> String {
     let now = clock::now();
     let word = |r: &NodeRecord| {
         let (state, left_s) = (r.node.state, r.wait_until.since(now) / 1_000_000);
-        format!("{} {state} ({}), waits {left_s} s for {:?}", r.id, r.reason, r.wait_why)
+        format!("{} {state} ({}), waits {left_s} s for {:?}", r.id, r.reason, r.wait)
     };
     records(store).await.iter().map(word).collect::<Vec<_>>().join("; ")
 }
@@ -260,7 +260,7 @@ pub async fn operations(store: &Store) -> (u64, Vec<String>) {
     let rows = rows.expect("operations can be read");
     let open = rows.iter().filter(|row| row.ended_at.is_none());
     let mut wrong: Vec<String> = open.map(|row| format!("never ended: {row:?}")).collect();
-    let is_cancelled = |row: &&OperationRow| row.cancel_requested && row.kind == "deploy";
+    let is_cancelled = |row: &&OperationRow| row.cancel_requested && row.kind == OperationKind::Deploy;
     let cancelled: Vec<_> = rows.iter().filter(is_cancelled).collect();
     let others = cancelled.iter().filter(|row| row.code != Code::Cancelled as i32);
     wrong.extend(others.map(|row| format!("cancelled, and ended otherwise: {row:?}")));

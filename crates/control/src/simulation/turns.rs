@@ -98,7 +98,7 @@ pub async fn put_off(store: &Store, processes: &[Process]) -> Vec<String> {
             continue;
         }
         if !is_soon && (verdict.is_some() || !matches!(decision, Decision::Wait { .. })) {
-            let (id, why, left_s) = (&record.id, &record.wait_why, record.wait_until.since(now) / 1_000_000);
+            let (id, why, left_s) = (&record.id, &record.wait, record.wait_until.since(now) / 1_000_000);
             wrong.push(format!(
                 "{id} waits {left_s} s for {why:?}, and there is to do: {verdict:?}, {decision:?}"
             ));

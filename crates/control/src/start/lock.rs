@@ -4,6 +4,8 @@
 //! site's authority, keeps one from a copy of the folder on the same computer. Both end with the process, however it ends.
 //! Commands that work beside a running daemon, such as `bmc-password`, take neither. Replicas on PostgreSQL need neither.
 
+#![expect(clippy::disallowed_methods, reason = "called at the start")]
+
 use std::fs::{File, TryLockError};
 use std::io::{Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;

@@ -7,11 +7,13 @@
 //! A backup of the whole data folder brings the file back, too, and is not noticed by this: `serve --restored` says so.
 //! Single nodes are also doubted when their machine knows a newer claim generation than their record.
 
+#![expect(clippy::disallowed_methods, reason = "called at the start")]
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use rackwright_identity::RngError;
-use rackwright_lifecycle::{Doubt, DoubtCause};
+use rackwright_lifecycle::{Doubt, DoubtCause, EventKind};
 use rackwright_store::{DatabaseAge, EventRow, NodeRecord, StoreError, WriteTx};
 
 use crate::clock;
@@ -143,7 +145,7 @@ async fn doubt_all(tx: &mut WriteTx, reason: &str) -> Result<(), StoreError> {
     let doubted = tx.doubt_all(&doubt).await?;
     tx.add_event(&EventRow {
         at: now,
-        kind: "security.database-restored".into(),
+        kind: EventKind::SecurityDatabaseRestored,
         target: "site".into(),
         message: format!(
             "{reason}: {doubted} nodes are doubted; `rackwright node believe` and `node readmit` settle it"
@@ -173,7 +175,7 @@ pub async fn compare_generation(tx: &mut WriteTx, record: &mut NodeRecord, shown
             );
             tx.add_event(&EventRow {
                 at: now,
-                kind: "security.node-doubted".into(),
+                kind: EventKind::SecurityNodeDoubted,
                 target: format!("nodes/{}", record.id),
                 message: why.clone(),
                 ..EventRow::default()

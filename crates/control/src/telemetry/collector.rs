@@ -93,6 +93,7 @@ impl Collector {
     }
 
     /// A channel, which connects when there is something to send.
+    #[expect(clippy::disallowed_methods, reason = "called at the start")]
     pub(crate) fn channel(&self) -> Result<Channel, CollectorError> {
         let failed = |source| CollectorError::Connection {
             url: self.url.clone(),

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use rackwright_lifecycle::{Bmc, Power, Reading, Timestamp, seconds};
+use rackwright_lifecycle::{Bmc, EventKind, Power, Reading, Timestamp, seconds};
 use rackwright_redfish::{BmcClient, BmcTarget, RedfishError, RetryPolicy, Shortcut};
 use rackwright_store::{EventRow, NodeRecord, Readings, RestingRow, Scope, Spec, StoreError};
 
@@ -278,7 +278,7 @@ fn news(row: &RestingRow, known: &Known, seen: Seen, silent: u32, now: Timestamp
                 };
                 events.push(event(
                     row,
-                    "bmc.back",
+                    EventKind::BmcBack,
                     format!("the BMC of {} answers again", row.id),
                     now,
                 ));
@@ -301,7 +301,7 @@ fn news(row: &RestingRow, known: &Known, seen: Seen, silent: u32, now: Timestamp
             if !was_lost && (is_final || silent + 1 >= MISSES) {
                 lost_by = Some(code);
                 events.extend(security);
-                events.push(event(row, "bmc.lost", message.clone(), now));
+                events.push(event(row, EventKind::BmcLost, message.clone(), now));
                 readings.bmc = Reading::Known {
                     value: Bmc::Unreachable(message),
                     at: now,
@@ -326,10 +326,10 @@ fn unasked(row: &RestingRow, readings: &Readings, now: Timestamp) -> Option<Even
     Some(event)
 }
 
-fn event(row: &RestingRow, kind: &str, message: String, now: Timestamp) -> EventRow {
+fn event(row: &RestingRow, kind: EventKind, message: String, now: Timestamp) -> EventRow {
     EventRow {
         at: now,
-        kind: kind.to_owned(),
+        kind,
         target: format!("nodes/{}", row.id),
         message,
         ..EventRow::default()
@@ -376,7 +376,7 @@ async fn keep(core: &Core, row: &RestingRow, news: News, now: Timestamp) -> Resu
     }
     tx.save_readings(&row.id, &news.readings, now).await?;
     for event in &news.events {
-        tracing::info!(node = row.id, kind = event.kind, message = event.message, "seen");
+        tracing::info!(node = row.id, kind = %event.kind, message = event.message, "seen");
         tx.add_event(event).await?;
     }
     let is_off = news.readings.power != row.readings.power && news.readings.power.last() == Some(&Power::Off);

@@ -188,7 +188,7 @@ async fn where_the_bmc_tells_of_changes_they_are_seen_at_once_and_it_is_hardly_a
         assert!(looks <= 10, "{looks} looks until {word}");
     }
     let events = core.store.events(&Scope::Site, 0, "nodes/n1", 10).await.unwrap();
-    let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
+    let kinds: Vec<_> = events.iter().map(|event| event.kind.to_string()).collect();
     assert_eq!(kinds, ["power.off", "power.on", "power.off"]);
     assert!(core.watch.seen_at("n1").is_some());
     // Without the stream, it is asked again.
@@ -228,7 +228,7 @@ async fn two_replicas_share_the_nodes_and_who_is_left_takes_all() {
 
 async fn kinds(core: &Core) -> Vec<String> {
     let events = core.store.events(&Scope::Site, 0, "nodes/n1", 100).await.unwrap();
-    events.into_iter().map(|event| event.kind).collect()
+    events.into_iter().map(|event| event.kind.to_string()).collect()
 }
 
 #[tokio::test]

@@ -233,6 +233,10 @@ impl HttpSource {
             if left.is_zero() {
                 return Ok(());
             }
+            #[expect(
+                clippy::disallowed_methods,
+                reason = "the writer has a thread of its own, and looks for a stop"
+            )]
             thread::sleep(left.min(Duration::from_millis(100)));
         }
     }

@@ -140,7 +140,7 @@ impl Standing {
 
 /// How a node stands in the cluster `cluster`: by itself, by what it waits for, and by why it is where it is.
 #[must_use]
-pub fn standing(cluster: &str, node: &Node, wait_why: &str, reason: &str) -> Standing {
+pub fn standing(cluster: &str, node: &Node, wait: &NodeWait, reason: &str) -> Standing {
     let (state, claim) = (node.state, node.claim.as_ref());
     let ours = claim.filter(|claim| claim.cluster.as_ref().is_some_and(|seat| seat.cluster == cluster));
     let Some(claim) = ours else { return Standing::Freed };
@@ -162,9 +162,7 @@ pub fn standing(cluster: &str, node: &Node, wait_why: &str, reason: &str) -> Sta
         // Else another image is wanted on it.
         NodeState::Active if claim.handed_over == Some(claim.deployment) => Standing::HandedOver,
         // Once it was let go, what it waited for before says nothing.
-        NodeState::Validating if !is_let_go && NodeWait::label_of(wait_why) == NodeWait::Cluster.label() => {
-            Standing::Checked
-        }
+        NodeState::Validating if !is_let_go && *wait == NodeWait::Cluster => Standing::Checked,
         _ => Standing::Coming,
     }
 }
@@ -182,10 +180,10 @@ pub fn has_failed(node: &Node) -> bool {
 
 /// A node as a member of the cluster `cluster`. `leaf`: nodes with the same number share one.
 #[must_use]
-pub fn member(cluster: &str, id: &str, node: &Node, leaf: u32, wait_why: &str, reason: &str) -> Member {
+pub fn member(cluster: &str, id: &str, node: &Node, leaf: u32, wait: &NodeWait, reason: &str) -> Member {
     let seat = node.claim.as_ref().and_then(|claim| claim.cluster.as_ref());
     let seat = seat.filter(|seat| seat.cluster == cluster);
-    let standing = standing(cluster, node, wait_why, reason);
+    let standing = standing(cluster, node, wait, reason);
     Member {
         node: id.to_owned(),
         build: seat.map_or(0, |seat| seat.build),

@@ -242,27 +242,27 @@ fn node(state: NodeState, claim: Option<&Claim>) -> Node {
 #[test]
 fn nodes_stand_by_state_and_claim() {
     let (ours, theirs) = (claim("a"), claim("b"));
-    let of = |state, claim: Option<&Claim>, why: &str| standing("a", &node(state, claim), why, "");
-    let waits = NodeWait::Cluster.to_string();
-    assert_eq!(of(NodeState::Imaging, Some(&ours), ""), Standing::Coming);
-    assert_eq!(of(NodeState::Validating, Some(&ours), ""), Standing::Coming);
+    let of = |state, claim: Option<&Claim>, wait: &NodeWait| standing("a", &node(state, claim), wait, "");
+    let (rests, waits) = (NodeWait::Rest, NodeWait::Cluster);
+    assert_eq!(of(NodeState::Imaging, Some(&ours), &rests), Standing::Coming);
+    assert_eq!(of(NodeState::Validating, Some(&ours), &rests), Standing::Coming);
     assert_eq!(of(NodeState::Validating, Some(&ours), &waits), Standing::Checked);
     let mut handed_over = ours.clone();
     handed_over.handed_over = Some(1);
-    assert_eq!(of(NodeState::Active, Some(&handed_over), ""), Standing::HandedOver);
+    assert_eq!(of(NodeState::Active, Some(&handed_over), &rests), Standing::HandedOver);
     handed_over.deployment = 2;
     assert_eq!(
-        of(NodeState::Active, Some(&handed_over), ""),
+        of(NodeState::Active, Some(&handed_over), &rests),
         Standing::Coming,
         "another image is wanted on it"
     );
     let mut retried = node(NodeState::Failed, Some(&handed_over));
     retried.wanted.retry = true;
-    assert_eq!(standing("a", &retried, "", "no disk"), Standing::Coming);
-    assert_eq!(of(NodeState::Active, Some(&theirs), ""), Standing::Freed);
-    assert_eq!(of(NodeState::Available, None, ""), Standing::Freed);
+    assert_eq!(standing("a", &retried, &rests, "no disk"), Standing::Coming);
+    assert_eq!(of(NodeState::Active, Some(&theirs), &rests), Standing::Freed);
+    assert_eq!(of(NodeState::Available, None, &rests), Standing::Freed);
     assert_eq!(
-        standing("a", &node(NodeState::Failed, Some(&ours)), "", "no disk"),
+        standing("a", &node(NodeState::Failed, Some(&ours)), &rests, "no disk"),
         Standing::Lost("failed: no disk".into())
     );
     let mut let_go = ours.clone();
@@ -274,15 +274,15 @@ fn nodes_stand_by_state_and_claim() {
     );
     let mut leaving = ours.clone();
     leaving.release_requested = true;
-    assert_eq!(of(NodeState::Active, Some(&leaving), ""), Standing::Leaving);
-    assert_eq!(of(NodeState::Reclaiming, Some(&leaving), ""), Standing::Leaving);
+    assert_eq!(of(NodeState::Active, Some(&leaving), &rests), Standing::Leaving);
+    assert_eq!(of(NodeState::Reclaiming, Some(&leaving), &rests), Standing::Leaving);
     assert_eq!(
-        of(NodeState::Failed, Some(&leaving), ""),
+        of(NodeState::Failed, Some(&leaving), &rests),
         Standing::Leaving,
         "about to be erased"
     );
     assert_eq!(
-        of(NodeState::Quarantined, Some(&leaving), ""),
+        of(NodeState::Quarantined, Some(&leaving), &rests),
         Standing::Freed,
         "an operator's now"
     );

@@ -1,20 +1,18 @@
-//! What a node can be waiting for, in words.
+//! What a node can be waiting for: stored as data, told in words.
 
 use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 use crate::effect::{Effect, Network};
 use crate::limits::{Kind, Resource};
 
-/// What the text of a wait for another try begins with.
-const RETRY: &str = "the next try of ";
-/// What the texts of waits in line begin with.
-const POWER_TURN: &str = "its turn to be switched on";
-const IMAGE_TURN: &str = "its turn to fetch the image";
-
 /// Why nothing is done at the moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Wait {
     /// At rest: for somebody to want something.
+    #[default]
     Rest,
     /// For an effect under way.
     Effect(Effect),
@@ -69,71 +67,33 @@ pub enum Wait {
         /// Why it may not hold.
         why: String,
     },
+    /// For a new version of this program: the step came to a point that must not be.
+    Bug {
+        /// Which.
+        why: String,
+    },
 }
 
 impl Wait {
-    /// What the text of a wait for alarms to clear begins with.
-    pub const ALARM: &str = "an alarm to clear: ";
-    /// What the text of a wait for a cable begins with.
-    const CABLE: &str = "a cable to be put right: ";
-    /// What the text of a doubted node's wait begins with.
-    const DOUBT: &str = "an operator to settle a doubt: ";
-
-    /// So many characters of a wait's text tell it from every other, whatever message follows.
-    pub const HEAD: usize = 36;
-
-    /// The label of the wait that a text, or its first `HEAD` characters, came from; "other" when it came from none. No
-    /// text is that of a node at rest.
+    /// True for a wait that no time ends: the next look at the node tells nothing about its end.
     #[must_use]
-    pub fn label_of(text: &str) -> &'static str {
-        if text.is_empty() {
-            return Self::Rest.label();
-        }
-        if text.starts_with(RETRY) {
-            return "retry";
-        }
-        if text.starts_with(POWER_TURN) {
-            return "power-turn";
-        }
-        if text.starts_with(Self::ALARM) {
-            return "alarm";
-        }
-        if text.starts_with(Self::CABLE) {
-            return "cable";
-        }
-        if text.starts_with(Self::DOUBT) {
-            return "doubt";
-        }
-        if text.starts_with(IMAGE_TURN) {
-            return "image-turn";
-        }
-        let fixed = [
-            Self::PowerSettling,
-            Self::PowerLoss,
-            Self::AgentBoot,
-            Self::AgentReturn,
-            Self::SecondMachine,
-            Self::Inventory,
-            Self::Operator,
-            Self::Cluster,
-            Self::Window,
-            Self::Lockout,
-        ];
-        let effects = Effect::ALL.iter().copied().map(Self::Effect);
-        let found = fixed.into_iter().chain(effects).find(|wait| wait.to_string() == text);
-        found.map_or("other", |wait| wait.label())
-    }
-
-    /// True for the text of a wait that no time ends: that the node is looked at again meanwhile tells nothing.
-    #[must_use]
-    pub fn is_open_ended(text: &str) -> bool {
+    pub fn is_open_ended(&self) -> bool {
         matches!(
-            Self::label_of(text),
-            "operator" | "power-turn" | "image-turn" | "cluster" | "window" | "alarm" | "doubt"
+            self,
+            Self::Operator | Self::Turn { .. } | Self::Cluster | Self::Window | Self::Alarm { .. } | Self::Doubt { .. }
         )
     }
 
-    /// A word for metrics: never the machine, never the message.
+    /// True while the machine is expected to boot: into the agent, or into the installed system.
+    #[must_use]
+    pub fn is_for_a_boot(&self) -> bool {
+        matches!(
+            self,
+            Self::AgentBoot | Self::AgentReturn | Self::Effect(Effect::SetBoot(_) | Effect::AwaitHost)
+        )
+    }
+
+    /// The kind as a word, for metrics and for the database: without the machine and the message.
     #[must_use]
     pub fn label(&self) -> &'static str {
         match self {
@@ -153,6 +113,7 @@ impl Wait {
             Self::Alarm { .. } => "alarm",
             Self::Cable { .. } => "cable",
             Self::Doubt { .. } => "doubt",
+            Self::Bug { .. } => "bug",
             Self::Turn { resource, .. } => match resource.kind {
                 Kind::PowerOn => "power-turn",
                 Kind::Image => "image-turn",
@@ -188,7 +149,7 @@ impl fmt::Display for Wait {
                 Effect::SetNetwork(Network::Provisioning) => "its switch ports in provisioning",
                 Effect::SetNetwork(Network::Customer) => "its switch ports at its customer",
             }),
-            Self::Retry { effect, message } => write!(f, "{RETRY}{}: {message}", effect.as_str()),
+            Self::Retry { effect, message } => write!(f, "the next try of {}: {message}", effect.as_str()),
             Self::PowerSettling => f.write_str("the power to settle"),
             Self::PowerLoss => f.write_str("the memory to lose what it holds"),
             Self::AgentBoot => f.write_str("the machine to boot into the agent"),
@@ -199,13 +160,14 @@ impl fmt::Display for Wait {
             Self::Cluster => f.write_str("the other nodes of its cluster"),
             Self::Window => f.write_str("its maintenance window for firmware"),
             Self::Lockout => f.write_str("the BMC to forget refused logins"),
-            Self::Alarm { why } => write!(f, "{}{why}", Self::ALARM),
-            Self::Cable { why } => write!(f, "{}{why}", Self::CABLE),
-            Self::Doubt { why } => write!(f, "{}{why}", Self::DOUBT),
+            Self::Alarm { why } => write!(f, "an alarm to clear: {why}"),
+            Self::Cable { why } => write!(f, "a cable to be put right: {why}"),
+            Self::Doubt { why } => write!(f, "an operator to settle a doubt: {why}"),
+            Self::Bug { why } => write!(f, "a new version of rackwrightd: {why} (a bug)"),
             Self::Turn { resource, taken, room } => {
                 let turn = match resource.kind {
-                    Kind::PowerOn => POWER_TURN,
-                    Kind::Image => IMAGE_TURN,
+                    Kind::PowerOn => "its turn to be switched on",
+                    Kind::Image => "its turn to fetch the image",
                 };
                 write!(f, "{turn}, in line at {}: {taken} of {room} in use", resource.scope)
             }
@@ -216,63 +178,46 @@ impl fmt::Display for Wait {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::effect::BootTarget;
     use crate::limits::Scope;
 
     #[test]
-    fn the_head_of_a_text_tells_what_is_waited_for() {
-        let effects = Effect::ALL.iter().copied();
-        let retries = effects.clone().map(|effect| Wait::Retry {
-            effect,
-            message: "the agent to write the image".into(),
-        });
-        let others = [
-            Wait::PowerSettling,
-            Wait::PowerLoss,
+    fn each_wait_is_stored_and_read_back_as_it_was() {
+        let turn = |kind, scope| Wait::Turn {
+            resource: Resource { kind, scope },
+            taken: 4,
+            room: 4,
+        };
+        let waits = [
+            Wait::Rest,
+            Wait::Effect(Effect::SetBoot(BootTarget::Network)),
+            Wait::Effect(Effect::SetNetwork(Network::Customer)),
+            Wait::Retry {
+                effect: Effect::PowerOn,
+                message: "the agent to write the image".into(),
+            },
             Wait::AgentBoot,
-            Wait::AgentReturn,
-            Wait::SecondMachine,
-            Wait::Inventory,
-            Wait::Operator,
             Wait::Cluster,
-            Wait::Window,
-            Wait::Lockout,
-        ];
-        let alarms = [
+            turn(Kind::PowerOn, Scope::Circuit("C7".into())),
+            turn(Kind::Image, Scope::Site),
             Wait::Alarm {
                 why: "a leak at cdu/cdu-1: tray 2".into(),
             },
-            Wait::Doubt {
-                why: "the database was restored".into(),
-            },
-            Wait::Cable {
-                why: "eth0 is on leaf-1/swp2".into(),
-            },
+            Wait::Bug { why: "no edge".into() },
         ];
-        let effects = effects.map(Wait::Effect);
-        let turns = Kind::ALL.iter().map(|kind| Wait::Turn {
-            resource: Resource {
-                kind: *kind,
-                scope: Scope::Circuit("C7".into()),
-            },
-            taken: 4,
-            room: 4,
-        });
-        let waits: Vec<Wait> = others
-            .into_iter()
-            .chain(effects)
-            .chain(retries)
-            .chain(turns)
-            .chain(alarms)
-            .collect();
-        for wait in &waits {
-            let text = wait.to_string();
-            let head: String = text.chars().take(Wait::HEAD).collect();
-            // Some read the same: the boot target to be set, and the two ways to validate.
-            let same = waits.iter().filter(|other| other.to_string() == text);
-            let labels: Vec<_> = same.map(Wait::label).collect();
-            assert!(labels.contains(&Wait::label_of(&head)), "{head:?}: {labels:?}");
+        for wait in waits {
+            let text = serde_json::to_string(&wait).unwrap();
+            assert_eq!(serde_json::from_str::<Wait>(&text).unwrap(), wait, "{text}");
         }
-        assert_eq!(Wait::label_of(""), "rest");
-        assert_eq!(Wait::label_of("the moon"), "other");
+    }
+
+    #[test]
+    fn a_message_does_not_change_what_a_wait_is() {
+        let retry = Wait::Retry {
+            effect: Effect::Validate,
+            message: "an operator".into(),
+        };
+        assert_eq!((retry.label(), retry.is_open_ended()), ("retry", false));
+        assert!(Wait::Operator.is_open_ended() && Wait::AgentBoot.is_for_a_boot());
     }
 }

@@ -4,6 +4,7 @@
 //! Each test re-executes itself in a network namespace of its own, in which nothing leaves the machine and with which
 //! everything ends. Needs root, or user namespaces with a /dev/net/tun that all may open.
 
+#![allow(clippy::disallowed_methods)] // a test may read clocks, and wait for what it started
 #![allow(clippy::unwrap_used, reason = "a failing test may panic")]
 
 #[path = "../common/mod.rs"]

@@ -5,6 +5,7 @@
 use super::reply::{Fault, json};
 use super::resources::collection;
 use super::routes::{Bmc, Object, To};
+use crate::random;
 use axum::extract::Path;
 use axum::response::Response;
 use base64::Engine as _;
@@ -12,7 +13,6 @@ use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, StatusCode, Uri, header};
 use rcgen::{CertificateParams, KeyPair, PKCS_ECDSA_P384_SHA384};
 use ring::digest::{SHA384, digest};
-use ring::rand::SystemRandom;
 use ring::signature::{ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair};
 use serde_json::{Value, json};
 use std::sync::PoisonError;
@@ -63,7 +63,7 @@ impl Device {
         let params = CertificateParams::new(vec![name.to_owned()]).map_err(|e| e.to_string())?;
         let certificate = params.self_signed(&pair).map_err(|e| e.to_string())?.pem();
         let der = pair.serialize_der();
-        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, &der, &SystemRandom::new());
+        let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P384_SHA384_FIXED_SIGNING, &der, &random::source());
         Ok(Self {
             name: name.to_owned(),
             key: key.map_err(|e| e.to_string())?,
@@ -114,7 +114,7 @@ impl Device {
         message.extend([0; 6]);
         message.extend(b"responder-measurements signing");
         message.extend(digest(&SHA384, &said).as_ref());
-        let signature = self.key.sign(&SystemRandom::new(), &message);
+        let signature = self.key.sign(&random::source(), &message);
         said.extend(
             signature
                 .map_err(|_| Fault::internal("the device cannot sign"))?

@@ -43,7 +43,7 @@ pub(crate) use session::same;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
-pub(crate) use time::now_s;
+pub(crate) use time::{now_s, system_time};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;

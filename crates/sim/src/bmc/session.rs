@@ -1,9 +1,10 @@
 //! Sessions and passwords.
 
+use crate::random;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use ring::digest::{SHA256, digest};
-use ring::rand::{SecureRandom, SystemRandom};
+use ring::rand::SecureRandom;
 use std::time::{Duration, Instant};
 
 /// One session.
@@ -49,9 +50,7 @@ impl Sessions {
             return Err(Refused::Full);
         }
         let mut bytes = [0_u8; 24];
-        SystemRandom::new()
-            .fill(&mut bytes)
-            .map_err(|_| Refused::NoRandomness)?;
+        random::source().fill(&mut bytes).map_err(|_| Refused::NoRandomness)?;
         let (id, token) = (self.next_id.to_string(), hex::encode(bytes));
         self.next_id += 1;
         self.open.push(Session {

@@ -2,9 +2,18 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// Now.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the clock module of simulated machines"
+)]
+pub(crate) fn system_time() -> SystemTime {
+    SystemTime::now()
+}
+
 /// Unix time now, in seconds.
 pub(crate) fn now_s() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = system_time().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }
 

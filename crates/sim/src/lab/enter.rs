@@ -278,6 +278,10 @@ fn init() -> ! {
         eprintln!("{error}");
         1
     });
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this process only held the namespace, and must end with its child's status"
+    )]
     std::process::exit(code)
 }
 
@@ -320,6 +324,10 @@ fn obey(lines: Lines<BufReader<UnixStream>>, child: Pid) {
             let _ = kill(child, signal);
         }
     }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the process outside is gone: the kernel ends all of the namespace"
+    )]
     std::process::exit(128 + Signal::SIGKILL as i32);
 }
 

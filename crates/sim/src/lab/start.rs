@@ -9,7 +9,8 @@ use super::machine::{BmcAccess, Inner, Machine};
 use super::qemu::{Drive, DriveBus, Hardware};
 use super::{Accelerator, LabError, SERVER_IPV4, doctor, network, state};
 use crate::bmc::{self, ConsoleWay, Faults};
-use ring::rand::{SecureRandom, SystemRandom};
+use crate::random;
+use ring::rand::SecureRandom;
 use secrecy::SecretString;
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -153,7 +154,7 @@ impl Lab {
         };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let mut seed = [0; 32];
-        let key = SystemRandom::new().fill(&mut seed).ok();
+        let key = random::source().fill(&mut seed).ok();
         let key = key
             .and_then(|()| bmc::host_key(&seed))
             .ok_or_else(|| LabError::Machine {
@@ -235,6 +236,6 @@ fn random_password(machine: &str) -> Result<SecretString, LabError> {
         what: "make a password",
         detail: "no randomness".into(),
     };
-    SystemRandom::new().fill(&mut bytes).map_err(failed)?;
+    random::source().fill(&mut bytes).map_err(failed)?;
     Ok(SecretString::from(hex::encode(bytes)))
 }

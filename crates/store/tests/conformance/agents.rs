@@ -1,6 +1,6 @@
 //! Which replica has the connection of a node's agent, and what that connection belongs to.
 
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{State, Wait};
 use rackwright_store::{AgentBootRow, ContestKind, Hold, NodeRecord, Scope, Store};
 
 use super::support::{Lab, at, is_conflict, is_missing, node, node_in, rest, session_of};
@@ -35,7 +35,7 @@ async fn the_end_of_a_connection_counts_only_while_it_is_the_present_one() {
     assert!(second > first);
     assert!(!release(&lab.store, "n1", first, 300).await, "it is elsewhere by now");
     assert_eq!((held(&lab.store, "n1").await.replica.as_str(), second), ("b", second));
-    rest(&lab.store, "n1", "", at(9000)).await;
+    rest(&lab.store, "n1", &Wait::Rest, at(9000)).await;
     assert!(release(&lab.store, "n1", second, 400).await);
     let after = held(&lab.store, "n1").await;
     assert_eq!((after.replica.as_str(), after.gone_at), ("", at(400)));
@@ -57,15 +57,15 @@ async fn what_was_decided_before_the_agent_came_or_went_is_refused() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
     let mut before = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let session = hold(&lab.store, "n1", "a").await;
-    assert!(is_conflict(&lab.store.rest(&before, "", at(900)).await));
+    assert!(is_conflict(&lab.store.rest(&before, &Wait::Rest, at(900)).await));
     let mut tx = lab.store.write().await.unwrap();
     assert!(is_conflict(&tx.save_node(&mut before, at(200)).await));
     drop(tx);
     let mut held = lab.store.node(&Scope::Site, "n1").await.unwrap();
-    lab.store.rest(&held, "", at(900)).await.unwrap();
+    lab.store.rest(&held, &Wait::Rest, at(900)).await.unwrap();
     release(&lab.store, "n1", session, 300).await;
     held.due_at = lab.store.node(&Scope::Site, "n1").await.unwrap().due_at;
-    assert!(is_conflict(&lab.store.rest(&held, "", at(900)).await));
+    assert!(is_conflict(&lab.store.rest(&held, &Wait::Rest, at(900)).await));
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn the_agents_of_the_dead_are_freed_and_those_of_the_living_are_not() {
     lab.store.replica_lives("silent", at(100)).await.unwrap();
     for (id, replica) in [("n1", "alive"), ("n2", "silent"), ("n3", "nobody")] {
         hold(&lab.store, id, replica).await;
-        rest(&lab.store, id, "", at(9000)).await;
+        rest(&lab.store, id, &Wait::Rest, at(9000)).await;
     }
     assert_eq!(lab.store.held_agents("silent").await.unwrap(), [("n2".to_owned(), 1)]);
     assert_eq!(lab.store.free_agents_of_dead(at(150), at(300)).await.unwrap(), 2);

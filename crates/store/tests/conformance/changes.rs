@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rackwright_lifecycle::{Effect, State};
+use rackwright_lifecycle::{Effect, State, Wait};
 use rackwright_store::{BootStageRow, ImageVersionBody, ImageVersionRow, Proof, RequestKey, Scope, Store, StoreError};
 
 use crate::database::Fresh;
@@ -127,7 +127,7 @@ async fn fill(store: &Store) {
     };
     tx.add_boot_stage(&stage).await.unwrap();
     tx.commit().await.unwrap();
-    rest(store, "n1", "the agent", at(5000)).await;
+    rest(store, "n1", &Wait::AgentBoot, at(5000)).await;
 }
 
 fn request() -> RequestKey {
@@ -141,10 +141,7 @@ fn request() -> RequestKey {
 
 async fn check_filled(store: &Store) {
     let record = store.node(&Scope::Site, "n1").await.unwrap();
-    assert_eq!(
-        (record.node.state, record.wait_why.as_str()),
-        (State::Imaging, "the agent")
-    );
+    assert_eq!((record.node.state, record.wait), (State::Imaging, Wait::AgentBoot));
     assert_eq!(store.next_due("replica-1").await.unwrap(), Some(at(5000)));
     assert_eq!(store.node_of_mac("m1").await.unwrap().as_deref(), Some("n1"));
     assert_eq!(

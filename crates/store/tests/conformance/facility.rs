@@ -1,12 +1,9 @@
 //! Readings, alarms and the nodes that they hold.
 
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{State, Wait};
 use rackwright_store::{AlarmRow, ReadingRow, Scope};
 
 use super::support::{Lab, at, node_in, rest};
-
-/// The head of what nodes wait for that an alarm blocks.
-const WAITS: &str = "an alarm to clear";
 
 fn alarm(subject: &str, blocks: bool) -> AlarmRow {
     AlarmRow {
@@ -96,10 +93,10 @@ async fn an_alarm_holds_nodes_until_it_clears_and_then_wakes_those_that_waited()
     let lab = Lab::new().await.with(&nodes).await;
     let (first, second) = (alarm("cdu/c1", true), alarm("cdu/c2", false));
     let mut tx = lab.store.write().await.unwrap();
-    tx.put_alarm(&first, &["n1".into(), "n2".into(), "ghost".into()], WAITS)
+    tx.put_alarm(&first, &["n1".into(), "n2".into(), "ghost".into()])
         .await
         .unwrap();
-    tx.put_alarm(&second, &["n2".into(), "n3".into()], WAITS).await.unwrap();
+    tx.put_alarm(&second, &["n2".into(), "n3".into()]).await.unwrap();
     assert_eq!(tx.power_block("n1").await.unwrap().as_deref(), Some("a leak at cdu/c1"));
     tx.commit().await.unwrap();
     assert_eq!(
@@ -124,11 +121,12 @@ async fn an_alarm_holds_nodes_until_it_clears_and_then_wakes_those_that_waited()
         which: "0b".into(),
         ..first.clone()
     };
-    rest(&lab.store, "n1", "an alarm to clear: a leak", at(5000)).await;
-    rest(&lab.store, "n2", "an alarm to clear: a leak", at(5000)).await;
+    let leak = Wait::Alarm { why: "a leak".into() };
+    rest(&lab.store, "n1", &leak, at(5000)).await;
+    rest(&lab.store, "n2", &leak, at(5000)).await;
     let mut tx = lab.store.write().await.unwrap();
-    assert!(tx.put_alarm(&again, &["n1".into()], WAITS).await.unwrap(), "n2 is due");
-    assert!(!tx.put_alarm(&again, &["n1".into()], WAITS).await.unwrap());
+    assert!(tx.put_alarm(&again, &["n1".into()]).await.unwrap(), "n2 is due");
+    assert!(!tx.put_alarm(&again, &["n1".into()]).await.unwrap());
     tx.commit().await.unwrap();
     let due = async |id: &str| lab.store.node(&Scope::Site, id).await.unwrap().due_at;
     assert_eq!((due("n1").await, due("n2").await), (at(5000), at(900)));
@@ -139,9 +137,9 @@ async fn an_alarm_holds_nodes_until_it_clears_and_then_wakes_those_that_waited()
     );
     assert_eq!(lab.store.power_block("n2").await.unwrap(), None);
 
-    rest(&lab.store, "n3", "an operator", at(5000)).await;
+    rest(&lab.store, "n3", &Wait::Operator, at(5000)).await;
     let mut tx = lab.store.write().await.unwrap();
-    tx.clear_alarm(&first.id, WAITS, at(1000)).await.unwrap();
+    tx.clear_alarm(&first.id, at(1000)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!((due("n1").await, due("n3").await), (at(1000), at(5000)));
     assert_eq!(lab.store.alarms("", 10).await.unwrap(), [second]);

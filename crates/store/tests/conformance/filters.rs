@@ -1,6 +1,6 @@
 //! Filters over nodes, and pages.
 
-use rackwright_lifecycle::{State, Wait};
+use rackwright_lifecycle::{Effect, State, Wait};
 use rackwright_store::{NodeRecord, Scope, Term};
 
 use super::support::{Lab, at, node, node_in, rest};
@@ -120,24 +120,23 @@ async fn nodes_are_counted_by_state() {
 }
 
 #[tokio::test]
-async fn waiting_nodes_are_counted_by_state_and_by_the_head_of_what_they_wait_for() {
+async fn waiting_nodes_are_counted_by_state_and_by_the_kind_of_their_wait() {
     let names = ["a", "b", "c", "d"];
     let lab = Lab::new()
         .await
         .with(&names.map(|id| node_in(id, State::Inspecting)))
         .await;
-    let retry = "the next try of power-on: BMC https://10.0.0.";
-    for (id, why) in [
-        ("a", &format!("{retry}1")),
-        ("b", &format!("{retry}2")),
-        ("c", &"an operator".to_owned()),
-    ] {
-        rest(&lab.store, id, why, at(900)).await;
+    let retry = |n: u32| Wait::Retry {
+        effect: Effect::PowerOn,
+        message: format!("BMC https://10.0.0.{n}"),
+    };
+    for (id, wait) in [("a", retry(1)), ("b", retry(2)), ("c", Wait::Operator)] {
+        rest(&lab.store, id, &wait, at(900)).await;
     }
     let mut counts = lab.store.count_waiting().await.unwrap();
     counts.sort();
-    let row = |why: &str, n| ("inspecting".to_owned(), why.to_owned(), n);
-    assert_eq!(counts, [row("an operator", 1), row(&retry[..Wait::HEAD], 2)]);
+    let row = |kind: &str, n| ("inspecting".to_owned(), kind.to_owned(), n);
+    assert_eq!(counts, [row("operator", 1), row("retry", 2)]);
     // The fourth was never put to rest.
     assert_eq!(lab.store.count_due(at(899)).await.unwrap(), 1);
     assert_eq!(lab.store.count_due(at(900)).await.unwrap(), 4);

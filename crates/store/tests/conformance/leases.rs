@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rackwright_lifecycle::{Effect, Outcome, State};
+use rackwright_lifecycle::{Effect, Outcome, State, Wait};
 use rackwright_store::{NodeRecord, Scope, StoreError};
 
 use super::support::{Lab, at, node, node_in, rest, session_of, try_of};
@@ -66,12 +66,9 @@ async fn runners_that_ask_at_once_never_get_the_same_node() {
 #[tokio::test]
 async fn rest_says_why_and_until_when_and_waking_ends_it() {
     let lab = Lab::new().await.with(&[node("n1"), node("n2")]).await;
-    rest(&lab.store, "n1", "the power to settle", at(5000)).await;
+    rest(&lab.store, "n1", &Wait::PowerSettling, at(5000)).await;
     let record = lab.store.node(&Scope::Site, "n1").await.unwrap();
-    assert_eq!(
-        (record.wait_why.as_str(), record.wait_until),
-        ("the power to settle", at(5000))
-    );
+    assert_eq!((&record.wait, record.wait_until), (&Wait::PowerSettling, at(5000)));
     assert_eq!(record.version, 1, "waiting is not a change");
     assert_eq!(due(&lab, 4999, 6000, 9).await, ["n2"]);
     lab.store.wake("n1", at(300)).await.unwrap();
@@ -90,29 +87,31 @@ async fn waking_never_puts_a_node_off() {
 #[tokio::test]
 async fn what_was_made_due_after_it_was_read_does_not_rest() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    rest(&lab.store, "n1", "", at(5000)).await;
+    rest(&lab.store, "n1", &Wait::Rest, at(5000)).await;
     let seen = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.save_readings("n1", &seen.readings, at(300)).await.unwrap();
     tx.commit().await.unwrap();
-    let stale = lab.store.rest(&seen, "", at(9000)).await;
+    let stale = lab.store.rest(&seen, &Wait::Rest, at(9000)).await;
     assert!(matches!(stale, Err(StoreError::Conflict { .. })), "{stale:?}");
     assert_eq!(lab.store.next_due("replica-1").await.unwrap(), Some(at(300)));
 
     // Neither a lease of its own nor a wait of its own makes it due for others.
     let mut tx = lab.store.write().await.unwrap();
     tx.wake("n1", at(310)).await.unwrap();
-    tx.wait("n1", "its power", at(700), &seen.readings).await.unwrap();
+    tx.wait("n1", &Wait::PowerSettling, at(700), &seen.readings)
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
     let record = lab.store.node(&Scope::Site, "n1").await.unwrap();
     assert_eq!((record.due_at, record.wait_until), (at(700), at(700)));
-    assert_eq!(record.wait_why, "its power");
+    assert_eq!(record.wait, Wait::PowerSettling);
 }
 
 #[tokio::test]
 async fn a_change_makes_a_node_due_unless_its_runner_keeps_it() {
     let lab = Lab::new().await.with(&[node("n1")]).await;
-    rest(&lab.store, "n1", "", at(5000)).await;
+    rest(&lab.store, "n1", &Wait::Rest, at(5000)).await;
     let mut record = lab.store.node(&Scope::Site, "n1").await.unwrap();
     let mut tx = lab.store.write().await.unwrap();
     tx.save_node(&mut record, at(300)).await.unwrap();
@@ -128,7 +127,7 @@ async fn a_change_makes_a_node_due_unless_its_runner_keeps_it() {
         version: 1,
         ..lab.store.node(&Scope::Site, "n1").await.unwrap()
     };
-    let stale = lab.store.rest(&former, "", at(9000)).await;
+    let stale = lab.store.rest(&former, &Wait::Rest, at(9000)).await;
     assert!(
         matches!(stale, Err(StoreError::Conflict { .. })),
         "a decision of a former version: {stale:?}"
@@ -141,7 +140,7 @@ async fn what_a_former_process_left_in_the_middle_is_woken() {
     let records: Vec<_> = State::ALL.iter().map(|s| node_in(s.as_str(), *s)).collect();
     let lab = Lab::new().await.with(&records).await;
     for state in State::ALL {
-        rest(&lab.store, state.as_str(), "", at(5000)).await;
+        rest(&lab.store, state.as_str(), &Wait::Rest, at(5000)).await;
     }
     // At rest, but for an effect that never ended; and one that did.
     let mut tx = lab.store.write().await.unwrap();
@@ -200,7 +199,7 @@ async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
         got.sort();
         assert_eq!(got, wanted, "{replica}");
     }
-    rest(&lab.store, "free", "", at(900)).await;
+    rest(&lab.store, "free", &Wait::Rest, at(900)).await;
     assert_eq!(lab.store.next_due("r3").await.unwrap(), Some(at(900)));
     assert_eq!(lab.store.next_due("r2").await.unwrap(), Some(at(100)));
     let mut tx = lab.store.write().await.unwrap();

@@ -1,6 +1,6 @@
 //! Nodes: what is written is read back, versions guard it, MAC addresses belong to one node.
 
-use rackwright_lifecycle::{Bmc, BootTarget, Edge, Effect, Evidence, Power, Reading, State};
+use rackwright_lifecycle::{Bmc, BootTarget, Edge, Effect, Evidence, Power, Reading, State, Wait};
 use rackwright_store::{HistoryRow, Identity, Proof, Readings, Scope, Store, StoreError};
 
 use super::support::{Lab, at, claim, event, is_conflict, is_missing, node, node_in, try_of};
@@ -163,7 +163,11 @@ async fn inventories_of_an_older_schema_are_kept() {
     let back = [
         column("inventory", "reported"),
         column("expected", "expected"),
-        "DROP INDEX nodes_customer; ALTER TABLE nodes DROP COLUMN customer; \
+        "DROP INDEX nodes_waiting; ALTER TABLE nodes DROP COLUMN wait_kind; \
+         ALTER TABLE nodes RENAME COLUMN wait TO wait_why; \
+         UPDATE nodes SET wait_why = 'an operator', due_at = 9000, updated_at = 300 WHERE id = 'n1'; \
+         CREATE INDEX nodes_waiting ON nodes (state, substr(wait_why, 1, 36)) WHERE wait_why <> ''; \
+         DROP INDEX nodes_customer; ALTER TABLE nodes DROP COLUMN customer; \
          ALTER TABLE nodes DROP COLUMN customer_since; ALTER TABLE members DROP COLUMN customer; \
          ALTER TABLE reports DROP COLUMN customer; ALTER TABLE erase_certificates DROP COLUMN customer; \
          DROP TABLE node_inventories; DROP TABLE cluster_history; DROP TABLE cluster_nodes; DROP TABLE clusters; \
@@ -199,6 +203,9 @@ async fn inventories_of_an_older_schema_are_kept() {
     assert_eq!(store.inventory("n1").await.unwrap(), Some(vec![2]));
     assert_eq!(store.expected_inventory("n1").await.unwrap(), Some(vec![1]));
     assert_eq!(store.inventory("n2").await.unwrap(), None);
+    // A wait that was stored as a sentence is decided anew.
+    let record = store.node(&Scope::Site, "n1").await.unwrap();
+    assert_eq!((record.wait, record.due_at), (Wait::Rest, at(300)));
     // Whose a node is comes out of its claim.
     let acme = Scope::Customer("acme".into());
     let theirs = store.nodes(&acme, &Vec::new(), "", 10).await.unwrap();

@@ -1,5 +1,6 @@
 //! Operations: listed newest first, ended once.
 
+use rackwright_lifecycle::OperationKind;
 use rackwright_store::{OperationRow, Scope};
 
 use super::support::{Lab, at, is_missing};
@@ -8,7 +9,7 @@ pub fn operation(id: &str, kind: &str, target: &str) -> OperationRow {
     OperationRow {
         id: id.into(),
         version: 1,
-        kind: kind.into(),
+        kind: OperationKind::parse(kind).expect("a kind"),
         target: target.into(),
         requested_by: "ann".into(),
         created_at: at(100),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rackwright_lifecycle::limits::{ImageLimits, PowerOnLimits};
-use rackwright_lifecycle::{Effect, Kind, Limits, Need, Outcome, Resource, Scope, Timestamp};
+use rackwright_lifecycle::{Effect, Kind, Limits, Need, Outcome, Resource, Scope, Timestamp, Wait};
 use rackwright_store::{Asker, InLine, NodeRecord, Queue, Store, StoreError, WriteTx};
 
 use super::support::{Lab, at, node, rest, try_of};
@@ -40,7 +40,7 @@ async fn resting(names: &[&str]) -> Lab {
     let records: Vec<NodeRecord> = names.iter().map(|name| node(name)).collect();
     let lab = Lab::new().await.with(&records).await;
     for name in names {
-        rest(&lab.store, name, "", at(LATER)).await;
+        rest(&lab.store, name, &Wait::Rest, at(LATER)).await;
     }
     lab
 }

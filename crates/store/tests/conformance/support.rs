@@ -1,6 +1,8 @@
 //! A database of one's own and rows to put into it.
 
-use rackwright_lifecycle::{Attempt, Claim, Effect, Evidence, Node, Outcome, State, Timestamp, Wanted};
+use rackwright_lifecycle::{
+    Attempt, Claim, Effect, EventKind, Evidence, Node, Outcome, State, Timestamp, Wait, Wanted,
+};
 use rackwright_store::{
     AgentSession, EffectRow, EventRow, Hold, Identity, MemberRow, NodeRecord, Readings, Scope, Spec, Store, StoreError,
 };
@@ -70,7 +72,7 @@ pub fn node_in(id: &str, state: State) -> NodeRecord {
         hold: Hold::default(),
         address: String::new(),
         address_witness: String::new(),
-        wait_why: String::new(),
+        wait: Wait::Rest,
         wait_until: at(0),
         due_at: at(100),
         created_at: at(100),
@@ -87,9 +89,9 @@ pub fn session_of(generation: u64) -> AgentSession {
 }
 
 /// Puts a node to rest, as it is.
-pub async fn rest(store: &Store, id: &str, why: &str, until: Timestamp) {
+pub async fn rest(store: &Store, id: &str, wait: &Wait, until: Timestamp) {
     let record = store.node(&Scope::Site, id).await.unwrap();
-    store.rest(&record, why, until).await.unwrap();
+    store.rest(&record, wait, until).await.unwrap();
 }
 
 pub fn node(id: &str) -> NodeRecord {
@@ -139,7 +141,7 @@ pub fn event(kind: &str, target: &str, us: i64) -> EventRow {
     EventRow {
         position: 0,
         at: at(us),
-        kind: kind.to_owned(),
+        kind: EventKind::parse(kind),
         target: target.to_owned(),
         message: format!("{kind} of {target}"),
         attributes: [("by".to_owned(), "ops".to_owned())].into(),

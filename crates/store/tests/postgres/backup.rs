@@ -13,7 +13,7 @@ async fn add(store: &Store, kind: &str) {
 
 async fn kinds(store: &Store) -> Vec<String> {
     let events = store.events(&rackwright_store::Scope::Site, 0, "", 100).await.unwrap();
-    events.into_iter().map(|event| event.kind).collect()
+    events.into_iter().map(|event| event.kind.to_string()).collect()
 }
 
 #[tokio::test]

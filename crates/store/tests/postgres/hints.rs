@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rackwright_lifecycle::Wait;
 use rackwright_store::{Change, Changes};
 
 use crate::conformance::support::{Lab, at, event, node, rest};
@@ -39,7 +40,7 @@ async fn another_replica_hears_of_events_and_of_what_is_due() {
         tx.commit().await.unwrap();
         hear(&mut changes, Change::Events).await;
         quiet(&mut changes).await;
-        rest(&lab.store, "n1", "", at(5000 + round)).await;
+        rest(&lab.store, "n1", &Wait::Rest, at(5000 + round)).await;
         lab.store.wake("n1", at(100)).await.unwrap();
         hear(&mut changes, Change::Due).await;
         quickest = quickest.min(start.elapsed());

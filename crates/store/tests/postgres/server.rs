@@ -24,7 +24,7 @@ async fn add(store: &Store, event: &EventRow) -> Result<(), StoreError> {
 /// Positions and kinds, in the order they are read in.
 async fn log(store: &Store, after: i64) -> Vec<(i64, String)> {
     let events = store.events(&Scope::Site, after, "", 1000).await.unwrap();
-    events.into_iter().map(|e| (e.position, e.kind)).collect()
+    events.into_iter().map(|e| (e.position, e.kind.to_string())).collect()
 }
 
 #[tokio::test]
@@ -204,7 +204,7 @@ async fn what_was_acknowledged_outlives_the_server() {
         assert_eq!(positions, (1..=seen.len() as i64).collect::<Vec<_>>(), "without gaps");
         let lost: Vec<_> = acknowledged
             .iter()
-            .filter(|kind| !seen.iter().any(|e| e.kind == **kind))
+            .filter(|kind| !seen.iter().any(|e| e.kind == kind.as_str()))
             .collect();
         assert!(
             lost.is_empty(),

@@ -12,7 +12,7 @@ use crate::database::Fresh;
 
 async fn kinds(store: &Store) -> Vec<String> {
     let events = store.events(&Scope::Site, 0, "", 10_000).await.unwrap();
-    events.into_iter().map(|event| event.kind).collect()
+    events.into_iter().map(|event| event.kind.to_string()).collect()
 }
 
 /// Makes the file's own transaction end in the middle of a change that adds such an event, as a full disk does.

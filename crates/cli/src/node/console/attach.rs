@@ -143,7 +143,9 @@ fn keyboard() -> mpsc::Receiver<std::io::Result<Vec<u8>>> {
                 read => read.map(|count| buffer[..count].to_vec()),
             };
             let is_end = read.is_err();
-            if sender.blocking_send(read).is_err() || is_end {
+            #[expect(clippy::disallowed_methods, reason = "this thread only reads the terminal")]
+            let is_sent = sender.blocking_send(read).is_ok();
+            if !is_sent || is_end {
                 return;
             }
         }

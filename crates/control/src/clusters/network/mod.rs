@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rackwright_lifecycle::cluster::{Member, Network, Standing, State};
-use rackwright_lifecycle::{Timestamp, seconds};
+use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_store::{ClusterRecord, NetworkTest, NodeRecord, Scope, StoreError};
 use tracing::Instrument as _;
 
@@ -272,6 +272,6 @@ async fn is_wanted(core: &Core, id: &str, run: &str) -> bool {
 }
 
 /// An event about a cluster's network.
-fn told(id: &str, kind: &str, message: String) -> rackwright_store::EventRow {
+fn told(id: &str, kind: EventKind, message: String) -> rackwright_store::EventRow {
     event(id, kind, message, clock::now())
 }

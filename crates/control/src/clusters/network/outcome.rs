@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rackwright_lifecycle::seconds;
+use rackwright_lifecycle::{EventKind, seconds};
 use rackwright_site::handover::{ReportRow, Verdict};
 use rackwright_site::network::rows;
 use rackwright_store::{NetworkRow, NetworkTest, StoreError};
@@ -43,17 +43,18 @@ pub async fn store(core: &Core, id: &str, began: &NetworkTest, found: &Found) ->
     }
     for (node, (_, why)) in &test.faults {
         let message = format!("node {node} of {id} is at fault: {why}");
-        let mut event = told(id, "cluster.network-fault", message);
+        let mut event = told(id, EventKind::ClusterNetworkFault, message);
         event.attributes = [("node".to_owned(), node.clone())].into();
         tx.add_event(&event).await?;
     }
     if !test.blocked.is_empty() {
-        tx.add_event(&told(id, "cluster.network-fault", test.blocked.clone()))
+        tx.add_event(&told(id, EventKind::ClusterNetworkFault, test.blocked.clone()))
             .await?;
     }
     if test.faults.is_empty() && test.blocked.is_empty() && !found.abandoned {
         let message = format!("the network between the nodes of {id}: {}", passed_words(&test));
-        tx.add_event(&told(id, "cluster.network-tested", message)).await?;
+        tx.add_event(&told(id, EventKind::ClusterNetworkTested, message))
+            .await?;
     }
     record.network = Some(test);
     tx.save_cluster(&mut record, now).await?;

@@ -114,7 +114,7 @@ pub(super) fn unclean(found: &mut Found, left: BTreeMap<usize, String>) {
 async fn open(core: &Arc<Core>, began: &NetworkTest, nodes: &[NodeRecord]) -> Result<(Bench, Rule), String> {
     let settings = &core.config.network_test;
     let program = bench::program(&settings.file()?).await?;
-    let profile = perform::thresholds(core, nodes.first().map_or("", |node| &node.spec.sku))?;
+    let profile = perform::thresholds(core, nodes.first().map_or("", |node| &node.spec.sku)).await?;
     let mut token = [0; 16];
     core.rng.fill(&mut token).map_err(|e| e.to_string())?;
     let setup = TrafficSetup {

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_api::v1::agent_message::Message;
-use rackwright_lifecycle::Timestamp;
+use rackwright_lifecycle::{EventKind, Timestamp};
 use rackwright_store::{AgentSession, EventRow, StoreError, UnknownMachineRow};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -169,7 +169,7 @@ fn event(mac: &str, inventory: &v1::Inventory, now: Timestamp) -> EventRow {
     let attributes = [("vendor", vendor), ("model", model), ("serial_number", serial)];
     EventRow {
         at: now,
-        kind: "boot.unknown-machine-reported".into(),
+        kind: EventKind::BootUnknownMachineReported,
         target: format!("machines/{mac}"),
         message,
         attributes: attributes.map(|(name, value)| (name.to_owned(), value)).into(),

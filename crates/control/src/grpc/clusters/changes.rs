@@ -2,6 +2,7 @@
 
 use rackwright_api::v1;
 use rackwright_lifecycle::cluster::{Member, Rollout, State};
+use rackwright_lifecycle::{EventKind, OperationKind};
 use rackwright_store::{ClusterRecord, ClusterSpec, NodeRecord, Scope, WriteTx};
 
 use super::super::asked::Asked;
@@ -160,14 +161,15 @@ impl Clusters {
         let id = names::id_of("name", &request.name, "clusters")?;
         let wish = wish(request.size.as_ref())?;
         let (mut tx, record, planned) = self.reserve_resize(asked, id, &wish).await?;
-        let operation = asked.new_operation("resize-cluster", &request.name, OPERATION_MIN);
+        let operation = asked.new_operation(OperationKind::ResizeCluster, &request.name, OPERATION_MIN);
         tx.insert_operation(&operation).await?;
         let (name, joining, leaving) = (&asked.caller().name, planned.join.len(), planned.leave.len());
         let message = format!(
             "{name} asked for {id} with {} nodes and {} spares: {joining} join, {leaving} leave",
             record.spec.nodes, record.spec.spares
         );
-        tx.add_event(&asked.event("requested", &request.name, message)).await?;
+        tx.add_event(&asked.event(EventKind::Requested, &request.name, message))
+            .await?;
         let response = asked.end_in(tx, convert::operation(&operation, None)).await?;
         self.wake();
         self.0.runs.due.notify_one();
@@ -218,7 +220,7 @@ impl Clusters {
             self.put_user_data(record, &deployment.user_data)?;
             self.try_on(record, member)
         };
-        let operation = self.operation(asked, id, "reimage-cluster", change).await?;
+        let operation = self.operation(asked, id, OperationKind::ReimageCluster, change).await?;
         Ok(theirs::operation(&asked.caller().scope, operation))
     }
 
@@ -243,7 +245,7 @@ impl Clusters {
             rollout::resume(record, &members, request.rollout.as_ref().map(wanted));
             Ok(())
         };
-        let operation = self.operation(asked, id, "reimage-cluster", change).await?;
+        let operation = self.operation(asked, id, OperationKind::ReimageCluster, change).await?;
         Ok(theirs::operation(&asked.caller().scope, operation))
     }
 
@@ -277,7 +279,9 @@ impl Clusters {
             record.reason.clear();
             image
         };
-        let operation = self.operation(asked, id, "roll-back-cluster", change).await?;
+        let operation = self
+            .operation(asked, id, OperationKind::RollBackCluster, change)
+            .await?;
         Ok(theirs::operation(scope, operation))
     }
 
@@ -295,7 +299,7 @@ impl Clusters {
             }
             Ok(())
         };
-        self.operation(asked, id, "retry-cluster", change).await
+        self.operation(asked, id, OperationKind::RetryCluster, change).await
     }
 
     /// Any node of a cluster.

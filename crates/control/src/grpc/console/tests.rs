@@ -3,6 +3,7 @@ use rackwright_store::MemberRow;
 
 use super::*;
 use crate::testing::{self, TestCore};
+use rackwright_lifecycle::EventKind;
 
 /// Members of a customer and of the site, and a key that `owner` has registered.
 async fn lab(owner: &str) -> TestCore {
@@ -60,10 +61,10 @@ async fn a_customer_cannot_keep_the_sites_people_out_by_registering_their_key() 
     let told = core.store.events(&Scope::Site, 0, "", 10).await.unwrap();
     let told: Vec<_> = told
         .iter()
-        .map(|event| (event.kind.as_str(), event.target.as_str()))
+        .map(|event| (event.kind.clone(), event.target.as_str()))
         .collect();
     assert!(
-        told.contains(&("security.ssh-key-taken", "members/mallory")),
+        told.contains(&(EventKind::SecuritySshKeyTaken, "members/mallory")),
         "{told:?}"
     );
     // Another of the site's does not get it from the first.

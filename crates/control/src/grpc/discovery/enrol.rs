@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rackwright_api::v1;
+use rackwright_lifecycle::{EventKind, OperationKind};
 use rackwright_site::discovery::{Judgement, KnownNode, NameSource, judge, node_name};
 use rackwright_site::model::Site;
 use rackwright_store::{FindingRow, NodeRecord, StoreError, WriteTx};
@@ -377,9 +378,9 @@ async fn carry_out(
                 return Ok(told);
             }
             tx.insert_node(&record).await?;
-            let operation = asked.new_operation("enroll", &told.node, DEADLINE_MIN);
+            let operation = asked.new_operation(OperationKind::Enroll, &told.node, DEADLINE_MIN);
             tx.insert_operation(&operation).await?;
-            tx.add_event(&asked.event("requested", &told.node, by)).await?;
+            tx.add_event(&asked.event(EventKind::Requested, &told.node, by)).await?;
             told.operation = Some(convert::operation(&operation, None));
             row.node.clone_from(&record.id);
         }
@@ -405,7 +406,8 @@ async fn carry_out(
             record.spec.bmc_address.clone_from(&row.address);
             tx.save_node(&mut record, asked.now()).await?;
             let message = format!("{} moved the BMC of {node} {}", caller.name, told.reason);
-            tx.add_event(&asked.event("requested", &told.node, message)).await?;
+            tx.add_event(&asked.event(EventKind::Requested, &told.node, message))
+                .await?;
             row.node = node;
         }
     }

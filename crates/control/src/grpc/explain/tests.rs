@@ -1,6 +1,6 @@
 //! What an operator is told, word for word.
 
-use rackwright_lifecycle::Power;
+use rackwright_lifecycle::{Effect, Power, Wait};
 
 use super::super::intent::tests::{Shape, all_nodes, record, takes};
 use super::*;
@@ -34,7 +34,7 @@ fn seconds(line: &v1::FactLine) -> String {
 }
 
 fn told(record: &NodeRecord, agent: &Reading<Agent>, progress: Option<&v1::JobProgress>, after_us: i64) -> String {
-    let mut lines = vec![summary(record, progress, START.plus(after_us))];
+    let mut lines = vec![summary(record, "", progress, START.plus(after_us))];
     lines.extend(hints(record).into_iter().map(|hint| format!("> {hint}")));
     for line in fact_lines(record, agent) {
         lines.push(format!("{}: {}{}", line.name, line.value, seconds(&line)));
@@ -46,7 +46,7 @@ fn told(record: &NodeRecord, agent: &Reading<Agent>, progress: Option<&v1::JobPr
 fn a_node_that_waits_says_for_what_and_how_long() {
     let mut record = started(State::Inspecting, Shape::Free);
     record.identity.macs = vec!["52:54:00:00:00:01".into(), "52:54:00:00:00:02".into()];
-    record.wait_why = "the machine to boot into the agent".into();
+    record.wait = Wait::AgentBoot;
     record.wait_until = START.plus(15 * MINUTE);
     record.readings.bmc = known(Bmc::Identified, SECOND);
     record.readings.power = known(Power::On, 5 * SECOND);
@@ -73,7 +73,7 @@ data: nothing of ours, or erased and proven so";
 #[test]
 fn a_node_that_is_written_says_how_far_it_is() {
     let mut record = started(State::Imaging, Shape::Claimed);
-    record.wait_why = "the agent to write the image".into();
+    record.wait = Wait::Effect(Effect::WriteImage);
     record.wait_until = START.plus(60 * MINUTE);
     record.readings.bmc = known(Bmc::Identified, 0);
     record.readings.power = known(Power::On, 5 * SECOND);
@@ -115,7 +115,7 @@ customer: old-co";
 fn a_failed_node_says_why_and_what_can_be_done() {
     let mut record = started(State::Failed, Shape::Claimed);
     record.reason = "write-image failed 4 times; the last: disk too small".into();
-    record.wait_why = "an operator".into();
+    record.wait = Wait::Operator;
     record.wait_until = START.plus(4 * 60 * MINUTE);
     record.readings.bmc = known(Bmc::Unreachable("no route to host".into()), 2 * SECOND);
     let agent = Reading::Unknown { since: START };
@@ -181,10 +181,10 @@ data: nothing of ours, or erased and proven so @0";
 #[test]
 fn a_wait_that_is_over_is_not_told_and_neither_is_progress_of_nothing() {
     let mut record = started(State::Validating, Shape::Claimed);
-    record.wait_why = "the checks of the installed system".into();
+    record.wait = Wait::Effect(Effect::Validate);
     record.wait_until = START.plus(10 * SECOND);
     let nothing = v1::JobProgress::default();
-    let text = summary(&record, Some(&nothing), START.plus(10 * SECOND));
+    let text = summary(&record, "", Some(&nothing), START.plus(10 * SECOND));
     assert_eq!(text, "n1 has been validating for 10 s");
 }
 

@@ -1,6 +1,7 @@
 //! Golden values of firmware: an operator approves what a node shows.
 
 use rackwright_api::v1;
+use rackwright_lifecycle::EventKind;
 use rackwright_store::{FirmwareValuesRow, GoldenFirmwareRow, StoreError};
 
 use super::super::asked::Asked;
@@ -115,7 +116,7 @@ pub(super) async fn add(
         "{} approved the firmware values {} of {node} for SKU {sku}: {}",
         row.approved_by, row.id, row.reason
     );
-    tx.add_event(&asked.event("security.golden-firmware-added", &answer.name, words))
+    tx.add_event(&asked.event(EventKind::SecurityGoldenFirmwareAdded, &answer.name, words))
         .await?;
     asked.end(tx, answer).await
 }
@@ -132,7 +133,7 @@ pub(super) async fn remove(asked: &Asked<'_>, request: &v1::RemoveGoldenFirmware
         asked.caller().name,
         row.sku
     );
-    tx.add_event(&asked.event("security.golden-firmware-removed", &request.name, words))
+    tx.add_event(&asked.event(EventKind::SecurityGoldenFirmwareRemoved, &request.name, words))
         .await?;
     asked.end(tx, ()).await
 }

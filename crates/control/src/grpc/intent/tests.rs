@@ -2,7 +2,8 @@
 
 use rackwright_api::v1::{Deployment, PowerAction};
 use rackwright_lifecycle::{
-    Claim, Decision, Edge, Evidence, Facts, Node, Policy, PowerGoal, PowerRequest, State, Timestamp, Wanted, decide,
+    Claim, Decision, Edge, Evidence, Facts, Node, Policy, PowerGoal, PowerRequest, State, Timestamp, Wait, Wanted,
+    decide,
 };
 use rackwright_store::{Hold, Identity, NodeRecord, Readings, Spec};
 
@@ -95,7 +96,7 @@ pub fn record(state: State, shape: Shape) -> NodeRecord {
         hold: Hold::default(),
         address: String::new(),
         address_witness: String::new(),
-        wait_why: String::new(),
+        wait: Wait::Rest,
         wait_until: Timestamp::default(),
         due_at: Timestamp::default(),
         created_at: Timestamp(1),

@@ -11,6 +11,7 @@ use tonic_types::StatusExt as _;
 use super::*;
 use crate::grpc::tenancy::{OPEN, as_member, join, knock_as, lab, methods, mutation};
 use crate::testing;
+use rackwright_lifecycle::EventKind;
 
 macro_rules! auth {
     ($core:expr, $name:expr) => {
@@ -172,15 +173,15 @@ async fn a_customers_admin_sees_and_ends_members_and_tokens_of_the_customer_alon
     let told: Vec<_> = events
         .iter()
         .filter(|event| event.attributes.get("by").is_some_and(|by| by == "adam"))
-        .map(|event| (event.kind.as_str(), event.target.as_str()))
+        .map(|event| (event.kind.clone(), event.target.as_str()))
         .collect();
     assert_eq!(
         told,
         [
-            ("security.member-role-set", "members/ann"),
-            ("security.member-revoked", "members/ann"),
-            ("security.member-deleted", "members/ann"),
-            ("security.token-deleted", "members/abe"),
+            (EventKind::SecurityMemberRoleSet, "members/ann"),
+            (EventKind::SecurityMemberRevoked, "members/ann"),
+            (EventKind::SecurityMemberDeleted, "members/ann"),
+            (EventKind::SecurityTokenDeleted, "members/abe"),
         ]
     );
 }

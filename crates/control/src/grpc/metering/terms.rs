@@ -1,6 +1,7 @@
 //! Reserved terms as operators set them.
 
 use rackwright_api::v1;
+use rackwright_lifecycle::EventKind;
 use rackwright_store::{Scope, Store, StoreError, TermRow};
 
 use super::{second, time};
@@ -141,7 +142,7 @@ pub async fn set(core: &Core, asked: &Asked<'_>, caller: &str, wanted: Wanted) -
         words(&row),
         was.unwrap_or_default()
     );
-    tx.add_event(&asked.event("term.set", &name, told)).await?;
+    tx.add_event(&asked.event(EventKind::TermSet, &name, told)).await?;
     asked.end(tx, message(&row)).await
 }
 
@@ -162,7 +163,7 @@ pub async fn delete(asked: &Asked<'_>, caller: &str, name: &str) -> Result<(), A
     asked.check_version(name, row.version)?;
     tx.delete_term(&row).await?;
     let told = format!("{caller} forgot the term {id}: {}", words(&row));
-    tx.add_event(&asked.event("term.deleted", name, told)).await?;
+    tx.add_event(&asked.event(EventKind::TermDeleted, name, told)).await?;
     asked.end(tx, ()).await
 }
 

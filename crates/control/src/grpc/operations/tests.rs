@@ -1,4 +1,4 @@
-use rackwright_lifecycle::{PowerGoal, State};
+use rackwright_lifecycle::{OperationKind, PowerGoal, State};
 
 use super::*;
 use crate::grpc::said::{Wish, wish};
@@ -96,7 +96,7 @@ async fn wants_firmware(core: &Core, id: &str, at: Timestamp) {
     tx.save_node(&mut record, at).await.unwrap();
     let row = OperationRow {
         id: id.into(),
-        kind: "firmware".into(),
+        kind: OperationKind::Firmware,
         target: "nodes/n1".into(),
         created_at: at,
         deadline: at,
@@ -155,4 +155,34 @@ async fn an_update_of_firmware_ends_after_the_piece_that_is_being_put_on() {
     let shown = Operations(core.clone()).message(&Scope::Site, &row).await.unwrap();
     let step = shown.progress.expect("it goes on").step;
     assert!(step.ends_with("cancelled: it ends after this piece"), "{step}");
+}
+
+/// What a node waits for may name other customers, circuits and racks.
+#[tokio::test]
+async fn a_customer_sees_the_state_and_not_what_the_node_waits_for() {
+    let core = testing::core().await;
+    let mut record = testing::node("n1", State::Rebooting, None);
+    record.node.since = crate::clock::now();
+    testing::add(&core, &record).await;
+    let row = OperationRow {
+        id: "o1".into(),
+        kind: OperationKind::Deploy,
+        target: "nodes/n1".into(),
+        ..OperationRow::default()
+    };
+    let mut tx = core.store.write().await.unwrap();
+    tx.insert_operation(&row).await.unwrap();
+    tx.commit().await.unwrap();
+    let why = "a leak at cdu/cdu-1".to_owned();
+    testing::rest(&core, "n1", &Wait::Alarm { why }).await;
+    let step = async |scope: Scope| {
+        let row = core.store.operation(&Scope::Site, "o1").await.unwrap();
+        let shown = Operations(core.clone()).message(&scope, &row).await.unwrap();
+        shown.progress.unwrap().step
+    };
+    assert_eq!(
+        step(Scope::Site).await,
+        "rebooting: waiting for an alarm to clear: a leak at cdu/cdu-1"
+    );
+    assert_eq!(step(Scope::Customer("acme".into())).await, "rebooting");
 }

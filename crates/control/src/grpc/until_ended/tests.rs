@@ -9,7 +9,7 @@ use prost::Message;
 use rackwright_api::DESCRIPTORS;
 use rackwright_api::v1;
 use rackwright_identity::ClientIdentity;
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{OperationKind, State};
 use rackwright_store::{OperationRow, UploadBody, UploadRow};
 use tokio_stream::StreamExt as _;
 use tonic::Code;
@@ -99,7 +99,7 @@ async fn open_lab() -> TestCore {
     let mut tx = core.store.write().await.unwrap();
     tx.insert_operation(&OperationRow {
         id: "o1".into(),
-        kind: "power".into(),
+        kind: OperationKind::Power,
         target: "nodes/n1".into(),
         ..OperationRow::default()
     })

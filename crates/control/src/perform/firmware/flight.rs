@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rackwright_lifecycle::EventKind;
 use rackwright_redfish::{
     Activation, BmcClient, ErrorKind, FirmwareEntry, FirmwareImage, PowerGoal, RedfishError, UpdateLook, UpdateTicket,
 };
@@ -145,7 +146,7 @@ impl Run<'_> {
             "{} went from {} to {}",
             flight.component, flight.entry.version, flight.to
         );
-        Ok(self.event("firmware.updated", message))
+        Ok(self.event(EventKind::FirmwareUpdated, message))
     }
 
     async fn go_on(&self, flight: &mut Flight) -> Result<(), Stop> {
@@ -381,7 +382,7 @@ impl Run<'_> {
             cycled.away.as_secs()
         );
         let mut tx = self.core.store.write().await?;
-        tx.add_event(&self.event("bmc.ac-cycle", message)).await?;
+        tx.add_event(&self.event(EventKind::BmcAcCycle, message)).await?;
         self.core.commit(tx).await?;
         self.switch_on(client).await
     }

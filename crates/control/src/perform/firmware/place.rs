@@ -40,8 +40,8 @@ impl Run<'_> {
             core.metrics.admitted(Kind::PowerOn, in_line_us);
         }
         // It is this effect that the node waits for, whatever that waits for: nobody else has it due before its end.
-        let told = wait.clone().unwrap_or(Wait::Effect(open.attempt.effect)).to_string();
-        tx.wait(id, &told, open.attempt.deadline, &record.readings).await?;
+        let stored = wait.clone().unwrap_or(Wait::Effect(open.attempt.effect));
+        tx.wait(id, &stored, open.attempt.deadline, &record.readings).await?;
         core.commit(tx).await?;
         Ok(wait)
     }
@@ -127,15 +127,15 @@ mod tests {
         let (first, second) = (run(&core, &first), run(&core, &second));
         assert_eq!(first.ask_for_place().await.unwrap(), None);
         assert_eq!(first.ask_for_place().await.unwrap(), None, "it has it");
-        let waits = second.ask_for_place().await.unwrap().unwrap().to_string();
+        let waits = second.ask_for_place().await.unwrap().unwrap();
         let expected = "its turn to be switched on, in line at circuit C7: 1 of 1 in use";
-        assert_eq!(waits, expected);
+        assert_eq!(waits.to_string(), expected);
         let node = core.store.node(&rackwright_store::Scope::Site, "n2").await.unwrap();
-        assert_eq!(node.wait_why, expected);
+        assert_eq!(node.wait, waits);
         first.leave_place().await.unwrap();
         second.take_place().await.unwrap();
         let node = core.store.node(&rackwright_store::Scope::Site, "n2").await.unwrap();
-        assert_ne!(node.wait_why, expected);
+        assert_ne!(node.wait, waits);
         assert!(first.ask_for_place().await.unwrap().is_some(), "others have their turn");
     }
 

@@ -41,7 +41,7 @@ async fn a_database_that_grows_older_is_believed_and_one_that_is_set_back_is_not
     assert_eq!(doubts(&core).await, 1);
     assert!(seen(&core).age > 501 + JUMP / 2, "above every age of the lost database");
     let events = core.store.events(&Scope::Site, 0, "site", 9).await.unwrap();
-    let kinds: Vec<_> = events.iter().map(|event| event.kind.as_str()).collect();
+    let kinds: Vec<_> = events.iter().map(|event| event.kind.to_string()).collect();
     assert_eq!(kinds, ["security.database-restored"], "one event for all nodes");
     advance(&core, false).await.unwrap();
     assert_eq!(core.store.events(&Scope::Site, 0, "site", 9).await.unwrap().len(), 1);

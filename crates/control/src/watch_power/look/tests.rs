@@ -107,7 +107,7 @@ impl Bench {
     /// Kinds of all events since the last call, as `seen` says how many those were.
     async fn events(&self, seen: &mut usize) -> Vec<String> {
         let all = self.core.store.events(&Scope::Site, 0, "", 1000).await.unwrap();
-        let new = all[*seen..].iter().map(|event| event.kind.clone()).collect();
+        let new = all[*seen..].iter().map(|event| event.kind.to_string()).collect();
         *seen = all.len();
         new
     }

@@ -14,7 +14,6 @@ use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Sessi
 use russh::{Channel, ChannelId};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 /// Most bytes of a script; the largest has 10 kB.
 const SCRIPT_BYTES: usize = 256 * 1024;
@@ -116,7 +115,7 @@ impl Login {
         let script = std::str::from_utf8(input).ok().and_then(Script::of);
         let stdout = match script {
             Some(Script::Probe { sample_mib }) => self.probe(sample_mib).await,
-            Some(Script::Clock) => answers::clock(SystemTime::now()),
+            Some(Script::Clock) => answers::clock(crate::bmc::system_time()),
             Some(Script::HandOver { key }) => answers::hand_over(self.remove_key(key)),
             None => {
                 let stderr =
