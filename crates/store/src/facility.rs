@@ -1,6 +1,6 @@
 //! What meters and sensors said last, what is wrong now, and which nodes that holds.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use rackwright_lifecycle::Timestamp;
 
@@ -107,6 +107,16 @@ impl Store {
                    ORDER BY stored_at, kind, name LIMIT $2";
         let rows = statement(sql).bind(since.0).bind(limit).aside();
         rows.fetch_all(&self.readers).await?.iter().map(reading).collect()
+    }
+
+    /// How many things of each kind have a reading taken at `since` or later.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn count_facility_readings(&self, since: Timestamp) -> Result<BTreeMap<String, i64>> {
+        let sql = "SELECT kind, COUNT(*) FROM facility_readings WHERE at >= $1 GROUP BY kind";
+        let rows = statement(sql).bind(since.0).aside().fetch_all(&self.readers).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
     /// The last reading of one thing.

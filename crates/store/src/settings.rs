@@ -65,6 +65,16 @@ impl Store {
             .collect()
     }
 
+    /// How many nodes there are, and of how many settings were read.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn count_settings_read(&self) -> Result<(i64, i64)> {
+        let sql = "SELECT (SELECT COUNT(*) FROM nodes), (SELECT COUNT(*) FROM node_settings)";
+        let row = statement(sql).aside().fetch_one(&self.readers).await?;
+        Ok((row.try_get(0)?, row.try_get(1)?))
+    }
+
     /// Nodes after `after` whose settings are otherwise than wanted, by id, at most `limit`.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use clap::Args;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
 use rackwright_api::v1::{ListNodesRequest, Node, NodeState};
 
-use super::{image_text, labels_text, state_cell, state_name, watch};
+use super::{health_cell, image_text, labels_text, state_cell, state_name, watch};
 use crate::args::Cx;
 use crate::client::{Client, rpc};
 use crate::error::CliError;
@@ -93,6 +93,7 @@ fn table(nodes: &[Node]) -> Table {
     let mut table = Table::new(&[
         "NODE",
         "STATE",
+        "HEALTH",
         "SINCE",
         "POWER",
         "AGENT",
@@ -107,14 +108,21 @@ fn table(nodes: &[Node]) -> Table {
             .state_since
             .as_ref()
             .map(|time| units::age(units::since(time, now)));
-        let words = match (status.doubt.as_str(), status.reason.as_str()) {
-            ("", "") => status.waiting_for.clone(),
-            ("", reason) => reason.to_owned(),
-            (doubt, _) => format!("doubted: {doubt}"),
+        let words = match (
+            status.doubt.as_str(),
+            status.reason.as_str(),
+            status.waiting_for.as_str(),
+        ) {
+            // A node at rest waits for nothing; its BMC may be silent for all that.
+            ("", "", "") => status.health_reason.clone(),
+            ("", "", waiting_for) => waiting_for.to_owned(),
+            ("", reason, _) => reason.to_owned(),
+            (doubt, ..) => format!("doubted: {doubt}"),
         };
         table.row([
             names::short("nodes", &node.name).into(),
             state_cell(status.state),
+            health_cell(status.health),
             since.unwrap_or_default().into(),
             (&status.power).into(),
             if status.agent_connected { "yes" } else { "no" }.into(),
@@ -148,6 +156,10 @@ fn details(node: &Node, paint: Paint, width: Option<usize>) -> String {
     if let Some(since) = &status.state_since {
         let age = units::duration(units::since(since, now));
         table.row(["since".into(), format!("{} ({age})", units::stamp(since)).into()]);
+    }
+    table.row(["health".into(), health_cell(status.health)]);
+    if !status.health_reason.is_empty() && status.doubt.is_empty() {
+        table.row(["".into(), (&status.health_reason).into()]);
     }
     table.row(["waits for".into(), (&status.waiting_for).into()]);
     table.row(["reason".into(), (&status.reason).into()]);

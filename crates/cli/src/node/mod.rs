@@ -22,7 +22,7 @@ use std::collections::HashMap;
 
 use clap::Subcommand;
 use rackwright_api::v1::node_service_client::NodeServiceClient;
-use rackwright_api::v1::{GetNodeRequest, Node, NodeState};
+use rackwright_api::v1::{GetNodeRequest, Node, NodeHealth, NodeState};
 
 use crate::args::Cx;
 use crate::client::{Client, rpc};
@@ -172,6 +172,17 @@ pub fn state_tone(state: i32) -> Tone {
 /// A state in its colour.
 pub fn state_cell(state: i32) -> Cell {
     Cell::toned(state_name(state), state_tone(state))
+}
+
+/// A health in its colour. A server that says none is older than health: it is unknown.
+pub fn health_cell(health: i32) -> Cell {
+    match NodeHealth::try_from(health) {
+        Ok(NodeHealth::Ok) => Cell::toned("ok", Tone::Good),
+        Ok(NodeHealth::Unreachable) => Cell::toned("BMC silent", Tone::Bad),
+        Ok(NodeHealth::LoginRefused) => Cell::toned("login refused", Tone::Bad),
+        Ok(NodeHealth::Doubted) => Cell::toned("doubted", Tone::Bad),
+        Ok(NodeHealth::Unknown | NodeHealth::Unspecified) | Err(_) => Cell::toned("unknown", Tone::Dim),
+    }
 }
 
 /// `k=v k=v`, sorted.

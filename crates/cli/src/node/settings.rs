@@ -58,11 +58,18 @@ async fn show(cx: &Cx, id: &str) -> Result<(), CliError> {
 
 async fn drift(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let nodes = all(&client).await?;
+    let (nodes, known, read) = all(&client).await?;
     let width = cx.ui.width();
     cx.ui.list(&nodes, |paint| {
         if nodes.is_empty() {
-            return "all settings that were read are as wanted\n".to_owned();
+            return match (read, known) {
+                (0, _) => "nothing is known: firmware settings were read of no node\n".to_owned(),
+                (read, known) if read < known => format!(
+                    "settings are as wanted on the {read} of {known} nodes of which they were read; of the others nothing is \
+                     known\n"
+                ),
+                (read, _) => format!("settings are as wanted on all {read} nodes\n"),
+            };
         }
         let mut table = Table::new(&["NODE", "SINCE", "SETTING", "WANTED", "IS", "AFTER START", "STANDING"]);
         for node in &nodes {
@@ -77,8 +84,9 @@ async fn drift(cx: &Cx) -> Result<(), CliError> {
     })
 }
 
-async fn all(client: &Client) -> Result<Vec<NodeSettings>, CliError> {
-    let (mut nodes, mut page_token) = (Vec::new(), String::new());
+/// The nodes with differences; how many nodes there are; of how many settings were read.
+async fn all(client: &Client) -> Result<(Vec<NodeSettings>, i32, i32), CliError> {
+    let (mut nodes, mut known, mut read, mut page_token) = (Vec::new(), 0, 0, String::new());
     loop {
         let request = ListSettingsDriftRequest {
             page_size: PAGE,
@@ -86,9 +94,10 @@ async fn all(client: &Client) -> Result<Vec<NodeSettings>, CliError> {
         };
         let page = rpc!(client, SettingsServiceClient.list_settings_drift, "list drift", request).await?;
         nodes.extend(page.nodes);
+        (known, read) = (known.max(page.known_nodes), read.max(page.read_nodes));
         page_token = page.next_page_token;
         if page_token.is_empty() {
-            return Ok(nodes);
+            return Ok((nodes, known, read));
         }
     }
 }

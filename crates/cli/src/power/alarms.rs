@@ -1,7 +1,7 @@
 //! `rackwright power alarms`
 
 use rackwright_api::v1::power_service_client::PowerServiceClient;
-use rackwright_api::v1::{Alarm, ListAlarmsRequest};
+use rackwright_api::v1::{Alarm, ListAlarmsRequest, ReadingCoverage};
 
 use crate::args::Cx;
 use crate::client::{Client, rpc};
@@ -16,18 +16,48 @@ const PAGE: i32 = 500;
 /// Shows what is wrong now.
 pub async fn run(cx: &Cx) -> Result<(), CliError> {
     let client = cx.client().await?;
-    let alarms = all(&client).await?;
+    let (alarms, coverage) = all(&client).await?;
     let width = cx.ui.width();
     cx.ui.list(&alarms, |paint| {
+        let read = read(&coverage);
         if alarms.is_empty() {
-            return "nothing is wrong, as far as was read\n".to_owned();
+            return read;
         }
-        table(&alarms).render(paint, width)
+        format!("{}\n{read}", table(&alarms).render(paint, width))
     })
 }
 
-async fn all(client: &Client) -> Result<Vec<Alarm>, CliError> {
-    let (mut alarms, mut page_token) = (Vec::new(), String::new());
+/// What is read, and that nothing is known of the rest.
+fn read(coverage: &[ReadingCoverage]) -> String {
+    let known: i32 = coverage.iter().map(|of| of.known).sum();
+    if known == 0 {
+        return "nothing is known of power and cooling: nothing is read. The site file names what to read and `facility` in \
+                the settings how (docs/power.md)\n"
+            .to_owned();
+    }
+    let counts: Vec<String> = coverage
+        .iter()
+        .map(|of| {
+            let things = match of.kind.as_str() {
+                "node" => "nodes",
+                "pdu" => "PDUs",
+                "cooling" => "cooling units",
+                other => other,
+            };
+            format!("{} of {} {things}", of.read, of.known)
+        })
+        .collect();
+    let is_whole = coverage.iter().all(|of| of.read >= of.known);
+    let rest = if is_whole {
+        ""
+    } else {
+        "; of the others nothing is known"
+    };
+    format!("alarms are those of what is read: {}{rest}\n", counts.join(", "))
+}
+
+async fn all(client: &Client) -> Result<(Vec<Alarm>, Vec<ReadingCoverage>), CliError> {
+    let (mut alarms, mut coverage, mut page_token) = (Vec::new(), Vec::new(), String::new());
     loop {
         let request = ListAlarmsRequest {
             page_size: PAGE,
@@ -35,9 +65,10 @@ async fn all(client: &Client) -> Result<Vec<Alarm>, CliError> {
         };
         let page = rpc!(client, PowerServiceClient.list_alarms, "list alarms", request).await?;
         alarms.extend(page.alarms);
+        coverage.extend(page.coverage);
         page_token = page.next_page_token;
         if page_token.is_empty() {
-            return Ok(alarms);
+            return Ok((alarms, coverage));
         }
     }
 }

@@ -12,6 +12,7 @@ pub struct Power {
     pub explained: Vec<ExplainPowerResponse>,
     pub rows: Vec<PowerHeadroom>,
     pub alarms: Vec<Alarm>,
+    pub coverage: Vec<ReadingCoverage>,
 }
 
 #[tonic::async_trait]
@@ -59,6 +60,7 @@ impl PowerService for Service {
         self.enter("ListAlarms", &request, "")?;
         Ok(Response::new(ListAlarmsResponse {
             alarms: self.state().power.alarms.clone(),
+            coverage: self.state().power.coverage.clone(),
             ..Default::default()
         }))
     }

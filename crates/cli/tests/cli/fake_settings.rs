@@ -30,6 +30,9 @@ impl SettingsService for Service {
         Ok(Response::new(ListSettingsDriftResponse {
             nodes: drifted.get(number).map(|one| (*one).clone()).into_iter().collect(),
             next_page_token: if more { (number + 1).to_string() } else { String::new() },
+            known_nodes: i32::try_from(state.settings.len()).expect("some"),
+            read_nodes: i32::try_from(state.settings.iter().filter(|one| one.read_time.is_some()).count())
+                .expect("some"),
         }))
     }
 

@@ -103,6 +103,14 @@ fn power_is_explained_reported_and_its_alarms_are_listed() {
     let program = Program::logged_in(&fake);
     let mut script = Script::default();
     script.run(&program, &["power", "alarms"]);
+    let of = |kind: &str, known, read| ReadingCoverage {
+        kind: kind.into(),
+        known,
+        read,
+    };
+    fake.state().power.coverage = vec![of("node", 40, 40), of("pdu", 8, 8)];
+    script.run(&program, &["power", "alarms"]);
+    fake.state().power.coverage = vec![of("node", 40, 9), of("cooling", 2, 0)];
     fake.state().power.alarms = vec![alarm()];
     for args in [
         &["power", "explain", "gpu-1"][..],

@@ -46,7 +46,7 @@ fn settings_are_shown_listed_and_applied() {
     let run = |args: &[&str]| program.run(args);
     let nothing = run(&["node", "settings", "drift"]);
     assert_eq!(
-        nothing.stdout, "all settings that were read are as wanted\n",
+        nothing.stdout, "nothing is known: firmware settings were read of no node\n",
         "{nothing:?}"
     );
     let plain = NodeSettings {
@@ -58,6 +58,23 @@ fn settings_are_shown_listed_and_applied() {
         name: "nodes/gpu-004".into(),
         ..NodeSettings::default()
     };
+    let read = |mut settings: NodeSettings| {
+        settings.drift_time = None;
+        settings
+    };
+    for (nodes, words) in [
+        (
+            vec![read(drifted("gpu-001"))],
+            "settings are as wanted on all 1 nodes\n",
+        ),
+        (
+            vec![read(drifted("gpu-001")), plain.clone()],
+            "settings are as wanted on the 1 of 2 nodes of which they were read; of the others nothing is known\n",
+        ),
+    ] {
+        fake.state().settings = nodes;
+        assert_eq!(run(&["node", "settings", "drift"]).stdout, words);
+    }
     fake.state().settings = vec![drifted("gpu-001"), drifted("gpu-002"), plain, stranger];
     let shown = run(&["node", "settings", "gpu-001"]);
     assert_eq!(shown.code, 0, "{shown:?}");

@@ -28,6 +28,7 @@ use crate::hall::HallError;
 use crate::parts::Parts;
 
 pub use alarms::{load, reserved};
+pub use poll::coverage;
 pub use settings::Settings;
 
 /// How power and cooling stand in this process.

@@ -20,6 +20,7 @@ use super::Settings;
 use super::read::{self, Equipment, Kind};
 use crate::clock;
 use crate::core::Core;
+use crate::hall::HallError;
 use crate::replicas::alive_since;
 use crate::watch_power::look::Turns;
 use crate::watch_power::share::{Share, number_of};
@@ -329,6 +330,30 @@ const NO_ACCOUNT: &str = "facility.username and password_file are not set";
 
 fn target(kind: Kind, name: &str) -> String {
     format!("{}/{name}", kind.as_str())
+}
+
+/// How many things of each kind there are to read, and of how many there is a fresh reading.
+///
+/// # Errors
+/// The database failed, or the stored site cannot be read.
+pub async fn coverage(core: &Core) -> Result<Vec<(&'static str, usize, i64)>, HallError> {
+    let Some(settings) = &core.config.facility else {
+        return Ok(Vec::new());
+    };
+    let Some((_, site)) = core.sites.current(&core.store).await? else {
+        return Ok(Vec::new());
+    };
+    let mut known: BTreeMap<Kind, usize> = BTreeMap::new();
+    for (kind, _) in things(&site, settings).into_keys() {
+        *known.entry(kind).or_default() += 1;
+    }
+    let since = clock::now().plus(-seconds(settings.fresh_s.into()));
+    let read = core.store.count_facility_readings(since).await?;
+    let of = |(kind, count): (Kind, usize)| {
+        let kind = kind.as_str();
+        (kind, count, read.get(kind).copied().unwrap_or(0))
+    };
+    Ok(known.into_iter().map(of).collect())
 }
 
 /// Where everything that can be read in a site is read, by kind and name; of nodes their records say where.

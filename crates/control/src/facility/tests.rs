@@ -6,8 +6,8 @@ use rackwright_site::power::readings::{
 };
 use rackwright_store::{EventRow, NodeRecord, ReadingRow, Scope};
 
-use super::Settings;
 use super::alarms::{judge_by, judge_on, judge_once};
+use super::{Settings, coverage};
 use crate::clock;
 use crate::core::Core;
 use crate::grpc::explain::explain;
@@ -329,4 +329,20 @@ async fn as_many_start_at_once_as_their_circuit_bears() {
         waiting += usize::from(wait.is_some());
     }
     assert_eq!(waiting, 6);
+}
+
+/// A site in which nothing was read must not look like one in which all is well.
+#[tokio::test]
+async fn how_many_things_are_read_is_known_by_kind() {
+    let core = hall("facility: {}\n").await;
+    let of = |found: &[(&'static str, usize, i64)], kind: &str| found.iter().find(|(name, ..)| *name == kind).copied();
+    let before = coverage(&core).await.unwrap();
+    assert_eq!(of(&before, "node"), Some(("node", 8, 0)), "{before:?}");
+    let (_, units, read_before) = of(&before, "cooling").unwrap();
+    assert!(units > 0 && read_before == 0, "{before:?}");
+    read(&core, "cooling", "cdu-1", &cdu(LeakLevel::Dry)).await;
+    let after = coverage(&core).await.unwrap();
+    assert_eq!(of(&after, "cooling"), Some(("cooling", units, 1)), "{after:?}");
+    let off = hall("").await;
+    assert_eq!(coverage(&off).await.unwrap(), []);
 }

@@ -7,6 +7,7 @@ use rackwright_lifecycle::{Agent, Outcome, Power, Reading, State, Timestamp, Wai
 use rackwright_store::{BootStageRow, EffectRow, EventRow, HistoryRow, ImageRow, ImageVersionRow, NodeRecord};
 use rackwright_store::{OperationRow, StoreError, UnknownMachineRow};
 
+use super::health;
 use crate::core::Core;
 use crate::stored;
 
@@ -88,6 +89,7 @@ fn status(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, no
     let deadline = core.config.policy.state_deadline(record.node.state, record.node.since);
     let waits = record.wait_until > now && record.wait != Wait::Rest;
     let presence = core.agents.presence(record, now);
+    let (health, health_reason) = health::health(record);
     v1::NodeStatus {
         state: state(record.node.state).into(),
         state_since: time(record.node.since),
@@ -105,7 +107,9 @@ fn status(core: &Core, record: &NodeRecord, inventory: Option<v1::Inventory>, no
             has_user_data: c.has_user_data || !c.plain_user_data.is_empty(),
         }),
         claim_generation: record.node.generation,
-        power: power(&record.readings.power).to_owned(),
+        power: health::power(record).to_owned(),
+        health: health.into(),
+        health_reason,
         agent_connected: matches!(
             presence,
             Reading::Known {

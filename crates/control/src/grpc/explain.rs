@@ -7,6 +7,7 @@ use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
 use super::convert;
 use super::errors::ApiError;
+use super::health::health;
 use crate::agent_boot::LastBoot;
 use crate::attestation::AS_SERVED;
 use crate::bmc_secret::INSERTED;
@@ -275,10 +276,13 @@ fn hints(record: &NodeRecord) -> Vec<String> {
     let claimed = claim.is_some();
     let handed_over = claim.is_some_and(|c| c.handed_over == Some(c.deployment));
     let untouched = record.node.evidence.is_untouched();
+    let is_silent = health(record).0 == v1::NodeHealth::Unreachable;
     if record.node.doubt.is_some() {
         return doubt_hints(record);
     }
     let list: &[(&str, &str)] = match record.node.state {
+        // Whatever is asked for waits for the BMC.
+        State::Available if is_silent => &[],
         State::Discovered => &[
             (
                 "get",
@@ -330,6 +334,16 @@ fn hints(record: &NodeRecord) -> Vec<String> {
             format!("rackwright node bmc-password rotate {id}: tries once more what is known, and changes it"),
         ];
         hints.splice(0..0, told);
+    }
+    if is_silent {
+        hints.insert(
+            0,
+            format!(
+                "the BMC at {} does not answer, so nothing can be done to {id}: look at its power, its cable and its address \
+                 (`rackwright node update {id}` gives another)",
+                record.spec.bmc_address
+            ),
+        );
     }
     if let Some(mac) = record.identity.macs.first()
         && record.wait.is_for_a_boot()

@@ -24,6 +24,7 @@ mod events;
 pub(crate) mod explain;
 pub mod fabric;
 mod firmware;
+pub mod health;
 mod images;
 mod intent;
 mod members;

@@ -272,9 +272,20 @@ impl Power {
             let nodes = self.0.store.held_by(&row.id, "", HELD_MAX).await?;
             alarms.push(alarm(row, nodes));
         }
+        let mut coverage = Vec::new();
+        if request.page_token.is_empty() {
+            for (kind, known, read) in facility::coverage(&self.0).await? {
+                coverage.push(v1::ReadingCoverage {
+                    kind: kind.to_owned(),
+                    known: i32::try_from(known).unwrap_or(i32::MAX),
+                    read: i32::try_from(read).unwrap_or(i32::MAX),
+                });
+            }
+        }
         Ok(v1::ListAlarmsResponse {
             alarms,
             next_page_token,
+            coverage,
         })
     }
 }

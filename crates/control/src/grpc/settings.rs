@@ -123,7 +123,16 @@ impl Settings {
                 nodes.push(message);
             }
         }
-        Ok(v1::ListSettingsDriftResponse { nodes, next_page_token })
+        let (mut known, mut read) = (0, 0);
+        if request.page_token.is_empty() {
+            (known, read) = self.0.store.count_settings_read().await?;
+        }
+        Ok(v1::ListSettingsDriftResponse {
+            nodes,
+            next_page_token,
+            known_nodes: i32::try_from(known).unwrap_or(i32::MAX),
+            read_nodes: i32::try_from(read).unwrap_or(i32::MAX),
+        })
     }
 
     async fn apply(&self, asked: &Asked<'_>, id: &str) -> Result<v1::Operation, ApiError> {

@@ -1,0 +1,77 @@
+//! Whether the control plane can work on a node.
+
+use rackwright_api::v1::NodeHealth;
+use rackwright_lifecycle::{Bmc, Reading};
+use rackwright_store::NodeRecord;
+
+use super::convert;
+
+/// The health of a node, and why where it is not OK. What an operator has to settle first comes first.
+#[must_use]
+pub fn health(record: &NodeRecord) -> (NodeHealth, String) {
+    if let Some(doubt) = &record.node.doubt {
+        return (NodeHealth::Doubted, doubt.why.clone());
+    }
+    if record.spec.account.refused_at.is_some() {
+        let why = "the BMC refuses the password that is kept; it is sent no more";
+        return (NodeHealth::LoginRefused, why.to_owned());
+    }
+    match &record.readings.bmc {
+        Reading::Known {
+            value: Bmc::Unreachable(why),
+            ..
+        } => (NodeHealth::Unreachable, why.clone()),
+        Reading::Known {
+            value: Bmc::Identified, ..
+        } => (NodeHealth::Ok, String::new()),
+        Reading::Unknown { .. } => (NodeHealth::Unknown, "the BMC has to be read anew".to_owned()),
+        Reading::Never => (NodeHealth::Unknown, "the BMC was never read".to_owned()),
+    }
+}
+
+/// The power in a word. What was read before the BMC fell silent is not the power now.
+#[must_use]
+pub fn power(record: &NodeRecord) -> &'static str {
+    match health(record).0 {
+        NodeHealth::Unreachable => "unknown",
+        _ => convert::power(&record.readings.power),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rackwright_lifecycle::{Doubt, DoubtCause, Power, State, Timestamp};
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_node_is_ok_only_while_its_bmc_answers() {
+        let mut record = testing::node("n1", State::Available, None);
+        record.readings.bmc = Reading::Never;
+        assert_eq!(health(&record).0, NodeHealth::Unknown);
+        let at = Timestamp(7);
+        record.readings.bmc = Reading::Known {
+            value: Bmc::Identified,
+            at,
+        };
+        assert_eq!(health(&record), (NodeHealth::Ok, String::new()));
+        record.readings.power = Reading::Known { value: Power::Off, at };
+        assert_eq!(power(&record), "off");
+        record.readings.bmc = Reading::Known {
+            value: Bmc::Unreachable("no answer".into()),
+            at,
+        };
+        assert_eq!(health(&record), (NodeHealth::Unreachable, "no answer".into()));
+        assert_eq!(power(&record), "unknown", "it may have been switched on since");
+        record.spec.account.refused_at = Some(at);
+        assert_eq!(health(&record).0, NodeHealth::LoginRefused);
+        record.node.doubt = Some(Doubt {
+            cause: DoubtCause::Restored,
+            since: at,
+            why: "restored".into(),
+            generation: 1,
+        });
+        assert_eq!(health(&record), (NodeHealth::Doubted, "restored".into()));
+    }
+}
