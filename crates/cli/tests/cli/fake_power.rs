@@ -58,9 +58,10 @@ impl PowerService for Service {
 
     async fn list_alarms(&self, request: Request<ListAlarmsRequest>) -> Answer<ListAlarmsResponse> {
         self.enter("ListAlarms", &request, "")?;
+        let state = self.state();
         Ok(Response::new(ListAlarmsResponse {
-            alarms: self.state().power.alarms.clone(),
-            coverage: self.state().power.coverage.clone(),
+            alarms: state.power.alarms.clone(),
+            coverage: state.power.coverage.clone(),
             ..Default::default()
         }))
     }

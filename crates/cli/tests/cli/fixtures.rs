@@ -82,6 +82,7 @@ pub fn nodes() -> Vec<Node> {
     status.image_written = format!("images/debian/versions/{DIGEST}");
     status.address = "10.0.0.1".into();
     status.inventory = Some(inventory());
+    status.set_health(NodeHealth::Ok);
     let mut imaging = node("gpu-002", NodeState::Imaging, 190);
     let status = imaging.status.as_mut().unwrap();
     status.agent_connected = true;
@@ -93,7 +94,9 @@ pub fn nodes() -> Vec<Node> {
     });
     let mut failed = node("gpu-003", NodeState::Failed, 3 * 86400);
     let status = failed.status.as_mut().unwrap();
-    status.power = "off".into();
+    status.power = "unknown".into();
+    status.set_health(NodeHealth::Unreachable);
+    status.health_reason = "no route".into();
     // What comes from a machine can hold anything.
     status.reason = "the BMC does not answer:\x1b[2J\nno route".into();
     vec![active, imaging, failed]
