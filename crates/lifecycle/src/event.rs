@@ -240,7 +240,13 @@ mod tests {
             assert_eq!(kind, EventKind::Unknown(name.into()));
             assert!(!kind.is_for_customers(), "{name}");
         }
-        for name in ["written", "cluster.ready", "power.off", "requested", "image.imported"] {
+        for name in [
+            "written",
+            "cluster.handedover",
+            "power.off",
+            "requested",
+            "image.imported",
+        ] {
             assert!(EventKind::parse(name).is_for_customers(), "{name}");
         }
         for name in ["bmc.lost", "security.member-joined", "facility.leak", "site.applied"] {

@@ -118,12 +118,15 @@ fn a_failed_node_says_why_and_what_can_be_done() {
     record.wait = Wait::Operator;
     record.wait_until = START.plus(4 * 60 * MINUTE);
     record.readings.bmc = known(Bmc::Unreachable("no route to host".into()), 2 * SECOND);
+    record.spec.bmc_address = "https://10.0.0.7".into();
     let agent = Reading::Unknown { since: START };
     record.node.evidence.written_at = Some(START.plus(-10 * SECOND));
     record.node.evidence.erased_at = None;
     let wanted = "\
 n1 has been failed for 3 h, waiting for an operator. \
 Reason: write-image failed 4 times; the last: disk too small
+> the BMC at https://10.0.0.7 does not answer, so nothing can be done to n1: look at its power, its cable and its address \
+(`rackwright node update n1` gives another)
 > rackwright node retry n1: writes the image again
 > rackwright node release n1: erases it and frees it
 > rackwright node reports n1: shows the checks
@@ -135,6 +138,7 @@ identity: not known yet
 inventory: never read
 image on disk: b3-old @-10
 data: written, not erased @-10
+bmc password: not known; the factory list is tried
 customer: old-co";
     assert_eq!(told(&record, &agent, None, 180 * MINUTE), wanted);
 }
