@@ -149,7 +149,7 @@ async fn list(cx: &Cx, filter: String, limit: usize) -> Result<(), CliError> {
                 (&operation.kind).into(),
                 (&operation.target).into(),
                 state_cell(operation),
-                format!("{}%", progress.percent).into(),
+                done(operation).into(),
                 age.unwrap_or_default().into(),
                 (&operation.requested_by).into(),
                 operation
@@ -161,6 +161,15 @@ async fn list(cx: &Cx, filter: String, limit: usize) -> Result<(), CliError> {
         }
         table.render(paint, width)
     })
+}
+
+/// How much is done. An operation that ended badly, and one that tells no progress, has no figure.
+fn done(operation: &Operation) -> String {
+    match (operation.done, &operation.error, &operation.progress) {
+        (true, None, _) => "100%".to_owned(),
+        (false, _, Some(progress)) => format!("{}%", progress.percent),
+        _ => String::new(),
+    }
 }
 
 fn state_cell(operation: &Operation) -> Cell {

@@ -263,7 +263,7 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// It is not what it should be; names line and field.
-    #[error("{}: {message}", path.display())]
+    #[error("{}: {message}\n  What follows in the file was not checked.", path.display())]
     Syntax {
         /// The file.
         path: PathBuf,

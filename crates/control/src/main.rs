@@ -122,7 +122,8 @@ enum Command {
     /// The audit: who called what, from where, and how that ended.
     #[command(subcommand)]
     Audit(AuditCommand),
-    /// Read and check a configuration file, and say everything that is wrong with it.
+    /// Read and check a configuration file. All wrong values are listed. A fault of the form (no YAML, an unknown field, another
+    /// type) ends the reading, so it is shown alone.
     CheckConfig {
         /// The configuration file.
         config: PathBuf,

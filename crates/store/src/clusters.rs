@@ -522,15 +522,17 @@ impl WriteTx {
     /// `Conflict`.
     pub async fn save_cluster(&mut self, record: &mut ClusterRecord, now: Timestamp) -> Result<()> {
         let sql = "UPDATE clusters SET version = version + 1, state = $1, state_since = $2, body = $3, due_at = $4, \
-                   updated_at = $4 WHERE id = $5 AND version = $6";
+                   updated_at = $4, wait_why = CASE WHEN state_since <> $2 THEN '' ELSE wait_why END \
+                   WHERE id = $5 AND version = $6 RETURNING wait_why";
         let query = statement(sql)
             .bind(record.cluster.state.as_str())
             .bind(record.cluster.since.0);
         let query = query.bind(record.body()?).bind(now.0);
         let query = query.bind(&record.id).bind(record.version);
-        if query.execute(&mut self.tx).await? == 0 {
+        let Some(row) = query.fetch_optional(&mut self.tx).await? else {
             return Err(conflict(&record.id));
-        }
+        };
+        record.wait_why = row.try_get(0)?;
         record.version += 1;
         record.due_at = now;
         record.updated_at = now;

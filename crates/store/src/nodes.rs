@@ -510,7 +510,7 @@ impl WriteTx {
     }
 
     /// Writes a node back, due at once, but for its labels. `record.version` must be the one that was read; it becomes the new one. Its agent
-    /// must not have come or gone since either. A node that enters another state or gets another claim generation has no
+    /// must not have come or gone since either. What the node waited for in another state is over. A node that enters another state or gets another claim generation has no
     /// agent from then on: the session of the former one ends with this change.
     ///
     /// # Errors
@@ -524,8 +524,10 @@ impl WriteTx {
              doubt_cause = $13, doubt_since = $14, doubt_why = $15, doubt_generation = $16, \
              agent_session = CASE WHEN {ends} THEN agent_session + 1 ELSE agent_session END, \
              agent_gone_at = CASE WHEN {ends} THEN $7 ELSE agent_gone_at END, \
-             agent_holder = CASE WHEN {ends} THEN '' ELSE agent_holder END \
-             WHERE id = $8 AND version = $9 AND agent_session = $10 RETURNING agent_session"
+             agent_holder = CASE WHEN {ends} THEN '' ELSE agent_holder END, \
+             wait = CASE WHEN state_since <> $2 THEN '' ELSE wait END, \
+             wait_kind = CASE WHEN state_since <> $2 THEN '' ELSE wait_kind END \
+             WHERE id = $8 AND version = $9 AND agent_session = $10 RETURNING agent_session, wait"
         );
         let (claimed, held) = record.images();
         let (cause, since, why, generation) = restored::columns(record.node.doubt.as_ref());
@@ -546,7 +548,10 @@ impl WriteTx {
             .bind(generation);
         let saved = query.fetch_optional(&mut self.tx).await?;
         let session: i64 = match saved {
-            Some(row) => row.try_get(0)?,
+            Some(row) => {
+                record.wait = waits::from_text(&record.id, row.try_get(1)?)?;
+                row.try_get(0)?
+            }
             None => {
                 return Err(StoreError::Conflict {
                     kind: "node",

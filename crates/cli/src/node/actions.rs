@@ -551,7 +551,8 @@ pub async fn delete(cx: &Cx, args: DeleteArgs) -> Result<(), CliError> {
     CliError::gather(errors)
 }
 
-/// Shows nodes of which something was asked, and the state they are in until it is done, then what went wrong with the others.
+/// Shows nodes of which something was asked, and the state they are in now, then what went wrong with the others. The control
+/// plane takes the state's edge a moment later.
 fn show_nodes(cx: &Cx, verb: &str, outcomes: Vec<Result<Node, CliError>>) -> Result<(), CliError> {
     let mut nodes = Vec::new();
     let mut errors = Vec::new();
@@ -566,7 +567,14 @@ fn show_nodes(cx: &Cx, verb: &str, outcomes: Vec<Result<Node, CliError>>) -> Res
             let status = node.status.clone().unwrap_or_default();
             let state = cx.ui.paint().tone(state_tone(status.state), &state_name(status.state));
             let id = clean(names::short("nodes", &node.name));
-            cx.ui.say(&format!("{id} {verb} asked for, now {state}"))?;
+            let is_there = match verb {
+                "hold" => status.state() == NodeState::Maintenance,
+                "quarantine" => status.state() == NodeState::Quarantined,
+                _ => false,
+            };
+            let still = if is_there { "" } else { "still " };
+            cx.ui
+                .say(&format!("{id}: {verb} accepted; the node is {still}{state}"))?;
         }
     } else if !nodes.is_empty() {
         cx.ui.items(&nodes, |_| String::new())?;

@@ -179,6 +179,23 @@ async fn due_clusters_are_taken_once_and_what_changed_meanwhile_does_not_rest() 
     lab.store.rest_cluster(&seen, "nodes", at(9_000_000)).await.unwrap();
     let rested = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
     assert_eq!((rested.wait_why.as_str(), rested.due_at), ("nodes", at(9_000_000)));
+    // What it waited for ends with the state; another change leaves it.
+    for (state, since, waits) in [
+        (rested.cluster.state, rested.cluster.since, "nodes"),
+        (State::Failed, at(3000), ""),
+    ] {
+        let mut tx = lab.store.write().await.unwrap();
+        let mut record = tx.cluster("alpha").await.unwrap();
+        (record.cluster.state, record.cluster.since) = (state, since);
+        tx.save_cluster(&mut record, at(3000)).await.unwrap();
+        tx.commit().await.unwrap();
+        assert_eq!(record.wait_why, waits);
+        let stored = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+        assert_eq!(stored.wait_why, waits);
+    }
+    let seen = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
+    lab.store.rest_cluster(&seen, "nodes", at(9_000_000)).await.unwrap();
+    let rested = lab.store.cluster(&Scope::Site, "alpha").await.unwrap();
 
     // A node's edge wakes it, a moment later; who rests it of what was read before is refused.
     let mut tx = lab.store.write().await.unwrap();

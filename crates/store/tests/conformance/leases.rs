@@ -212,3 +212,26 @@ async fn a_node_is_taken_by_who_makes_its_open_try_then_by_who_has_its_agent() {
         ["tried"]
     );
 }
+
+/// A wait of a former state would be shown until the next step, and could be taken for one of the new state.
+#[tokio::test]
+async fn a_wait_ends_with_the_state_and_outlasts_other_changes() {
+    let lab = Lab::new().await.with(&[node("n1")]).await;
+    rest(&lab.store, "n1", &Wait::Cluster, at(5000)).await;
+    let mut tx = lab.store.write().await.unwrap();
+    let mut record = tx.node("n1").await.unwrap();
+    record.reason = "a look at it".into();
+    tx.save_node(&mut record, at(300)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(record.wait, Wait::Cluster);
+    assert_eq!(lab.store.count_waiting().await.unwrap().len(), 1);
+    let mut tx = lab.store.write().await.unwrap();
+    let mut record = tx.node("n1").await.unwrap();
+    (record.node.state, record.node.since) = (State::Available, at(400));
+    tx.save_node(&mut record, at(400)).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(record.wait, Wait::Rest);
+    let stored = lab.store.node(&Scope::Site, "n1").await.unwrap();
+    assert_eq!(stored.wait, Wait::Rest);
+    assert_eq!(lab.store.count_waiting().await.unwrap(), []);
+}
