@@ -573,8 +573,7 @@ fn show_nodes(cx: &Cx, verb: &str, outcomes: Vec<Result<Node, CliError>>) -> Res
                 _ => false,
             };
             let still = if is_there { "" } else { "still " };
-            cx.ui
-                .say(&format!("{id}: {verb} accepted; the node is {still}{state}"))?;
+            cx.ui.say(&format!("{id}: {verb} accepted, state {still}{state}"))?;
         }
     } else if !nodes.is_empty() {
         cx.ui.items(&nodes, |_| String::new())?;
