@@ -89,6 +89,29 @@ fn systemd_takes_the_unit() {
 }
 
 #[test]
+fn systemd_takes_the_units_that_renew_a_readers_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
+    for unit in ["rackwright-renew@.service", "rackwright-renew@.timer"] {
+        let text = fs::read_to_string(deploy.join(unit)).unwrap();
+        let text = text.replace("/usr/bin/rackwright ", &format!("{} ", built("rackwright").display()));
+        fs::write(folder.path().join(unit), text).unwrap();
+    }
+    // The timer starts the service of the same instance.
+    let output = Command::new("systemd-analyze")
+        .args(["verify", "--man=no", "--recursive-errors=yes"])
+        .arg(folder.path().join("rackwright-renew@prometheus.timer"))
+        .env("SYSTEMD_UNIT_PATH", format!("{}:", folder.path().display()))
+        .output();
+    let output = output.expect("systemd-analyze is missing: `make deps` installs it");
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    let about_ours: Vec<&str> = words.lines().filter(|line| line.contains("rackwright")).collect();
+    assert!(about_ours.is_empty(), "{words}");
+    let text = fs::read_to_string(folder.path().join("rackwright-renew@.service")).unwrap();
+    assert!(settings(&text)["ExecStart"].ends_with("rackwright whoami"), "{text}");
+}
+
+#[test]
 fn systemd_would_not_take_a_worse_one() {
     for (good, bad) in [
         ("RestartSec=", "RestartSek="),
