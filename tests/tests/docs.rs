@@ -111,6 +111,45 @@ fn links_between_pages_lead_somewhere() {
     );
 }
 
+/// Files and folders of this repository that a page names in code marks. A name in capitals stands for any: `CRATE.md`.
+fn named_paths(page: &str) -> Vec<&str> {
+    let outside_code = page.split("```").step_by(2);
+    let marked = outside_code.flat_map(|part| part.split('`').skip(1).step_by(2));
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_./@-".contains(c);
+    let roots = ["crates/", "tests/", "proto/", "images/", "deploy/", "docs/"];
+    let is_any = |path: &str| {
+        let name = path.rsplit('/').next().and_then(|name| name.split('.').next());
+        name.is_some_and(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_uppercase()) && name != "README")
+    };
+    marked
+        .filter(|text| roots.iter().any(|root| text.starts_with(root)) && text.chars().all(is_plain))
+        .filter(|path| !is_any(path))
+        .collect()
+}
+
+#[test]
+fn paths_that_pages_name_are_there() {
+    let mut missing = Vec::new();
+    let mut count = 0;
+    for (path, text) in sources()
+        .iter()
+        .filter(|(path, _)| path.extension().is_some_and(|e| e == "md"))
+    {
+        for named in named_paths(text) {
+            count += 1;
+            if !root().join(named).exists() {
+                missing.push(format!("{}: {named}", path.display()));
+            }
+        }
+    }
+    assert!(count > 100, "only {count} paths are named");
+    assert!(missing.is_empty(), "\n{}", missing.join("\n"));
+    assert_eq!(
+        named_paths("`crates/a/b.rs` ```\n`docs/x`\n``` `docs/d/CRATE.md` `docs/README.md` `crates/*/x` `x/y`"),
+        ["crates/a/b.rs", "docs/README.md"]
+    );
+}
+
 /// Whether a text names a package as a word of its own.
 fn names(text: &str, package: &str) -> bool {
     let part_of_name = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
