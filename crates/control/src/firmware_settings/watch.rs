@@ -3,7 +3,7 @@
 //! Nothing is written to a machine here, whoever has it. Each node is one replica's to read, which follows by rendezvous
 //! hashing; when follows from its name and the round, so that there is no moment at which all are read.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::time::MissedTickBehavior;
 
 use super::look::look;
 use super::stored;
+use super::wanted::Wanted;
 use crate::bmc::{self, BmcError};
 use crate::clock;
 use crate::core::Core;
@@ -26,6 +27,9 @@ use crate::watch_power::share::{Share, number_of};
 
 /// Most and least time between looks at what is due, in milliseconds.
 const TICK_MS: (u64, u64) = (250, 30_000);
+/// The nodes are listed again after this share of the interval, and when the site or the replicas changed. Between two lists, a
+/// tick costs what is due, whatever the number of nodes.
+const LIST: i64 = 64;
 /// A node that somebody works with, or that did not answer, is tried again after this share of the interval.
 const AGAIN: i64 = 8;
 
@@ -41,7 +45,9 @@ pub async fn run(core: Arc<Core>) {
     let mut watch = Watch {
         core: core.clone(),
         interval_us: seconds(i64::from(interval_s)),
+        listed: None,
         next: HashMap::new(),
+        queue: BTreeSet::new(),
     };
     let mut looks = JoinSet::new();
     loop {
@@ -62,8 +68,26 @@ pub async fn run(core: Arc<Core>) {
 struct Watch {
     core: Arc<Core>,
     interval_us: i64,
-    /// When each node is read next, and how often it was.
-    next: HashMap<String, (Timestamp, u64)>,
+    /// The last list of nodes.
+    listed: Option<Listed>,
+    /// When each node is read next, how often it was, and what is wanted of it.
+    next: HashMap<String, Next>,
+    /// The same, the next due first.
+    queue: BTreeSet<(Timestamp, String)>,
+}
+
+/// What a list of nodes was made by.
+struct Listed {
+    at: Timestamp,
+    wanted: Arc<Wanted>,
+    /// Replicas that lived, in order.
+    alive: Vec<String>,
+}
+
+struct Next {
+    at: Timestamp,
+    round: u64,
+    wish: Arc<WantedSettings>,
 }
 
 /// What came of one reading: the node, and whether it was made.
@@ -75,37 +99,32 @@ impl Watch {
         let now = clock::now();
         let wanted = self.core.wishes.all(&self.core).await?;
         if wanted.is_empty() {
+            self.listed = None;
             self.next.clear();
+            self.queue.clear();
             return Ok(());
         }
-        let nodes = self.core.store.node_skus().await?;
-        let wishes = nodes.into_iter().filter_map(|(node, sku)| {
-            let wish = wanted.of(&node, &sku)?.clone();
-            Some((node, wish))
-        });
-        let wanted: HashMap<String, Arc<WantedSettings>> = wishes.collect();
-        self.next.retain(|node, _| wanted.contains_key(node));
         let alive = self.core.store.replicas(alive_since(now)).await?;
-        let share = Share::new(&self.core.replica, alive.into_iter().map(|replica| replica.id));
-        for node in wanted.keys() {
-            if !share.has(node) {
-                self.next.remove(node);
-            } else if !self.next.contains_key(node) {
-                // Anywhere in the first round: a start of the daemon asks no thousand BMCs at once.
-                let at = now.plus(part(node, 0, self.interval_us));
-                self.next.insert(node.clone(), (at, 0));
-            }
+        let alive: Vec<String> = alive.into_iter().map(|replica| replica.id).collect();
+        let is_listed = self.listed.as_ref().is_some_and(|listed| {
+            let is_same = Arc::ptr_eq(&listed.wanted, &wanted) && listed.alive == alive;
+            is_same && now.since(listed.at) < self.interval_us / LIST
+        });
+        if !is_listed {
+            self.list(&wanted, &alive, now).await?;
+            self.listed = Some(Listed { at: now, wanted, alive });
         }
-        let room = self.core.config.settings_watch.at_once.saturating_sub(looks.len());
-        let due = self.next.iter().filter(|(_, (at, _))| *at <= now);
-        let mut due: Vec<(Timestamp, String)> = due.map(|(node, (at, _))| (*at, node.clone())).collect();
-        due.sort();
-        for (_, node) in due.into_iter().take(room) {
-            let Some(wish) = wanted.get(&node).cloned() else {
-                continue;
-            };
+        let mut room = self.core.config.settings_watch.at_once.saturating_sub(looks.len());
+        while room > 0
+            && let Some((at, node)) = self.queue.first().cloned()
+            && at <= now
+        {
+            room -= 1;
             // Not again while it is read.
             self.reschedule(&node, true, now);
+            let Some(wish) = self.next.get(&node).map(|next| next.wish.clone()) else {
+                continue;
+            };
             let core = self.core.clone();
             looks.spawn(async move {
                 let was_read = match read(&core, &node, &wish).await {
@@ -121,6 +140,26 @@ impl Watch {
         Ok(())
     }
 
+    /// Takes up the nodes that are this replica's to read, and leaves those that are not any more.
+    async fn list(&mut self, wanted: &Wanted, alive: &[String], now: Timestamp) -> Result<(), StoreError> {
+        let share = Share::new(&self.core.replica, alive.iter().cloned());
+        let mut next = HashMap::new();
+        for (node, sku) in self.core.store.node_skus().await? {
+            let Some(wish) = wanted.of(&node, &sku).filter(|_| share.has(&node)).cloned() else {
+                continue;
+            };
+            let (at, round) = match self.next.get(&node) {
+                Some(known) => (known.at, known.round),
+                // Anywhere in the first round: a start of the daemon asks no thousand BMCs at once.
+                None => (now.plus(part(&node, 0, self.interval_us)), 0),
+            };
+            next.insert(node, Next { at, round, wish });
+        }
+        self.queue = next.iter().map(|(node, next)| (next.at, node.clone())).collect();
+        self.next = next;
+        Ok(())
+    }
+
     fn ended(&mut self, ended: Result<Looked, tokio::task::JoinError>) {
         match ended {
             Ok((_, true)) => {}
@@ -130,17 +169,19 @@ impl Watch {
     }
 
     fn reschedule(&mut self, node: &str, was_read: bool, now: Timestamp) {
-        let Some((at, round)) = self.next.get_mut(node) else {
+        let Some(next) = self.next.get_mut(node) else {
             return;
         };
+        self.queue.remove(&(next.at, node.to_owned()));
         if was_read {
-            *round += 1;
+            next.round += 1;
             // Three quarters of the interval to five quarters.
             let half = self.interval_us / 2;
-            *at = now.plus(self.interval_us - half / 2 + part(node, *round, half));
+            next.at = now.plus(self.interval_us - half / 2 + part(node, next.round, half));
         } else {
-            *at = now.plus((self.interval_us / AGAIN).max(1));
+            next.at = now.plus((self.interval_us / AGAIN).max(1));
         }
+        self.queue.insert((next.at, node.to_owned()));
     }
 }
 
@@ -215,7 +256,66 @@ fn drift(record: &NodeRecord, rows: &[SettingRow], now: Timestamp) -> EventRow {
 
 #[cfg(test)]
 mod tests {
+    use rackwright_lifecycle::State;
+
     use super::*;
+    use crate::testing;
+
+    fn want(core: &Core, nodes: &[&str]) {
+        let wish = Arc::new(WantedSettings::default());
+        let nodes = nodes.iter().map(|node| ((*node).to_owned(), wish.clone()));
+        *core.wishes.always.lock().unwrap() = Some(Arc::new(Wanted::of_nodes(nodes.collect())));
+    }
+
+    /// Names of the nodes that are looked after, in order.
+    fn known(watch: &Watch) -> Vec<&str> {
+        let mut names: Vec<&str> = watch.next.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        assert_eq!(watch.queue.len(), names.len());
+        names
+    }
+
+    #[tokio::test]
+    async fn between_two_lists_a_tick_costs_what_is_due_alone() {
+        let core = testing::core().await;
+        want(&core, &["n1", "n2"]);
+        testing::add(&core, &testing::node("n1", State::Available, None)).await;
+        let mut watch = Watch {
+            core: (*core).clone(),
+            interval_us: seconds(64_000),
+            listed: None,
+            next: HashMap::new(),
+            queue: BTreeSet::new(),
+        };
+        let mut looks = JoinSet::new();
+        watch.begin(&mut looks).await.unwrap();
+        assert_eq!(known(&watch), ["n1"]);
+        let first = watch.next["n1"].at;
+
+        // A new node is seen by the next list, and leaves the others' turns as they are.
+        testing::add(&core, &testing::node("n2", State::Available, None)).await;
+        watch.begin(&mut looks).await.unwrap();
+        assert_eq!(known(&watch), ["n1"], "no list was made");
+        watch.listed.as_mut().unwrap().at = clock::now().plus(-seconds(1001));
+        watch.begin(&mut looks).await.unwrap();
+        assert_eq!(known(&watch), ["n1", "n2"]);
+        assert_eq!((watch.next["n1"].at, looks.len()), (first, 0));
+
+        // What is due is read once, and comes again at its next turn.
+        watch.queue.remove(&(first, "n1".to_owned()));
+        let due = clock::now();
+        watch.next.get_mut("n1").unwrap().at = due;
+        watch.queue.insert((due, "n1".to_owned()));
+        watch.begin(&mut looks).await.unwrap();
+        watch.begin(&mut looks).await.unwrap();
+        assert_eq!((looks.len(), watch.next["n1"].round), (1, 1));
+        looks.shutdown().await;
+
+        // Another site is a reason to list at once.
+        want(&core, &["n2"]);
+        watch.begin(&mut looks).await.unwrap();
+        assert_eq!(known(&watch), ["n2"]);
+    }
 
     #[test]
     fn readings_are_spread_over_the_interval_and_never_bunch() {
