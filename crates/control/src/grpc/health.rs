@@ -40,9 +40,11 @@ pub fn power(record: &NodeRecord) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use rackwright_lifecycle::{Doubt, DoubtCause, Power, State, Timestamp};
+    use rackwright_lifecycle::{BootTarget, Doubt, DoubtCause, Effect, Outcome, Power, State, Timestamp};
+    use rackwright_store::Readings;
 
     use super::*;
+    use crate::perform::seen_answering;
     use crate::testing;
 
     #[test]
@@ -73,5 +75,26 @@ mod tests {
             generation: 1,
         });
         assert_eq!(health(&record), (NodeHealth::Doubted, "restored".into()));
+    }
+
+    #[test]
+    fn an_effect_that_the_bmc_did_ends_its_silence() {
+        let silent = || Readings {
+            bmc: Reading::Known {
+                value: Bmc::Unreachable("no answer".into()),
+                at: Timestamp(7),
+            },
+            ..Readings::default()
+        };
+        for (effect, outcome, is_silent) in [
+            (Effect::PowerOn, Outcome::Succeeded, false),
+            (Effect::SetBoot(BootTarget::Disk), Outcome::Succeeded, false),
+            (Effect::PowerOn, Outcome::Interrupted, true),
+            (Effect::Validate, Outcome::Succeeded, true),
+        ] {
+            let mut readings = silent();
+            seen_answering(&mut readings, effect, &outcome, Timestamp(9));
+            assert_eq!(readings.bmc == silent().bmc, is_silent, "{effect:?}, {outcome:?}");
+        }
     }
 }

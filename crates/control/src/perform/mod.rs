@@ -20,7 +20,7 @@ use std::pin::Pin;
 
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::drives::DriveList;
-use rackwright_lifecycle::{Agent, Effect, Outcome, Power, Reading, Timestamp};
+use rackwright_lifecycle::{Agent, Bmc, Effect, Outcome, Power, Reading, Timestamp};
 use rackwright_store::{
     BmcStateRow, EventRow, Identity, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx,
 };
@@ -196,6 +196,22 @@ pub fn seen_off(readings: &mut Readings, now: Timestamp) {
         value: Agent::Absent,
         at: now,
     };
+}
+
+/// A success of one of these effects is an answer of the BMC: a failure that was noted before is over.
+pub fn seen_answering(readings: &mut Readings, effect: Effect, outcome: &Outcome, now: Timestamp) {
+    use Effect::{Identify, ObservePower, PowerOff, PowerOn, ProvePowerOff, SetBoot};
+    let is_answer = matches!(
+        effect,
+        Identify | ObservePower | PowerOn | PowerOff | ProvePowerOff | SetBoot(_)
+    );
+    let was_silent = matches!(readings.bmc.last(), Some(Bmc::Unreachable(_)));
+    if is_answer && was_silent && *outcome == Outcome::Succeeded {
+        readings.bmc = Reading::Known {
+            value: Bmc::Identified,
+            at: now,
+        };
+    }
 }
 
 /// Ends a reading that must say off.

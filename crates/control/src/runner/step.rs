@@ -602,6 +602,10 @@ async fn finish(
     if let Some(change) = &done.readings {
         let mut readings = record.readings.clone();
         change(&mut readings, now);
+        // A node that was never identified becomes so by its identification alone.
+        if !record.identity.macs.is_empty() {
+            perform::seen_answering(&mut readings, effect.attempt.effect, &done.outcome, now);
+        }
         if let Some(event) = power_event(node, &record.readings.power, &readings.power, now) {
             tx.add_event(&event).await?;
         }
