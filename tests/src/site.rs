@@ -116,6 +116,9 @@ pub fn images() -> PathBuf {
     dir.canonicalize().expect("the folder can be named")
 }
 
+/// Settings of storage for tests and demonstrations: their images are small, and the disk of a developer is often nearly full.
+pub const STORAGE: &str = "storage: {reserve_mib: 256}\n";
+
 fn config_text(dir: &Path, settings: &Settings) -> String {
     let images = images();
     let netboot = images.join("netboot");
@@ -171,13 +174,15 @@ impl Site {
         Self::start_with(dir, &config_text(dir, settings)).await
     }
 
-    /// The same with a configuration of the caller's own, which names `dir/data` as its data folder.
+    /// The same with a configuration of the caller's own, which names `dir/data` as its data folder. The reserve of the disk is
+    /// [`STORAGE`] where the configuration sets none.
     ///
     /// # Panics
     /// When it does not start.
     pub async fn start_with(dir: &Path, config: &str) -> Self {
         std::fs::create_dir_all(dir.join("data")).expect("the data folder can be made");
-        std::fs::write(dir.join("rackwrightd.yaml"), config).expect("the config can be written");
+        let storage = if config.contains("storage:") { "" } else { STORAGE };
+        std::fs::write(dir.join("rackwrightd.yaml"), format!("{storage}{config}")).expect("the config can be written");
         let mut site = Self {
             dir: dir.to_owned(),
             daemon: None,

@@ -53,7 +53,7 @@ pub async fn core_with(further: &str) -> TestCore {
 pub fn config(dir: &Path, further: &str) -> Config {
     let path = dir.join("rackwrightd.yaml");
     let text = format!(
-        "data_dir: {}\napi: {{names: [localhost]}}\nstore: {{caches: [cache-1]}}\n{further}",
+        "data_dir: {}\nstorage: {{reserve_mib: 256}}\napi: {{names: [localhost]}}\nstore: {{caches: [cache-1]}}\n{further}",
         data(dir)
     );
     std::fs::write(&path, text).unwrap();

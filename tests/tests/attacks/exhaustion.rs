@@ -195,7 +195,7 @@ async fn unfinished_set(sites: &SiteServiceClient<Channel>) -> (Sender<v1::PlanS
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn site_files_in_too_many_parts_are_refused_early_and_one_set_at_a_time() {
     let dir = tempfile::tempdir().expect("a folder");
-    let plane = Plane::start(dir.path(), "storage: {site_files_mib: 4}\n").await;
+    let plane = Plane::start(dir.path(), "storage: {site_files_mib: 4, reserve_mib: 256}\n").await;
     let before = plane.memory();
     let mut sites = SiteServiceClient::new(plane.channel(Some(plane.operator())));
     let text = |n: usize| site_part(if n == 0 { "site.yaml" } else { "" }, 1 << 20);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use rackwright_tests::ports::free_port;
 use rackwright_tests::process::signal;
-use rackwright_tests::site::program;
+use rackwright_tests::site::{STORAGE, program};
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -156,7 +156,7 @@ impl Replica {
             .map(|port| format!("\"https://127.0.0.1:{port}\""))
             .collect();
         let text = format!(
-            "data_dir: {}\ndatabase: {database}\nsite: chaos\napi:\n  listen: 127.0.0.1:{port}\n  \
+            "data_dir: {}\ndatabase: {database}\nsite: chaos\n{STORAGE}api:\n  listen: 127.0.0.1:{port}\n  \
              names: [127.0.0.1]\n  endpoints: [{}]\nstore:\n  listen: 127.0.0.1:{}\n{further}",
             dir.join("data").display(),
             endpoints.join(", "),

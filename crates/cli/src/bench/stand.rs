@@ -360,7 +360,7 @@ fn config_text(folder: &Path, args: &FleetArgs, ports: Ports) -> String {
         ..
     } = ports;
     format!(
-        "data_dir: {folder}/data\nsite: bench\n{database}\
+        "data_dir: {folder}/data\nstorage: {{reserve_mib: 256}}\nsite: bench\n{database}\
          api:\n  listen: 127.0.0.1:{api}\n  names: [127.0.0.1, localhost]\n\
          store:\n  listen: 127.0.0.1:{store}\n\
          boot:\n  ramdisk:\n    kernel: {folder}/vmlinuz\n    initrd: {folder}/initrd\n  \
