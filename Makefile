@@ -70,6 +70,12 @@ fuzz: deps ## Looks for inputs that a reader cannot bear (packets, images, site 
 	target/debug/fuzz-inputs -max_total_time=$(FUZZ_SECONDS) -seed=$(FUZZ_SEED) -timeout=10 -rss_limit_mb=1024 -max_len=8192 \
 	  -artifact_prefix=target/fuzz/ -print_final_stats=1 $(FUZZ_CORPUS) crates/fuzz/corpus
 
+.PHONY: check
+check: tools ## Before a commit: format, clippy, unit tests, checks of docs and structure; no machine, no database server
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo nextest run --locked --workspace --lib --test docs --test crate_graph --test size_budget -E 'not test(/^simulation::/)'
+
 .PHONY: lint
 lint: tools ## Format, clippy, licences and sources of the dependencies, shell scripts
 	cargo fmt --all --check

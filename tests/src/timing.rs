@@ -149,16 +149,7 @@ async fn write_overheads(store: &Store, node: &str) -> Vec<(i64, i64)> {
 }
 
 fn phase(node: &str, row: &HistoryRow, waits: &[Span], overhead: &[(i64, i64)]) -> Option<Phase> {
-    let working = matches!(
-        row.from,
-        State::Inspecting
-            | State::Allocated
-            | State::Imaging
-            | State::Rebooting
-            | State::Validating
-            | State::Reclaiming
-    );
-    if !working {
+    if row.from.is_at_rest() || row.from == State::Discovered {
         return None;
     }
     let (begin, end) = (row.at.0 - row.spent_us, row.at.0);

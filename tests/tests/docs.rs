@@ -150,6 +150,52 @@ fn paths_that_pages_name_are_there() {
     );
 }
 
+/// Pages that a newcomer reads first, and the most lines that each may have.
+const FIRST_PAGES: &[(&str, usize)] = &[
+    ("README.md", 120),
+    ("docs/architecture.md", 180),
+    ("CONTRIBUTING.md", 120),
+];
+
+#[test]
+fn the_first_pages_are_short() {
+    for (page, most) in FIRST_PAGES {
+        let lines = fs::read_to_string(root().join(page)).expect("a page").lines().count();
+        assert!(
+            lines <= *most,
+            "{page} has {lines} lines; at most {most}: move a part to a page of its own"
+        );
+    }
+}
+
+#[test]
+fn every_page_is_reached_from_the_readme() {
+    let mut reached = BTreeSet::new();
+    let mut open = vec![root().join("README.md")];
+    while let Some(path) = open.pop() {
+        let path = path.canonicalize().expect("a page");
+        if !reached.insert(path.clone()) {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a page");
+        let folder = path.parent().expect("a file has a folder");
+        open.extend(
+            local_links(&text)
+                .into_iter()
+                .map(|link| folder.join(link))
+                .filter(|p| p.is_file()),
+        );
+    }
+    let mut left = Vec::new();
+    for entry in fs::read_dir(root().join("docs")).expect("docs") {
+        let path = entry.expect("a folder entry").path().canonicalize().expect("a page");
+        if path.extension().is_some_and(|e| e == "md") && !reached.contains(&path) {
+            left.push(path.display().to_string());
+        }
+    }
+    assert!(left.is_empty(), "no link leads from README.md to\n{}", left.join("\n"));
+}
+
 /// Whether a text names a package as a word of its own.
 fn names(text: &str, package: &str) -> bool {
     let part_of_name = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
@@ -186,8 +232,8 @@ fn every_dependency_is_explained() {
 
 #[test]
 fn the_state_diagrams_are_the_charts() {
-    let page = root().join("docs/architecture.md");
-    let mut text = fs::read_to_string(&page).expect("docs/architecture.md");
+    let page = root().join("docs/lifecycle.md");
+    let mut text = fs::read_to_string(&page).expect("docs/lifecycle.md");
     let charts = [
         (rackwright_lifecycle::chart::mermaid(), "chart.rs"),
         (rackwright_lifecycle::cluster::mermaid(), "cluster/chart.rs"),
@@ -203,7 +249,7 @@ fn the_state_diagrams_are_the_charts() {
         } else {
             assert!(
                 text[begin..end] == chart,
-                "docs/architecture.md shows another chart than crates/lifecycle/src/{file}; UPDATE_DOCS=1 draws it anew:\n{chart}"
+                "docs/lifecycle.md shows another chart than crates/lifecycle/src/{file}; UPDATE_DOCS=1 draws it anew:\n{chart}"
             );
         }
         from = begin;

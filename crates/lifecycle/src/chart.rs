@@ -1,5 +1,5 @@
 //! The state chart of a node. This table is the only place where edges are named; the diagram in
-//! `docs/architecture.md` is generated from it.
+//! `docs/lifecycle.md` is generated from it.
 
 use crate::names::names;
 
@@ -33,29 +33,125 @@ names! {
     }
 }
 
+/// What holds of a node in a state. Everything that treats states differently by a property asks here, so that a new state has its
+/// properties in one row.
+#[derive(Debug, Clone, Copy)]
+struct Traits {
+    /// Nothing happens to the node until somebody wants something.
+    is_at_rest: bool,
+    /// The control plane boots the agent on the node. In every other state no agent counts.
+    boots_agent: bool,
+    /// The control plane starts the machine.
+    starts_machine: bool,
+    /// No customer's system runs on the node, claimed or not.
+    is_unused: bool,
+    /// The customer may be using the node: in `active` always, in the others after a reimage.
+    may_be_used: bool,
+    /// From and to how many percent the state makes of a deploy, an enrolment or a release.
+    share: (u32, u32),
+}
+
+/// Nothing is true of a state but what its row says.
+const NONE: Traits = Traits {
+    is_at_rest: false,
+    boots_agent: false,
+    starts_machine: false,
+    is_unused: false,
+    may_be_used: false,
+    share: (99, 100),
+};
+
+/// A node that waits for somebody's wish.
+const AT_REST: Traits = Traits {
+    is_at_rest: true,
+    ..NONE
+};
+
+/// A node whose machine runs the agent, with nobody's system on it.
+const WITH_AGENT: Traits = Traits {
+    boots_agent: true,
+    starts_machine: true,
+    is_unused: true,
+    share: (5, 95),
+    ..NONE
+};
+
+/// A node whose machine runs what was written.
+const STARTED: Traits = Traits {
+    starts_machine: true,
+    may_be_used: true,
+    ..NONE
+};
+
 impl State {
+    const fn traits(self) -> Traits {
+        match self {
+            Self::Discovered => Traits { share: (0, 5), ..NONE },
+            Self::Allocated => Traits {
+                is_unused: true,
+                share: (0, 5),
+                ..NONE
+            },
+            Self::Inspecting | Self::Reclaiming => WITH_AGENT,
+            Self::Imaging => Traits {
+                may_be_used: true,
+                share: (5, 60),
+                ..WITH_AGENT
+            },
+            Self::Rebooting => Traits {
+                share: (60, 90),
+                ..STARTED
+            },
+            Self::Validating => Traits {
+                share: (90, 99),
+                ..STARTED
+            },
+            Self::Available => Traits {
+                is_unused: true,
+                ..AT_REST
+            },
+            Self::Active => Traits {
+                may_be_used: true,
+                ..AT_REST
+            },
+            Self::Failed | Self::Quarantined | Self::Maintenance => AT_REST,
+        }
+    }
+
     /// Nothing happens to a node in it until somebody wants something.
     #[must_use]
-    pub fn is_at_rest(self) -> bool {
-        matches!(
-            self,
-            Self::Available | Self::Active | Self::Failed | Self::Quarantined | Self::Maintenance
-        )
+    pub const fn is_at_rest(self) -> bool {
+        self.traits().is_at_rest
     }
 
     /// The control plane boots the agent on a node in it. In every other state no agent counts.
     #[must_use]
-    pub fn boots_agent(self) -> bool {
-        matches!(self, Self::Inspecting | Self::Imaging | Self::Reclaiming)
+    pub const fn boots_agent(self) -> bool {
+        self.traits().boots_agent
     }
 
-    /// No owner's system runs on a node in it, claimed or not: to restart it disturbs nobody.
+    /// The control plane starts the machine of a node in it, with the agent or with what was written.
     #[must_use]
-    pub fn is_unused(self) -> bool {
-        matches!(
-            self,
-            Self::Inspecting | Self::Available | Self::Allocated | Self::Imaging | Self::Reclaiming
-        )
+    pub const fn starts_machine(self) -> bool {
+        self.traits().starts_machine
+    }
+
+    /// No customer's system runs on a node in it, claimed or not: a restart disturbs nobody.
+    #[must_use]
+    pub const fn is_unused(self) -> bool {
+        self.traits().is_unused
+    }
+
+    /// The customer of a node in it may be using the node: in `active` always, in the others after a reimage.
+    #[must_use]
+    pub const fn may_be_used(self) -> bool {
+        self.traits().may_be_used
+    }
+
+    /// From and to how many percent the state makes of a deploy, an enrolment or a release.
+    #[must_use]
+    pub const fn share(self) -> (u32, u32) {
+        self.traits().share
     }
 }
 
@@ -223,6 +319,29 @@ mod tests {
     fn every_edge_has_one_row() {
         for edge in Edge::ALL {
             assert_eq!(CHART.iter().filter(|r| r.edge == *edge).count(), 1, "{edge}");
+        }
+    }
+
+    #[test]
+    fn states_have_the_properties_that_the_machines_of_their_nodes_have() {
+        let all = |is: fn(State) -> bool| State::ALL.iter().copied().filter(|s| is(*s)).collect::<Vec<_>>();
+        assert_eq!(
+            all(State::is_at_rest),
+            [Available, Active, Failed, Quarantined, Maintenance]
+        );
+        assert_eq!(all(State::boots_agent), [Inspecting, Imaging, Reclaiming]);
+        assert_eq!(
+            all(State::starts_machine),
+            [Inspecting, Imaging, Rebooting, Validating, Reclaiming]
+        );
+        assert_eq!(
+            all(State::is_unused),
+            [Inspecting, Available, Allocated, Imaging, Reclaiming]
+        );
+        assert_eq!(all(State::may_be_used), [Imaging, Rebooting, Validating, Active]);
+        for state in State::ALL {
+            let (from, to) = state.share();
+            assert!(from < to && to <= 100, "{state}: {from} to {to}");
         }
     }
 

@@ -437,17 +437,6 @@ impl Store {
         }
         Ok(())
     }
-
-    /// Makes every node due that a former process may have left in the middle of something.
-    ///
-    /// # Errors
-    /// The database failed.
-    pub async fn wake_unfinished(&self, now: Timestamp) -> Result<u64> {
-        let sql = "UPDATE nodes SET due_at = $1 WHERE state IN ('discovered', 'inspecting', 'allocated', 'imaging', \
-                   'rebooting', 'validating', 'reclaiming') \
-                   OR id IN (SELECT node_id FROM effects WHERE ended_at IS NULL)";
-        self.execute(statement(sql).bind(now.0).aside()).await
-    }
 }
 
 impl WriteTx {

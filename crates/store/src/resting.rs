@@ -1,6 +1,6 @@
-//! Nodes at rest, as whoever watches their power reads them: often, and so no more of each than that needs.
+//! Nodes by what their states have in common: those at rest, whose power is watched, and those that are worked on.
 
-use rackwright_lifecycle::State;
+use rackwright_lifecycle::{State, Timestamp};
 
 use crate::error::corrupt;
 use crate::sql::statement;
@@ -22,20 +22,34 @@ pub struct RestingRow {
     pub readings: Readings,
 }
 
+/// States that have a property, as an SQL list.
+fn states(is: impl Fn(State) -> bool) -> String {
+    let states = State::ALL.iter().filter(|state| is(**state));
+    states.map(|state| format!("'{state}'")).collect::<Vec<_>>().join(", ")
+}
+
 /// The node is at rest and not doubted, and no effect of it is under way.
 fn at_rest() -> String {
-    let states: Vec<String> = State::ALL
-        .iter()
-        .filter(|state| state.is_at_rest())
-        .map(|state| format!("'{state}'"))
-        .collect();
-    let states = states.join(", ");
+    let states = states(State::is_at_rest);
     format!(
         "state IN ({states}) AND doubt_cause = '' AND NOT EXISTS (SELECT 1 FROM effects e WHERE e.node_id = nodes.id AND e.ended_at IS NULL)"
     )
 }
 
 impl Store {
+    /// Makes every node due that a former process may have left in the middle of something.
+    ///
+    /// # Errors
+    /// The database failed.
+    pub async fn wake_unfinished(&self, now: Timestamp) -> Result<u64> {
+        let sql = format!(
+            "UPDATE nodes SET due_at = $1 WHERE state IN ({}) \
+             OR id IN (SELECT node_id FROM effects WHERE ended_at IS NULL)",
+            states(|state| !state.is_at_rest())
+        );
+        self.execute(statement(sql).bind(now.0).aside()).await
+    }
+
     /// Ids after `after` of nodes at rest of which nothing is under way, in order, at most `limit`.
     ///
     /// # Errors

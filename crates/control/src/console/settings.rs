@@ -72,10 +72,7 @@ impl Settings {
         match self.record {
             Record::Never => false,
             Record::Always => true,
-            Record::Booting => matches!(
-                state,
-                State::Inspecting | State::Imaging | State::Rebooting | State::Validating | State::Reclaiming
-            ),
+            Record::Booting => state.starts_machine(),
         }
     }
 

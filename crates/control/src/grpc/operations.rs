@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::operation_service_server::OperationService;
-use rackwright_lifecycle::{Effect, OperationKind, Outcome, State, Timestamp, Wait};
+use rackwright_lifecycle::{Effect, OperationKind, Outcome, Timestamp, Wait};
 use rackwright_store::{NodeRecord, OperationRow, Scope, StoreError, WriteTx};
 use tonic::{Code, Request, Response, Status};
 
@@ -169,7 +169,7 @@ async fn progress(core: &Core, scope: &Scope, row: &OperationRow) -> Result<Opti
         Err(StoreError::NotFound { .. }) => return Ok(None),
         other => other?,
     };
-    let (from, to) = share(record.node.state);
+    let (from, to) = record.node.state.share();
     let open = core.store.attempts(id, record.node.since).await?;
     let open = open.iter().find(|r| r.attempt.outcome == Outcome::Open);
     let job = open
@@ -193,18 +193,6 @@ async fn progress(core: &Core, scope: &Scope, row: &OperationRow) -> Result<Opti
         real_bytes: job.real_bytes,
         bytes_per_second: job.bytes_per_second,
     }))
-}
-
-/// From and to how many percent a state makes of a deploy, an enrolment or a release.
-fn share(state: State) -> (u32, u32) {
-    match state {
-        State::Discovered | State::Allocated => (0, 5),
-        State::Inspecting | State::Reclaiming => (5, 95),
-        State::Imaging => (5, 60),
-        State::Rebooting => (60, 90),
-        State::Validating => (90, 99),
-        _ => (99, 100),
-    }
 }
 
 #[tonic::async_trait]

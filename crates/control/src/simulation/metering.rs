@@ -24,7 +24,8 @@ async fn spans_of(store: &Store, node: &str) -> Vec<Span> {
         let running = spans.last_mut().filter(|span| span.1.is_none());
         match (running, row.to) {
             (None, State::Active) => spans.push((second(row.at), None)),
-            (Some(_), State::Active | State::Imaging | State::Rebooting | State::Validating) | (None, _) => {}
+            (Some(_), state) if state.may_be_used() => {}
+            (None, _) => {}
             (Some(span), _) => span.1 = Some(second(row.at)),
         }
     }

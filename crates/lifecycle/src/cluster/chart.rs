@@ -1,4 +1,4 @@
-//! The state chart of a cluster; its diagram in `docs/architecture.md` is generated from it.
+//! The state chart of a cluster; its diagram in `docs/lifecycle.md` is generated from it.
 
 use crate::names::names;
 

@@ -8,7 +8,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-use crate::chart::{Edge, State};
+use crate::chart::Edge;
 use crate::node::{Claim, Node};
 use crate::time::{Timestamp, seconds};
 
@@ -54,17 +54,9 @@ pub fn effect_of(edge: Edge, before: &Node, after: &Node) -> Option<Effect> {
         Edge::Validated => Some(Effect::Begin(Holder::of(after.claim.as_ref()))),
         // The same machine may be wanted for somebody else from here on.
         Edge::Reimaged => Some(Effect::Keep(Holder::of(after.claim.as_ref()))),
-        _ if may_run(before.state) && !may_run(after.state) => Some(Effect::End),
+        _ if before.state.may_be_used() && !after.state.may_be_used() => Some(Effect::End),
         _ => None,
     }
-}
-
-/// Use may be running in it: in `active` always, in the others after a reimage.
-fn may_run(state: State) -> bool {
-    matches!(
-        state,
-        State::Imaging | State::Rebooting | State::Validating | State::Active
-    )
 }
 
 /// The second that a moment lies in, since 1970 UTC. Every edge is cut down the same way: what follows another in time

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::chart::CHART;
+use crate::chart::State;
 use crate::node::{Evidence, Seat, Wanted};
 use crate::outcome::apply;
 
