@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::text::{NAME_MAX, cut};
 
+/// Begins the names in certificates of agents whose machines belong to no node. No node's id has a dot in it.
+pub(crate) const UNKNOWN_PREFIX: &str = "unknown.";
 /// Messages to one agent that may wait to be sent.
 pub const QUEUE: usize = 32;
 /// One of them. Boxed, because a queue takes the memory for 32 at once.
@@ -217,6 +219,17 @@ impl Agents {
     pub fn forget_progress(&self, node: &str) {
         self.lock().progress.remove(node);
     }
+}
+
+/// An agent that was taken, as what it says is taken.
+#[derive(Debug, Clone)]
+pub(crate) struct Speaker {
+    pub(crate) node: String,
+    /// The number of its connection.
+    pub(crate) number: i64,
+    pub(crate) of: AgentSession,
+    /// The kernel's boot id.
+    pub(crate) boot_id: String,
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::credentials::bmc_password_purpose;
 use crate::credentials::{is_unknown, refused_event};
-use crate::grpc::nodes::bmc_password_purpose;
 use crate::text::{SENTENCE_MAX, cut};
 
 /// Why a BMC cannot be talked to.

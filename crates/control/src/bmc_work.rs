@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_redfish::EventLog;
-use rackwright_store::{BmcLogRow, EventRow, Scope, StoreError};
+use rackwright_store::{BmcLogRow, EventRow, NodeRecord, Scope, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::bmc::BmcError;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::bmc::check_free;
 use crate::text::{SENTENCE_MAX, cut};
 
 /// Between two looks at what other replicas have written down; what this one has is told at once.
@@ -184,4 +183,23 @@ fn event(row: &BmcLogRow, at: Timestamp, message: &str) -> EventRow {
         attributes: [("asked_by".to_owned(), row.wanted_by.clone())].into(),
         ..EventRow::default()
     }
+}
+
+/// Refuses what must not lose power without being forced: what is somebody's, and what is being worked on.
+pub(crate) fn check_free(record: &NodeRecord) -> Result<(), String> {
+    let Some(claim) = &record.node.claim else {
+        return match record.node.state.is_at_rest() {
+            true => Ok(()),
+            false => Err(format!("{} is {}: it is being worked on", record.id, record.node.state)),
+        };
+    };
+    let whose = if claim.customer.is_empty() {
+        "claimed"
+    } else {
+        "a customer's"
+    };
+    Err(format!(
+        "{} is {whose} ({}): an AC cycle cuts off whatever runs on it",
+        record.id, record.node.state
+    ))
 }

@@ -29,6 +29,28 @@ pub fn timestamp(at: SystemTime) -> Timestamp {
     Timestamp(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
+/// A point in time as messages have it. None before 1970.
+#[must_use]
+pub fn to_proto(at: Timestamp) -> Option<prost_types::Timestamp> {
+    (at.0 > 0).then(|| prost_types::Timestamp {
+        seconds: at.0.div_euclid(1_000_000),
+        nanos: i32::try_from(at.0.rem_euclid(1_000_000) * 1000).unwrap_or(0),
+    })
+}
+
+/// A point in time from a message; now's origin when it is missing or out of range.
+#[must_use]
+pub fn of_proto(time: Option<&prost_types::Timestamp>) -> Timestamp {
+    time.map(|t| {
+        Timestamp(
+            t.seconds
+                .saturating_mul(1_000_000)
+                .saturating_add(i64::from(t.nanos) / 1000),
+        )
+    })
+    .unwrap_or_default()
+}
+
 /// A new id, ordered by time (UUID version 7, RFC 9562).
 ///
 /// # Panics

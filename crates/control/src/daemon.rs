@@ -23,6 +23,8 @@ use crate::measured_boot::ServedFiles;
 use crate::metrics::Metrics;
 use crate::parts::{Health, PartEnded, Parts};
 use crate::perform::Hardware;
+use crate::rights::new_member_token;
+use crate::site_uploads::SiteUploads;
 use crate::space::Space;
 use crate::start::Start;
 use crate::start::lock::{self, LockError};
@@ -224,7 +226,7 @@ async fn open_with(
         waits: crate::waits::Waits::default(),
         rights: Arc::default(),
         firmware: firmware::Firmware::new(files),
-        site_uploads: grpc::SiteUploads::default(),
+        site_uploads: SiteUploads::default(),
         sites: crate::hall::Sites::default(),
         clusters: clusters::Clusters::default(),
         runs: Runs::default(),
@@ -258,7 +260,7 @@ async fn invite_first_operator(core: &Core) -> Result<Option<String>, DaemonErro
         .await
         .map_err(|e| fail(e.into()))?;
     let rng = core.rng.as_ref();
-    let token = grpc::new_member_token(rng, &mut tx, FIRST_OPERATOR, &operator(), expires_at, "").await;
+    let token = new_member_token(rng, &mut tx, FIRST_OPERATOR, &operator(), expires_at, "").await;
     let token = token.map_err(|e| fail(e.into()))?;
     tx.commit().await.map_err(|e| fail(e.into()))?;
     Ok(Some(token))

@@ -21,7 +21,6 @@ use self::components::{ComponentReading, Components, DifferingComponent, Ignored
 use crate::attestation::{BY_TPM, FirmwarePolicy, Known, Shown};
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::convert;
 use crate::stored;
 use crate::text::{SENTENCE_MAX, cut};
 
@@ -594,7 +593,7 @@ pub async fn explain(core: &Core, record: &NodeRecord) -> Result<[v1::FactLine; 
         }
         (_, fault) => format!("{}. {}", fault.unwrap_or_default(), judgement.advice()),
     };
-    let seen = convert::time(row.first_seen_at);
+    let seen = clock::to_proto(row.first_seen_at);
     Ok([line(name, value, seen), line(of_components, components, seen)])
 }
 

@@ -22,10 +22,11 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio_util::io::ReaderStream;
 
 use crate::agent_boot;
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::{ApiError, Caller, end_of};
 use crate::rights::{self, Grant};
+use crate::rights::{Caller, end_of};
 use crate::tls::{self, Accepted};
 
 /// Bytes read from a file at once.

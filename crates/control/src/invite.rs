@@ -13,11 +13,12 @@ use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
 use rackwright_store::{EventRow, Store, StoreError};
 
+use crate::api_error::ApiError;
 use crate::audit::local::{self, LocalError};
 use crate::clock;
 use crate::config::Config;
 use crate::daemon::{login_command, operator};
-use crate::grpc::{ApiError, new_member_token};
+use crate::rights::new_member_token;
 
 /// How long the token is good.
 const LIFETIME_S: i64 = 3600;

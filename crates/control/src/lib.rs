@@ -7,7 +7,9 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 pub mod agent_boot;
+pub mod agent_session;
 pub mod agents;
+pub mod api_error;
 pub mod attestation;
 pub mod audit;
 pub mod backup;
@@ -23,6 +25,7 @@ pub mod console;
 pub mod core;
 pub mod credentials;
 pub mod daemon;
+pub mod deployment_keys;
 pub mod discovery;
 pub mod drives;
 pub mod ethernet;
@@ -35,6 +38,7 @@ pub mod hall;
 pub mod hardening;
 pub mod housekeeping;
 pub mod image_http;
+pub mod intent;
 pub mod invite;
 pub mod keys;
 pub mod measured_boot;
@@ -46,6 +50,7 @@ pub mod rights;
 pub mod runner;
 #[cfg(test)]
 mod simulation;
+pub mod site_uploads;
 pub mod space;
 pub mod start;
 pub mod stored;

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use rackwright_lifecycle::{EffectClass, Outcome, Timestamp, seconds};
 use rackwright_store::{Change, EffectRow, Store, StoreError};
 
+use crate::agent_session::farewell;
+use crate::agents::UNKNOWN_PREFIX;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::agents::{farewell, unknown};
 
 /// Between two signs of life.
 const ROUND: Duration = Duration::from_secs(10);
@@ -129,7 +130,7 @@ async fn compare_agents(core: &Core) -> Result<(), StoreError> {
     let held: HashMap<_, _> = core.store.held_agents(&core.replica).await?.into_iter().collect();
     // After that: who connects is remembered first and stored then.
     let mut connected = core.agents.sessions();
-    connected.retain(|of, _| !of.starts_with(unknown::PREFIX));
+    connected.retain(|of, _| !of.starts_with(UNKNOWN_PREFIX));
     for (node, number) in &held {
         if connected.get(node) != Some(number) {
             farewell(core, node, *number).await;
@@ -216,7 +217,7 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::grpc::agents::{arrive, welcome};
+    use crate::agent_session::{arrive, welcome};
     use crate::runner::step_until_rest;
     use crate::testing;
 

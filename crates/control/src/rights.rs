@@ -4,19 +4,24 @@
 //! role shrinks, or when the certificate ends: at once after a change on this replica, and within [`ROUND`] after one on
 //! another replica.
 
+mod caller;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rackwright_api::v1::Role;
+use rackwright_identity::Validity;
 use rackwright_lifecycle::{Timestamp, seconds};
 use rackwright_store::{MemberRecord, Scope};
 use tokio::sync::{Notify, watch};
 
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::{ApiError, Caller, look_up};
+
+pub use caller::{Caller, is_customers, look_up, new_member_token, of_member, rights_of, word};
 
 /// Between two looks at the members who have something open: another replica may have changed them.
 const ROUND: Duration = Duration::from_secs(5);
@@ -54,6 +59,14 @@ impl From<End> for tonic::Status {
             End::Expired => Self::unavailable(End::Expired.to_string()),
         }
     }
+}
+
+/// The end of a certificate.
+#[must_use]
+pub fn end_of(leaf: &[u8]) -> Option<Timestamp> {
+    Validity::of(leaf)
+        .ok()
+        .map(|validity| clock::timestamp(validity.not_after))
 }
 
 /// All open grants of this process.

@@ -13,11 +13,11 @@ use rackwright_store::{
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
+use crate::agent_session::Arriving;
 use crate::clock;
 use crate::config::Config;
 use crate::core::Core;
 use crate::daemon;
-use crate::grpc::agents::Arriving;
 use crate::telemetry::Traces;
 
 /// A core and the folder it lives in.

@@ -17,8 +17,9 @@ use tonic::Code;
 
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::collect_chunks;
 use crate::space;
+use rackwright_image::ImageDigest;
+use std::collections::HashSet;
 
 /// Between two looks whether somebody asked another replica to end an import.
 const CANCEL_LOOK: Duration = Duration::from_secs(2);
@@ -374,6 +375,30 @@ async fn agreed(core: &Core, upload: &UploadRow, imported: Imported) -> Result<E
         return Ok(Err((Code::FailedPrecondition, message)));
     }
     Ok(Ok(imported))
+}
+
+/// Removes chunks that no image refers to: after the change that made them so, or an import that did not get to its end.
+///
+/// What is referred to is read once nobody can add to the store: an import holds the store until its version is
+/// written down, so that it either keeps this away or is among what is read.
+pub async fn collect_chunks(core: &Arc<Core>) {
+    let core = core.clone();
+    let database = tokio::runtime::Handle::current();
+    let swept = tokio::task::spawn_blocking(move || {
+        let collection = core.chunks.begin_gc().map_err(|e| e.to_string())?;
+        let kept = database.block_on(referred_to(&core)).map_err(|e| e.to_string())?;
+        collection.sweep(&kept).map_err(|e| e.to_string())
+    });
+    match swept.await {
+        Ok(Ok(report)) => tracing::info!(?report, "chunks collected"),
+        Ok(Err(error)) => tracing::warn!(error, "chunks were not collected; the next deletion tries again"),
+        Err(error) => tracing::error!(%error, "the collection of chunks ended in the middle"),
+    }
+}
+
+async fn referred_to(core: &Core) -> Result<HashSet<ImageDigest>, StoreError> {
+    let digests = core.store.write().await?.image_digests().await?;
+    Ok(digests.iter().filter_map(|d| d.parse().ok()).collect())
 }
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use super::partitions::Fabric;
 use super::tests::{
     DIGEST, FABRIC, OTHER, build, check, cluster, ended, hall, hand_over, names, prove, put, spec, step,
 };
+use crate::api_error::ApiError;
 use crate::core::Core;
-use crate::grpc::ApiError;
 use crate::grpc::said::{
     Wish, create_cluster, reimage_cluster, resize_cluster, resume_cluster_reimage, retry_cluster, roll_back_cluster,
     wish,

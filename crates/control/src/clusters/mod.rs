@@ -27,6 +27,7 @@ pub mod reconcile;
 pub mod reserve;
 pub mod resize;
 pub mod rollout;
+pub mod seats;
 mod step;
 #[cfg(test)]
 pub(crate) mod tests;

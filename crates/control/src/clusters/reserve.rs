@@ -13,8 +13,8 @@ use rackwright_store::{ClusterRecord, ClusterSpec, EventRow, Replaced, StoreErro
 
 use super::partitions::{self, Fabric};
 use crate::clock;
+use crate::clusters::seats;
 use crate::core::Core;
-use crate::grpc::seats;
 use crate::hall::{self, HallError, Picture};
 use crate::user_data;
 

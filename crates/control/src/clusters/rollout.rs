@@ -8,8 +8,8 @@ use rackwright_store::{ClusterRecord, ClusterSpec, Former, StoreError, WriteTx};
 use tonic::Code;
 
 use super::reserve::{self, ReserveError, event, field};
+use crate::clusters::seats;
 use crate::core::Core;
-use crate::grpc::seats;
 
 /// Wants what `spec` says on all nodes.
 pub fn begin(record: &mut ClusterRecord, spec: &ClusterSpec, rollout: Rollout) {

@@ -12,9 +12,9 @@ use tonic::Code;
 use super::partitions::Fabric;
 use super::reserve::ReserveError;
 use super::step;
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::ApiError;
 use crate::grpc::said::{apply_site, create_cluster, release_cluster};
 use crate::testing::{self, TestCore};
 

@@ -5,8 +5,9 @@ use rackwright_lifecycle::State;
 use rackwright_serial::record::{Head, Holder};
 use rackwright_store::{NodeRecord, Scope};
 
+use crate::api_error::ApiError;
 use crate::core::Core;
-use crate::grpc::{ApiError, Caller, of_member};
+use crate::rights::{Caller, of_member};
 
 /// Whose output a node's console is now: a customer's while their system runs on it and we do nothing with it.
 #[must_use]

@@ -10,9 +10,10 @@ use secrecy::SecretString;
 use tokio::net::TcpListener;
 
 use super::{SshSettings, session, token};
+use crate::api_error::ApiError;
 use crate::audit::call::{self, Call, Recorded};
 use crate::core::Core;
-use crate::grpc::{ApiError, of_member, word};
+use crate::rights::{of_member, word};
 use crate::text::{NAME_MAX, cut};
 
 /// The name under which the host key is kept, and what it is sealed for.

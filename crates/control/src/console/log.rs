@@ -6,8 +6,8 @@ use std::sync::Arc;
 use rackwright_serial::record::{Boot, Piece, Reader, boots};
 
 use super::access::Pass;
+use crate::api_error::ApiError;
 use crate::core::Core;
-use crate::grpc::ApiError;
 
 /// Pieces read at once.
 const BATCH: usize = 64;

@@ -12,10 +12,11 @@ use tokio::sync::mpsc;
 use super::NotLet;
 use super::access::Pass;
 use super::hub::{Attachment, LineState};
+use crate::api_error::ApiError;
 use crate::audit::call;
 use crate::core::Core;
-use crate::grpc::{ApiError, Caller};
 use crate::rights;
+use crate::rights::Caller;
 
 /// Whether they may still be there is looked up so often, and whenever the machine changes hands.
 const RECHECK: Duration = Duration::from_secs(2);

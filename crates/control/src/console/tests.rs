@@ -10,9 +10,10 @@ use super::NotLet;
 use super::access::{Pass, claimant, holder};
 use super::hub::{Hub, LineState};
 use super::{log, token};
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::{ApiError, Caller, of_member};
+use crate::rights::{Caller, of_member};
 use crate::testing;
 
 fn claimed(state: State, customer: &str, generation: u64) -> NodeRecord {
@@ -327,7 +328,7 @@ async fn a_token_for_joining_opens_no_console() {
     };
     let mut tx = core.store.write().await.unwrap();
     let ends = clock::now().plus(seconds(600));
-    let joins = crate::grpc::new_member_token(core.rng.as_ref(), &mut tx, "ann", &row, ends, "")
+    let joins = crate::rights::new_member_token(core.rng.as_ref(), &mut tx, "ann", &row, ends, "")
         .await
         .unwrap();
     tx.commit().await.unwrap();

@@ -8,9 +8,10 @@ use rackwright_lifecycle::Timestamp;
 use rackwright_store::{NodeRecord, Scope, StoreError, TokenRow, WriteTx};
 use secrecy::SecretString;
 
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::{ApiError, Caller};
+use crate::rights::Caller;
 
 /// What these tokens are for, in the table of all.
 const PURPOSE: &str = "console";

@@ -21,7 +21,7 @@ use super::settings::FormerAccount;
 use super::{password, refused_event, tries};
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::nodes::bmc_password_purpose;
+use crate::credentials::bmc_password_purpose;
 use crate::perform::{Done, Learned};
 
 /// Logins and settings of one effect: enough to set a password twice.

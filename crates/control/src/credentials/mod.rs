@@ -29,6 +29,12 @@ pub use door::{Door, ServiceRootFacts};
 pub use factory::{Candidate, Tried, candidates, factory_password_purpose, try_candidates};
 pub use settings::Settings;
 
+/// What a sealed BMC password is bound to.
+#[must_use]
+pub fn bmc_password_purpose(id: &str) -> String {
+    format!("bmc-password:nodes/{id}")
+}
+
 /// Nodes whose label says so are left alone by rules: their operators look after the password themselves.
 pub const KEEP_LABEL: (&str, &str) = ("rackwright.bmc-password", "keep");
 

@@ -11,7 +11,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use crate::audit::local::{self, LocalError};
 use crate::clock;
 use crate::config::Config;
-use crate::grpc::nodes::bmc_password_purpose;
+use crate::credentials::bmc_password_purpose;
 use crate::invite::LocalUser;
 
 /// Why a password is not told.

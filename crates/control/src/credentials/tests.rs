@@ -15,8 +15,9 @@ use super::fake::{Accounts, FakeDoor, Lost};
 use super::*;
 use crate::bmc::target;
 use crate::clock::simulated;
+use crate::credentials::bmc_password_purpose;
 use crate::grpc::credentials::Credentials;
-use crate::grpc::nodes::{Nodes, bmc_password_purpose};
+use crate::grpc::nodes::Nodes;
 use crate::testing::{self, TestCore};
 
 const OLD: &str = "as it was enrolled";

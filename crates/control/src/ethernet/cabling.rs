@@ -13,9 +13,9 @@ use rackwright_store::{EventRow, NodeNeighbours, NodeRecord, StoreError};
 
 use super::Settings;
 use super::settings::Cabling;
+use crate::agents::Speaker;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::agents::Speaker;
 use crate::text::{NAME_MAX, cut};
 
 /// Cards of a machine that are kept.

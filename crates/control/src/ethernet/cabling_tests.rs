@@ -1,7 +1,7 @@
 use rackwright_site::file::{Source, check};
 
 use super::*;
-use crate::grpc::agents::Speaker;
+use crate::agents::Speaker;
 use crate::grpc::said::apply_site;
 use crate::testing;
 

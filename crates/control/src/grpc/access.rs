@@ -24,7 +24,7 @@ use tonic::codegen::http::{Request, Response};
 use tower::Service;
 
 use super::connection::Peer;
-use super::errors::ApiError;
+use crate::api_error::ApiError;
 use crate::clock;
 
 /// Calls that need no certificate.

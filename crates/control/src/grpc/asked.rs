@@ -10,12 +10,12 @@ use secrecy::ExposeSecret as _;
 
 use super::caller::Caller;
 use super::convert;
-use super::doubts;
-use super::errors::ApiError;
+use crate::api_error::ApiError;
 use crate::audit::call;
 use crate::clock;
 use crate::core::Core;
 use crate::drives;
+use crate::intent;
 
 /// What the key of request digests is derived for.
 const DIGEST_KEY: &str = "request-digests";
@@ -161,7 +161,7 @@ impl<'a> Asked<'a> {
 
     /// Refuses what cannot be wanted of a doubted node. A customer is not told what the doubt is.
     fn undoubted(&self, record: &NodeRecord, kind: &str) -> Result<(), ApiError> {
-        let answer = doubts::undoubted(record, kind);
+        let answer = intent::undoubted(record, kind);
         match self.caller.scope {
             Scope::Site => answer,
             Scope::Customer(_) => answer.map_err(|_| {

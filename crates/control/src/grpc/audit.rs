@@ -14,9 +14,9 @@ use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::errors::ApiError;
 use super::names::{self, Pages};
 use super::{caller, convert, watch};
+use crate::api_error::ApiError;
 use crate::audit::head::hex;
 use crate::core::Core;
 

@@ -5,22 +5,22 @@ use std::time::Duration;
 
 use rackwright_api::v1;
 use rackwright_api::v1::auth_service_server::AuthService;
-use rackwright_identity::{ClientIdentity, ClientKey, Rng, Token, TokenHash, new_epoch};
-use rackwright_lifecycle::{EventKind, Timestamp, seconds};
+use rackwright_identity::{ClientIdentity, ClientKey, TokenHash, new_epoch};
+use rackwright_lifecycle::{EventKind, seconds};
 use rackwright_store::{EventRow, MemberRecord, MemberRow, Scope, StoreError, WriteTx};
-use secrecy::ExposeSecret as _;
 use tonic::{Request, Response, Status};
 
 use super::asked::Asked;
 use super::caller::Caller;
 use super::connection::Peer;
-use super::errors::ApiError;
 use super::{caller, convert, members};
+use crate::api_error::ApiError;
 use crate::audit::call;
 use crate::clock;
 use crate::core::Core;
 use crate::hall::HallError;
 use crate::rights::Grant;
+use crate::rights::new_member_token;
 
 /// How long a member's certificate is good; the CLI renews it by itself.
 const MEMBER_LIFETIME: Duration = Duration::from_secs(30 * 86400);
@@ -32,24 +32,6 @@ const TOKEN_LIFETIME_MAX_S: i64 = 7 * 86400;
 pub struct Auth(pub Arc<Core>);
 
 type Answer<T> = Result<Response<T>, Status>;
-
-/// A new token for a member, stored by its hash with the member who makes it.
-///
-/// # Errors
-/// The database failed, or there was no randomness.
-pub async fn new_member_token(
-    rng: &dyn Rng,
-    tx: &mut WriteTx,
-    member: &str,
-    row: &MemberRow,
-    expires_at: Timestamp,
-    made_by: &str,
-) -> Result<String, ApiError> {
-    let (shown, hash) = Token::mint(rng).map_err(|e| ApiError::Internal(e.to_string()))?;
-    tx.put_member_token(&hash.to_hex(), member, row, expires_at, made_by)
-        .await?;
-    Ok(shown.expose_secret().to_owned())
-}
 
 impl Auth {
     /// What a token for a new member shall give.

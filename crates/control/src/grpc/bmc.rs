@@ -10,8 +10,9 @@ use rackwright_store::{BmcLogRow, NodeRecord, Scope};
 use tonic::{Request, Response, Status};
 
 use super::asked::Asked;
-use super::errors::ApiError;
 use super::{caller, convert, names};
+use crate::api_error::ApiError;
+use crate::bmc_work::check_free;
 use crate::core::Core;
 
 /// Entries of an answer where no number is asked for, and most.
@@ -174,25 +175,6 @@ impl Bmc {
         self.0.bmc_work.notify_one();
         Ok(work)
     }
-}
-
-/// Refuses what must not lose power without being forced: what is somebody's, and what is being worked on.
-pub(crate) fn check_free(record: &NodeRecord) -> Result<(), String> {
-    let Some(claim) = &record.node.claim else {
-        return match record.node.state.is_at_rest() {
-            true => Ok(()),
-            false => Err(format!("{} is {}: it is being worked on", record.id, record.node.state)),
-        };
-    };
-    let whose = if claim.customer.is_empty() {
-        "claimed"
-    } else {
-        "a customer's"
-    };
-    Err(format!(
-        "{} is {whose} ({}): an AC cycle cuts off whatever runs on it",
-        record.id, record.node.state
-    ))
 }
 
 #[tonic::async_trait]

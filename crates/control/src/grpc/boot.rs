@@ -7,9 +7,9 @@ use rackwright_api::v1::boot_service_server::BootService;
 use rackwright_store::{StoreError, UnknownMachineRow};
 use tonic::{Request, Response, Status};
 
-use super::errors::ApiError;
 use super::names::Pages;
 use super::{caller, convert, names};
+use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::text::{NAME_MAX, cut};
 

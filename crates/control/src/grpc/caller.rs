@@ -5,59 +5,17 @@
 
 use rackwright_api::v1::Role;
 use rackwright_identity::{ClientKind, identify};
-use rackwright_store::{AgentSession, MemberRecord, MemberRow, Scope};
+use rackwright_store::{AgentSession, Scope};
 use tonic::Request;
 
 use super::connection::Peer;
-use super::errors::ApiError;
+use crate::api_error::ApiError;
 use crate::audit::call;
 use crate::clock;
 use crate::core::Core;
-use crate::rights::{self, Grant};
+use crate::rights::{self, Grant, of_member};
 
-/// A member, authenticated.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
-    /// Name.
-    pub name: String,
-    /// Role.
-    pub role: Role,
-    /// What they see.
-    pub scope: Scope,
-    /// The member's epoch: what the caller makes for later use carries it, and ends with it.
-    pub epoch: u64,
-}
-
-impl Caller {
-    /// Whose member it is; empty: the site's.
-    #[must_use]
-    pub fn customer(&self) -> &str {
-        self.scope.customer().unwrap_or_default()
-    }
-
-    /// By whom requests are known: a member of one customer is never answered with what was told to one of another.
-    #[must_use]
-    pub fn actor(&self) -> String {
-        match &self.scope {
-            Scope::Site => self.name.clone(),
-            // No member's name has a slash in it.
-            Scope::Customer(customer) => format!("{customer}/{}", self.name),
-        }
-    }
-}
-
-/// A role as it is stored.
-#[must_use]
-pub fn word(role: Role) -> &'static str {
-    match role {
-        Role::Operator => "operator",
-        Role::Viewer => "viewer",
-        Role::CustomerAdmin => "customer-admin",
-        Role::CustomerUser => "customer-user",
-        Role::Auditor => "auditor",
-        Role::Unspecified => "",
-    }
-}
+pub use crate::rights::{Caller, is_customers, rights_of, word};
 
 /// A role as it is told.
 fn title(role: Role) -> &'static str {
@@ -68,30 +26,6 @@ fn title(role: Role) -> &'static str {
         Role::CustomerUser => "a customer user",
         Role::Auditor => "an auditor",
         Role::Unspecified => "nobody",
-    }
-}
-
-/// True for the roles that belong to a customer.
-#[must_use]
-pub fn is_customers(role: Role) -> bool {
-    matches!(role, Role::CustomerAdmin | Role::CustomerUser)
-}
-
-/// Role and scope of a stored member. None: they do not go together, and whoever has them may do nothing.
-#[must_use]
-pub fn rights_of(row: &MemberRow) -> Option<(Role, Scope)> {
-    let roles = [
-        Role::Operator,
-        Role::Viewer,
-        Role::Auditor,
-        Role::CustomerAdmin,
-        Role::CustomerUser,
-    ];
-    let role = roles.into_iter().find(|role| word(*role) == row.role)?;
-    match (is_customers(role), row.customer.is_empty()) {
-        (false, true) => Some((role, Scope::Site)),
-        (true, false) => Some((role, Scope::Customer(row.customer.clone()))),
-        _ => None,
     }
 }
 
@@ -161,45 +95,6 @@ pub async fn anyone<T>(core: &Core, request: &Request<T>) -> Result<Caller, ApiE
     };
     call::note_member(&caller.name, epoch, word(caller.role), caller.customer());
     Ok(caller)
-}
-
-/// Role and scope that the member of a name has now, in an epoch. Counts as a use.
-///
-/// # Errors
-/// There is none, the epoch is over, or the database failed.
-pub async fn of_member(core: &Core, name: &str, epoch: u64) -> Result<Caller, ApiError> {
-    let (caller, record) = look_up(core, name, epoch).await?;
-    rights::note_use(core, &record);
-    Ok(caller)
-}
-
-/// The same, and the member's record. Does not count as a use.
-///
-/// # Errors
-/// As `of_member`.
-pub async fn look_up(core: &Core, name: &str, epoch: u64) -> Result<(Caller, MemberRecord), ApiError> {
-    let record = core.store.member(name).await?;
-    let known = record.and_then(|record| {
-        let rights = rights_of(&record.given)?;
-        Some((record, rights))
-    });
-    let Some((record, (role, scope))) = known else {
-        return Err(ApiError::Unauthenticated(format!(
-            "{name:?} is not a member of this site"
-        )));
-    };
-    if record.epoch != epoch {
-        return Err(ApiError::Unauthenticated(format!(
-            "the credentials that {name:?} had before were ended; ask for a new token"
-        )));
-    }
-    let caller = Caller {
-        name: name.to_owned(),
-        role,
-        scope,
-        epoch,
-    };
-    Ok((caller, record))
 }
 
 /// A member of the site: an operator or a viewer.

@@ -13,10 +13,10 @@ use rackwright_store::{ClusterHistoryRow, ClusterRecord, ClusterSpec, Replaced, 
 use tonic::{Code, Request, Response, Status};
 
 use super::asked::Asked;
-use super::errors::ApiError;
 use super::names::Pages;
 use super::nodes::Nodes;
 use super::{caller, convert, doubts, enrolment, names, theirs};
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::clusters;
 use crate::clusters::partitions::Fabric;
@@ -191,7 +191,7 @@ impl Clusters {
             }
             Nodes(self.0.clone()).resolve_image(&deployment).await?
         } else {
-            super::intent::Image {
+            crate::intent::Image {
                 name: String::new(),
                 digest: String::new(),
             }

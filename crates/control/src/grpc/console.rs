@@ -20,8 +20,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::asked::Asked;
 use super::caller::Caller;
-use super::errors::ApiError;
 use super::{caller, convert, names};
+use crate::api_error::ApiError;
 use crate::console::access::Pass;
 use crate::console::{log, session, token, way};
 use crate::core::Core;

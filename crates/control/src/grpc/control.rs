@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 
 use super::asked::Asked;
 use super::caller;
-use super::errors::ApiError;
+use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::start::other::{OtherError, is_proven};
 use crate::start::pause::ResumeError;

@@ -1,6 +1,5 @@
 //! Conversions between what is stored and what is sent.
 
-use prost_types::Timestamp as ProtoTime;
 use rackwright_api::google::rpc;
 use rackwright_api::v1;
 use rackwright_lifecycle::{Agent, Outcome, Power, Reading, State, Timestamp, Wait};
@@ -11,27 +10,7 @@ use super::health;
 use crate::core::Core;
 use crate::stored;
 
-/// A point in time.
-#[must_use]
-pub fn time(at: Timestamp) -> Option<ProtoTime> {
-    (at.0 > 0).then(|| ProtoTime {
-        seconds: at.0.div_euclid(1_000_000),
-        nanos: i32::try_from(at.0.rem_euclid(1_000_000) * 1000).unwrap_or(0),
-    })
-}
-
-/// A point in time from a message; now's origin when it is missing or out of range.
-#[must_use]
-pub fn timestamp(time: Option<&ProtoTime>) -> Timestamp {
-    time.map(|t| {
-        Timestamp(
-            t.seconds
-                .saturating_mul(1_000_000)
-                .saturating_add(i64::from(t.nanos) / 1000),
-        )
-    })
-    .unwrap_or_default()
-}
+pub use crate::clock::{of_proto as timestamp, to_proto as time};
 
 fn span(us: i64) -> Option<prost_types::Duration> {
     Some(prost_types::Duration {

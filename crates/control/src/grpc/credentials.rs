@@ -11,8 +11,8 @@ use tonic::{Request, Response, Status};
 
 use super::asked::{Asked, Beside};
 use super::enrolment::{self, Faults};
-use super::errors::ApiError;
 use super::{caller, convert, names};
+use crate::api_error::ApiError;
 use crate::bmc;
 use crate::core::Core;
 use crate::credentials::{factory_password_purpose, forget_refusals};

@@ -13,9 +13,9 @@ use rackwright_store::{DiscoveryRow, FindingRow, StoreError};
 use tonic::{Request, Response, Status};
 
 use super::asked::Asked;
-use super::errors::ApiError;
 use super::names::Pages;
 use super::{caller, convert, enrolment, names};
+use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::discovery::look::Body;
 use crate::discovery::wanted::{Heard, Plan, SecretLogin, Secrets, Target, Wanted, WantedTarget, overlap};

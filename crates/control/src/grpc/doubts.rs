@@ -5,28 +5,10 @@ use rackwright_lifecycle::EventKind;
 use rackwright_store::{NodeRecord, Scope};
 
 use super::asked::Asked;
-use super::errors::ApiError;
-use super::{convert, intent};
+use super::convert;
+use crate::api_error::ApiError;
 use crate::core::Core;
-
-/// Refuses everything but what settles a doubt about the node's record, `what` is wanted of it.
-///
-/// # Errors
-/// The node is doubted.
-pub fn undoubted(record: &NodeRecord, what: &str) -> Result<(), ApiError> {
-    let Some(doubt) = &record.node.doubt else { return Ok(()) };
-    if matches!(what, "readmit" | "hold" | "quarantine" | "change" | "believe") {
-        return Ok(());
-    }
-    let id = &record.id;
-    let erase = match record.node.claim {
-        None => format!("`rackwright node readmit {id}` erases it and lets it back in, "),
-        Some(_) => String::new(),
-    };
-    let hint = format!("{erase}`rackwright node believe {id}` says that its record holds");
-    let message = format!("{id} is doubted: {}", doubt.why);
-    Err(ApiError::precondition(format!("nodes/{id}"), message, hint))
-}
+use crate::intent;
 
 /// Ends the doubt about a node: an operator says that its record holds.
 ///

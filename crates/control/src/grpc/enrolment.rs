@@ -6,8 +6,8 @@ use std::hash::BuildHasher;
 use rackwright_api::v1::{BatchEnrollNodesRequest, Bmc, EnrollNodeRequest};
 use rackwright_ipmi::IpmiAddress;
 
-use super::errors::ApiError;
 use super::names;
+use crate::api_error::ApiError;
 use crate::attestation;
 
 /// Fields and what is wrong with them.

@@ -4,8 +4,8 @@ use prost::Message as _;
 use rackwright_api::v1;
 use rackwright_identity::chain_head;
 
-use super::errors::ApiError;
 use super::names::{self, Pages};
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
 

@@ -8,8 +8,8 @@ use rackwright_api::v1::event_service_server::EventService;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::errors::ApiError;
 use super::{caller, watch};
+use crate::api_error::ApiError;
 use crate::core::Core;
 
 /// The service.

@@ -6,9 +6,9 @@ use rackwright_site::model::told;
 use rackwright_store::{NodeRecord, Permit, Readings, Scope, StoreError};
 
 use super::convert;
-use super::errors::ApiError;
 use super::health::health;
 use crate::agent_boot::LastBoot;
+use crate::api_error::ApiError;
 use crate::attestation::AS_SERVED;
 use crate::bmc_secret::INSERTED;
 use crate::bmc_state;
@@ -315,7 +315,7 @@ fn hints(record: &NodeRecord) -> Vec<String> {
         ],
         State::Failed if untouched => &[("retry", "inspects it again"), ("readmit", "erases it first")],
         State::Failed | State::Quarantined => &[("readmit", "erases it and lets it back in")],
-        State::Maintenance if super::intent::is_erased_by_resume(record) => {
+        State::Maintenance if crate::intent::is_erased_by_resume(record) => {
             &[("resume", "erases it: its claim ended while it was held; needs --yes")]
         }
         State::Maintenance if claimed => &[("resume", "puts it back into service; it can be released then")],

@@ -3,7 +3,7 @@
 use rackwright_api::v1;
 
 use super::convert;
-use super::errors::ApiError;
+use crate::api_error::ApiError;
 use crate::clusters::faults::Open;
 use crate::clusters::partitions::Fabric;
 

@@ -15,12 +15,13 @@ use rackwright_store::{FirmwareFileRow, FirmwareSeenRow, NodeRecord, Scope, Stor
 use tonic::{Request, Response, Status, Streaming};
 
 use super::asked::{Asked, Beside};
-use super::errors::ApiError;
 use super::names::{self, Pages};
-use super::{caller, convert, intent, windows};
+use super::{caller, convert, windows};
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
 use crate::firmware;
+use crate::intent;
 use crate::stored;
 
 /// The largest file taken: bundles for whole baseboards have some GiB.

@@ -1,25 +1,23 @@
 //! `ImageService`.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use rackwright_api::v1;
 use rackwright_api::v1::image_service_server::ImageService;
-use rackwright_image::ImageDigest;
 use rackwright_lifecycle::{EventKind, OperationKind};
 use rackwright_store::{StoreError, UploadBody, UploadRow};
 use tokio::fs::{File, OpenOptions};
 use tokio::io::AsyncWriteExt as _;
-use tokio::runtime::Handle;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::asked::Asked;
-use super::errors::ApiError;
 use super::names::Pages;
 use super::{caller, convert, names};
+use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::space::NoRoom;
 use crate::uploads;
+use crate::uploads::collect_chunks;
 
 /// The largest file taken.
 const SIZE_MAX: u64 = 4 << 40;
@@ -205,30 +203,6 @@ async fn append(
     file.sync_data().await.map_err(internal)
 }
 
-/// Removes chunks that no image refers to: after the change that made them so, or an import that did not get to its end.
-///
-/// What is referred to is read once nobody can add to the store: an import holds the store until its version is
-/// written down, so that it either keeps this away or is among what is read.
-pub async fn collect(core: &Arc<Core>) {
-    let core = core.clone();
-    let database = Handle::current();
-    let swept = tokio::task::spawn_blocking(move || {
-        let collection = core.chunks.begin_gc().map_err(|e| e.to_string())?;
-        let kept = database.block_on(referred_to(&core)).map_err(|e| e.to_string())?;
-        collection.sweep(&kept).map_err(|e| e.to_string())
-    });
-    match swept.await {
-        Ok(Ok(report)) => tracing::info!(?report, "chunks collected"),
-        Ok(Err(error)) => tracing::warn!(error, "chunks were not collected; the next deletion tries again"),
-        Err(error) => tracing::error!(%error, "the collection of chunks ended in the middle"),
-    }
-}
-
-async fn referred_to(core: &Core) -> Result<HashSet<ImageDigest>, StoreError> {
-    let digests = core.store.write().await?.image_digests().await?;
-    Ok(digests.iter().filter_map(|d| d.parse().ok()).collect())
-}
-
 #[tonic::async_trait]
 impl ImageService for Images {
     async fn start_upload(&self, request: Request<v1::StartUploadRequest>) -> Result<Response<v1::Upload>, Status> {
@@ -404,7 +378,7 @@ impl ImageService for Images {
         );
         tx.add_event(&event).await.map_err(ApiError::from)?;
         asked.end(tx, ()).await?;
-        collect(&self.0).await;
+        collect_chunks(&self.0).await;
         Ok(Response::new(()))
     }
 }
@@ -421,14 +395,14 @@ mod tests {
         std::fs::write(&unnamed, "no version is written down").unwrap();
         // An import whose version is not written down yet keeps the collection away.
         let hold = core.chunks.hold().unwrap();
-        collect(&core).await;
+        collect_chunks(&core).await;
         assert!(unnamed.exists());
         drop(hold);
         // While the database lets nobody read what is referred to, the store is closed already.
         let tx = core.store.write().await.unwrap();
         let begin = || {
             let core = core.clone();
-            tokio::spawn(async move { collect(&core).await })
+            tokio::spawn(async move { collect_chunks(&core).await })
         };
         let mut collecting = begin();
         let closed = async {

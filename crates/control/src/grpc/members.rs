@@ -8,8 +8,8 @@ use rackwright_store::{MemberRecord, MemberTokenRow, Scope, WriteTx};
 use super::asked::Asked;
 use super::caller::{self, Caller};
 use super::convert;
-use super::errors::ApiError;
 use super::names::{self, Pages};
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
 

@@ -16,8 +16,8 @@ use tonic::{Request, Response, Status};
 
 use super::asked::Asked;
 use super::caller::{self, Caller};
-use super::errors::ApiError;
 use super::names::{self, Pages};
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
 

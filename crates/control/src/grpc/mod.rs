@@ -19,14 +19,12 @@ mod discovery;
 mod doubts;
 mod enrolment;
 mod erase_chain;
-mod errors;
 mod events;
 pub(crate) mod explain;
 pub mod fabric;
 mod firmware;
 pub mod health;
 mod images;
-mod intent;
 mod members;
 mod metering;
 mod names;
@@ -36,7 +34,6 @@ mod paused;
 mod power;
 #[cfg(test)]
 pub mod said;
-pub mod seats;
 mod settings;
 mod site_files;
 mod sites;
@@ -84,13 +81,7 @@ use self::connection::Connection;
 use crate::core::Core;
 use crate::tls::{self, Accepted};
 
-pub use auth::new_member_token;
 pub use boot::mac as parse_mac;
-pub use caller::{Caller, look_up, of_member, word};
-pub use errors::ApiError;
-pub use images::collect as collect_chunks;
-pub use site_files::SiteUploads;
-pub use until_ended::end_of;
 
 /// The largest message taken of a member.
 const MESSAGE_MAX: usize = 8 << 20;

@@ -4,7 +4,7 @@ use rackwright_api::v1::Node;
 use rackwright_lifecycle::State;
 use rackwright_store::{Filter, Term};
 
-use super::errors::ApiError;
+use crate::api_error::ApiError;
 
 /// Page size when none is asked for, and the largest.
 const PAGE_DEFAULT: i32 = 50;

@@ -8,22 +8,24 @@ use rackwright_api::v1;
 use rackwright_api::v1::node_service_server::NodeService;
 use rackwright_lifecycle::{EventKind, Evidence, Node, OperationKind, State, Timestamp, Wait, Wanted};
 use rackwright_store::{
-    BmcAccount, DeploymentKeys, Hold, Identity, NodeRecord, PendingPassword, Proof, Readings, Scope, Spec, StoreError,
+    BmcAccount, Hold, Identity, NodeRecord, PendingPassword, Proof, Readings, Scope, Spec, StoreError,
 };
 use secrecy::SecretString;
 use tokio_stream::Stream;
 use tonic::{Code, Request, Response, Status};
 
 use super::asked::{Asked, Beside};
-use super::errors::ApiError;
 use super::names::Pages;
-use super::{caller, convert, doubts, enrolment, erase_chain, explain, intent, names, theirs, watch};
+use super::{caller, convert, doubts, enrolment, erase_chain, explain, names, theirs, watch};
+use crate::api_error::ApiError;
 use crate::bmc;
 use crate::clock;
 use crate::core::Core;
+use crate::credentials::bmc_password_purpose;
+use crate::deployment_keys::new_keys;
 use crate::ethernet::cabling;
+use crate::intent;
 use crate::stored;
-use crate::user_data;
 
 /// Fields a filter over nodes may name.
 pub const FILTER_FIELDS: &[&str] = &["state", "sku", "name", "labels"];
@@ -209,49 +211,6 @@ impl Nodes {
             .collect::<Result<_, _>>()?;
         Ok((messages, next))
     }
-}
-
-/// What a sealed BMC password is bound to.
-#[must_use]
-pub fn bmc_password_purpose(id: &str) -> String {
-    format!("bmc-password:nodes/{id}")
-}
-
-/// What a sealed deployment key is bound to.
-#[must_use]
-pub fn deployment_key_purpose(what: &str, id: &str, generation: u64, deployment: u32) -> String {
-    format!("{what}-key:nodes/{id}:{generation}:{deployment}")
-}
-
-/// Host and provisioning keys of a new deployment, and its user data. Private parts and user data are sealed for it alone.
-pub(super) fn new_keys(
-    core: &Core,
-    id: &str,
-    (generation, deployment): (u64, u32),
-    user_data: &str,
-) -> Result<DeploymentKeys, ApiError> {
-    let internal = |e: &dyn std::fmt::Display| ApiError::Internal(e.to_string());
-    let make = |what: &str| -> Result<(String, Vec<u8>), ApiError> {
-        let comment = format!("{what}-{id}");
-        let pair = rackwright_identity::SshKeyPair::generate(core.rng.as_ref(), &comment).map_err(|e| internal(&e))?;
-        let purpose = deployment_key_purpose(what, id, generation, deployment);
-        let sealed = core
-            .keys
-            .sealer
-            .seal(pair.private_key(), &purpose)
-            .map_err(|e| internal(&e))?;
-        Ok((pair.public_line().to_owned(), sealed))
-    };
-    let (host_public, host_private) = make("host")?;
-    let (provision_public, provision_private) = make("provision")?;
-    let user_data = user_data::seal_for_node(&core.keys.sealer, user_data, (id, generation, deployment));
-    Ok(DeploymentKeys {
-        user_data: user_data.map_err(|error| ApiError::unsealed("deployment.user_data", &error))?,
-        host_public,
-        host_private,
-        provision_public,
-        provision_private,
-    })
 }
 
 /// A request apart from its labels, which have no order.
@@ -452,7 +411,7 @@ impl NodeService for Nodes {
         };
         let record = tx.node(id).await.map_err(ApiError::from)?;
         asked.check_version(&request.name, record.version)?;
-        doubts::undoubted(&record, "delete")?;
+        intent::undoubted(&record, "delete")?;
         intent::delete(&record)?;
         for operation in tx.open_operations(&request.name).await.map_err(ApiError::from)? {
             let (code, message) = (Code::Aborted as i32, format!("{} deleted the node", caller.name));

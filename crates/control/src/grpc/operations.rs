@@ -11,9 +11,9 @@ use rackwright_store::{NodeRecord, OperationRow, Scope, StoreError, WriteTx};
 use tonic::{Code, Request, Response, Status};
 
 use super::asked::Asked;
-use super::errors::ApiError;
 use super::names::Pages;
 use super::{caller, convert, names, theirs};
+use crate::api_error::ApiError;
 use crate::core::Core;
 
 /// Waiting without a limit of the caller's.
@@ -69,8 +69,8 @@ impl Operations {
         }
         match (row.kind, node) {
             (OperationKind::Deploy, Some(mut record)) => {
-                super::doubts::undoubted(&record, "release")?;
-                super::intent::release(&mut record)?;
+                crate::intent::undoubted(&record, "release")?;
+                crate::intent::release(&mut record)?;
                 tx.save_node(&mut record, asked.now()).await?;
             }
             (OperationKind::Power, Some(record)) => cancel_power(&mut tx, &row, record, asked.now()).await?,

@@ -8,7 +8,7 @@ use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tower::Service;
 
-use super::errors::ApiError;
+use crate::api_error::ApiError;
 use crate::core::Core;
 
 /// What the paths of our services begin with: `/rackwright.v1.NodeService/ListNodes`.

@@ -12,9 +12,9 @@ use rackwright_site::power::{Headroom, Ledger, Loads, Reservation, StartRooms, e
 use rackwright_store::{AlarmRow, Scope};
 use tonic::{Request, Response, Status};
 
-use super::errors::ApiError;
 use super::names::{self, Pages};
 use super::{caller, convert};
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
 use crate::facility;

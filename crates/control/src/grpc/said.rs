@@ -10,11 +10,11 @@ use rackwright_store::{NodeRecord, Scope, SiteFile};
 use super::asked::{Asked, Beside};
 use super::caller::Caller;
 use super::clusters::Clusters;
-use super::errors::ApiError;
-use super::intent;
 use super::nodes::Nodes;
 use super::operations::Operations;
+use crate::api_error::ApiError;
 use crate::core::Core;
+use crate::intent;
 
 /// What an operator may want of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

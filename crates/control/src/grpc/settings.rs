@@ -10,12 +10,13 @@ use rackwright_store::{NodeRecord, Scope, SettingsRow, StoreError};
 use tonic::{Request, Response, Status};
 
 use super::asked::{Asked, Beside};
-use super::errors::ApiError;
 use super::names::{self, Pages};
-use super::{caller, convert, intent};
+use super::{caller, convert};
+use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::firmware_settings;
 use crate::hall::HallError;
+use crate::intent;
 
 /// The service.
 #[derive(Debug, Clone)]

@@ -1,13 +1,11 @@
 //! Site files in parts: put together as they arrive, within bounds, and cut as they leave.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use rackwright_api::v1;
 use rackwright_store::SiteFile;
 
-use super::caller::Caller;
-use super::errors::ApiError;
+use crate::api_error::ApiError;
 
 /// Largest part of a file in one message.
 pub(super) const PART_MAX: usize = 1 << 20;
@@ -15,40 +13,6 @@ pub(super) const PART_MAX: usize = 1 << 20;
 const FILES_MAX: usize = 1000;
 /// Longest name of a file, in bytes.
 const NAME_MAX: usize = 1024;
-
-/// Members who are sending site files: each may send one set at a time.
-#[derive(Debug, Default)]
-pub struct SiteUploads(Arc<Mutex<HashSet<String>>>);
-
-/// A member's turn to send site files.
-#[derive(Debug)]
-pub(super) struct Turn {
-    actors: Arc<Mutex<HashSet<String>>>,
-    actor: String,
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        let mut actors = self.actors.lock().unwrap_or_else(PoisonError::into_inner);
-        actors.remove(&self.actor);
-    }
-}
-
-impl SiteUploads {
-    /// The member's turn, until it is dropped.
-    pub(super) fn begin(&self, caller: &Caller) -> Result<Turn, ApiError> {
-        let actor = caller.actor();
-        let mut actors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !actors.insert(actor.clone()) {
-            return Err(ApiError::Busy {
-                message: format!("{} is sending site files in another call", caller.name),
-                hint: "wait until it has ended".into(),
-            });
-        }
-        let actors = self.0.clone();
-        Ok(Turn { actors, actor })
-    }
-}
 
 /// Files that are arriving.
 #[derive(Debug)]
@@ -212,22 +176,5 @@ mod tests {
             receiving.take(part(&n.to_string(), b"")).unwrap();
         }
         assert!(receiving.take(part("more", b"")).is_err());
-    }
-
-    #[test]
-    fn a_member_sends_one_set_of_files_at_a_time() {
-        let caller = |name: &str| Caller {
-            name: name.into(),
-            role: v1::Role::Operator,
-            scope: rackwright_store::Scope::Site,
-            epoch: 1,
-        };
-        let uploads = SiteUploads::default();
-        let turn = uploads.begin(&caller("ann")).unwrap();
-        let refused = tonic::Status::from(uploads.begin(&caller("ann")).unwrap_err());
-        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
-        let _other = uploads.begin(&caller("bob")).unwrap();
-        drop(turn);
-        uploads.begin(&caller("ann")).unwrap();
     }
 }

@@ -18,9 +18,9 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::asked::{Asked, check_key};
-use super::errors::ApiError;
 use super::site_files::{self, Receiving};
 use super::{caller, convert};
+use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::hall::{self, HallError};
 

@@ -11,8 +11,8 @@ use rackwright_api::v1;
 use rackwright_lifecycle::EventKind;
 use rackwright_store::Scope;
 
-use super::errors::ApiError;
 use super::names;
+use crate::api_error::ApiError;
 
 /// What stands in the place of a text for operators.
 const ASK: &str =

@@ -7,16 +7,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use hyper::body::{Body, Frame};
-use rackwright_identity::{ClientKind, Validity, identify};
-use rackwright_lifecycle::Timestamp;
+use rackwright_identity::{ClientKind, identify};
 use tonic::Status;
 use tonic::codegen::Bytes;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
 use tower::Service;
 
 use super::connection::Peer;
-use crate::clock;
 use crate::core::Core;
+use crate::rights::end_of;
 use crate::rights::{End, Grant};
 
 /// In the answer to a member: the hashes of the authorities that clients are to trust.
@@ -55,13 +54,6 @@ impl<S> UntilEnded<S> {
         request.extensions_mut().insert(grant.clone());
         Some(grant)
     }
-}
-
-/// The end of a certificate.
-pub fn end_of(leaf: &[u8]) -> Option<Timestamp> {
-    Validity::of(leaf)
-        .ok()
-        .map(|validity| clock::timestamp(validity.not_after))
 }
 
 impl<S, A, B> Service<Request<A>> for UntilEnded<S>

@@ -12,8 +12,8 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::errors::ApiError;
 use super::{convert, theirs};
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::{Core, Ticks};
 

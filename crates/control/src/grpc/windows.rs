@@ -6,7 +6,7 @@ use rackwright_store::{Scope, WindowRow};
 
 use super::asked::Asked;
 use super::convert;
-use super::errors::ApiError;
+use crate::api_error::ApiError;
 use crate::core::Core;
 
 /// Most spans of a window.

@@ -6,10 +6,11 @@ use rackwright_store::{ClusterRecord, NodeRecord, SealedColumn, SealedSecret, St
 
 use crate::clock;
 use crate::core::Core;
+use crate::credentials::bmc_password_purpose;
 use crate::credentials::factory_password_purpose;
+use crate::deployment_keys::deployment_key_purpose;
 use crate::discovery::look::login_purpose;
 use crate::discovery::secrets_purpose;
-use crate::grpc::nodes::{bmc_password_purpose, deployment_key_purpose};
 use crate::user_data;
 
 /// What a run has done.

@@ -16,10 +16,11 @@ use super::reseal::Done;
 use super::rotate::RotateError;
 use super::*;
 use crate::core::{Point, Points};
+use crate::credentials::bmc_password_purpose;
 use crate::credentials::factory_password_purpose;
+use crate::deployment_keys::deployment_key_purpose;
 use crate::discovery::look::login_purpose;
 use crate::discovery::secrets_purpose;
-use crate::grpc::nodes::{bmc_password_purpose, deployment_key_purpose};
 use crate::telemetry::Traces;
 use crate::{daemon, testing, user_data};
 

@@ -12,10 +12,10 @@ use secrecy::ExposeSecret as _;
 
 use super::{Done, erase};
 use crate::agents::Session;
+use crate::agents::Speaker;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::agents::Speaker;
-use crate::grpc::nodes::deployment_key_purpose;
+use crate::deployment_keys::deployment_key_purpose;
 use crate::runner::finish_effect;
 use crate::text::{CODE_MAX, SENTENCE_MAX, cut};
 use crate::user_data;

@@ -4,8 +4,8 @@ use rackwright_lifecycle::{Attempt, Effect, Outcome, State, seconds};
 use rackwright_store::{AgentSession, Proof};
 
 use super::*;
+use crate::agents::Speaker;
 use crate::drives::{accept, inspected};
-use crate::grpc::agents::Speaker;
 use crate::perform::drives::recorded;
 use crate::perform::job_ended;
 use crate::testing::{self, TestCore};

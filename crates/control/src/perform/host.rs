@@ -18,8 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::Done;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::convert;
-use crate::grpc::nodes::deployment_key_purpose;
+use crate::deployment_keys::deployment_key_purpose;
 use crate::stored;
 
 /// Between two looks at a machine that does not answer yet.
@@ -254,8 +253,8 @@ fn reported(
     let report = v1::Report {
         name: format!("nodes/{}/reports/{id}", record.id),
         claim_generation: claim.generation,
-        start_time: convert::time(started),
-        end_time: convert::time(clock::now()),
+        start_time: clock::to_proto(started),
+        end_time: clock::to_proto(clock::now()),
         passed: good,
         profile: profile.name.clone(),
         checks,

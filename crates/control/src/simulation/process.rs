@@ -21,12 +21,13 @@ use super::gate::Doors;
 use super::performer::Fake;
 use super::world::{Certificate, Coming, Connection, FACTORY, Running, World, inventory, kernel_boot_id, mac};
 use crate::agent_boot::{self, Asker, Registering};
+use crate::agent_session::{Arriving, arrive, farewell, heard, welcome};
 use crate::agents::QUEUE;
+use crate::agents::Speaker;
 use crate::config::Config;
 use crate::core::Core;
+use crate::credentials::bmc_password_purpose;
 use crate::firmware_settings::Wanted;
-use crate::grpc::agents::{Arriving, Speaker, arrive, farewell, heard, welcome};
-use crate::grpc::nodes::bmc_password_purpose;
 use crate::grpc::said::{self, Wish};
 use crate::telemetry::Traces;
 use crate::{clock, daemon, replicas, testing};
@@ -344,7 +345,7 @@ impl Process {
         let (core, fake, node) = (self.core.clone(), self.fake.clone(), id.to_owned());
         self.call(id, async move {
             let answer = said::wish(&core, &key, &node, wish, IMAGE).await;
-            if let Err(crate::grpc::ApiError::Internal(why)) = answer {
+            if let Err(crate::api_error::ApiError::Internal(why)) = answer {
                 fake.world().wrong.push(format!("{node}: {wish:?}: {why}"));
             }
         });

@@ -251,7 +251,7 @@ async fn a_seed_is_made_of_user_data_that_is_sealed_and_of_that_in_the_clear() {
     let core = testing::core().await;
     let (public, private) = {
         let pair = rackwright_identity::SshKeyPair::generate(core.rng.as_ref(), "host-n1").unwrap();
-        let purpose = crate::grpc::nodes::deployment_key_purpose("host", "n1", 0, 1);
+        let purpose = crate::deployment_keys::deployment_key_purpose("host", "n1", 0, 1);
         let sealed = core.keys.sealer.seal(pair.private_key(), &purpose).unwrap();
         (pair.public_line().to_owned(), sealed)
     };

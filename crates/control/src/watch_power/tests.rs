@@ -18,8 +18,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::credentials::bmc_password_purpose;
 use crate::daemon;
-use crate::grpc::nodes::bmc_password_purpose;
 use crate::telemetry::Traces;
 use crate::testing;
 

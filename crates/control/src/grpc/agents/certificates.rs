@@ -8,11 +8,11 @@ use rackwright_identity::{ClientIdentity, ClientKey};
 use rackwright_store::{AgentSession, Scope};
 use tokio::sync::mpsc;
 
-use super::{HEARTBEAT_S, Speaker, unknown};
-use crate::agents::ToAgent;
+use super::{HEARTBEAT_S, unknown};
+use crate::agents::{Speaker, ToAgent};
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::errors::ApiError;
 
 /// How long an agent's certificate is good.
 pub(super) const LIFETIME: Duration = Duration::from_secs(3600);

@@ -15,7 +15,8 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 
-use super::{Arriving, Incoming, MESSAGE_MAX, next};
+use super::{Incoming, MESSAGE_MAX, next};
+use crate::agent_session::Arriving;
 use crate::agents::ToAgent;
 use crate::attestation::{self, Pending, Shown};
 use crate::bmc_secret::{Answer, INSERTED};

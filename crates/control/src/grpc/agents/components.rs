@@ -2,8 +2,9 @@
 
 use rackwright_store::{Scope, StoreError};
 
-use super::{Arriving, Gate};
+use super::Gate;
 use crate::agent_boot;
+use crate::agent_session::Arriving;
 use crate::core::Core;
 use crate::golden_firmware::components;
 

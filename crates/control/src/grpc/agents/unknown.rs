@@ -12,16 +12,15 @@ use rackwright_store::{AgentSession, EventRow, StoreError, UnknownMachineRow};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Incoming, connected, next, stage};
-use crate::agents::{QUEUE, Session, ToAgent};
+use super::{Incoming, next};
+use crate::agent_session::{connected, stage};
+use crate::agents::{QUEUE, Session, ToAgent, UNKNOWN_PREFIX};
+use crate::api_error::ApiError;
 use crate::clock;
 use crate::core::Core;
-use crate::grpc::errors::ApiError;
 use crate::stored;
 use crate::text::{NAME_MAX, cut};
 
-/// Begins the names in such agents' certificates. No node's id has a dot in it.
-pub(crate) const PREFIX: &str = "unknown.";
 /// Connections at once: as many as there are machines of this kind kept.
 const CONNECTIONS_MAX: usize = 4096;
 /// An inventory larger than this is not kept.
@@ -29,12 +28,12 @@ const INVENTORY_MAX: usize = 256 << 10;
 
 /// The name in the certificate of a machine's agent.
 pub(super) fn name_of(mac: &str) -> String {
-    format!("{PREFIX}{}", mac.replace(':', ""))
+    format!("{UNKNOWN_PREFIX}{}", mac.replace(':', ""))
 }
 
 /// The MAC address of the machine whose agent has this name; none when it is a node's.
 pub(super) fn mac_of(name: &str) -> Option<String> {
-    crate::grpc::boot::mac(name.strip_prefix(PREFIX)?).ok()
+    crate::grpc::boot::mac(name.strip_prefix(UNKNOWN_PREFIX)?).ok()
 }
 
 /// Takes up a connection.
@@ -51,7 +50,7 @@ pub(super) async fn connect(
         let message = format!("this certificate was made before {mac} was of node {node}: boot the machine again");
         return Err(ApiError::Unauthenticated(message));
     }
-    if core.agents.count(PREFIX) >= CONNECTIONS_MAX {
+    if core.agents.count(UNKNOWN_PREFIX) >= CONNECTIONS_MAX {
         let message = format!("{CONNECTIONS_MAX} agents of machines of no node are connected");
         return Err(ApiError::precondition(
             "agents",
@@ -254,7 +253,7 @@ mod tests {
             ("unknown.525400770001", Some(MAC))
         );
         assert!(ClientIdentity::agent(&name, 0).is_ok());
-        assert!(check_id("node_id", &name).is_err() && check_id("node_id", PREFIX).is_err());
+        assert!(check_id("node_id", &name).is_err() && check_id("node_id", UNKNOWN_PREFIX).is_err());
         for node in [
             "unknown",
             "unknown-525400770001",

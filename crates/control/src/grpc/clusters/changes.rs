@@ -6,11 +6,12 @@ use rackwright_lifecycle::{EventKind, OperationKind};
 use rackwright_store::{ClusterRecord, ClusterSpec, NodeRecord, Scope, WriteTx};
 
 use super::super::asked::Asked;
-use super::super::errors::ApiError;
 use super::super::nodes::Nodes;
-use super::super::{convert, doubts, names, seats, theirs};
+use super::super::{convert, doubts, names, theirs};
 use super::{Clusters, OPERATION_MIN, not_now};
+use crate::api_error::ApiError;
 use crate::clusters::resize::{self, Wish};
+use crate::clusters::seats;
 use crate::clusters::{self, reserve, rollout};
 use crate::user_data;
 

@@ -11,10 +11,10 @@ use secrecy::ExposeSecret as _;
 
 use super::super::asked::Asked;
 use super::super::caller::Caller;
-use super::super::errors::ApiError;
 use super::super::nodes::Nodes;
 use super::super::{convert, enrolment, names};
 use super::{Faults, finding_name, internal};
+use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::discovery::finish;
 use crate::discovery::look::{Body, GoodLogin, login_purpose};

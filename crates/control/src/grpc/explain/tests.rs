@@ -2,8 +2,8 @@
 
 use rackwright_lifecycle::{Effect, Power, Wait};
 
-use super::super::intent::tests::{Shape, all_nodes, record, takes};
 use super::*;
+use crate::intent::tests::{Shape, all_nodes, record, takes};
 
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;

@@ -5,10 +5,11 @@ use rackwright_lifecycle::EventKind;
 use rackwright_store::{FirmwareValuesRow, GoldenFirmwareRow, StoreError};
 
 use super::super::asked::Asked;
-use super::super::errors::ApiError;
-use super::super::{convert, intent, names};
+use super::super::{convert, names};
+use crate::api_error::ApiError;
 use crate::golden_firmware::components::Component;
 use crate::golden_firmware::{Values, approve, id_of, parse};
+use crate::intent;
 
 const COLLECTION: &str = "golden-firmware";
 /// Golden values of one SKU: each session of its nodes is compared with all of them.

@@ -10,7 +10,7 @@ use rackwright_lifecycle::usage::{InUse, Reserved, Share, split};
 use rackwright_store::{Period, Scope, Store, UsageRow};
 
 use super::{cluster_name, time};
-use crate::grpc::errors::ApiError;
+use crate::api_error::ApiError;
 
 /// Rows and terms read at once.
 const PAGE: i64 = 5000;

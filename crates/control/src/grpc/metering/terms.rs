@@ -5,10 +5,10 @@ use rackwright_lifecycle::EventKind;
 use rackwright_store::{Scope, Store, StoreError, TermRow};
 
 use super::{second, time};
+use crate::api_error::ApiError;
 use crate::core::Core;
 use crate::grpc::asked::Asked;
 use crate::grpc::convert;
-use crate::grpc::errors::ApiError;
 use crate::grpc::names::{self, Pages};
 
 /// Most nodes of one term: far more than a site has, and few enough that no sum overflows.

@@ -16,6 +16,7 @@ use tonic::Code;
 use tower::ServiceExt as _;
 
 use super::*;
+use crate::clock;
 use crate::grpc::tenancy::{join, lab};
 use crate::rights;
 use crate::testing::{self, TestCore};

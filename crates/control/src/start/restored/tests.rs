@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::grpc::agents::arrive;
+use crate::agent_session::arrive;
 use crate::testing;
 
 async fn doubts(core: &Core) -> i64 {

@@ -537,7 +537,7 @@ fn of_a_doubted_node_is_wanted_only_what_settles_the_doubt() {
         "bmc-password",
         "delete",
     ] {
-        let Err(ApiError::Precondition { message, hint, .. }) = doubts::undoubted(&record, kind) else {
+        let Err(ApiError::Precondition { message, hint, .. }) = undoubted(&record, kind) else {
             panic!("{kind}")
         };
         assert!(

@@ -4,8 +4,9 @@ use rackwright_api::v1;
 use rackwright_lifecycle::Seat;
 use rackwright_store::{DeploymentKeys, NodeRecord};
 
-use super::{intent, nodes};
 use crate::core::Core;
+use crate::deployment_keys::new_keys;
+use crate::intent;
 
 /// Writes another build of its cluster to a node, exactly as it is asked for. Answers with the generation and the
 /// deployment, and their keys. None: nothing can be written to it now.
@@ -26,8 +27,7 @@ pub fn rewrite(
     let Some((generation, number)) = intent::rewrite(record, deployment, image) else {
         return Ok(None);
     };
-    let keys =
-        nodes::new_keys(core, &record.id, (generation, number), &deployment.user_data).map_err(|e| e.to_string())?;
+    let keys = new_keys(core, &record.id, (generation, number), &deployment.user_data).map_err(|e| e.to_string())?;
     if let Some(seat) = record.node.claim.as_mut().and_then(|claim| claim.cluster.as_mut()) {
         seat.build = build;
     }
@@ -58,8 +58,7 @@ pub fn take(
     };
     let claimed = intent::deploy(record, deployment, image);
     let (generation, number) = claimed.map_err(|e| e.to_string())?;
-    let keys =
-        nodes::new_keys(core, &record.id, (generation, number), &deployment.user_data).map_err(|e| e.to_string())?;
+    let keys = new_keys(core, &record.id, (generation, number), &deployment.user_data).map_err(|e| e.to_string())?;
     if let Some(claim) = &mut record.node.claim {
         claim.cluster = Some(seat);
     }

@@ -4,8 +4,7 @@ use rackwright_api::v1::{Deployment, PowerAction};
 use rackwright_lifecycle::{Claim, Edge, PowerGoal, PowerRequest, State, Timestamp};
 use rackwright_store::NodeRecord;
 
-use super::doubts;
-use super::errors::ApiError;
+use crate::api_error::ApiError;
 
 /// An image version, resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +24,7 @@ fn standing(record: &NodeRecord) -> String {
     format!("{} is {}{because}", record.id, record.node.state)
 }
 
-pub(super) fn refused(record: &NodeRecord, what: &str, hint: &str) -> ApiError {
+pub(crate) fn refused(record: &NodeRecord, what: &str, hint: &str) -> ApiError {
     let message = format!("{}: {what}", standing(record));
     ApiError::precondition(format!("nodes/{}", record.id), message, hint)
 }
@@ -54,6 +53,25 @@ fn way_to_release(record: &NodeRecord) -> String {
         ),
         _ => format!("`rackwright node release {}` ends the claim and erases it", record.id),
     }
+}
+
+/// Refuses everything but what settles a doubt about the node's record, `what` is wanted of it.
+///
+/// # Errors
+/// The node is doubted.
+pub fn undoubted(record: &NodeRecord, what: &str) -> Result<(), ApiError> {
+    let Some(doubt) = &record.node.doubt else { return Ok(()) };
+    if matches!(what, "readmit" | "hold" | "quarantine" | "change" | "believe") {
+        return Ok(());
+    }
+    let id = &record.id;
+    let erase = match record.node.claim {
+        None => format!("`rackwright node readmit {id}` erases it and lets it back in, "),
+        Some(_) => String::new(),
+    };
+    let hint = format!("{erase}`rackwright node believe {id}` says that its record holds");
+    let message = format!("{id} is doubted: {}", doubt.why);
+    Err(ApiError::precondition(format!("nodes/{id}"), message, hint))
 }
 
 fn claim_of(deployment: &Deployment, image: Image, node: &str, generation: u64, number: u32) -> Claim {
@@ -114,7 +132,7 @@ pub fn deploy(record: &mut NodeRecord, deployment: &Deployment, image: Image) ->
         return Err(refused(record, "only an available node can be deployed", &hint));
     }
     check_customer(deployment)?;
-    doubts::undoubted(record, "deploy")?;
+    undoubted(record, "deploy")?;
     record.node.generation += 1;
     let generation = record.node.generation;
     record.node.claim = Some(claim_of(deployment, image, &record.id, generation, 1));
@@ -441,7 +459,7 @@ pub fn delete(record: &NodeRecord) -> Result<(), ApiError> {
     Ok(())
 }
 
-pub(super) fn worded(field: &str, text: &str) -> Result<String, ApiError> {
+pub(crate) fn worded(field: &str, text: &str) -> Result<String, ApiError> {
     let text = text.trim();
     if text.is_empty() || text.chars().count() > 1000 || text.chars().any(char::is_control) {
         return Err(ApiError::invalid(
@@ -453,4 +471,4 @@ pub(super) fn worded(field: &str, text: &str) -> Result<String, ApiError> {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

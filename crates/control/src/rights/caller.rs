@@ -1,0 +1,136 @@
+//! Members as callers: role and scope, read at each use.
+
+use rackwright_api::v1::Role;
+use rackwright_identity::{Rng, Token};
+use rackwright_lifecycle::Timestamp;
+use rackwright_store::{MemberRecord, MemberRow, Scope, WriteTx};
+use secrecy::ExposeSecret as _;
+
+use super::note_use;
+use crate::api_error::ApiError;
+use crate::core::Core;
+
+/// A member, authenticated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// Name.
+    pub name: String,
+    /// Role.
+    pub role: Role,
+    /// What they see.
+    pub scope: Scope,
+    /// The member's epoch: what the caller makes for later use carries it, and ends with it.
+    pub epoch: u64,
+}
+
+impl Caller {
+    /// Whose member it is; empty: the site's.
+    #[must_use]
+    pub fn customer(&self) -> &str {
+        self.scope.customer().unwrap_or_default()
+    }
+
+    /// By whom requests are known: a member of one customer is never answered with what was told to one of another.
+    #[must_use]
+    pub fn actor(&self) -> String {
+        match &self.scope {
+            Scope::Site => self.name.clone(),
+            // No member's name has a slash in it.
+            Scope::Customer(customer) => format!("{customer}/{}", self.name),
+        }
+    }
+}
+
+/// A role as it is stored.
+#[must_use]
+pub fn word(role: Role) -> &'static str {
+    match role {
+        Role::Operator => "operator",
+        Role::Viewer => "viewer",
+        Role::CustomerAdmin => "customer-admin",
+        Role::CustomerUser => "customer-user",
+        Role::Auditor => "auditor",
+        Role::Unspecified => "",
+    }
+}
+
+/// True for the roles that belong to a customer.
+#[must_use]
+pub fn is_customers(role: Role) -> bool {
+    matches!(role, Role::CustomerAdmin | Role::CustomerUser)
+}
+
+/// Role and scope of a stored member. None: they do not go together, and whoever has them may do nothing.
+#[must_use]
+pub fn rights_of(row: &MemberRow) -> Option<(Role, Scope)> {
+    let roles = [
+        Role::Operator,
+        Role::Viewer,
+        Role::Auditor,
+        Role::CustomerAdmin,
+        Role::CustomerUser,
+    ];
+    let role = roles.into_iter().find(|role| word(*role) == row.role)?;
+    match (is_customers(role), row.customer.is_empty()) {
+        (false, true) => Some((role, Scope::Site)),
+        (true, false) => Some((role, Scope::Customer(row.customer.clone()))),
+        _ => None,
+    }
+}
+
+/// Role and scope that the member of a name has now, in an epoch. Counts as a use.
+///
+/// # Errors
+/// There is none, the epoch is over, or the database failed.
+pub async fn of_member(core: &Core, name: &str, epoch: u64) -> Result<Caller, ApiError> {
+    let (caller, record) = look_up(core, name, epoch).await?;
+    note_use(core, &record);
+    Ok(caller)
+}
+
+/// The same, and the member's record. Does not count as a use.
+///
+/// # Errors
+/// As `of_member`.
+pub async fn look_up(core: &Core, name: &str, epoch: u64) -> Result<(Caller, MemberRecord), ApiError> {
+    let record = core.store.member(name).await?;
+    let known = record.and_then(|record| {
+        let rights = rights_of(&record.given)?;
+        Some((record, rights))
+    });
+    let Some((record, (role, scope))) = known else {
+        return Err(ApiError::Unauthenticated(format!(
+            "{name:?} is not a member of this site"
+        )));
+    };
+    if record.epoch != epoch {
+        return Err(ApiError::Unauthenticated(format!(
+            "the credentials that {name:?} had before were ended; ask for a new token"
+        )));
+    }
+    let caller = Caller {
+        name: name.to_owned(),
+        role,
+        scope,
+        epoch,
+    };
+    Ok((caller, record))
+}
+
+/// A new token for a member, stored by its hash with the member who makes it.
+///
+/// # Errors
+/// The database failed, or there was no randomness.
+pub async fn new_member_token(
+    rng: &dyn Rng,
+    tx: &mut WriteTx,
+    member: &str,
+    row: &MemberRow,
+    expires_at: Timestamp,
+    made_by: &str,
+) -> Result<String, ApiError> {
+    let (shown, hash) = Token::mint(rng).map_err(|e| ApiError::Internal(e.to_string()))?;
+    tx.put_member_token(&hash.to_hex(), member, row, expires_at, made_by)
+        .await?;
+    Ok(shown.expose_secret().to_owned())
+}
