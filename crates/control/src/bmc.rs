@@ -9,7 +9,7 @@ use rackwright_ipmi::{Account, Ipmi, IpmiAddress, IpmiError, Manners};
 use rackwright_lifecycle::{EventKind, Power, Timestamp};
 use rackwright_redfish::quirks::QuirkSet;
 use rackwright_redfish::{
-    BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, Gates, PowerState, RedfishError, Settings,
+    BmcClient, BmcTarget, CertificateFingerprint, ErrorKind, Gates, PowerState, RedfishError, RetryPolicy, Settings,
     SystemEnvironment,
 };
 use rackwright_store::{BmcAccount, EventRow, NodeRecord, Spec};
@@ -18,8 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::credentials::bmc_password_purpose;
-use crate::credentials::{is_unknown, refused_event};
+use crate::core::Core;
 use crate::text::{SENTENCE_MAX, cut};
 
 /// Why a BMC cannot be talked to.
@@ -377,7 +376,7 @@ pub fn target_without_login(spec: &Spec) -> Result<BmcTarget, BmcError> {
     })
 }
 
-/// Refused where no login may be tried: see [`credentials`](crate::credentials).
+/// Refused where no login may be tried: see `credentials`.
 fn password(node: &str, spec: &Spec, sealer: &Sealer) -> Result<secrecy::SecretString, BmcError> {
     if spec.account.refused_at.is_some() {
         return Err(BmcError::LoginRefused);
@@ -423,6 +422,55 @@ pub fn ipmi_at(
         password: password(node, spec, sealer)?,
     };
     Ok(Ipmi::new(address.parse()?, account, manners.clone())?)
+}
+
+/// What a sealed BMC password is bound to.
+#[must_use]
+pub fn bmc_password_purpose(id: &str) -> String {
+    format!("bmc-password:nodes/{id}")
+}
+
+/// No password is known: one of the factory list is to be found.
+#[must_use]
+pub fn is_unknown(spec: &Spec) -> bool {
+    spec.bmc_password.is_empty() && !spec.bmc_address.is_empty()
+}
+
+/// The event of a refused login.
+#[must_use]
+pub fn refused_event(node: &str, message: &str, now: Timestamp) -> EventRow {
+    EventRow {
+        at: now,
+        kind: EventKind::SecurityBmcLoginRefused,
+        target: format!("nodes/{node}"),
+        message: format!(
+            "{message}; nothing is tried with this name and password any more: `rackwright node update {node}` sets what \
+             is right, `rackwright node bmc-password rotate {node}` tries once more"
+        ),
+        ..EventRow::default()
+    }
+}
+
+/// Settings of a client that reads now and then: a request that fails is repeated by the schedule, not at once.
+pub(crate) fn watch_settings(core: &Core) -> rackwright_redfish::Settings {
+    rackwright_redfish::Settings {
+        quirks: core.config.bmc_quirks.clone(),
+        gates: Some(core.bmcs.gates()),
+        ..briefly()
+    }
+}
+
+fn briefly() -> rackwright_redfish::Settings {
+    rackwright_redfish::Settings {
+        request_timeout: Duration::from_secs(30),
+        max_concurrent: 1,
+        retry: RetryPolicy {
+            retries: 0,
+            busy_retries: 0,
+            ..RetryPolicy::default()
+        },
+        ..rackwright_redfish::Settings::default()
+    }
 }
 
 #[cfg(test)]

@@ -41,6 +41,10 @@ use crate::uploads::Uploads;
 use crate::waits::Waits;
 use crate::watch_power::Standing;
 
+/// Steps running at once in this process. Most of them wait for a BMC, for seconds: with fewer, a hall that is switched on
+/// at once would wait for us. Each takes some 50 kB while it talks to one.
+pub const STEPS_AT_ONCE: usize = 12_288;
+
 /// Reads what the boot services count.
 #[derive(Clone)]
 pub struct BootCounts {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rackwright_identity::{ClientAuth, KeyFiles, Rng, ServerCertificate, SystemRng, server_config};
 use rackwright_image::ChunkStore;
 use rackwright_lifecycle::seconds;
-use rackwright_store::{MemberRow, Store, StoreError};
+use rackwright_store::{Store, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -19,11 +19,14 @@ use crate::config::Config;
 use crate::console::Consoles;
 use crate::core::{Core, Listeners, Runs};
 use crate::housekeeping::SERVER_LIFETIME;
+use crate::invite::{login_command, operator};
+use crate::keys::authority::AuthorityError;
 use crate::measured_boot::ServedFiles;
 use crate::metrics::Metrics;
 use crate::parts::{Health, PartEnded, Parts};
 use crate::perform::Hardware;
 use crate::rights::new_member_token;
+use crate::share::replica_name;
 use crate::site_uploads::SiteUploads;
 use crate::space::Space;
 use crate::start::Start;
@@ -103,18 +106,9 @@ pub enum DaemonError {
     /// A part ended that should go on; what it did is done no more, so everything is started again.
     #[error(transparent)]
     Part(#[from] PartEnded),
-    /// The site's authority was changed, and this replica has only older ones.
-    #[error(
-        "the authority of this site is {needed}, which is not in {}: copy the folder from another rackwrightd of the site, \
-         or from the backup made after the last rotation",
-        keys.display()
-    )]
-    OldAuthority {
-        /// The hash of the authority.
-        needed: String,
-        /// Where our keys are.
-        keys: PathBuf,
-    },
+    /// The site's authority and the keys of this replica.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
 }
 
 fn data(what: impl Into<String>) -> impl FnOnce(Box<dyn std::error::Error + Send + Sync>) -> DaemonError {
@@ -194,7 +188,7 @@ async fn open_with(
     let path = shared.join("firmware");
     let files = firmware::Files::open(path.clone());
     let files = files.map_err(|e| data(format!("firmware {}", path.display()))(e.into()))?;
-    let replica = replicas::name(&dir);
+    let replica = replica_name(&dir);
     let up_since = replicas::begin(&store, &replica).await?;
     keys::authority::begin(&store, &keys, &dir).await?;
     keys::agree(&store, &keys, &replica, String::new()).await?;
@@ -264,23 +258,6 @@ async fn invite_first_operator(core: &Core) -> Result<Option<String>, DaemonErro
     let token = token.map_err(|e| fail(e.into()))?;
     tx.commit().await.map_err(|e| fail(e.into()))?;
     Ok(Some(token))
-}
-
-/// What an operator of the site is given.
-pub(crate) fn operator() -> MemberRow {
-    MemberRow {
-        role: "operator".into(),
-        customer: String::new(),
-    }
-}
-
-/// The command that redeems a token, for people.
-pub(crate) fn login_command(config: &Config, ca_sha256: &str, token: &str) -> String {
-    let name = config.names.first().map_or("localhost", String::as_str);
-    let port = config.api_listen.port();
-    format!(
-        "  rackwright login --server https://{name}:{port} \\\n    --ca-sha256 {ca_sha256} \\\n    --token {token}\n"
-    )
 }
 
 fn print_invitation(core: &Core, token: &str) {

@@ -5,25 +5,22 @@
 
 #![expect(clippy::disallowed_methods, reason = "a command, and no daemon")]
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rackwright_identity::{ClientIdentity, KeyFiles, SystemRng};
 use rackwright_lifecycle::{EventKind, Timestamp, seconds};
-use rackwright_store::{EventRow, Store, StoreError};
+use rackwright_store::{EventRow, MemberRow, Store, StoreError};
 
 use crate::api_error::ApiError;
 use crate::audit::local::{self, LocalError};
 use crate::clock;
 use crate::config::Config;
-use crate::daemon::{login_command, operator};
+use crate::local_user::LocalUser;
 use crate::rights::new_member_token;
 
 /// How long the token is good.
 const LIFETIME_S: i64 = 3600;
-/// Longest name of a local user that an event repeats.
-const USER_MAX: usize = 64;
 
 /// Why the invitation failed.
 #[derive(Debug, thiserror::Error)]
@@ -59,55 +56,6 @@ pub enum InviteError {
     /// The token.
     #[error("the token could not be made; an event says that it was wanted")]
     Token(#[from] ApiError),
-}
-
-/// The person at this host, as far as the kernel knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LocalUser {
-    /// The user of this process.
-    pub uid: u32,
-    /// Name of that user; empty where none is known.
-    pub name: String,
-    /// The user who logged in to the host, before any `su` or `sudo`; none where the kernel keeps none.
-    pub login_uid: Option<u32>,
-}
-
-impl LocalUser {
-    /// The user of this process.
-    #[must_use]
-    pub fn present() -> Self {
-        let uid = std::fs::metadata("/proc/self").map_or(u32::MAX, |own| own.uid());
-        let login = std::fs::read_to_string("/proc/self/loginuid").unwrap_or_default();
-        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-        Self {
-            uid,
-            name: name_of(uid, &users),
-            // The kernel's word for "none".
-            login_uid: login.trim().parse().ok().filter(|uid| *uid != u32::MAX),
-        }
-    }
-
-    fn told(&self) -> String {
-        let name = match self.name.as_str() {
-            "" => String::new(),
-            name => format!("{name}, "),
-        };
-        let login = self
-            .login_uid
-            .map(|uid| format!(", logged in as uid {uid}"))
-            .unwrap_or_default();
-        format!("{name}uid {}{login}", self.uid)
-    }
-}
-
-fn name_of(uid: u32, users: &str) -> String {
-    let found = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let (name, number) = (fields.next()?, fields.nth(1)?);
-        (number.parse() == Ok(uid)).then_some(name)
-    });
-    let printable = found.unwrap_or_default().chars().filter(|c| !c.is_control());
-    printable.take(USER_MAX).collect()
 }
 
 /// Invites an operator, after an event that says so is stored. Answers with lines for the terminal; the token stands in them.
@@ -200,10 +148,27 @@ pub async fn invite_from(
     Ok(token)
 }
 
+/// What an operator of the site is given.
+pub(crate) fn operator() -> MemberRow {
+    MemberRow {
+        role: "operator".into(),
+        customer: String::new(),
+    }
+}
+
+/// The command that redeems a token, for people.
+pub(crate) fn login_command(config: &Config, ca_sha256: &str, token: &str) -> String {
+    let name = config.names.first().map_or("localhost", String::as_str);
+    let port = config.api_listen.port();
+    format!(
+        "  rackwright login --server https://{name}:{port} \\\n    --ca-sha256 {ca_sha256} \\\n    --token {token}\n"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use rackwright_identity::TokenHash;
-    use rackwright_store::{MemberRow, Scope};
+    use rackwright_store::Scope;
 
     use super::*;
     use crate::testing;
@@ -264,12 +229,5 @@ mod tests {
         assert_eq!(core.store.events(&Scope::Site, 0, "", 9).await.unwrap(), []);
         let tokens = core.store.member_tokens(&Scope::Site, clock::now(), "", 9).await;
         assert_eq!(tokens.unwrap(), []);
-    }
-
-    #[test]
-    fn users_have_names() {
-        let users = "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000::/:/bin/sh\nbroken\n";
-        assert_eq!(name_of(1000, users), "ann");
-        assert_eq!(name_of(5, users), "");
     }
 }

@@ -41,6 +41,7 @@ pub mod image_http;
 pub mod intent;
 pub mod invite;
 pub mod keys;
+pub mod local_user;
 pub mod measured_boot;
 pub mod metrics;
 pub mod parts;
@@ -48,6 +49,7 @@ pub mod perform;
 pub mod replicas;
 pub mod rights;
 pub mod runner;
+mod share;
 #[cfg(test)]
 mod simulation;
 pub mod site_uploads;

@@ -5,7 +5,6 @@
 //! machine before it acts, and what must not be done twice is done by the agent, which knows the effect's id.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,30 +15,16 @@ use crate::agent_session::farewell;
 use crate::agents::UNKNOWN_PREFIX;
 use crate::clock;
 use crate::core::Core;
+use crate::share::alive_since;
 
 /// Between two signs of life.
 const ROUND: Duration = Duration::from_secs(10);
-/// Without a sign of life for so long, a replica is dead. Clocks of replicas have to agree to much less than that.
-const DEAD_S: i64 = 60;
 /// Without the database for so long, a replica lets its agents go: before others take it for dead.
 const ALONE: Duration = Duration::from_secs(30);
 /// Without a sign of life from any replica for so long, there was none that agents could come to.
 const OUTAGE_S: i64 = 30;
 /// Dead replicas are listed for so long.
 const LISTED_S: i64 = 24 * 3600;
-
-/// This replica's name: the computer's, and the data folder, which is one process's alone.
-#[must_use]
-#[expect(clippy::disallowed_methods, reason = "called at the start")]
-pub fn name(data_dir: &Path) -> String {
-    let computer = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("{}:{}", computer.trim(), data_dir.display())
-}
-
-/// A replica that was not heard of since then is dead.
-pub(crate) fn alive_since(now: Timestamp) -> Timestamp {
-    now.plus(-seconds(DEAD_S))
-}
 
 /// Says that this replica begins; answers since when agents could always come to one. An agent that does not come counts as
 /// lost after a grace from then on, not from the start of each process: where these are killed again and again it would
@@ -274,7 +259,7 @@ mod tests {
         let now = clock::now();
         core.store.replica_lives("living", now).await.unwrap();
         core.store
-            .replica_lives("dead", now.plus(-seconds(DEAD_S + 1)))
+            .replica_lives("dead", now.plus(-seconds(crate::share::DEAD_S + 1)))
             .await
             .unwrap();
         for owner in ["living", "dead", &core.replica] {

@@ -5,8 +5,8 @@ use rackwright_store::{Store, StoreError};
 
 use super::{Audit, local_record};
 use crate::config::Config;
-use crate::invite::LocalUser;
-use crate::replicas;
+use crate::local_user::LocalUser;
+use crate::share::replica_name;
 
 /// Why a command cannot be recorded. The command is not carried out then.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub async fn record(
     user: &LocalUser,
     (method, target, message): (&str, &str, &str),
 ) -> Result<(), LocalError> {
-    let replica = replicas::name(&config.data_dir);
+    let replica = replica_name(&config.data_dir);
     let audit = Audit::open(&config.data_dir, &config.site, &replica, keys)?;
     let record: AuditRecord = local_record(Some(user), method, target, message);
     audit.add_alone(store, keys, record).await?;

@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 
 use crate::clock;
 use crate::core::Core;
-use crate::invite::LocalUser;
+use crate::local_user::LocalUser;
 use crate::text::cut;
 use budget::Budget;
 use call::Call;

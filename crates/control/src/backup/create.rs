@@ -17,7 +17,7 @@ use super::{BackupError, KEYS, failed, stamp};
 use crate::audit::local;
 use crate::clock;
 use crate::config::Config;
-use crate::invite::LocalUser;
+use crate::local_user::LocalUser;
 
 /// Backs the site up into a new folder below `to`, while daemons run. Answers with lines for the terminal.
 ///

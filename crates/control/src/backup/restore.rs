@@ -16,7 +16,7 @@ use super::{BackupError, KEYS, failed, stamp};
 use crate::audit::local;
 use crate::clock;
 use crate::config::Config;
-use crate::invite::LocalUser;
+use crate::local_user::LocalUser;
 use crate::start::{lock, restored};
 
 /// Puts a backup in the place that the settings name. `replace`: a site that is there is moved aside. Answers with lines

@@ -18,10 +18,11 @@ use secrecy::SecretString;
 use super::door::{Door, Inside, Knock};
 use super::factory::{Tried, candidates, try_candidates};
 use super::settings::FormerAccount;
-use super::{password, refused_event, tries};
+use super::{password, tries};
+use crate::bmc::bmc_password_purpose;
+use crate::bmc::refused_event;
 use crate::clock;
 use crate::core::Core;
-use crate::credentials::bmc_password_purpose;
 use crate::perform::{Done, Learned};
 
 /// Logins and settings of one effect: enough to set a password twice.
@@ -119,7 +120,7 @@ pub async fn change_with(core: &Core, record: &NodeRecord, door: &dyn Door) -> D
         record: record.clone(),
         due: record.due_at,
     };
-    let ended = match (&record.spec.account.pending, super::is_unknown(&record.spec)) {
+    let ended = match (&record.spec.account.pending, crate::bmc::is_unknown(&record.spec)) {
         (Some(_), _) => work.resume().await,
         (None, true) => work.find().await,
         (None, false) => work.begin().await,

@@ -16,10 +16,10 @@ pub mod reveal;
 pub mod settings;
 mod tries;
 
-use rackwright_lifecycle::{Account, AccountRules, EventKind, Timestamp};
-use rackwright_store::{EventRow, NodeRecord, Spec, StoreError};
+use rackwright_lifecycle::{Account, AccountRules, Timestamp};
+use rackwright_store::{NodeRecord, Spec, StoreError};
 
-use crate::bmc::{self, BmcError};
+use crate::bmc::{self, BmcError, is_unknown, refused_event};
 use crate::clock;
 use crate::core::Core;
 use crate::perform::Done;
@@ -28,12 +28,6 @@ pub use change::{AccountNews, change_with};
 pub use door::{Door, ServiceRootFacts};
 pub use factory::{Candidate, Tried, candidates, factory_password_purpose, try_candidates};
 pub use settings::Settings;
-
-/// What a sealed BMC password is bound to.
-#[must_use]
-pub fn bmc_password_purpose(id: &str) -> String {
-    format!("bmc-password:nodes/{id}")
-}
 
 /// Nodes whose label says so are left alone by rules: their operators look after the password themselves.
 pub const KEEP_LABEL: (&str, &str) = ("rackwright.bmc-password", "keep");
@@ -65,12 +59,6 @@ pub fn account_of(core: &Core, record: &NodeRecord) -> Account {
     }
 }
 
-/// No password is known: one of the factory list is to be found.
-#[must_use]
-pub fn is_unknown(spec: &Spec) -> bool {
-    spec.bmc_password.is_empty() && !spec.bmc_address.is_empty()
-}
-
 /// Changes the password of a node's BMC, or finds the one that is good.
 pub async fn change(core: &Core, record: &NodeRecord) -> Done {
     if bmc::is_ipmi(&record.spec) {
@@ -89,21 +77,6 @@ pub async fn change(core: &Core, record: &NodeRecord) -> Done {
     // Its session was opened with what may be the former password.
     core.bmcs.forget(&record.id).await;
     done
-}
-
-/// The event of a refused login.
-#[must_use]
-pub fn refused_event(node: &str, message: &str, now: Timestamp) -> EventRow {
-    EventRow {
-        at: now,
-        kind: EventKind::SecurityBmcLoginRefused,
-        target: format!("nodes/{node}"),
-        message: format!(
-            "{message}; nothing is tried with this name and password any more: `rackwright node update {node}` sets what \
-             is right, `rackwright node bmc-password rotate {node}` tries once more"
-        ),
-        ..EventRow::default()
-    }
 }
 
 /// Notes that a BMC refused the name and password of `tried`, unless they were changed since: they are not sent again.

@@ -9,10 +9,10 @@ use rackwright_store::{EventRow, Scope, Store, StoreError};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::audit::local::{self, LocalError};
+use crate::bmc::bmc_password_purpose;
 use crate::clock;
 use crate::config::Config;
-use crate::credentials::bmc_password_purpose;
-use crate::invite::LocalUser;
+use crate::local_user::LocalUser;
 
 /// Why a password is not told.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +100,7 @@ pub async fn reveal(config: &Config, node: &str, reason: &str) -> Result<Reveale
 /// As [`reveal`].
 pub async fn reveal_from(store: &Store, sealer: &Sealer, node: &str, reason: &str) -> Result<Revealed, RevealError> {
     let spec = store.node(&Scope::Site, node).await?.spec;
-    if super::is_unknown(&spec) {
+    if crate::bmc::is_unknown(&spec) {
         return Err(RevealError::Unknown(node.to_owned()));
     }
     let purpose = bmc_password_purpose(node);

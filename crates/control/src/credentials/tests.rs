@@ -13,9 +13,9 @@ use tonic::{Code, Request, Status};
 
 use super::fake::{Accounts, FakeDoor, Lost};
 use super::*;
+use crate::bmc::bmc_password_purpose;
 use crate::bmc::target;
 use crate::clock::simulated;
-use crate::credentials::bmc_password_purpose;
 use crate::grpc::credentials::Credentials;
 use crate::grpc::nodes::Nodes;
 use crate::testing::{self, TestCore};

@@ -18,8 +18,8 @@ use super::ports;
 use super::settings::Managed;
 use crate::clock;
 use crate::core::Core;
-use crate::replicas::alive_since;
-use crate::watch_power::share::Share;
+use crate::share::Share;
+use crate::share::alive_since;
 
 /// The word whose share decides which replica watches.
 const WATCH: &str = "switch ports";

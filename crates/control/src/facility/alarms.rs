@@ -15,8 +15,8 @@ use super::Settings;
 use crate::clock;
 use crate::core::Core;
 use crate::hall::{HallError, placement_of};
-use crate::replicas::alive_since;
-use crate::watch_power::share::{Share, number_of};
+use crate::share::alive_since;
+use crate::share::{Share, number_of};
 
 /// Between two looks for new readings.
 const TICK: Duration = Duration::from_secs(2);

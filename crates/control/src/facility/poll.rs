@@ -21,9 +21,9 @@ use super::read::{self, Equipment, Kind};
 use crate::clock;
 use crate::core::Core;
 use crate::hall::HallError;
-use crate::replicas::alive_since;
+use crate::share::alive_since;
+use crate::share::{Share, number_of};
 use crate::watch_power::look::Turns;
-use crate::watch_power::share::{Share, number_of};
 
 /// Between two looks at what is due.
 const TICK: Duration = Duration::from_millis(500);

@@ -15,7 +15,6 @@ use secrecy::SecretString;
 use crate::bmc::{self, BmcError};
 use crate::core::Core;
 use crate::credentials;
-use crate::watch_power::look;
 
 /// Longest answer, in bytes: the sensors of the largest machines are a tenth of it.
 const BODY_BYTES: usize = 512 << 10;
@@ -159,7 +158,7 @@ fn client_of(
 }
 
 fn manners(core: &Core) -> rackwright_redfish::Settings {
-    let mut settings = look::settings(core);
+    let mut settings = crate::bmc::watch_settings(core);
     settings.limits.body_bytes = BODY_BYTES;
     settings
 }

@@ -17,13 +17,12 @@ use tokio::time::MissedTickBehavior;
 use super::look::look;
 use super::stored;
 use super::wanted::Wanted;
-use crate::bmc::{self, BmcError};
+use crate::bmc::{self, BmcError, watch_settings};
 use crate::clock;
 use crate::core::Core;
 use crate::credentials;
-use crate::replicas::alive_since;
-use crate::watch_power::look::settings;
-use crate::watch_power::share::{Share, number_of};
+use crate::share::alive_since;
+use crate::share::{Share, number_of};
 
 /// Most and least time between looks at what is due, in milliseconds.
 const TICK_MS: (u64, u64) = (250, 30_000);
@@ -213,7 +212,7 @@ async fn read(core: &Core, node: &str, wanted: &WantedSettings) -> Result<bool, 
 
 async fn ask(core: &Core, record: &NodeRecord, wanted: &WantedSettings) -> Result<Vec<SettingRow>, BmcError> {
     let target = bmc::target(&record.id, &record.spec, &core.keys.sealer)?;
-    let client = BmcClient::sparing(target, settings(core), &Shortcut::default())?;
+    let client = BmcClient::sparing(target, watch_settings(core), &Shortcut::default())?;
     let seen = look(&client, wanted).await;
     if let Err(error) = client.close().await {
         tracing::debug!(node = record.id, %error, "a BMC session could not be closed; it will time out");

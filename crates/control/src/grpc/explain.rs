@@ -399,9 +399,7 @@ fn password_line(record: &NodeRecord) -> Option<(&'static str, Option<Timestamp>
         ),
         (Some(pending), ..) => ("being changed; the old one and the new one are kept", Some(pending.at)),
         (None, None, Some(at)) => ("ours, proven by a login", Some(at)),
-        (None, None, None) if crate::credentials::is_unknown(&record.spec) => {
-            ("not known; the factory list is tried", None)
-        }
+        (None, None, None) if crate::bmc::is_unknown(&record.spec) => ("not known; the factory list is tried", None),
         (None, None, None) => return None,
     })
 }

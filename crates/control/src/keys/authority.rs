@@ -5,15 +5,44 @@
 //! in with a certificate of a dropped authority are closed.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rackwright_identity::{Authorities, KeyFileError, KeyFiles, SystemRng};
-use rackwright_store::{ReplicaKeys, Store};
+use rackwright_store::{ReplicaKeys, Store, StoreError};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::core::Core;
-use crate::daemon::DaemonError;
+
+/// The keys of this replica do not fit the site's authority.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// The site's authority was changed, and this replica has only older ones.
+    #[error(
+        "the authority of this site is {needed}, which is not in {}: copy the folder from another rackwrightd of the site, \
+         or from the backup made after the last rotation",
+        keys.display()
+    )]
+    Old {
+        /// The hash of the authority.
+        needed: String,
+        /// Where our keys are.
+        keys: PathBuf,
+    },
+    /// The key folder cannot be changed.
+    #[error("keys in {}: {source}", folder.display())]
+    Keys {
+        /// The folder.
+        folder: PathBuf,
+        /// The fault.
+        #[source]
+        source: KeyFileError,
+    },
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] StoreError),
+}
 
 /// Follows the rotation for those that hold something of an authority.
 #[derive(Debug)]
@@ -94,21 +123,18 @@ pub(super) fn agree(authorities: &Authorities, replica: &str, live: &[ReplicaKey
 ///
 /// # Errors
 /// The key folder does not have that authority, or cannot be changed; or the database failed.
-pub async fn begin(store: &Store, keys: &KeyFiles, data_dir: &std::path::Path) -> Result<(), DaemonError> {
+pub async fn begin(store: &Store, keys: &KeyFiles, data_dir: &std::path::Path) -> Result<(), AuthorityError> {
     let needed = store.needed_authority().await?;
     if needed.is_empty() {
         return Ok(());
     }
     let folder = data_dir.join("keys");
     if !keys.authority.knows(&needed) {
-        return Err(DaemonError::OldAuthority { needed, keys: folder });
+        return Err(AuthorityError::Old { needed, keys: folder });
     }
     retire(keys, data_dir, &needed)
         .map(drop)
-        .map_err(|error| DaemonError::Data {
-            what: format!("keys in {}", folder.display()),
-            source: error.into(),
-        })
+        .map_err(|source| AuthorityError::Keys { folder, source })
 }
 
 /// Destroys the keys of authorities before `needed`, and stops trusting them. Answers whether there were any.

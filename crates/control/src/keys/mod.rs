@@ -18,7 +18,7 @@ use rackwright_store::{ReplicaKeys, Store, StoreError};
 
 use crate::clock;
 use crate::core::Core;
-use crate::replicas::alive_since;
+use crate::share::alive_since;
 
 /// Between looks into the key folder.
 const ROUND: Duration = Duration::from_secs(20);

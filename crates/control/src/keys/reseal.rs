@@ -4,9 +4,9 @@
 use rackwright_identity::{SealError, Sealer, seal_header};
 use rackwright_store::{ClusterRecord, NodeRecord, SealedColumn, SealedSecret, StoreError};
 
+use crate::bmc::bmc_password_purpose;
 use crate::clock;
 use crate::core::Core;
-use crate::credentials::bmc_password_purpose;
 use crate::credentials::factory_password_purpose;
 use crate::deployment_keys::deployment_key_purpose;
 use crate::discovery::look::login_purpose;

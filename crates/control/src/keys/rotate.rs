@@ -10,8 +10,8 @@ use rackwright_store::{EventRow, Store, StoreError};
 use crate::audit::local::{self, LocalError};
 use crate::clock;
 use crate::config::Config;
-use crate::invite::LocalUser;
-use crate::replicas::alive_since;
+use crate::local_user::LocalUser;
+use crate::share::alive_since;
 
 /// A message names at most so many members and agents.
 const NAMES_SHOWN: usize = 20;

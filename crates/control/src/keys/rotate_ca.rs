@@ -15,7 +15,7 @@ use super::rotate::{RotateError, event, open, record, write_down};
 use crate::clock;
 use crate::config::Config;
 use crate::invite::checked_reason;
-use crate::replicas::alive_since;
+use crate::share::alive_since;
 
 /// How long the end of a rotation waits for running daemons.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(60);

@@ -12,11 +12,12 @@ use secrecy::ExposeSecret as _;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::authority::AuthorityError;
 use super::reseal::Done;
 use super::rotate::RotateError;
 use super::*;
+use crate::bmc::bmc_password_purpose;
 use crate::core::{Point, Points};
-use crate::credentials::bmc_password_purpose;
 use crate::credentials::factory_password_purpose;
 use crate::deployment_keys::deployment_key_purpose;
 use crate::discovery::look::login_purpose;
@@ -457,5 +458,8 @@ async fn a_process_without_the_authority_that_a_rotation_ended_with_does_not_sta
     std::fs::write(keys.join("authority.pem"), old).unwrap();
     let opened = daemon::open(config, Traces::default(), CancellationToken::new()).await;
     let refused = opened.map(drop).unwrap_err();
-    assert!(matches!(refused, daemon::DaemonError::OldAuthority { .. }), "{refused}");
+    assert!(
+        matches!(refused, daemon::DaemonError::Authority(AuthorityError::Old { .. })),
+        "{refused}"
+    );
 }

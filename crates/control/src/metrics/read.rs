@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 use super::{KindLabel, StateLabel, seconds};
 use crate::clock;
 use crate::core::Core;
-use crate::runner::STEPS_AT_ONCE;
+use crate::core::STEPS_AT_ONCE;
 
 /// What the database said counts so long.
 pub(super) const FRESH: Duration = Duration::from_secs(5);

@@ -163,7 +163,7 @@ mod tests {
     use secrecy::SecretString;
 
     use super::*;
-    use crate::credentials::bmc_password_purpose;
+    use crate::bmc::bmc_password_purpose;
     use crate::testing;
 
     async fn failure(address: &str, further: &str, effect: Effect) -> (String, String, bool) {

@@ -20,7 +20,7 @@ use std::pin::Pin;
 
 use rackwright_lifecycle::bmc_state::uefi::Baseline;
 use rackwright_lifecycle::drives::DriveList;
-use rackwright_lifecycle::{Agent, Bmc, Effect, Outcome, Power, Reading, Timestamp};
+use rackwright_lifecycle::{Agent, Bmc, Effect, EventKind, Outcome, Power, Reading, Timestamp};
 use rackwright_store::{
     BmcStateRow, EventRow, Identity, NodeRecord, Proof, Readings, SettingsRead, StoreError, WriteTx,
 };
@@ -277,4 +277,21 @@ pub async fn perform(core: &Core, record: &NodeRecord, effect: Effect, nudge: &N
         core.consoles.powers_on(&record.id, crate::clock::now());
     }
     core.performer.perform(core, record, effect, nudge).await
+}
+
+/// The event of a power that differs from the former reading, or is known again after we changed it.
+pub fn power_event(node: &str, before: &Reading<Power>, after: &Reading<Power>, now: Timestamp) -> Option<EventRow> {
+    let power = after.last().filter(|power| before.last() != Some(power))?;
+    let (kind, word) = match power {
+        Power::On => (EventKind::PowerOn, "on"),
+        Power::Off => (EventKind::PowerOff, "off"),
+        Power::Changing => return None,
+    };
+    Some(EventRow {
+        at: now,
+        kind,
+        target: format!("nodes/{node}"),
+        message: format!("{node} is {word}"),
+        ..EventRow::default()
+    })
 }

@@ -15,7 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock;
-use crate::core::Core;
+use crate::core::{Core, STEPS_AT_ONCE};
 
 /// What switching a node on needs.
 #[cfg(test)]
@@ -34,13 +34,10 @@ pub(crate) async fn power_admit(
 }
 
 pub use facts::{Gathered, gather};
-pub use step::{finish_effect, power_event, step_until_rest};
+pub use step::{finish_effect, step_until_rest};
 
 /// Nodes taken with one statement.
 const BATCH: i64 = 64;
-/// Steps running at once in this process. Most of them wait for a BMC, for seconds: with fewer, a hall that is switched on
-/// at once would wait for us. Each takes some 50 kB while it talks to one.
-pub const STEPS_AT_ONCE: usize = 12_288;
 /// The longest pause between looks at the table: the safety net under the wake-ups.
 const IDLE: Duration = Duration::from_secs(30);
 

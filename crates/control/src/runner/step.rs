@@ -19,7 +19,7 @@ use crate::agent_boot::{self, LastBoot};
 use crate::clock;
 use crate::core::{Core, Point};
 use crate::drives;
-use crate::perform::{self, Done, certify};
+use crate::perform::{self, Done, certify, power_event};
 
 /// Between two tries while the database is away: to store how an effect went, and at first to go on with a node.
 const AWAY: Duration = Duration::from_secs(1);
@@ -660,23 +660,6 @@ async fn finish(
         ..effect.attempt.clone()
     };
     Ok(is_known.then_some((record, attempt)))
-}
-
-/// Whoever watches the node is told when its power is seen to be another, or anew after we changed it.
-pub fn power_event(node: &str, before: &Reading<Power>, after: &Reading<Power>, now: Timestamp) -> Option<EventRow> {
-    let power = after.last().filter(|power| before.last() != Some(power))?;
-    let (kind, word) = match power {
-        Power::On => (EventKind::PowerOn, "on"),
-        Power::Off => (EventKind::PowerOff, "off"),
-        Power::Changing => return None,
-    };
-    Some(EventRow {
-        at: now,
-        kind,
-        target: format!("nodes/{node}"),
-        message: format!("{node} is {word}"),
-        ..EventRow::default()
-    })
 }
 
 fn failure_event(node: &str, effect_id: &str, code: &str, message: &str, now: Timestamp) -> EventRow {

@@ -8,7 +8,7 @@ use secrecy::ExposeSecret as _;
 use super::checks::records;
 use super::performer::Fake;
 use super::world::FACTORY;
-use crate::credentials::bmc_password_purpose;
+use crate::bmc::bmc_password_purpose;
 
 /// Whether the change of a password was given up for now: the rule has it tried again when a day has passed.
 pub async fn is_one_tried_again(store: &Store) -> bool {

@@ -29,7 +29,7 @@ use tracing_subscriber::registry::LookupSpan;
 use crate::clock;
 use crate::config::Config;
 use crate::metrics::SpanCounts;
-use crate::replicas;
+use crate::share::replica_name;
 pub use collector::{Collector, CollectorError};
 use queue::{Queue, Sender};
 
@@ -84,7 +84,7 @@ pub(crate) fn attributes(config: &Config) -> [(&'static str, String); 4] {
         ("service.name", "rackwrightd".to_owned()),
         ("service.namespace", config.site.clone()),
         ("service.version", env!("CARGO_PKG_VERSION").to_owned()),
-        ("service.instance.id", replicas::name(&config.data_dir)),
+        ("service.instance.id", replica_name(&config.data_dir)),
     ]
 }
 

@@ -7,18 +7,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rackwright_lifecycle::{Bmc, EventKind, Power, Reading, Timestamp, seconds};
-use rackwright_redfish::{BmcClient, BmcTarget, RedfishError, RetryPolicy, Shortcut};
+use rackwright_redfish::{BmcClient, BmcTarget, RedfishError, Shortcut};
 use rackwright_store::{EventRow, NodeRecord, Readings, RestingRow, Scope, Spec, StoreError};
 
 use tokio::sync::Notify;
 
 use super::schedule::{Id, Look};
-use crate::bmc::{self, BmcError};
+use crate::bmc::{self, BmcError, watch_settings};
 use crate::clock;
 use crate::core::Core;
 use crate::credentials;
-use crate::perform::{ipmi_power, seen_off, seen_on};
-use crate::runner::power_event;
+use crate::perform::{ipmi_power, power_event, seen_off, seen_on};
 
 /// Looks in a row that a BMC may leave unanswered before it counts as lost.
 const MISSES: u32 = 3;
@@ -44,7 +43,7 @@ impl Known {
 
     /// One that enters by the way that was found.
     pub(super) fn client(&self, core: &Core, target: BmcTarget) -> Result<BmcClient, RedfishError> {
-        BmcClient::sparing(target, settings(core), &self.shortcut)
+        BmcClient::sparing(target, watch_settings(core), &self.shortcut)
     }
 
     fn of(record: &NodeRecord) -> Self {
@@ -213,28 +212,6 @@ async fn ask(core: &Core, node: &str, known: &Known) -> Result<(Power, Shortcut)
         tracing::debug!(node, %error, "a BMC session could not be closed; it will time out");
     }
     Ok((bmc::power_of(&power?), shortcut))
-}
-
-/// A look that fails is repeated by the schedule, not at once.
-pub(crate) fn settings(core: &Core) -> rackwright_redfish::Settings {
-    rackwright_redfish::Settings {
-        quirks: core.config.bmc_quirks.clone(),
-        gates: Some(core.bmcs.gates()),
-        ..briefly()
-    }
-}
-
-fn briefly() -> rackwright_redfish::Settings {
-    rackwright_redfish::Settings {
-        request_timeout: Duration::from_secs(30),
-        max_concurrent: 1,
-        retry: RetryPolicy {
-            retries: 0,
-            busy_retries: 0,
-            ..RetryPolicy::default()
-        },
-        ..rackwright_redfish::Settings::default()
-    }
 }
 
 /// What a BMC answered, or did not.

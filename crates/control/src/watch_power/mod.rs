@@ -7,7 +7,6 @@
 pub(crate) mod look;
 mod schedule;
 mod settings;
-pub(crate) mod share;
 mod streams;
 
 use std::collections::HashMap;
@@ -23,11 +22,11 @@ use tokio::time::MissedTickBehavior;
 use crate::bmc;
 use crate::clock;
 use crate::core::Core;
-use crate::replicas::alive_since;
+use crate::share::Share;
+use crate::share::alive_since;
 use look::{Known, Looked, Turns, look};
 use schedule::{Id, Look, Schedule};
 pub use settings::Settings;
-use share::Share;
 use streams::{News, Streams};
 
 /// Between two looks at what is due: what becomes due within it is read together.

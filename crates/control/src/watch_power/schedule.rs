@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rackwright_lifecycle::{Timestamp, seconds};
 
 use super::Settings;
-use super::share::{Share, number_of};
+use crate::share::{Share, number_of};
 
 /// A node's id, which the schedule and whoever looks at the node share.
 pub(super) type Id = Arc<str>;

@@ -18,7 +18,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::credentials::bmc_password_purpose;
+use crate::bmc::bmc_password_purpose;
 use crate::daemon;
 use crate::telemetry::Traces;
 use crate::testing;

@@ -229,7 +229,7 @@ async fn the_last_operator_who_can_log_in_is_kept() {
     olga.set_member_role(set_role("olga", Operator, "k4")).await.unwrap();
 
     // Another operator whose certificate has ended is no way in.
-    let operator = crate::daemon::operator();
+    let operator = crate::invite::operator();
     let mut tx = core.store.write().await.unwrap();
     tx.put_member("oscar", &operator, 9, clock::now()).await.unwrap();
     let past = clock::now().plus(-seconds(1));

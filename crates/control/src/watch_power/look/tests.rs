@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use serde::Serialize;
 
 use super::*;
-use crate::credentials::bmc_password_purpose;
+use crate::bmc::bmc_password_purpose;
 use crate::testing::{self, TestCore};
 
 const SYSTEM: &str = "/redfish/v1/Systems/1";

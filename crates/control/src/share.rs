@@ -1,9 +1,16 @@
 //! Whose node is it to watch? Each replica's that lives, by rendezvous hashing: all come to the same answer without
 //! asking each other, and when one goes, only its nodes go to others.
 
+use std::path::Path;
+
+use rackwright_lifecycle::{Timestamp, seconds};
+
 /// FNV-1a's offset and prime for 64 bits (draft-eastlake-fnv).
 const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
+
+/// Without a sign of life for so long, a replica is dead. Clocks of replicas have to agree to much less than that.
+pub(crate) const DEAD_S: i64 = 60;
 
 /// A number for words in that order: the same in every process, and evenly spread.
 pub(crate) fn number_of<'a>(words: impl IntoIterator<Item = &'a [u8]>) -> u64 {
@@ -42,6 +49,19 @@ impl Share {
         let own = (weight(&self.own), self.own.as_str());
         self.others.iter().all(|other| (weight(other), other.as_str()) < own)
     }
+}
+
+/// A replica that was not heard of since then is dead.
+pub(crate) fn alive_since(now: Timestamp) -> Timestamp {
+    now.plus(-seconds(DEAD_S))
+}
+
+/// This replica's name: the computer's, and the data folder, which is one process's alone.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "called at the start")]
+pub fn replica_name(data_dir: &Path) -> String {
+    let computer = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("{}:{}", computer.trim(), data_dir.display())
 }
 
 #[cfg(test)]

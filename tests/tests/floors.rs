@@ -1,0 +1,298 @@
+//! The floors inside the daemon's crate, as data: which module may use which. `docs/architecture.md` says why.
+//!
+//! The test reads the sources. Code under `#[cfg(test)]` may use anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::{self, Visit};
+
+/// Modules of `crates/control/src`, from the ground up. A module may use modules of its own floor and of lower ones.
+const FLOORS: &[(&str, &[&str])] = &[
+    (
+        "ground: no feature, no state of the daemon",
+        &[
+            "agents",
+            "api_error",
+            "clock",
+            "intent",
+            "local_user",
+            "parts",
+            "share",
+            "space",
+            "stored",
+            "text",
+            "waits",
+        ],
+    ),
+    (
+        "features: each with its state",
+        &[
+            "agent_boot",
+            "agent_session",
+            "attestation",
+            "audit",
+            "bmc",
+            "bmc_secret",
+            "bmc_state",
+            "bmc_work",
+            "boot",
+            "clusters",
+            "config",
+            "console",
+            "core",
+            "credentials",
+            "deployment_keys",
+            "discovery",
+            "drives",
+            "ethernet",
+            "facility",
+            "firmware",
+            "firmware_settings",
+            "golden_firmware",
+            "hall",
+            "hardening",
+            "housekeeping",
+            "image_http",
+            "invite",
+            "keys",
+            "measured_boot",
+            "metrics",
+            "perform",
+            "replicas",
+            "rights",
+            "runner",
+            "site_uploads",
+            "start",
+            "telemetry",
+            "tls",
+            "uploads",
+            "user_data",
+            "watch_power",
+        ],
+    ),
+    ("translation: calls of the API", &["grpc"]),
+    (
+        "composition: the one place that knows all",
+        &["backup", "daemon"],
+    ),
+];
+
+/// Modules that have a field or a section for each feature, so that every feature is in a circle with them. To be taken apart.
+const SHARED: &[&str] = &["config", "core"];
+
+/// Most modules in one circle, the shared ones left out. The aim is 3; a smaller circle has to be written here.
+const LARGEST_CIRCLE: usize = 5;
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/control/src")
+}
+
+fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        let is_test = |meta: &syn::Meta| matches!(meta, syn::Meta::Path(path) if path.is_ident("test"));
+        match &attribute.meta {
+            syn::Meta::List(list) if list.path.is_ident("cfg") => {
+                list.parse_args::<syn::Meta>().is_ok_and(|m| is_test(&m))
+            }
+            meta => is_test(meta),
+        }
+    })
+}
+
+/// The modules that one file uses by `crate::`, and the files of its test modules.
+#[derive(Default)]
+struct Uses {
+    modules: BTreeSet<String>,
+    test_files: BTreeSet<String>,
+}
+
+impl Uses {
+    fn tree(&mut self, tree: &syn::UseTree, is_inside: bool) {
+        match tree {
+            syn::UseTree::Path(path) if path.ident == "crate" => self.tree(&path.tree, true),
+            syn::UseTree::Path(path) if is_inside => drop(self.modules.insert(path.ident.to_string())),
+            syn::UseTree::Name(name) if is_inside => drop(self.modules.insert(name.ident.to_string())),
+            syn::UseTree::Rename(name) if is_inside => drop(self.modules.insert(name.ident.to_string())),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|item| self.tree(item, is_inside)),
+            _ => {}
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Uses {
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        if !is_test(&item.attrs) {
+            self.tree(&item.tree, false);
+        }
+    }
+
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if !is_test(&item.attrs) {
+            visit::visit_item_mod(self, item);
+        } else if item.content.is_none() {
+            self.test_files.insert(item.ident.to_string());
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        if !is_test(&item.attrs) {
+            visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let mut segments = path.segments.iter();
+        if segments.next().is_some_and(|first| first.ident == "crate")
+            && let Some(module) = segments.next()
+        {
+            self.modules.insert(module.ident.to_string());
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+/// For each top module the modules that it uses.
+fn arrows() -> BTreeMap<String, BTreeSet<String>> {
+    let (mut found, mut tests): (Vec<(PathBuf, Uses)>, BTreeSet<PathBuf>) = Default::default();
+    let mut folders = vec![sources()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of sources") {
+            let path = entry.expect("an entry of a folder").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = fs::read_to_string(&path).expect("a source file");
+            let file = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let mut uses = Uses::default();
+            uses.visit_file(&file);
+            let is_root = ["mod", "lib", "main"]
+                .iter()
+                .any(|name| path.file_stem().is_some_and(|stem| stem == *name));
+            let below = if is_root {
+                folder.clone()
+            } else {
+                path.with_extension("")
+            };
+            tests.extend(uses.test_files.iter().map(|name| below.join(name)));
+            found.push((path, uses));
+        }
+    }
+    let mut arrows: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (path, uses) in found {
+        if tests
+            .iter()
+            .any(|test| path.starts_with(test) || path.with_extension("") == *test)
+        {
+            continue;
+        }
+        let inside = path.strip_prefix(sources()).expect("a file of the crate");
+        let top = inside
+            .components()
+            .next()
+            .expect("a name")
+            .as_os_str()
+            .to_string_lossy();
+        let top = top.trim_end_matches(".rs").to_owned();
+        if top != "lib" && top != "main" {
+            let others = uses.modules.into_iter().filter(|module| *module != top);
+            arrows.entry(top).or_default().extend(others);
+        }
+    }
+    arrows
+}
+
+fn floor_of(module: &str) -> Option<usize> {
+    FLOORS.iter().position(|(_, modules)| modules.contains(&module))
+}
+
+#[test]
+fn no_module_of_the_daemon_uses_a_floor_above_its_own() {
+    let arrows = arrows();
+    assert!(arrows.len() > 40, "{arrows:?}");
+    let listed: BTreeSet<&str> = FLOORS.iter().flat_map(|(_, modules)| *modules).copied().collect();
+    let there: BTreeSet<&str> = arrows.keys().map(String::as_str).collect();
+    assert_eq!(there, listed, "modules of the crate (left) and of FLOORS (right)");
+    let mut up = Vec::new();
+    for (module, others) in &arrows {
+        for other in others {
+            // Other names below `crate::` are no modules.
+            if let (Some(from), Some(to)) = (floor_of(module), floor_of(other))
+                && to > from
+            {
+                up.push(format!("{module} ({}) uses {other} ({})", FLOORS[from].0, FLOORS[to].0));
+            }
+        }
+    }
+    assert!(up.is_empty(), "\n{}", up.join("\n"));
+}
+
+/// What can be reached from a module.
+fn reached<'a>(arrows: &'a BTreeMap<String, BTreeSet<String>>, from: &'a str) -> BTreeSet<&'a str> {
+    let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
+    while let Some(module) = open.pop() {
+        for other in arrows.get(module).into_iter().flatten() {
+            if arrows.contains_key(other) && seen.insert(other.as_str()) {
+                open.push(other);
+            }
+        }
+    }
+    seen
+}
+
+/// Modules that reach each other, the largest circle first.
+fn circles(arrows: &BTreeMap<String, BTreeSet<String>>) -> Vec<Vec<&str>> {
+    let reach: BTreeMap<&str, BTreeSet<&str>> = arrows.keys().map(|m| (m.as_str(), reached(arrows, m))).collect();
+    let mut found = BTreeSet::new();
+    for (module, others) in &reach {
+        let circle: Vec<&str> = others
+            .iter()
+            .copied()
+            .filter(|other| reach[other].contains(module))
+            .collect();
+        if circle.len() > 1 {
+            found.insert(circle);
+        }
+    }
+    let mut found: Vec<_> = found.into_iter().collect();
+    found.sort_by_key(|circle| std::cmp::Reverse(circle.len()));
+    found
+}
+
+#[test]
+fn circles_of_modules_do_not_grow() {
+    let mut arrows = arrows();
+    for shared in SHARED {
+        assert!(
+            arrows.remove(*shared).is_some(),
+            "{shared} is no module any more: take it from SHARED"
+        );
+    }
+    let circles = circles(&arrows);
+    let largest = circles.first().map_or(0, Vec::len);
+    assert_eq!(
+        largest, LARGEST_CIRCLE,
+        "the largest circle (left), and the one that is known (right):\n{circles:#?}"
+    );
+}
+
+#[test]
+fn arrows_and_circles_are_found() {
+    let mut uses = Uses::default();
+    let file = syn::parse_file(
+        "use crate::{a, b::c as d}; fn f() { crate::e::g(); } #[cfg(test)] mod tests { use crate::h; } #[cfg(test)] mod more;",
+    );
+    uses.visit_file(&file.expect("Rust"));
+    assert_eq!(uses.modules.iter().collect::<Vec<_>>(), ["a", "b", "e"]);
+    assert_eq!(uses.test_files.iter().collect::<Vec<_>>(), ["more"]);
+    let arrow = |from: &str, to: &[&str]| (from.to_owned(), to.iter().map(|t| (*t).to_owned()).collect());
+    let made_up = BTreeMap::from([
+        arrow("a", &["b"]),
+        arrow("b", &["c", "d"]),
+        arrow("c", &["a"]),
+        arrow("d", &[]),
+    ]);
+    assert_eq!(circles(&made_up), [["a", "b", "c"]]);
+}
