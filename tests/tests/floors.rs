@@ -73,10 +73,7 @@ const FLOORS: &[(&str, &[&str])] = &[
         ],
     ),
     ("translation: calls of the API", &["grpc"]),
-    (
-        "composition: the one place that knows all",
-        &["backup", "daemon"],
-    ),
+    ("composition: the one place that knows all", &["backup", "daemon"]),
 ];
 
 /// Modules that have a field or a section for each feature, so that every feature is in a circle with them. To be taken apart.
@@ -101,11 +98,31 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
     })
 }
 
+/// The file that `#[path]` names, without its ending.
+fn named_path(attribute: &syn::Attribute) -> Option<String> {
+    let syn::Meta::NameValue(pair) = &attribute.meta else {
+        return None;
+    };
+    let syn::Expr::Lit(syn::ExprLit {
+        lit: syn::Lit::Str(file),
+        ..
+    }) = &pair.value
+    else {
+        return None;
+    };
+    pair.path
+        .is_ident("path")
+        .then(|| file.value().trim_end_matches(".rs").to_owned())
+}
+
 /// The modules that one file uses by `crate::`, and the files of its test modules.
 #[derive(Default)]
 struct Uses {
     modules: BTreeSet<String>,
+    /// Names of modules in files of their own.
     test_files: BTreeSet<String>,
+    /// The same where `#[path]` names the file.
+    test_paths: BTreeSet<String>,
 }
 
 impl Uses {
@@ -131,6 +148,8 @@ impl<'ast> Visit<'ast> for Uses {
     fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
         if !is_test(&item.attrs) {
             visit::visit_item_mod(self, item);
+        } else if let Some(path) = item.attrs.iter().find_map(named_path) {
+            self.test_paths.insert(path);
         } else if item.content.is_none() {
             self.test_files.insert(item.ident.to_string());
         }
@@ -164,6 +183,9 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
                 folders.push(path);
                 continue;
             }
+            if path.extension().is_none_or(|extension| extension != "rs") {
+                continue;
+            }
             let text = fs::read_to_string(&path).expect("a source file");
             let file = syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
             let mut uses = Uses::default();
@@ -177,6 +199,7 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
                 path.with_extension("")
             };
             tests.extend(uses.test_files.iter().map(|name| below.join(name)));
+            tests.extend(uses.test_paths.iter().map(|name| folder.join(name)));
             found.push((path, uses));
         }
     }
@@ -197,7 +220,7 @@ fn arrows() -> BTreeMap<String, BTreeSet<String>> {
             .to_string_lossy();
         let top = top.trim_end_matches(".rs").to_owned();
         if top != "lib" && top != "main" {
-            let others = uses.modules.into_iter().filter(|module| *module != top);
+            let others: Vec<String> = uses.modules.into_iter().filter(|module| *module != top).collect();
             arrows.entry(top).or_default().extend(others);
         }
     }
