@@ -3,8 +3,6 @@
 //! This is for a site where no operator can log in. The holder of a control plane's keys and database can do anything with the
 //! site anyway. This command does it in the open: it stores an event before it makes a token.
 
-#![expect(clippy::disallowed_methods, reason = "a command, and no daemon")]
-
 use std::path::PathBuf;
 use std::sync::Arc;
 

@@ -1,5 +1,7 @@
 //! The person who runs a command of the program on the host of the control plane.
 
+#![expect(clippy::disallowed_methods, reason = "a command, and no daemon")]
+
 use std::os::unix::fs::MetadataExt as _;
 
 /// Longest name of a local user that an event repeats.
