@@ -5,7 +5,7 @@ mod find;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
 use http::Method;
 use hyper::upgrade::Upgraded;
 use serde_json::Value;
@@ -338,14 +338,20 @@ impl BmcClient {
 
     /// Fetches several resources, as many at once as the BMC bears; each with its own outcome, in the given order.
     pub async fn get_each(&self, links: &[String]) -> Vec<(String, Result<Resource, RedfishError>)> {
+        self.fetch_each(links.to_vec()).collect().await
+    }
+
+    /// As [`get_each`](Self::get_each), one outcome after the other.
+    pub(crate) fn fetch_each(
+        &self,
+        links: Vec<String>,
+    ) -> impl Stream<Item = (String, Result<Resource, RedfishError>)> + Send + Unpin + '_ {
         let at_once = self.inner.wire.transport.gate().at_once();
-        // Owned links: a closure over borrowed ones would make every caller's future one that cannot be spawned.
-        let links: Vec<String> = links.to_vec();
-        let fetches = links.into_iter().map(|link| async move {
+        let fetches = links.into_iter().map(move |link| async move {
             let fetched = self.get(&link).await;
             (link, fetched)
         });
-        futures::stream::iter(fetches).buffered(at_once).collect().await
+        Box::pin(futures::stream::iter(fetches).buffered(at_once))
     }
 
     /// What this BMC needs done differently, found by its own description of itself.

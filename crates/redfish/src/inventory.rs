@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,8 +21,6 @@ const MAX_RESOURCES: usize = 5000;
 
 /// Most bytes that one walk reads: parsed they take some five times as much.
 const MAX_BYTES: usize = 64 << 20;
-/// Resources that are asked for between two looks at the bounds.
-const BATCH: usize = 16;
 
 /// A processor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -218,6 +217,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) gaps: Vec<InventoryGap>,
     most: usize,
     left: usize,
+    /// Resources that were requested so far, with or without success.
+    requested: u32,
     bytes: usize,
     /// By the client's clock.
     began: Duration,
@@ -237,6 +238,7 @@ impl<'a> Walk<'a> {
             gaps: Vec::new(),
             most,
             left: most,
+            requested: 0,
             bytes: 0,
             began: client.settings().environment.now(),
             is_over: false,
@@ -250,6 +252,16 @@ impl<'a> Walk<'a> {
         if spent >= settings.walk_timeout {
             let limit_s = settings.walk_timeout.as_secs();
             return Some(format!("the time of {limit_s} s was up, the rest was not read"));
+        }
+        if spent
+            >= settings
+                .walk_grace
+                .saturating_add(settings.walk_pace.saturating_mul(self.requested))
+        {
+            let (requested, spent_s) = (self.requested, spent.as_secs());
+            return Some(format!(
+                "the BMC answers too slowly ({requested} resources in {spent_s} s), the rest was not read"
+            ));
         }
         (self.bytes >= MAX_BYTES).then(|| format!("more than {MAX_BYTES} bytes were read, the rest was not"))
     }
@@ -309,22 +321,27 @@ impl<'a> Walk<'a> {
         }
         self.left -= fresh.len();
         let mut found = Vec::new();
-        for batch in fresh.chunks(BATCH) {
-            if self.is_over {
-                break;
-            }
-            if let (Some(why), Some(first)) = (self.bound(), batch.first()) {
-                self.end(first, why);
-                break;
-            }
-            for (link, outcome) in self.client.get_each(batch).await {
-                match outcome {
-                    Ok(resource) => {
-                        self.bytes += resource.bytes();
-                        found.push(resource);
-                    }
-                    Err(failure) => self.note(&link, failure)?,
+        let Some(first) = fresh.first().cloned().filter(|_| !self.is_over) else {
+            return Ok(found);
+        };
+        if let Some(why) = self.bound() {
+            self.end(&first, why);
+            return Ok(found);
+        }
+        let mut fetched = self.client.fetch_each(fresh);
+        while let Some((link, outcome)) = fetched.next().await {
+            self.requested += 1;
+            match outcome {
+                Ok(resource) => {
+                    self.bytes += resource.bytes();
+                    found.push(resource);
                 }
+                Err(failure) => self.note(&link, failure)?,
+            }
+            // Requests under way are dropped with the stream.
+            if let Some(why) = self.bound().filter(|_| !self.is_over) {
+                self.end(&link, why);
+                break;
             }
         }
         Ok(found)
@@ -339,6 +356,7 @@ impl<'a> Walk<'a> {
             return Ok(Vec::new());
         }
         self.left = self.left.saturating_sub(1);
+        self.requested += 1;
         match self.client.member_links(&link).await {
             Ok(members) => Ok(members),
             Err(failure) => self.note(&link, failure).map(|()| Vec::new()),
@@ -368,6 +386,9 @@ impl<'a> Walk<'a> {
         };
         let outcome = self.client.pages(&link, most, each).await;
         self.left = self.left.saturating_sub(pages.len());
+        self.requested = self
+            .requested
+            .saturating_add(u32::try_from(pages.len()).unwrap_or(u32::MAX));
         self.bytes += bytes;
         if let Err(failure) = outcome {
             self.note(&link, failure)?;

@@ -85,7 +85,7 @@ pub use resource::Resource;
 pub use secure_boot::{KeysReset, SecureBootCertificate, SecureBootState, pem_fingerprint};
 pub use sender::SendError;
 pub use session::LoginWay;
-pub use settings::{BmcTarget, Limits, RetryPolicy, Settings};
+pub use settings::{BODY_RATE, BmcTarget, Limits, RetryPolicy, Settings};
 pub use survey::{ServiceFacts, Survey};
 pub use task::{TaskHandle, TaskReport};
 pub use tls::CertificateFingerprint;

@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::firmware::Streamed;
 use crate::link::{Connector, LinkFault};
-use crate::settings::Settings;
+use crate::settings::{BODY_RATE, Settings};
 use crate::tls;
 
 /// BMCs close idle connections early; ours are gone before that.
@@ -97,7 +97,11 @@ impl Sender {
         add_defaults(request.headers_mut());
         let response = deadline.keeps(self.client.request(request)).await?;
         let response = response.map_err(|source| SendError(Cause::Client(source)))?;
-        Ok(Answer { response, deadline })
+        Ok(Answer {
+            response,
+            deadline,
+            body: None,
+        })
     }
 }
 
@@ -113,7 +117,7 @@ fn add_defaults(headers: &mut HeaderMap) {
     }
 }
 
-/// When the whole answer must be there.
+/// The time at which the whole answer must be there.
 #[derive(Debug, Clone, Copy)]
 struct Deadline {
     limit: Duration,
@@ -121,6 +125,13 @@ struct Deadline {
 }
 
 impl Deadline {
+    /// Adds the time that so many bytes may take.
+    fn extend(&mut self, bytes: usize) {
+        let more = Duration::from_secs_f64(bytes as f64 / BODY_RATE as f64);
+        self.limit += more;
+        self.at += more;
+    }
+
     async fn keeps<T>(self, work: impl Future<Output = T>) -> Result<T, SendError> {
         let done = timeout_at(self.at, work).await;
         done.map_err(|_| SendError(Cause::Late(self.limit)))
@@ -132,6 +143,8 @@ impl Deadline {
 pub(crate) struct Answer {
     response: Response<Incoming>,
     deadline: Deadline,
+    /// The limit of the body, where it has one of its own.
+    body: Option<Deadline>,
 }
 
 impl Answer {
@@ -154,17 +167,33 @@ impl Answer {
         upgraded.map_err(|source| SendError(Cause::Body(source)))
     }
 
+    /// Limits the time of the body from now on; each [`BODY_RATE`] bytes that arrive add a second. The limit of the whole answer
+    /// stays.
+    pub(crate) fn limit_body(&mut self, limit: Duration) {
+        self.body = Some(Deadline {
+            limit,
+            at: Instant::now() + limit,
+        });
+    }
+
     /// The next piece of the body; none at its end.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, SendError> {
         loop {
+            let limit = self
+                .body
+                .filter(|body| body.at < self.deadline.at)
+                .unwrap_or(self.deadline);
             let body = self.response.body_mut();
             let next = std::future::poll_fn(|context| Pin::new(&mut *body).poll_frame(context));
-            match self.deadline.keeps(next).await? {
+            match limit.keeps(next).await? {
                 None => return Ok(None),
                 Some(Err(source)) => return Err(SendError(Cause::Body(source))),
                 // What is no data is a trailer.
                 Some(Ok(frame)) => {
                     if let Ok(data) = frame.into_data() {
+                        if let Some(body) = &mut self.body {
+                            body.extend(data.len());
+                        }
                         return Ok(Some(data));
                     }
                 }

@@ -86,6 +86,9 @@ impl Default for Limits {
     }
 }
 
+/// Bytes of a body that extend [`Settings::body_timeout`] by a second.
+pub const BODY_RATE: usize = 16 << 10;
+
 /// The client's manners. [`Default`] suits real BMCs.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -99,8 +102,15 @@ pub struct Settings {
     /// Where clients of the same BMC find each other, so that they share the limit of requests at once (two, or what the
     /// profile says) and leave one alone that does not answer; none for a client by itself.
     pub gates: Option<Arc<Gates>>,
+    /// Limit for the body of an answer, from its head on. Each [`BODY_RATE`] bytes that have arrived add a second.
+    pub body_timeout: Duration,
     /// Longest time for what reads many resources: an inventory, readings, a probe, a collection.
     pub walk_timeout: Duration,
+    /// A walk ends when it has taken longer than `walk_grace` plus `walk_pace` for each resource that was requested. A BMC whose
+    /// answers drip is given up after some minutes, and a slow one with hundreds of resources is read to the end.
+    pub walk_grace: Duration,
+    /// See `walk_grace`.
+    pub walk_pace: Duration,
     /// Repeating.
     pub retry: RetryPolicy,
     /// Bounds.
@@ -124,7 +134,10 @@ impl Default for Settings {
             request_timeout: Duration::from_secs(60),
             max_concurrent: 2,
             gates: None,
+            body_timeout: Duration::from_secs(20),
             walk_timeout: Duration::from_secs(900),
+            walk_grace: Duration::from_secs(60),
+            walk_pace: Duration::from_secs(3),
             retry: RetryPolicy::default(),
             limits: Limits::default(),
             read_back_timeout: Duration::from_secs(20),

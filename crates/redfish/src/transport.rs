@@ -380,6 +380,7 @@ impl Transport {
             });
         }
         let mut bytes = Vec::new();
+        response.limit_body(self.settings.body_timeout);
         while let Some(chunk) = response
             .chunk()
             .await

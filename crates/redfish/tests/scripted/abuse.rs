@@ -598,6 +598,76 @@ async fn a_walk_through_slow_answers_ends_with_what_it_has() {
     assert!(started.elapsed() < SOON);
 }
 
+/// A BMC with 2,000 memory modules. The body of each module arrives in three pieces, with this pause before each.
+async fn dripping(pause: Duration) -> Bmc {
+    Bmc::start_with(full_tree(), Duration::ZERO, move |request, _| {
+        let path = request.path.clone();
+        let links: Vec<Value> = (0..2000).map(|n| json!({"@odata.id": format!("{path}/{n}")})).collect();
+        if path.starts_with("/redfish/v1/Systems/1/Memory/") {
+            let body = json!({"@odata.id": path, "Id": "1", "CapacityMiB": 1024}).to_string();
+            return Some(Answer::Pieces(body.into_bytes(), 3, pause));
+        }
+        request
+            .is("GET", "/redfish/v1/Systems/1/Memory")
+            .then(|| Answer::json(200, &json!({"Members": links})))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_walk_ends_where_every_body_drips() {
+    let bmc = dripping(Duration::from_millis(200)).await;
+    // Two requests at once: 300 ms a resource, and 100 ms are allowed.
+    let settings = Settings {
+        walk_grace: Duration::from_secs(3),
+        walk_pace: Duration::from_millis(100),
+        ..Settings::default()
+    };
+    let client = BmcClient::connect(bmc.target(), settings).await.unwrap();
+    let found = client.inventory().await.unwrap();
+    let slow = found
+        .gaps
+        .iter()
+        .filter(|gap| gap.why.contains("answers too slowly"))
+        .count();
+    assert_eq!(slow, 1, "{:?}", found.gaps);
+    assert!((1..1000).contains(&found.memory.len()), "{}", found.memory.len());
+}
+
+#[tokio::test]
+async fn a_slow_bmc_that_keeps_the_pace_is_read_to_the_end() {
+    let bmc = dripping(Duration::ZERO).await;
+    let settings = Settings {
+        walk_grace: Duration::from_secs(1),
+        walk_pace: Duration::from_secs(1),
+        ..Settings::default()
+    };
+    let client = BmcClient::connect(bmc.target(), settings).await.unwrap();
+    let found = client.inventory().await.unwrap();
+    assert_eq!(found.memory.len(), 2000, "{:?}", found.gaps);
+}
+
+#[tokio::test]
+async fn a_body_has_a_limit_of_its_own_and_time_for_what_arrives() {
+    let bmc = dripping(Duration::from_millis(400)).await;
+    let link = "/redfish/v1/Systems/1/Memory/1";
+    let get = async |body_timeout| {
+        let settings = Settings {
+            body_timeout,
+            retry: RetryPolicy {
+                retries: 0,
+                ..RetryPolicy::default()
+            },
+            ..bmc.settings()
+        };
+        let client = BmcClient::connect(bmc.target(), settings).await.unwrap();
+        client.get(link).await
+    };
+    let late = get(Duration::from_millis(100)).await.unwrap_err();
+    assert!(matches!(late, RedfishError::TimedOut { .. }), "{late}");
+    get(SOON).await.unwrap();
+}
+
 #[tokio::test]
 async fn of_two_values_of_one_name_the_last_counts() {
     let body = "{\"Id\": \"1\", \"PowerState\": \"On\", \"Boot\": {\"BootSourceOverrideTarget\": \"Pxe\"}, \

@@ -50,6 +50,8 @@ pub enum Answer {
     Raw(Vec<u8>),
     /// These bytes again and again, with a pause between, until the client goes away.
     Drip(Vec<u8>, Duration),
+    /// A body that arrives in so many pieces, with a pause before each; it is complete at the end.
+    Pieces(Vec<u8>, u32, Duration),
     /// A WebSocket, accepted by this key, that greets, pings and says back what it is told, until it is told `quit`.
     WebSocket(String),
     /// The end of the connection, without a word.
@@ -278,6 +280,18 @@ async fn write_answer(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), answer
                 tokio::time::sleep(pause).await;
             }
             false
+        }
+        Answer::Pieces(body, count, pause) => {
+            let head = format!(
+                "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+                body.len()
+            );
+            let mut sent = stream.write_all(head.as_bytes()).await.is_ok();
+            for piece in body.chunks(body.len().div_ceil(count as usize).max(1)) {
+                tokio::time::sleep(pause).await;
+                sent = sent && stream.write_all(piece).await.is_ok() && stream.flush().await.is_ok();
+            }
+            sent
         }
         Answer::WebSocket(accept) => {
             let head = format!(
